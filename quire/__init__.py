@@ -1,0 +1,33 @@
+"""Quire: background jobs and document ingestion that never lose track of anything.
+
+The public names load on first use, so that `import quire` in a plugin or a child process
+costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quire.app import App
+    from quire.errors import Permanent, QuireError, Stopped, Transient
+    from quire.model.contracts import job
+    from quire.runtime.context import Context
+
+__all__ = ["App", "Context", "Permanent", "QuireError", "Stopped", "Transient", "job"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "App": "quire.app",
+    "Context": "quire.runtime.context",
+    "Permanent": "quire.errors",
+    "QuireError": "quire.errors",
+    "Stopped": "quire.errors",
+    "Transient": "quire.errors",
+    "job": "quire.model.contracts",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'quire' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,76 @@
+"""The composition root: `App` wires settings, database, plugins and verbs together."""
+
+import getpass
+from collections.abc import Sequence
+from typing import Any
+
+from quire import plugins
+from quire import settings as settings_module
+from quire.control import jobs
+from quire.errors import DatabaseUnavailable
+from quire.model.records import Submission
+from quire.runtime import wakeup
+from quire.settings import Settings
+from quire.store import migrate
+from quire.store.engine import Database
+
+
+class App:
+    """Quire as a library: `App().submit("greet", name="Ada")`."""
+
+    def __init__(
+        self, settings: Settings | None = None, *, create: bool = True, **given: Any
+    ) -> None:
+        self.settings = settings or settings_module.load(**given)
+        self.registry = plugins.load(self.settings.plugins)
+        self.db = self._open(create)
+
+    def _open(self, create: bool) -> Database:
+        s = self.settings
+        db = Database.open(s.url, synchronous=s.sqlite_synchronous)
+        db.lease_seconds = s.lease_seconds
+        if db.path is None:
+            return db
+        if create:
+            db.migrate()
+        elif not db.path.exists():
+            raise DatabaseUnavailable(
+                f"home {s.home}: there is no Quire here yet. Submit a job or run `quire up`, or "
+                "name another folder with QUIRE_HOME."
+            )
+        else:
+            with db.read() as conn:
+                migrate.check(conn)
+        return db
+
+    @property
+    def user(self) -> str:
+        """The user that requests are made for."""
+        return self.settings.user or getpass.getuser()
+
+    @property
+    def desk(self) -> jobs.Desk:
+        """Where this app's requests are made."""
+        s = self.settings
+        return jobs.Desk(
+            self.db,
+            tenant=s.tenant,
+            user=self.user,
+            policy=s.user_policy,
+            known=self.registry.kinds,
+            payload_limit=s.payload_limit,
+            ring=lambda: wakeup.ring(s.home),
+        )
+
+    def submit(self, kind: str, /, **payload: Any) -> int:
+        """Submit one job; its payload's keys become the handler's arguments."""
+        [job_id] = self.submit_many([Submission(kind, payload)])
+        return job_id
+
+    def submit_many(self, wishes: Sequence[Submission], *, key: str | None = None) -> list[int]:
+        """Submit many jobs in one transaction, all or none."""
+        return jobs.submit(self.desk, wishes, key=key)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.db.close()

@@ -1,0 +1,23 @@
+"""Job kinds that come with Quire, for trying it out and for measuring it."""
+
+import time
+from typing import Any
+
+from quire.model.contracts import job
+
+
+@job("noop", retries=2)
+def noop(ctx: Any, **payload: object) -> None:
+    """Do nothing: what remains is the cost of the engine."""
+
+
+@job("wait", retries=2)
+def wait(ctx: Any, seconds: float = 1.0) -> dict[str, float]:
+    """Take `seconds`, reporting progress and obeying a stop."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        ctx.check()
+        ctx.progress(1 - left / seconds, f"{left:.1f} s left")
+        time.sleep(min(left, 0.05))
+    return {"waited": seconds}
+

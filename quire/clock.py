@@ -1,0 +1,86 @@
+"""The only module that reads time; tests put a `FakeClock` in its place.
+
+Two clocks: `wall` is UTC and may jump, `lease` counts seconds since boot, sleep included,
+and never jumps. Leases on an embedded database are measured on the second one.
+"""
+
+import os
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Instant(NamedTuple):
+    """One moment on both clocks, in seconds."""
+
+    wall: float
+    lease: float
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> Instant:
+        """Read both clocks."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now(self) -> Instant:
+        """Read both clocks."""
+        return Instant(time.time(), time.clock_gettime(_BOOTTIME))
+
+
+class FakeClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, wall: float = 1_000_000.0, lease: float = 1_000.0) -> None:
+        self._now = Instant(wall, lease)
+
+    def now(self) -> Instant:
+        """Return the moment set last."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks forward."""
+        self._now = Instant(self._now.wall + seconds, self._now.lease + seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock alone, as an operator or NTP may."""
+        self._now = Instant(self._now.wall + seconds, self._now.lease)
+
+
+@cache
+def boot_id() -> str:
+    """Name this boot of the machine; another value means that every process of then is gone."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    if path.exists():
+        return path.read_text().strip()
+    if sys.platform == "darwin":
+        import subprocess
+
+        return subprocess.check_output(
+            ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], text=True
+        ).strip()
+    return f"boot-{int(time.time() - time.monotonic()) // 60}"  # pragma: no cover
+
+
+def pid_start(pid: int) -> str:
+    """Name one life of a process id, or '' where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+@cache
+def own_pid_start() -> str:
+    """Name this life of this process."""
+    return pid_start(os.getpid())

@@ -1,0 +1,107 @@
+"""What a submission must look like. Each refusal says what was wrong and what is accepted."""
+
+import graphlib
+import json
+import math
+from collections.abc import Sequence
+
+from quire.errors import BadInput
+from quire.model.records import MAX_PRIORITY, MIN_PRIORITY, Submission
+
+#: The year 9999: later times overflow what databases and people can write.
+LATEST = 253_402_300_799.0
+LONGEST = 200
+
+
+def payload(wish: Submission, limit: int) -> str:
+    """Encode the payload, or refuse what is not a JSON object or too large."""
+    if not isinstance(wish.payload, dict):
+        raise BadInput(
+            f"payload: expected a JSON object, got {type(wish.payload).__name__}. "
+            "Nothing was submitted."
+        )
+    try:
+        text = json.dumps(wish.payload, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
+    if "\\u0000" in text:
+        raise BadInput("payload: a text with a NUL character cannot be stored. Nothing was submitted.")
+    if len(text) > limit:
+        raise BadInput(
+            f"payload: {len(text):,} bytes, the limit is {limit:,} (QUIRE_PAYLOAD_LIMIT). "
+            "Nothing was submitted; pass a reference to the content instead."
+        )
+    return text
+
+
+def priority(value: object) -> None:
+    """Refuse a priority outside 1 to 10."""
+    if isinstance(value, bool) or not isinstance(value, int) or not (
+        MAX_PRIORITY <= value <= MIN_PRIORITY
+    ):
+        raise BadInput(
+            f"priority: {value!r} is not a whole number from {MAX_PRIORITY} (first) to "
+            f"{MIN_PRIORITY} (last)."
+        )
+
+
+def key(value: str | None) -> str | None:
+    """Refuse an idempotency key that cannot be one."""
+    if value is not None and (not value or len(value) > LONGEST or "\0" in value):
+        raise BadInput(f"idempotency key: expected 1 to {LONGEST} characters, got {len(value)}.")
+    return value
+
+
+def wishes(given: Sequence[Submission]) -> None:
+    """Refuse values out of range, unknown references and cycles."""
+    for wish in given:
+        _one(wish)
+    refs = [wish.ref for wish in given if wish.ref is not None]
+    if len(set(refs)) < len(refs):
+        twice = sorted({ref for ref in refs if refs.count(ref) > 1})
+        raise BadInput(f"ref {twice[0]!r}: used by two jobs of this request.")
+    for wish in given:
+        for before in wish.after:
+            if isinstance(before, str) and before not in refs:
+                raise BadInput(f"after {before!r}: no job of this request has that ref.")
+    _no_cycle(given)
+
+
+def _one(wish: Submission) -> None:
+    priority(wish.priority)
+    if wish.run_at is not None and not _is_time(wish.run_at):
+        raise BadInput(f"run_at: {wish.run_at!r} is not a time between 1970 and 9999.")
+    if wish.after_failure not in ("cancel", "run"):
+        raise BadInput(f"after_failure: {wish.after_failure!r} is not 'cancel' or 'run'.")
+    if not (math.isfinite(wish.cost) and 0 < wish.cost <= 1e9):
+        raise BadInput(f"cost: {wish.cost!r} is not a number above 0 and up to 1e9.")
+    if wish.max_attempts is not None and not 1 <= wish.max_attempts <= 1000:
+        raise BadInput(f"max_attempts: {wish.max_attempts} is not between 1 and 1000.")
+    for name in ("platform", "account", "ref"):
+        text = getattr(wish, name)
+        if text is not None and (not text or len(text) > LONGEST or "\0" in text):
+            raise BadInput(f"{name}: expected 1 to {LONGEST} characters, got {len(text)}.")
+    for before in wish.after:
+        if isinstance(before, int) and not 0 < before < 2**63:
+            raise BadInput(f"after: {before} is not a job id.")
+
+
+def _is_time(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and 0 <= value <= LATEST
+
+
+def _no_cycle(given: Sequence[Submission]) -> None:
+    graph = {
+        wish.ref: [before for before in wish.after if isinstance(before, str)]
+        for wish in given
+        if wish.ref is not None
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        round_trip = " → ".join(str(ref) for ref in error.args[1])
+        raise BadInput(
+            f"after: the jobs wait for each other in a circle ({round_trip}). Nothing was submitted."
+        ) from error

@@ -1,0 +1,318 @@
+"""The verbs on jobs: submit, stop, resume, cancel, retry, reprioritise, delete, pause a kind.
+
+Each takes a `Desk`: the database, whose request it is, and what this process can run.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire.clock import Instant
+from quire.control import checks
+from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
+from quire.model.contracts import JobKind
+from quire.model.records import KindRow, Owner, Submission
+from quire.model.states import JOB_MOVES, JobState, Reason, TaskState
+from quire.store import dialect, kinds, moves, owners, ready, reports, submit as storing
+from quire.store.engine import Database
+
+#: PostgreSQL channel on which workers listen.
+CHANNEL = "quire"
+#: Jobs handled in one transaction by the verbs that take many.
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where a request is made: the database, the requester, and how workers are woken."""
+
+    db: Database
+    tenant: str = "default"
+    user: str = "default"
+    policy: str = "all"
+    known: dict[str, JobKind] = field(default_factory=dict)
+    payload_limit: int = 1 << 20
+    ring: Callable[[], None] = lambda: None
+
+
+def submit(
+    desk: Desk, wishes: Sequence[Submission], *, key: str | None = None, by_person: bool = True
+) -> list[int]:
+    """Create jobs, all or none; returns their ids. The same key and wishes never create them twice."""
+    if not wishes:
+        return []
+    payloads = [checks.payload(wish, desk.payload_limit) for wish in wishes]
+    checks.wishes(wishes)
+    key = checks.key(key) or uuid.uuid4().hex
+    body = _digest(wishes, payloads)
+
+    def act(conn: Any, now: Instant) -> list[int]:
+        owner = owners.locked(conn, desk.tenant, desk.user)
+        if (made := storing.earlier(conn, owner.id, key, body)) is not None:
+            return made
+        rows = _kinds_for(desk, conn, wishes)
+        orders = [
+            storing.Order(w, p, rows[w.kind]) for w, p in zip(wishes, payloads, strict=True)
+        ]
+        exclusive, behind = _apply_policy(desk, conn, owner, by_person)
+        ids = storing.insert(
+            conn, owner, orders, exclusive_key=exclusive, is_behind=behind, now=now
+        )
+        if by_person and _policy(desk, owner) == "replace":
+            _replace(conn, owner, ids, now)
+        storing.remember(conn, owner.id, key, body, ids, now=now)
+        dialect.notify(conn, CHANNEL)
+        return ids
+
+    # The key makes a second try safe even where the first one's COMMIT went through unseen.
+    ids = desk.db.write(act)
+    desk.ring()
+    return ids
+
+
+def stop(desk: Desk, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
+    """Stop jobs: nothing more of them is written; finished work is kept and they can resume."""
+    return _halt(desk, job_ids, "stop", why)
+
+
+def cancel(desk: Desk, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
+    """Cancel jobs for good."""
+    return _halt(desk, job_ids, "cancel", why)
+
+
+def resume(desk: Desk, job_ids: Sequence[int]) -> list[int]:
+    """Go on with stopped or failed jobs: only what is pending or failed runs."""
+    return _revive(desk, job_ids, "resume", [TaskState.FAILED, TaskState.LOST])
+
+
+def retry(desk: Desk, job_ids: Sequence[int], *, only_failed: bool = False) -> list[int]:
+    """Run again, with fresh attempts, what did not succeed; or only what failed."""
+    states = [TaskState.FAILED, TaskState.LOST]
+    return _revive(desk, job_ids, "retry", states if only_failed else [*states, TaskState.CANCELLED])
+
+
+def reprioritise(desk: Desk, job_ids: Sequence[int], priority: int) -> list[int]:
+    """Give jobs another priority, 1 (first) to 10."""
+    checks.priority(priority)
+
+    def act(conn: Any, now: Instant) -> list[int]:
+        _own(conn, desk, job_ids)
+        changed = moves.reprioritise(conn, job_ids, priority, now=now)
+        dialect.notify(conn, CHANNEL)
+        return changed
+
+    return _told(desk, desk.db.write(act))
+
+
+def delete(desk: Desk, job_ids: Sequence[int]) -> list[int]:
+    """Delete jobs that are over, with their history."""
+
+    def act(conn: Any, now: Instant) -> list[int]:
+        _own(conn, desk, job_ids)
+        return moves.delete(conn, job_ids, now=now)
+
+    return desk.db.write(act)
+
+
+def pause(desk: Desk, kind: str) -> bool:
+    """Let no task of a kind be claimed until `unpause`; running ones go on."""
+
+    def act(conn: Any, now: Instant) -> bool:
+        _known_kind(desk, conn, kind)
+        return kinds.pause(conn, kind, now=now)
+
+    return desk.db.write(act)
+
+
+def unpause(desk: Desk, kind: str) -> bool:
+    """Let tasks of a kind be claimed again."""
+
+    def act(conn: Any, now: Instant) -> bool:
+        _known_kind(desk, conn, kind)
+        return kinds.unpause(conn, kind)
+
+    changed = desk.db.write(act)
+    while desk.db.write(lambda conn, now: release_paused(conn, kind, now)):
+        pass
+    desk.ring()
+    return changed
+
+
+def release_paused(conn: Any, kind: str, now: Instant) -> int:
+    """Release one batch of what a pause held back; returns how many were looked at."""
+    ids = ready.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
+    ready.release(conn, ids, now=now)
+    dialect.notify(conn, CHANNEL)
+    return len(ids)
+
+
+VERBS: dict[str, Callable[..., list[int]]] = {
+    "stop": stop, "cancel": cancel, "resume": resume, "retry": retry, "delete": delete,
+}  # fmt: skip
+
+
+def in_bulk(desk: Desk, verb: str, *, states: Sequence[str] | None = None, **filters: Any) -> int:
+    """Apply a verb to every job that matches and allows it, page by page; returns how many."""
+    act = VERBS[verb]
+    allowed = [s for s in JobState if _allows(verb, s) and (not states or s in states)]
+    # Jobs move out of the allowed states as we go: a job made meanwhile must not keep us here.
+    with desk.db.read() as conn:
+        last = reports.last_job_id(conn)
+    done, after = 0, 0
+    while True:
+        with desk.db.read() as conn:
+            ids = reports.ids_of_jobs(
+                conn, desk.tenant, after_id=after, limit=PAGE, states=allowed, **filters
+            )
+        ids = [i for i in ids if i <= last]
+        if not ids:
+            return done
+        done += len(act(desk, ids))
+        after = ids[-1]
+
+
+def one(desk: Desk, verb: str, job_id: int, **options: Any) -> None:
+    """Apply a verb to one job, or say why its state does not allow it."""
+    with desk.db.read() as conn:
+        found = reports.job(conn, desk.tenant, job_id, now=0.0)
+    if found is None:
+        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+    if not VERBS[verb](desk, [job_id], **options):
+        raise Conflict(_refusal(verb, job_id, found))
+
+
+def _refusal(verb: str, job_id: int, found: dict[str, Any]) -> str:
+    can = ", ".join(found["allowed"]) or "nothing"
+    if verb == "delete":
+        return (
+            f"job {job_id}: it is {found['state']}, and only a job that is over can be deleted. "
+            f"Stop it first: quire job stop {job_id}"
+        )
+    return f"job {job_id}: it is {found['state']}; cannot {verb} it. Possible now: {can}."
+
+
+def _allows(verb: str, state: str) -> bool:
+    if verb == "delete":
+        return state not in (JobState.PENDING, JobState.RUNNING)
+    return state in JOB_MOVES[verb].sources
+
+
+def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
+    def act(conn: Any, now: Instant) -> list[int]:
+        _own(conn, desk, job_ids)
+        changed = moves.halt(conn, job_ids, verb, why, now=now)
+        dialect.notify(conn, CHANNEL)
+        return changed
+
+    changed = desk.db.write(act)
+    desk.ring()
+    if changed:
+        desk.db.write(lambda conn, now: moves.revoke_strays(conn, now=now))
+        while desk.db.write(lambda conn, now: moves.sweep_halted(conn, changed, now=now)):
+            pass
+        desk.ring()
+    return changed
+
+
+def _revive(desk: Desk, job_ids: Sequence[int], verb: str, states: Sequence[str]) -> list[int]:
+    def act(conn: Any, now: Instant) -> list[int]:
+        _own(conn, desk, job_ids)
+        changed = moves.revive(conn, job_ids, verb, states, now=now)
+        for owner in {o.id: o for o in owners.of_jobs(conn, changed)}.values():
+            mine = [i for i in changed if i in set(reports.active_of(conn, owner.id))]
+            if _policy(desk, owner) == "replace":
+                _replace(conn, owner, mine, now)
+        return changed
+
+    changed = desk.db.write(act)
+    while desk.db.write(lambda conn, now: _let_go(conn, changed, now)):
+        pass
+    desk.ring()
+    return changed
+
+
+def _let_go(conn: Any, job_ids: Sequence[int], now: Instant) -> int:
+    count = moves.release_stopped(conn, job_ids, now=now)
+    dialect.notify(conn, CHANNEL)
+    return count
+
+
+def _told(desk: Desk, changed: list[int]) -> list[int]:
+    desk.ring()
+    return changed
+
+
+def _own(conn: Any, desk: Desk, job_ids: Sequence[int]) -> None:
+    """Refuse ids that this tenant does not have, as if they did not exist."""
+    found = set(owners.jobs_of_tenant(conn, desk.tenant, job_ids))
+    if missing := [i for i in job_ids if i not in found]:
+        raise NotFound(
+            f"job {', '.join(map(str, missing[:5]))}: no such job. `quire jobs` lists them."
+        )
+
+
+def _policy(desk: Desk, owner: Owner) -> str:
+    return owner.policy or desk.policy
+
+
+def _apply_policy(
+    desk: Desk, conn: Any, owner: Owner, by_person: bool
+) -> tuple[str | None, bool]:
+    """Return the exclusive key of the jobs to come, and whether another job goes first."""
+    policy = _policy(desk, owner)
+    if not by_person or policy in ("all", "replace"):
+        return None, False
+    active = storing.active_jobs(conn, owner.id)
+    if policy == "reject":
+        if active:
+            raise UserBusy(
+                f"user {owner.user}: job {active[0]} is still active and the policy is `reject`. "
+                f"Nothing was submitted; stop it first: quire job stop {active[0]}"
+            )
+        return None, False
+    return f"user:{owner.id}", bool(active)
+
+
+def _replace(conn: Any, owner: Owner, ids: Sequence[int], now: Instant) -> None:
+    others = [i for i in storing.active_jobs(conn, owner.id) if i not in set(ids)]
+    if others and ids:
+        moves.halt(conn, others, "stop", f"replaced by job {ids[0]}", now=now)
+
+
+def _kinds_for(desk: Desk, conn: Any, wishes: Sequence[Submission]) -> dict[str, KindRow]:
+    rows = kinds.listed(conn)
+    wanted = {wish.kind for wish in wishes}
+    if fresh := [desk.known[k] for k in wanted if k not in rows and k in desk.known]:
+        kinds.announce(conn, fresh)
+        rows = kinds.listed(conn)
+    for kind in sorted(wanted - set(rows)):
+        raise UnknownKind(_unknown(kind, {*rows, *desk.known}))
+    return rows
+
+
+def _known_kind(desk: Desk, conn: Any, kind: str) -> None:
+    rows = kinds.listed(conn)
+    if kind not in rows and kind in desk.known:
+        kinds.announce(conn, [desk.known[kind]])
+    elif kind not in rows:
+        raise UnknownKind(_unknown(kind, {*rows, *desk.known}))
+
+
+def _unknown(kind: str, known: set[str]) -> str:
+    names = ", ".join(sorted(known)) or "none"
+    return (
+        f"job kind {kind!r}: no handler of that name. Known kinds: {names}. Nothing was stored; "
+        "name its file with --plugin, or start a worker that has it."
+    )
+
+
+def _digest(wishes: Sequence[Submission], payloads: Sequence[str]) -> str:
+    whole = hashlib.blake2b(digest_size=16)
+    for wish, payload in zip(wishes, payloads, strict=True):
+        rest = [wish.kind, wish.priority, wish.run_at, list(wish.after), wish.after_failure,
+                wish.platform, wish.account, wish.ref, wish.cost, wish.max_attempts]  # fmt: skip
+        whole.update(json.dumps(rest).encode() + b"\0" + payload.encode() + b"\1")
+    return whole.hexdigest()

@@ -1,0 +1,88 @@
+"""Every error Quire raises. The class decides whether work is retried and how a command exits.
+
+QuireError
+├── Transient               the same work may succeed later: retried with backoff
+│   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
+│   └── WorkerStartFailed     no child process can be started
+├── Permanent               the same work will fail again: never retried
+│   ├── Refused               a request that cannot be carried out as asked
+│   │   ├── BadInput            a value outside what is accepted
+│   │   ├── UnknownKind         no handler of that name
+│   │   ├── NotFound            no such job, task or worker for this tenant
+│   │   ├── Conflict            the state does not allow it, or a key was used for another body
+│   │   └── UserBusy            the user's policy is `reject` and another job is active
+│   ├── SchemaAhead          the database belongs to a later Quire
+│   └── PluginFailed          a plugin cannot be loaded
+├── Stopped                 the job was stopped or cancelled; raised by `ctx.check()`
+└── LeaseLost               another holder has the task: what this one wrote is refused
+"""
+
+
+class QuireError(Exception):
+    """What went wrong, and what to do about it."""
+
+    exit_code = 1
+
+
+class Transient(QuireError):
+    """The same work may succeed later; raise it in a handler to be retried."""
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DatabaseUnavailable(Transient):
+    """The database cannot be reached, is locked, full or read-only."""
+
+
+class WorkerStartFailed(Transient):
+    """No child process could be started."""
+
+
+class Permanent(QuireError):
+    """The same work will fail again; raise it in a handler to fail at once."""
+
+
+class Refused(Permanent):
+    """A request that cannot be carried out as asked; nothing was changed."""
+
+    exit_code = 2
+
+
+class BadInput(Refused):
+    """A value outside what is accepted."""
+
+
+class UnknownKind(Refused):
+    """No handler of that name is known."""
+
+
+class NotFound(Refused):
+    """No such job, task or worker for this tenant."""
+
+
+class Conflict(Refused):
+    """The present state does not allow it."""
+
+
+class UserBusy(Refused):
+    """The user's policy is `reject` and another of their jobs is active."""
+
+
+class SchemaAhead(Permanent):
+    """The database was written by a later Quire."""
+
+
+class PluginFailed(Permanent):
+    """A plugin could not be loaded."""
+
+    exit_code = 2
+
+
+class Stopped(QuireError):
+    """The job was stopped or cancelled while this task ran."""
+
+
+class LeaseLost(QuireError):
+    """The task has another holder now; nothing of this run was written."""

@@ -1,0 +1,60 @@
+"""One line per event: `12:04:05 info task.claim task=8123 job=77 worker=w2`, or JSON by a setting.
+
+Events are named, their fields are keyword arguments; the wording is here and nowhere else.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+_logger = logging.getLogger("quire")
+
+
+def setup(*, as_json: bool = False, level: str = "info") -> None:
+    """Send this process's events to standard error."""
+    shape = _Json() if as_json else _Text()
+    out = logging.StreamHandler(sys.stderr)
+    out.setFormatter(shape)
+    _logger.handlers[:] = [out]
+    _logger.setLevel(level.upper())
+    _logger.propagate = False
+
+
+def event(name: str, /, *, level: str = "info", **fields: Any) -> None:
+    """Record that something happened."""
+    _logger.log(logging.getLevelName(level.upper()), name, extra={"fields": fields})
+
+
+def trouble(name: str, error: BaseException, **fields: Any) -> None:
+    """Record an error that a loop survived."""
+    event(name, level="error", error=f"{type(error).__name__}: {error}", **fields)
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%H:%M:%S", time.gmtime(record.created))
+        fields = "".join(f" {k}={_quoted(v)}" for k, v in _fields(record).items())
+        return f"{at} {record.levelname.lower()} {record.getMessage()}{fields}"
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "at": f"{at}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        return json.dumps(line, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {k: v for k, v in getattr(record, "fields", {}).items() if v is not None}
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if text == "" or set(text) & set(' "\n\r=') else text

@@ -1,0 +1,1 @@
+"""What jobs and tasks are, without I/O, clock or database."""

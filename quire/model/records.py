@@ -1,0 +1,113 @@
+"""What the store returns: frozen, without behaviour, the same on every database."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+MAX_PRIORITY, MIN_PRIORITY = 1, 10
+DEFAULT_PRIORITY = 5
+
+
+class Owner(NamedTuple):
+    """Whose work it is; fair shares and policies are per owner."""
+
+    id: int
+    tenant: str
+    user: str
+    weight: float
+    policy: str | None
+    max_running: int | None
+
+
+class KindRow(NamedTuple):
+    """A job kind as the database knows it: what to write on its tasks, and whether it is paused."""
+
+    name: str
+    queue: str
+    max_attempts: int
+    at_most_once: bool
+    paused_at: float | None
+
+
+class Lease(NamedTuple):
+    """A worker's right to run a task; `fence` proves it in every write."""
+
+    task_id: int
+    fence: int
+    job_id: int
+    owner_id: int
+    kind: str
+    payload: str
+    attempt: int
+    max_attempts: int
+    crashes: int
+    queue: str
+    priority: int
+    fair_tag: float
+    begin_at: float
+    is_exclusive: bool = False
+
+
+class Ending(NamedTuple):
+    """How one run of a task ended, as its holder reports it."""
+
+    task_id: int
+    fence: int
+    job_id: int
+    move: str  # finish | skip | retry | return | fail | lose
+    outcome: str  # the word in the attempt's history
+    result: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    began_at: float | None = None
+    duration: float | None = None
+    peak_rss: int | None = None
+    due_in: float | None = None  # retry: seconds until it may run again
+    give_back: bool = False  # the attempt does not count
+    crashed: bool = False  # counts as a crash
+    worker_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One job to be created. `ref` names it for `after` of others in the same call."""
+
+    kind: str
+    payload: dict[str, Any] = field(default_factory=dict)
+    priority: int = DEFAULT_PRIORITY
+    run_at: float | None = None
+    after: Sequence[int | str] = ()
+    after_failure: str = "cancel"  # or "run": what the failure of a predecessor does
+    platform: str | None = None
+    account: str | None = None
+    ref: str | None = None
+    cost: float = 1.0
+    max_attempts: int | None = None
+
+
+class TaskSeed(NamedTuple):
+    """A task to be inserted: by a submission, or by a handler as a child of its own task."""
+
+    kind: str
+    payload: str | None
+    cost: float = 1.0
+    run_at: float | None = None
+    after: tuple[int, ...] = ()  # positions of earlier seeds of the same call
+    after_failure: str = "cancel"
+
+
+class WorkerRow(NamedTuple):
+    """A worker process, alive or not."""
+
+    id: str
+    host: str
+    pid: int
+    boot_id: str
+    pid_start: str
+    lock_path: str
+    queues: str
+    concurrency: int
+    state: str
+    started_at: float
+    heartbeat_at: float
+    stopped_at: float | None

@@ -1,0 +1,107 @@
+"""The life of a job and of a task, as data.
+
+SQL constraints, guards in `store`, charts in the docs, and buttons are read from here; no state
+name and no transition is typed a second time elsewhere.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class TaskState(StrEnum):
+    """Where a task stands."""
+
+    BLOCKED = "blocked"  # not claimable; `reason` says why and `due_at` until when, if known
+    READY = "ready"  # claimable now
+    RUNNING = "running"  # leased to a worker
+    DONE = "done"
+    FAILED = "failed"  # a permanent error, or attempts spent
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"  # overtaken before any costly work
+    LOST = "lost"  # given up; its outcome was never seen
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "pending"  # no task of it has been claimed yet
+    RUNNING = "running"
+    COMPLETED = "completed"  # every task succeeded
+    FAILED = "failed"  # some task failed or was lost; can resume
+    STOPPED = "stopped"  # by a person or a policy; can resume
+    CANCELLED = "cancelled"
+
+
+class Reason(StrEnum):
+    """Why a blocked task waits."""
+
+    DUE = "due"  # its time has not come
+    BACKOFF = "backoff"  # failed, tries again later
+    AFTER = "after"  # a predecessor has not ended
+    CAP = "cap"  # its owner runs as many tasks as allowed
+    USER_BUSY = "user_busy"  # its owner's other job runs first
+    PAUSED = "paused"  # its kind is paused
+    STOPPED = "stopped"  # its job is stopped
+    NO_WORKER = "no_worker"  # the worker that met it does not know its kind
+
+
+class Move(NamedTuple):
+    """A named transition."""
+
+    sources: frozenset[str]
+    target: str
+    fenced: bool = False  # only the holder of the lease may make it
+    by_user: bool = False  # a person may ask for it
+
+
+def _move(*sources: str, to: str, fenced: bool = False, by_user: bool = False) -> Move:
+    return Move(frozenset(sources), to, fenced, by_user)
+
+
+T, J = TaskState, JobState
+
+TASK_MOVES: dict[str, Move] = {
+    "release": _move(T.BLOCKED, to=T.READY),
+    "hold": _move(T.READY, to=T.BLOCKED),
+    "claim": _move(T.READY, to=T.RUNNING),
+    "finish": _move(T.RUNNING, to=T.DONE, fenced=True),
+    "skip": _move(T.RUNNING, to=T.SKIPPED, fenced=True),
+    "retry": _move(T.RUNNING, to=T.BLOCKED, fenced=True),
+    "return": _move(T.RUNNING, to=T.READY, fenced=True),
+    "fail": _move(T.RUNNING, to=T.FAILED, fenced=True),
+    "lose": _move(T.RUNNING, to=T.LOST),
+    "reap": _move(T.RUNNING, to=T.READY),
+    "stop": _move(T.READY, T.RUNNING, to=T.BLOCKED),
+    "cancel": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.CANCELLED),
+    "revive": _move(T.FAILED, T.LOST, T.CANCELLED, T.SKIPPED, to=T.BLOCKED),
+}
+JOB_MOVES: dict[str, Move] = {
+    "start": _move(J.PENDING, to=J.RUNNING),
+    "complete": _move(J.PENDING, J.RUNNING, to=J.COMPLETED),
+    "fail": _move(J.PENDING, J.RUNNING, to=J.FAILED),
+    "stop": _move(J.PENDING, J.RUNNING, to=J.STOPPED, by_user=True),
+    "cancel": _move(J.PENDING, J.RUNNING, J.STOPPED, J.FAILED, to=J.CANCELLED, by_user=True),
+    "resume": _move(J.STOPPED, J.FAILED, to=J.PENDING, by_user=True),
+    "retry": _move(J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING, by_user=True),
+}
+
+TASK_OPEN = (T.BLOCKED, T.READY, T.RUNNING)
+TASK_FINAL = tuple(s for s in T if s not in TASK_OPEN)
+JOB_ACTIVE = (J.PENDING, J.RUNNING)
+JOB_DELETABLE = tuple(s for s in J if s not in JOB_ACTIVE)
+
+
+def allowed(state: str) -> list[str]:
+    """List what a person may do to a job in `state`."""
+    verbs = [name for name, move in JOB_MOVES.items() if move.by_user and state in move.sources]
+    return verbs + (["delete"] if state in JOB_DELETABLE else [])
+
+
+def chart(moves: dict[str, Move]) -> str:
+    """Draw the moves as a Mermaid state diagram."""
+    lines = [
+        f"    {source} --> {move.target}: {name}"
+        for name, move in moves.items()
+        for source in sorted(move.sources)
+    ]
+    return "\n".join(["stateDiagram-v2", *lines])

@@ -1,0 +1,1 @@
+"""Runs tasks: the worker, its child processes, the scheduler and the supervisor."""

@@ -1,0 +1,140 @@
+"""Every setting: name, default and one sentence. Read from QUIRE_* or `quire.toml`, environment first.
+
+The home is where the embedded database, scratch files and host-local locks live.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from quire.errors import BadInput
+
+
+def _setting(default: Any, sentence: str) -> Any:
+    return field(default=default, metadata={"doc": sentence})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values in force."""
+
+    home: Path = _setting(Path(".quire"), "Folder of the embedded database, scratch files and locks.")
+    database_url: str = _setting("", "PostgreSQL URL; empty means the embedded SQLite database in the home.")
+    plugins: tuple[str, ...] = _setting((), "Plugin files or modules to load, separated by commas.")
+    tenant: str = _setting("default", "Tenant that commands act for.")
+    user: str = _setting("", "User that commands act for; empty means the name of the system user.")
+    user_policy: str = _setting("all", "A user's second active job: all, queue, replace or reject.")
+    concurrency: int = _setting(0, "Child processes of a worker; 0 means one per core, at least 2.")
+    queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, separated by commas.")
+    heartbeat_interval: float = _setting(10.0, "Seconds between two renewals of a worker's leases.")
+    lease_seconds: float = _setting(60.0, "Seconds a lease lasts without renewal.")
+    sweep_interval: float = _setting(10.0, "Seconds between two searches for dead workers and ended leases.")
+    poll_interval: float = _setting(5.0, "Seconds after which an idle worker looks even if nothing woke it.")
+    aging_seconds: float = _setting(600.0, "Seconds of waiting after which a task rises one priority.")
+    stop_grace: float = _setting(30.0, "Seconds a draining worker waits for running tasks before it returns them.")
+    child_max_tasks: int = _setting(10_000, "Tasks after which a child process is replaced.")
+    child_max_rss: int = _setting(1 << 30, "Bytes of memory above which an idle child process is replaced.")
+    payload_limit: int = _setting(1 << 20, "Largest payload of a job in bytes of JSON.")
+    keep_completed_days: float = _setting(30.0, "Days after which completed and cancelled jobs are pruned.")
+    keep_failed_days: float = _setting(90.0, "Days after which failed and stopped jobs are pruned.")
+    keep_events_days: float = _setting(30.0, "Days after which events of finished jobs are pruned.")
+    sqlite_synchronous: str = _setting("full", "full loses nothing on power failure; normal may lose the last commits.")
+    log_json: bool = _setting(False, "Write log lines as JSON.")
+    log_level: str = _setting("info", "Lowest level that is logged: debug, info, warning or error.")
+
+    @property
+    def url(self) -> str:
+        """The database in use."""
+        return self.database_url or f"sqlite:///{self.home / 'quire.db'}"
+
+
+def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
+    """Read the settings: arguments first, then QUIRE_*, then `quire.toml` in the home."""
+    home = Path(given.get("home") or environ.get("QUIRE_HOME") or _nearest_home()).absolute()
+    table = _toml(home / "quire.toml")
+    values: dict[str, Any] = {"home": home}
+    for each in fields(Settings):
+        if each.name == "home":
+            continue
+        key = f"QUIRE_{each.name.upper()}"
+        if given.get(each.name) is not None:
+            values[each.name] = given[each.name]
+        elif key in environ:
+            values[each.name] = _parsed(key, environ[key], each.default)
+        elif each.name in table:
+            values[each.name] = _parsed(f"quire.toml: {each.name}", table[each.name], each.default)
+    return _checked(Settings(**values))
+
+
+def _checked(s: Settings) -> Settings:
+    if s.user_policy not in POLICIES:
+        raise BadInput(f"QUIRE_USER_POLICY: {s.user_policy!r} is not one of {', '.join(POLICIES)}.")
+    if s.sqlite_synchronous not in ("full", "normal"):
+        raise BadInput(f"QUIRE_SQLITE_SYNCHRONOUS: {s.sqlite_synchronous!r} is not full or normal.")
+    if not 0 < s.heartbeat_interval < s.lease_seconds:
+        raise BadInput(
+            f"QUIRE_HEARTBEAT_INTERVAL ({s.heartbeat_interval:g} s) must be above 0 and below "
+            f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s), or every lease would end while held."
+        )
+    if s.concurrency < 0 or s.concurrency > 1024:
+        raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
+    if s.log_level not in ("debug", "info", "warning", "error"):
+        raise BadInput(f"QUIRE_LOG_LEVEL: {s.log_level!r} is not debug, info, warning or error.")
+    return s
+
+
+POLICIES = ("all", "queue", "replace", "reject")
+
+
+def described() -> list[tuple[str, Any, str]]:
+    """List name, default and sentence of every setting."""
+    return [(f"QUIRE_{f.name.upper()}", f.default, f.metadata["doc"]) for f in fields(Settings)]
+
+
+def _nearest_home() -> Path:
+    for folder in [Path.cwd(), *Path.cwd().parents]:
+        if (folder / ".quire").is_dir():
+            return folder / ".quire"
+    from platformdirs import user_data_path
+
+    return user_data_path("quire")
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not valid TOML ({error}). Nothing was started.") from error
+    known = {f.name for f in fields(Settings)} - {"home"}
+    if unknown := sorted(set(table) - known):
+        raise BadInput(
+            f"{path}: unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}."
+        )
+    return table
+
+
+def _parsed(name: str, raw: Any, default: Any) -> Any:
+    try:
+        if isinstance(default, bool):
+            return _boolean(raw)
+        if isinstance(default, tuple):
+            parts = raw.split(",") if isinstance(raw, str) else raw
+            return tuple(part.strip() for part in parts if part.strip())
+        return type(default)(raw)
+    except (TypeError, ValueError, AttributeError) as error:
+        wanted = type(default).__name__.replace("tuple", "list")
+        raise BadInput(f"{name}: {raw!r} is not a valid {wanted}.") from error
+
+
+def _boolean(raw: Any) -> bool:
+    text = str(raw).lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(text)

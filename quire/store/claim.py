@@ -1,0 +1,202 @@
+"""Claims tasks: the head of a queue's order becomes leased to a worker.
+
+The fence grows by one at each claim. A claim that meets a task which may not run after all
+(job stopped, kind paused, owner at its cap, kind unknown to this worker) moves it out of the way.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.records import Lease
+from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
+from quire.store import dialect, ready
+from quire.store.counts import Deltas, bump
+from quire.store.tables import is_state, jobs, kinds, owners, tasks
+
+t = tasks.c
+_HEAD = (
+    sa.select(
+        t.id,
+        t.job_id,
+        t.owner_id,
+        t.kind,
+        t.payload,
+        t.attempt,
+        t.max_attempts,
+        t.crashes,
+        t.fence,
+        t.priority,
+        t.fair_tag,
+    )
+    .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
+    .order_by(t.queue, t.priority, t.fair_tag, t.id)
+    .limit(sa.bindparam("limit"))
+    .with_for_update(skip_locked=True)
+)
+_CAPPED = (
+    sa.select(owners.c.id, owners.c.max_running)
+    .where(owners.c.max_running.is_not(None))
+    .order_by(owners.c.id)
+    .with_for_update()
+)
+_PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
+
+
+def claim(
+    conn: sa.Connection,
+    worker_id: str,
+    queue: str,
+    known: Collection[str],
+    *,
+    now: Instant,
+    ttl: float,
+    limit: int = 1,
+) -> list[Lease]:
+    """Lease up to `limit` tasks at the head of `queue` to `worker_id`, most urgent first."""
+    room = _room(conn)
+    ready.release_capped(conn, room, now=now)
+    head = conn.execute(_HEAD, {"queue": queue, "limit": limit}).all()
+    if not head:
+        return []
+    found_jobs = _jobs_of(conn, head)
+    paused = set(conn.scalars(_PAUSED))
+    taken, aside = [], []
+    for row in head:
+        why = _obstacle(row, found_jobs[row.job_id], paused, known, room)
+        if why is None:
+            taken.append(row)
+            if row.owner_id in room:
+                room[row.owner_id] -= 1
+        else:
+            aside.append((row, why))
+    _take(conn, taken, worker_id, now, ttl)
+    deltas = Deltas()
+    for row in taken:
+        deltas[row.job_id].move(TaskState.READY, TaskState.RUNNING)
+        deltas[row.job_id].worker_id = worker_id
+    _set_aside(conn, aside, deltas, now)
+    bump(conn, deltas, now=now)
+    return [_lease(row, found_jobs[row.job_id], queue, now) for row in taken]
+
+
+def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
+    """Write how far the fair order has got, from the leases of a claim; may lag behind it."""
+    furthest: dict[tuple[str, int], float] = {}
+    for lease in leases:
+        key = lease.queue, lease.priority
+        furthest[key] = max(furthest.get(key, 0.0), lease.fair_tag)
+    for (queue, priority), tag in sorted(furthest.items()):
+        ready.advance_band(conn, queue, priority, tag)
+
+
+def _room(conn: sa.Connection) -> dict[int, int]:
+    """Return how many more tasks each capped owner may run; locks these owners."""
+    capped = conn.execute(_CAPPED).all()
+    if not capped:
+        return {}
+    running: dict[int, int] = {
+        row[0]: row[1]
+        for row in conn.execute(
+            sa.select(t.owner_id, sa.func.count())
+            .where(is_state(t.state, TaskState.RUNNING))
+            .group_by(t.owner_id)
+        )
+    }
+    return {owner: most - running.get(owner, 0) for owner, most in capped}
+
+
+def _jobs_of(conn: sa.Connection, head: Sequence[Any]) -> dict[int, Any]:
+    """Read the jobs of the head, locked after their tasks, so that a stop cannot slip between."""
+    wanted = dialect.rows(conn, "wanted", {"id": "int"})
+    j = jobs.c
+    found = conn.execute(
+        sa.select(j.id, j.state, j.payload, j.exclusive_key)
+        .where(j.id.in_(sa.select(wanted.c.id)))
+        .order_by(j.id)
+        .with_for_update(key_share=True),
+        {"wanted": dialect.packed([[job_id] for job_id in {row.job_id for row in head}])},
+    )
+    return {row.id: row for row in found}
+
+
+def _obstacle(
+    row: Any, job: Any, paused: set[str], known: Collection[str], room: dict[int, int]
+) -> str | None:
+    if job.state == JobState.CANCELLED:
+        return TaskState.CANCELLED
+    if job.state not in JOB_ACTIVE:
+        return Reason.STOPPED
+    if row.kind in paused:
+        return Reason.PAUSED
+    if row.kind not in known:
+        return Reason.NO_WORKER
+    if room.get(row.owner_id, 1) <= 0:
+        return Reason.CAP
+    return None
+
+
+def _take(
+    conn: sa.Connection, rows: Sequence[Any], worker_id: str, now: Instant, ttl: float
+) -> None:
+    if not rows:
+        return
+    ids = dialect.rows(conn, "taken", {"id": "int"})
+    conn.execute(
+        sa.update(tasks)
+        .where(t.id.in_(sa.select(ids.c.id)), is_state(t.state, TaskState.READY))
+        .values(
+            state=TaskState.RUNNING.value,
+            worker_id=worker_id,
+            expires_at=now.lease + ttl,
+            attempt=t.attempt + 1,
+            fence=t.fence + 1,
+            begin_at=now.wall,
+            progress=0.0,
+            progress_at=now.wall,
+        ),
+        {"taken": dialect.packed([[row.id] for row in rows])},
+    )
+
+
+def _set_aside(
+    conn: sa.Connection, aside: Sequence[tuple[Any, str]], deltas: Deltas, now: Instant
+) -> None:
+    for why in sorted({why for _, why in aside}):
+        rows = [row for row, each in aside if each == why]
+        ids = dialect.rows(conn, "aside", {"id": "int"})
+        cancelled = why == TaskState.CANCELLED
+        target = TaskState.CANCELLED if cancelled else TaskState.BLOCKED
+        conn.execute(
+            sa.update(tasks)
+            .where(t.id.in_(sa.select(ids.c.id)), is_state(t.state, TaskState.READY))
+            .values(
+                state=target.value,
+                reason=None if cancelled else why,
+                finished_at=now.wall if cancelled else None,
+            ),
+            {"aside": dialect.packed([[row.id] for row in rows])},
+        )
+        for row in rows:
+            deltas[row.job_id].move(TaskState.READY, target)
+
+
+def _lease(row: Any, job: Any, queue: str, now: Instant) -> Lease:
+    return Lease(
+        task_id=row.id,
+        fence=row.fence + 1,
+        job_id=row.job_id,
+        owner_id=row.owner_id,
+        kind=row.kind,
+        payload=row.payload if row.payload is not None else job.payload,
+        attempt=row.attempt + 1,
+        max_attempts=row.max_attempts,
+        crashes=row.crashes,
+        queue=queue,
+        priority=row.priority,
+        fair_tag=row.fair_tag,
+        begin_at=now.wall,
+        is_exclusive=job.exclusive_key is not None,
+    )

@@ -1,0 +1,180 @@
+"""The few things SQLite and PostgreSQL say differently, each one function.
+
+No other module asks which database it talks to.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from quire.clock import Clock, FakeClock, Instant
+
+#: Types a column of `rows` may have, by the word used there.
+_PG_TYPES = {"int": "bigint", "float": "double precision", "text": "text", "bool": "boolean"}
+_SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
+    "int": sa.BigInteger,
+    "float": sa.Double,
+    "text": sa.Text,
+    "bool": sa.Boolean,
+}
+
+
+def is_sqlite(conn: sa.Connection | sa.Engine) -> bool:
+    """Tell whether this is the embedded database."""
+    return conn.dialect.name == "sqlite"
+
+
+def driver_url(url: str) -> str:
+    """Name the driver that SQLAlchemy is to use."""
+    for prefix in ("postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            return "postgresql+psycopg://" + url.removeprefix(prefix)
+    return url
+
+
+def now(conn: sa.Connection, clock: Clock) -> Instant:
+    """Read the time: the database's own on PostgreSQL, this machine's on SQLite."""
+    if is_sqlite(conn) or isinstance(clock, FakeClock):
+        at = clock.now()
+        return at if is_sqlite(conn) else Instant(at.wall, at.wall)
+    wall = float(conn.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
+    return Instant(wall, wall)
+
+
+def rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.Subquery:
+    """Make a table of one JSON parameter called `name`: a list of lists in column order.
+
+    The statement's text is the same for every number of rows, so it is compiled and prepared once.
+    """
+    parameter = sa.bindparam(name, type_=sa.Text)
+    if is_sqlite(conn):
+        each = sa.func.json_each(parameter).table_valued("value", name=f"each_{name}")
+        picked = [
+            sa.cast(each.c.value.op("->>")(sa.literal_column(str(at))), _SA_TYPES[kind]).label(key)
+            if kind != "text"
+            else sa.type_coerce(each.c.value.op("->>")(sa.literal_column(str(at))), sa.Text).label(key)
+            for at, (key, kind) in enumerate(columns.items())
+        ]
+        return sa.select(*picked).subquery(name)
+    each = sa.func.jsonb_array_elements(sa.cast(parameter, postgresql.JSONB)).table_valued(
+        "value", name=f"each_{name}"
+    )
+    picked = [
+        sa.cast(
+            each.c.value.op("->>")(sa.literal_column(str(at))), _SA_TYPES[kind]
+        ).label(key)
+        for at, (key, kind) in enumerate(columns.items())
+    ]
+    return sa.select(*picked).subquery(name)
+
+
+def packed(values: Sequence[Sequence[Any]]) -> str:
+    """Encode the parameter of `rows`."""
+    return json.dumps(values, separators=(",", ":"))
+
+
+def upsert(
+    conn: sa.Connection, table: sa.Table, values: Mapping[str, Any], keys: Sequence[str], changed: Sequence[str]
+) -> None:
+    """Insert a row, or set the `changed` columns of the one with the same `keys`."""
+    build = sqlite.insert if is_sqlite(conn) else postgresql.insert
+    statement: Any = build(table).values(**values)
+    if changed:
+        statement = statement.on_conflict_do_update(
+            index_elements=list(keys), set_={c: statement.excluded[c] for c in changed}
+        )
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=list(keys))
+    conn.execute(statement)
+
+
+def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:
+    """Return the larger of several values, row by row."""
+    return sa.func.max(*values) if is_sqlite(conn) else sa.func.greatest(*values)
+
+
+def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
+    """Lock rows in the order of their ids, so that two transactions never wait for each other."""
+    if is_sqlite(conn) or not ids:
+        return
+    statement = (
+        sa.select(table.c.id)
+        .where(table.c.id == sa.any_(sa.bindparam("ids", type_=postgresql.ARRAY(sa.BigInteger))))
+        .order_by(table.c.id)
+        .with_for_update(key_share=True)
+    )
+    conn.execute(statement, {"ids": sorted(ids)}).all()
+
+
+def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
+    """Take `count` ids for rows that are about to be inserted."""
+    if is_sqlite(conn):
+        # BEGIN IMMEDIATE keeps every other writer out until the rows are there. Ids of deleted
+        # rows are not given out again: the counter survives in `meta`.
+        key = f"last_id.{table.name}"
+        last = conn.exec_driver_sql(
+            "INSERT INTO meta(key, value) VALUES (?, ?) ON CONFLICT(key) DO UPDATE "
+            "SET value = CAST(CAST(value AS INTEGER) + ? AS TEXT) RETURNING CAST(value AS INTEGER)",
+            (key, str(count), count),
+        ).scalar_one()
+        return list(range(last - count + 1, last + 1))
+    found = conn.exec_driver_sql(
+        f"SELECT nextval(pg_get_serial_sequence('{table.name}', 'id')) FROM generate_series(1, %s)",
+        (count,),
+    )
+    return [row[0] for row in found]
+
+
+def bulk_insert(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    """Insert many rows as fast as the driver can."""
+    if not values:
+        return
+    names = ", ".join(columns)
+    if is_sqlite(conn):
+        marks = ", ".join("?" * len(columns))
+        conn.exec_driver_sql(
+            f"INSERT INTO {table.name} ({names}) VALUES ({marks})",  # noqa: S608
+            [tuple(row) for row in values],
+        )
+        return
+    driver: Any = conn.connection.driver_connection
+    with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
+        for row in values:
+            copy.write_row(row)
+
+
+def notify(conn: sa.Connection, channel: str) -> None:
+    """Ring at commit, on PostgreSQL; on SQLite the wake-up is a local datagram after it."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql(f"NOTIFY {channel}")
+
+
+def current_xid(conn: sa.Connection) -> int | None:
+    """Name the writing transaction, where commit order may differ from id order."""
+    if is_sqlite(conn):
+        return None
+    found = conn.exec_driver_sql("SELECT pg_current_xact_id()::text::bigint").scalar_one()
+    return int(found)
+
+
+def planned(conn: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any]) -> str:
+    """Return the query plan as text."""
+    compiled = statement.compile(dialect=conn.dialect, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
+    verb = "EXPLAIN QUERY PLAN " if is_sqlite(conn) else "EXPLAIN "
+    bound = {**compiled.params, **parameters}
+    if compiled.positional:
+        found = conn.exec_driver_sql(verb + str(compiled), tuple(bound[n] for n in compiled.positiontup))
+    else:
+        found = conn.exec_driver_sql(verb + str(compiled), bound)
+    return "\n".join(str(row[-1]) for row in found)
+
+
+def lock_schema(conn: sa.Connection) -> None:
+    """Let one process migrate at a time; on SQLite the write lock does."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql("SELECT pg_advisory_xact_lock(7134201)")

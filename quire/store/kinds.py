@@ -1,0 +1,47 @@
+"""Job kinds as the database knows them: what workers announced, and what is paused."""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.contracts import JobKind
+from quire.model.records import KindRow
+from quire.store import dialect
+from quire.store.tables import kinds
+
+
+def announce(conn: sa.Connection, known: Iterable[JobKind]) -> None:
+    """Write down the kinds that a process can run; sorted, so that two never wait for each other."""
+    for kind in sorted(known, key=lambda k: k.name):
+        row = {
+            "name": kind.name,
+            "queue": kind.queue,
+            "max_attempts": kind.max_attempts,
+            "at_most_once": kind.at_most_once,
+        }
+        dialect.upsert(conn, kinds, row, ["name"], ["queue", "max_attempts", "at_most_once"])
+
+
+def listed(conn: sa.Connection) -> dict[str, KindRow]:
+    """Return every kind, by name."""
+    c = kinds.c
+    query = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at)
+    return {row.name: KindRow(*row) for row in conn.execute(query.order_by(c.name))}
+
+
+def pause(conn: sa.Connection, name: str, *, now: Instant) -> bool:
+    """Keep tasks of a kind from being claimed; returns whether it was not paused before."""
+    return _set_paused(conn, name, now.wall, kinds.c.paused_at.is_(None))
+
+
+def unpause(conn: sa.Connection, name: str) -> bool:
+    """Let tasks of a kind be claimed again; returns whether it was paused."""
+    return _set_paused(conn, name, None, kinds.c.paused_at.is_not(None))
+
+
+def _set_paused(
+    conn: sa.Connection, name: str, at: float | None, only: sa.ColumnElement[bool]
+) -> bool:
+    change = sa.update(kinds).where(kinds.c.name == name, only).values(paused_at=at)
+    return conn.execute(change).rowcount > 0

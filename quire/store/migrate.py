@@ -1,0 +1,64 @@
+"""Versioned forward migrations. Each is a module `migrations/mNNNN_*.py` with `up(conn)`."""
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from quire import log
+from quire.errors import SchemaAhead
+from quire.store import dialect, migrations
+from quire.store.tables import meta
+
+if TYPE_CHECKING:
+    from quire.store.engine import Database
+
+
+def known() -> list[int]:
+    """List the versions this Quire has, oldest first."""
+    return sorted(_modules())
+
+
+def version(conn: sa.Connection) -> int:
+    """Return the schema's version; 0 for an empty database."""
+    if not sa.inspect(conn).has_table("meta"):
+        return 0
+    found = conn.scalar(sa.select(meta.c.value).where(meta.c.key == "schema_version"))
+    return int(found or 0)
+
+
+def check(conn: sa.Connection) -> int:
+    """Return how many migrations are missing; refuse a schema of a later Quire."""
+    found, last = version(conn), known()[-1]
+    if found > last:
+        raise SchemaAhead(
+            f"database: its schema is version {found}, this Quire knows up to {last}. "
+            "Install the newer Quire on this machine too; nothing was changed."
+        )
+    return last - found
+
+
+def migrate(db: "Database") -> list[int]:
+    """Apply what is missing, one transaction each; several processes may try at once."""
+    if db.path is not None:
+        db.path.parent.mkdir(parents=True, exist_ok=True)
+    applied = []
+    modules = _modules()
+    while True:
+        with db.begin() as conn:
+            dialect.lock_schema(conn)
+            if not check(conn):
+                return applied
+            step = version(conn) + 1
+            importlib.import_module(modules[step]).up(conn)
+            dialect.upsert(
+                conn, meta, {"key": "schema_version", "value": str(step)}, ["key"], ["value"]
+            )
+        log.event("database.migrated", version=step)
+        applied.append(step)
+
+
+def _modules() -> dict[int, str]:
+    found = pkgutil.iter_modules(migrations.__path__)
+    return {int(m.name[1:5]): f"{migrations.__name__}.{m.name}" for m in found}

@@ -1,0 +1,264 @@
+"""What people do to jobs: stop, resume, cancel, retry, reprioritise, delete; many at a time.
+
+A stop first ends the leases of running tasks (fence + 1) in the transaction that sets the job.
+Waiting tasks follow in bounded batches: a claim that meets one in between moves it itself.
+"""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
+from quire.store import dialect, edges, events, ready, settle
+from quire.store.counts import Deltas, bump
+from quire.store.tables import attempts, is_state, jobs, steps, tasks
+from quire.store.tables import edges as edges_table
+from quire.store.tables import events as events_table
+
+t, j = tasks.c, jobs.c
+BATCH = 1000
+HELD = (TaskState.BLOCKED.value, TaskState.READY.value)
+
+
+def halt(
+    conn: sa.Connection, job_ids: Sequence[int], verb: str, why: str | None, *, now: Instant
+) -> list[int]:
+    """Stop or cancel jobs (`verb`): from this commit on nothing of theirs is written.
+
+    Returns the jobs that were in a state that allows it.
+    """
+    move = JOB_MOVES[verb]
+    running = _running(conn, job_ids, skip_locked=False)
+    dialect.lock_rows(conn, jobs, job_ids)
+    done = conn.execute(
+        sa.update(jobs)
+        .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(move.sources)))
+        .values(state=move.target, error=sa.func.coalesce(why, j.error), finished_at=now.wall)
+        .returning(j.id, j.owner_id, j.exclusive_key, j.has_successors)
+    ).all()
+    changed = [row.id for row in done]
+    # A claim may have committed between the two locks. What is locked now is a claim or a settle
+    # that waits for our job row; it will find the job halted and revoke by itself.
+    running |= _running(conn, changed, skip_locked=True)
+    settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
+    events.record(
+        conn,
+        [events.Event(i, f"job.{move.target}", None, {"why": why} if why else None) for i in changed],
+        now=now,
+    )
+    if move.target == JobState.CANCELLED:
+        over = {row.id: move.target for row in done if row.has_successors}
+        edges.satisfy_jobs(conn, over, now=now)
+    edges.let_next_job_go(conn, {row.owner_id for row in done if row.exclusive_key}, now=now)
+    return changed
+
+
+def sweep_halted(
+    conn: sa.Connection, job_ids: Sequence[int] = (), *, now: Instant, limit: int = BATCH
+) -> int:
+    """Move waiting tasks of halted jobs out of the queue; returns how many. Call until 0."""
+    halted = (JobState.STOPPED, JobState.CANCELLED)
+    query = (
+        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"), t.has_successors)
+        .join(jobs, j.id == t.job_id)
+        .where(
+            sa.or_(
+                sa.and_(is_state(j.state, *halted), j.tasks_ready > 0, is_state(t.state, *HELD)),
+                sa.and_(
+                    is_state(j.state, JobState.CANCELLED),
+                    j.tasks_blocked > 0,
+                    is_state(t.state, *HELD),
+                ),
+            ),
+            sa.not_(sa.and_(is_state(j.state, JobState.STOPPED), is_state(t.state, HELD[0]))),
+        )
+        .order_by(t.id)
+        .limit(limit)
+        .with_for_update(of=tasks, skip_locked=True)
+    )
+    if job_ids:
+        query = query.where(j.id.in_(list(job_ids)))
+    rows = conn.execute(query).all()
+    deltas = Deltas()
+    for target in (TaskState.CANCELLED, TaskState.BLOCKED):
+        final = target == TaskState.CANCELLED
+        some = [r for r in rows if (r.job_state == JobState.CANCELLED) == final]
+        if not some:
+            continue
+        conn.execute(
+            sa.update(tasks)
+            .where(t.id.in_([r.id for r in some]), is_state(t.state, *HELD))
+            .values(
+                state=target.value,
+                reason=None if final else Reason.STOPPED.value,
+                due_at=None,
+                finished_at=now.wall if final else None,
+            )
+        )
+        for row in some:
+            deltas[row.job_id].move(row.state, target)
+        if final:
+            over = {r.id: TaskState.CANCELLED.value for r in some if r.has_successors}
+            edges.satisfy_tasks(conn, over, now=now)
+    bump(conn, deltas, now=now)
+    return len(rows)
+
+
+def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
+    """End leases that outlived a stop by a hair: running tasks whose job is not active."""
+    rows = conn.execute(
+        sa.select(t.id, t.fence)
+        .join(jobs, j.id == t.job_id)
+        .where(is_state(t.state, TaskState.RUNNING), sa.not_(is_state(j.state, *JOB_ACTIVE)))
+        .order_by(t.id)
+        .with_for_update(of=tasks, skip_locked=True)
+    ).all()
+    return settle.revoke(conn, [(r.id, r.fence) for r in rows], now=now)
+
+
+def revive(
+    conn: sa.Connection, job_ids: Sequence[int], verb: str, states: Sequence[str], *, now: Instant
+) -> list[int]:
+    """Resume or retry jobs (`verb`): tasks that ended in `states` get fresh attempts.
+
+    Stopped tasks go on where they were. Returns the jobs that could.
+    """
+    move = JOB_MOVES[verb]
+    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, states))
+    dialect.lock_rows(conn, jobs, job_ids)
+    changed = list(
+        conn.scalars(
+            sa.update(jobs)
+            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(move.sources)))
+            .values(state=move.target, error=None, finished_at=None)
+            .returning(j.id)
+        )
+    )
+    deltas = Deltas()
+    back = conn.execute(
+        sa.select(t.id, t.job_id, t.state, t.cost).where(
+            t.job_id.in_(changed), is_state(t.state, *states)
+        )
+    ).all()
+    conn.execute(
+        sa.update(tasks)
+        .where(t.job_id.in_(changed), is_state(t.state, *states))
+        .values(
+            state=TaskState.BLOCKED.value,
+            reason=Reason.STOPPED.value,
+            attempt=0,
+            crashes=0,
+            error=None,
+            finished_at=None,
+        )
+    )
+    for row in back:
+        deltas[row.job_id].move(row.state, TaskState.BLOCKED)
+        deltas[row.job_id].cost_done -= row.cost if row.state in settle.COUNTED else 0.0
+    bump(conn, deltas, now=now)
+    events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
+    return changed
+
+
+def release_stopped(
+    conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int = BATCH
+) -> int:
+    """Let the stopped tasks of active jobs go on; returns how many were looked at. Call until 0."""
+    ids = conn.scalars(
+        sa.select(t.id)
+        .join(jobs, j.id == t.job_id)
+        .where(
+            t.job_id.in_(list(job_ids)),
+            is_state(j.state, *JOB_ACTIVE),
+            is_state(t.state, TaskState.BLOCKED),
+            t.reason == Reason.STOPPED.value,
+        )
+        .order_by(t.id)
+        .limit(limit)
+    ).all()
+    ready.release(conn, ids, now=now)
+    return len(ids)
+
+
+def reprioritise(
+    conn: sa.Connection, job_ids: Sequence[int], priority: int, *, now: Instant
+) -> list[int]:
+    """Give jobs another priority; their ready tasks take a fresh place in the order."""
+    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, [TaskState.READY]))
+    changed = list(
+        conn.scalars(
+            sa.update(jobs)
+            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_ACTIVE, JobState.STOPPED))
+            .values(priority=priority)
+            .returning(j.id)
+        )
+    )
+    ids = _ids_of(conn, changed, [TaskState.READY])
+    deltas = Deltas()
+    for job_id, count in conn.execute(
+        sa.select(t.job_id, sa.func.count()).where(t.id.in_(ids)).group_by(t.job_id)
+    ):
+        deltas[job_id].move(TaskState.READY, TaskState.BLOCKED, count)
+    conn.execute(
+        sa.update(tasks)
+        .where(t.id.in_(ids), is_state(t.state, TaskState.READY))
+        .values(state=TaskState.BLOCKED.value, reason=Reason.DUE.value, due_at=now.wall)
+    )
+    conn.execute(
+        sa.update(tasks)
+        .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED))
+        .values(priority=priority)
+    )
+    bump(conn, deltas, now=now)
+    ready.release(conn, ids, now=now, lock_owners=False)
+    events.record(
+        conn, [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed], now=now
+    )
+    return changed
+
+
+def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list[int]:
+    """Delete jobs that are over, with all their rows; those that wait for them are cancelled."""
+    dialect.lock_rows(conn, jobs, job_ids)
+    gone = conn.execute(
+        sa.select(j.id, j.state, j.has_successors).where(
+            j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_DELETABLE)
+        )
+    ).all()
+    ids = [row.id for row in gone]
+    edges.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
+    own = sa.select(t.id).where(t.job_id.in_(ids))
+    conn.execute(sa.delete(attempts).where(attempts.c.task_id.in_(own)))
+    conn.execute(sa.delete(steps).where(steps.c.task_id.in_(own)))
+    conn.execute(
+        sa.delete(edges_table).where(
+            sa.or_(edges_table.c.task_id.in_(own), edges_table.c.before_job_id.in_(ids))
+        )
+    )
+    conn.execute(sa.delete(events_table).where(events_table.c.job_id.in_(ids)))
+    conn.execute(sa.delete(tasks).where(t.job_id.in_(ids)))
+    conn.execute(sa.delete(jobs).where(j.id.in_(ids)))
+    return ids
+
+
+def _running(
+    conn: sa.Connection, job_ids: Sequence[int], *, skip_locked: bool
+) -> set[tuple[int, int, int]]:
+    rows = conn.execute(
+        sa.select(t.id, t.fence, t.job_id)
+        .where(t.job_id.in_(sorted(job_ids)), is_state(t.state, TaskState.RUNNING))
+        .order_by(t.id)
+        .with_for_update(skip_locked=skip_locked, key_share=True)
+    )
+    return {(row.id, row.fence, row.job_id) for row in rows}
+
+
+def _ids_of(conn: sa.Connection, job_ids: Sequence[int], states: Sequence[str]) -> list[int]:
+    return list(
+        conn.scalars(
+            sa.select(t.id)
+            .where(t.job_id.in_(sorted(job_ids)), is_state(t.state, *states))
+            .order_by(t.id)
+        )
+    )

@@ -1,0 +1,237 @@
+"""Makes tasks ready, or says what still blocks them; gives them their place in the fair order.
+
+`ready` means claimable now. Every way out of `blocked` leads through `release`, which looks at
+all reasons anew, so that no caller has to know the others.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model import fair
+from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
+from quire.store import dialect
+from quire.store.counts import Deltas, bump
+from quire.store.tables import bands, is_state, jobs, kinds, owners, tasks
+
+BLOCKED, READY = TaskState.BLOCKED, TaskState.READY
+
+
+def last_tags(
+    conn: sa.Connection, bands_of: Iterable[tuple[int, str, int]]
+) -> dict[tuple[int, str, int], float]:
+    """Return for each (owner, queue, priority) the tag that the next task's is added to."""
+    found = {}
+    for owner_id, queue, priority in sorted(set(bands_of)):
+        own = conn.scalar(
+            sa.select(sa.func.max(tasks.c.fair_tag)).where(
+                is_state(tasks.c.state, READY),
+                tasks.c.owner_id == owner_id,
+                tasks.c.queue == queue,
+                tasks.c.priority == priority,
+            )
+        )
+        claimed = conn.scalar(
+            sa.select(bands.c.claimed_tag).where(
+                bands.c.queue == queue, bands.c.priority == priority
+            )
+        )
+        found[owner_id, queue, priority] = max(own or 0.0, claimed or 0.0)
+    return found
+
+
+def release(
+    conn: sa.Connection, ids: Sequence[int], *, now: Instant, lock_owners: bool = True
+) -> int:
+    """Move blocked tasks to ready, or to the next reason that holds them; returns how many are ready.
+
+    A caller that already holds task rows passes `lock_owners=False`: owners come first in the
+    lock order, and two equal tags only cost a little fairness.
+    """
+    if not ids:
+        return 0
+    if lock_owners:
+        _lock_owners_of(conn, ids)
+    dialect.lock_rows(conn, tasks, ids)
+    rows = _candidates(conn, ids)
+    if not rows:
+        return 0
+    placed = _placed(conn, rows, now)
+    deltas = Deltas()
+    for row in rows:
+        if placed[row.id][0] == READY:
+            deltas[row.job_id].move(BLOCKED, READY)
+    _write(conn, placed)
+    bump(conn, deltas, now=now)
+    return sum(delta.moved[READY] for delta in deltas.values())
+
+
+def blocking_reason(row: Any, now: Instant) -> tuple[str | None, float | None]:
+    """Return why a task cannot run now, and until when if that is known; (None, None) if it can."""
+    if row.job_state not in JOB_ACTIVE:
+        return Reason.STOPPED, None
+    if row.waits:
+        return Reason.AFTER, None
+    if row.run_at is not None and row.run_at > now.wall:
+        return Reason.DUE, row.run_at
+    if row.paused_at is not None:
+        return Reason.PAUSED, None
+    if row.is_behind:
+        return Reason.USER_BUSY, None
+    return None, None
+
+
+def is_behind(job: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Tell whether another job with the same exclusive key goes first."""
+    other = jobs.alias("other")
+    return sa.and_(
+        job.c.exclusive_key.is_not(None),
+        job.c.state != JobState.RUNNING,  # or a running job could wait for one that waits for it
+        sa.exists().where(
+            other.c.owner_id == job.c.owner_id,
+            is_state(other.c.state, *JOB_ACTIVE),
+            other.c.exclusive_key == job.c.exclusive_key,
+            sa.or_(other.c.id < job.c.id, is_state(other.c.state, JobState.RUNNING)),
+            other.c.id != job.c.id,
+        ),
+    )
+
+
+def move_due(conn: sa.Connection, *, now: Instant, limit: int = 500) -> int:
+    """Move tasks whose time has come; returns how many became ready."""
+    due = conn.scalars(
+        sa.select(tasks.c.id)
+        .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at <= now.wall)
+        .order_by(tasks.c.due_at)
+        .limit(limit)
+    ).all()
+    return release(conn, due, now=now)
+
+
+def next_due_at(conn: sa.Connection) -> float | None:
+    """Return when the next blocked task falls due."""
+    found: float | None = conn.scalar(
+        sa.select(tasks.c.due_at)
+        .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at.is_not(None))
+        .order_by(tasks.c.due_at)
+        .limit(1)
+    )
+    return found
+
+
+def blocked_for(
+    conn: sa.Connection, reason: str, *, kinds_in: Sequence[str] = (), limit: int = 500
+) -> list[int]:
+    """List blocked tasks that wait for one reason, oldest first."""
+    # The planner uses the partial index only where it sees this same condition.
+    query = sa.select(tasks.c.id).where(
+        is_state(tasks.c.state, BLOCKED),
+        tasks.c.reason == sa.literal_column(f"'{reason}'"),
+        sa.text("reason NOT IN ('due', 'backoff')"),
+    )
+    if kinds_in:
+        query = query.where(tasks.c.kind.in_(kinds_in))
+    return list(conn.scalars(query.order_by(tasks.c.id).limit(limit)))
+
+
+def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -> None:
+    """Release as many tasks of capped owners as they have room for, beside those already ready."""
+    for owner_id, free in sorted(room.items()):
+        queued = sa.select(sa.literal(1)).where(
+            is_state(tasks.c.state, READY), tasks.c.owner_id == owner_id
+        )
+        waiting = conn.scalar(sa.select(sa.func.count()).select_from(queued.limit(free + 1).subquery())) if free > 0 else free
+        if free <= 0 or waiting is None or waiting >= free:
+            continue
+        held = sa.select(tasks.c.id).where(
+            is_state(tasks.c.state, BLOCKED),
+            tasks.c.reason == sa.literal_column(f"'{Reason.CAP.value}'"),
+            sa.text("reason NOT IN ('due', 'backoff')"),
+            tasks.c.owner_id == owner_id,
+        )
+        ids = conn.scalars(held.order_by(tasks.c.id).limit(free - waiting)).all()
+        release(conn, ids, now=now, lock_owners=False)
+
+
+def advance_band(conn: sa.Connection, queue: str, priority: int, tag: float) -> None:
+    """Remember how far the fair order of a queue and priority has got; it only grows."""
+    changed = conn.execute(
+        sa.update(bands)
+        .where(bands.c.queue == queue, bands.c.priority == priority)
+        .values(claimed_tag=dialect.greatest(conn, bands.c.claimed_tag, tag))
+    )
+    if not changed.rowcount:
+        row = {"queue": queue, "priority": priority, "claimed_tag": tag}
+        dialect.upsert(conn, bands, row, ["queue", "priority"], [])
+
+
+def _lock_owners_of(conn: sa.Connection, ids: Sequence[int]) -> None:
+    if dialect.is_sqlite(conn):
+        return
+    wanted = conn.scalars(
+        sa.select(tasks.c.owner_id).distinct().where(tasks.c.id.in_(list(ids)))
+    ).all()
+    dialect.lock_rows(conn, owners, wanted)
+
+
+def _candidates(conn: sa.Connection, ids: Sequence[int]) -> Sequence[Any]:
+    wanted = dialect.rows(conn, "wanted", {"id": "int"})
+    columns = [tasks.c[c] for c in ("id", "job_id", "owner_id", "queue", "cost", "waits", "run_at")]
+    statement = (
+        sa.select(
+            *columns,
+            jobs.c.priority,
+            jobs.c.state.label("job_state"),
+            kinds.c.paused_at,
+            owners.c.weight,
+            is_behind(jobs).label("is_behind"),
+        )
+        .join(wanted, wanted.c.id == tasks.c.id)
+        .join(jobs, jobs.c.id == tasks.c.job_id)
+        .join(owners, owners.c.id == tasks.c.owner_id)
+        .join(kinds, kinds.c.name == tasks.c.kind, isouter=True)
+        .where(is_state(tasks.c.state, BLOCKED))
+        .order_by(tasks.c.id)
+    )
+    return conn.execute(statement, {"wanted": dialect.packed([[i] for i in ids])}).all()
+
+
+def _placed(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> dict[int, list[Any]]:
+    """Give each row [state, reason, due_at, priority, fair_tag, ready_at]."""
+    free = [row for row in rows if blocking_reason(row, now)[0] is None]
+    tags = last_tags(conn, [(r.owner_id, r.queue, r.priority) for r in free])
+    placed: dict[int, list[Any]] = {}
+    for row in rows:
+        reason, due_at = blocking_reason(row, now)
+        if reason is not None:
+            placed[row.id] = [BLOCKED, reason, due_at, row.priority, 0.0, None]
+            continue
+        key = row.owner_id, row.queue, row.priority
+        [tags[key]] = fair.tags(tags[key], None, [row.cost], row.weight)
+        placed[row.id] = [READY, None, None, row.priority, tags[key], now.wall]
+    return placed
+
+
+def _write(conn: sa.Connection, placed: dict[int, list[Any]]) -> None:
+    p = dialect.rows(
+        conn,
+        "placed",
+        {
+            "id": "int",
+            "state": "text",
+            "reason": "text",
+            "due_at": "float",
+            "priority": "int",
+            "fair_tag": "float",
+            "ready_at": "float",
+        },
+    )
+    names = ("state", "reason", "due_at", "priority", "fair_tag", "ready_at")
+    conn.execute(
+        sa.update(tasks)
+        .where(tasks.c.id == p.c.id, is_state(tasks.c.state, BLOCKED))
+        .values(**{name: p.c[name] for name in names}),
+        {"placed": dialect.packed([[i, *values] for i, values in placed.items()])},
+    )

@@ -1,0 +1,381 @@
+"""Ends runs of tasks. Every write here names (task, fence): a zombie's matches no row.
+
+The holder settles what it ran (`settle`), renews what it still runs (`renew`) and reports
+progress. Anyone else may only revoke or reap, and both raise the fence in the same statement.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.errors import LeaseLost
+from quire.model.records import Ending
+from quire.model.retry import MAX_CRASHES
+from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_MOVES, JobState, Reason, TaskState
+from quire.store import dialect, edges, events
+from quire.store.counts import Deltas, Touched, bump, ended
+from quire.store.tables import attempts, is_state, jobs, tasks
+
+t = tasks.c
+RUNNING = TaskState.RUNNING
+_HELD = {"id": "int", "fence": "int"}
+#: States in which a task's cost counts as progress of its job.
+COUNTED = (TaskState.DONE, TaskState.SKIPPED)
+
+
+def renew(
+    conn: sa.Connection, held: Sequence[tuple[int, int]], *, now: Instant, ttl: float
+) -> set[int]:
+    """Extend the leases (task, fence); returns the tasks that are still held."""
+    if not held:
+        return set()
+    dialect.lock_rows(conn, tasks, [task_id for task_id, _ in held])
+    h = dialect.rows(conn, "held", _HELD)
+    kept = conn.scalars(
+        sa.update(tasks)
+        .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
+        .values(expires_at=now.lease + ttl)
+        .returning(t.id),
+        {"held": dialect.packed(held)},
+    )
+    return set(kept)
+
+
+def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
+    """Return which of the leases (task, fence) have not been revoked or lost."""
+    h = dialect.rows(conn, "held", _HELD)
+    return set(
+        conn.scalars(
+            sa.select(t.id)
+            .join(h, sa.and_(h.c.id == t.id, h.c.fence == t.fence))
+            .where(is_state(t.state, RUNNING)),
+            {"held": dialect.packed(held)},
+        )
+    )
+
+
+def report_progress(
+    conn: sa.Connection, reports: Sequence[tuple[int, int, float | None, str | None]], *, now: Instant
+) -> set[int]:
+    """Write progress (task, fence, fraction, message) of running tasks; returns those accepted."""
+    dialect.lock_rows(conn, tasks, [r[0] for r in reports])
+    p = dialect.rows(conn, "told", {**_HELD, "fraction": "float", "message": "text"})
+    kept = conn.execute(
+        sa.update(tasks)
+        .where(t.id == p.c.id, t.fence == p.c.fence, is_state(t.state, RUNNING))
+        .values(
+            progress=dialect.greatest(conn, t.progress, sa.func.coalesce(p.c.fraction, 0.0)),
+            message=sa.func.coalesce(p.c.message, t.message),
+            progress_at=now.wall,
+        )
+        .returning(t.id, t.job_id),
+        {"told": dialect.packed(reports)},
+    ).all()
+    job_of = {row.id: row.job_id for row in kept}
+    _pass_on_progress(conn, [r for r in reports if r[0] in job_of], job_of)
+    events.record(
+        conn,
+        [events.Event(job_of[r[0]], "progress", r[0], {"fraction": r[2], "message": r[3]})
+         for r in reports if r[0] in job_of and r[3] is not None],
+        now=now,
+    )
+    return set(job_of)
+
+
+def _pass_on_progress(
+    conn: sa.Connection, reports: Sequence[Any], job_of: dict[int, int]
+) -> None:
+    """Let a job of a single task show that task's progress; others count finished cost only."""
+    lines = {job_of[r[0]]: [job_of[r[0]], r[2], r[3]] for r in reports}
+    dialect.lock_rows(conn, jobs, list(lines))
+    p = dialect.rows(conn, "lines", {"id": "int", "fraction": "float", "message": "text"})
+    j = jobs.c
+    total = sum((j[f"tasks_{state}"] for state in TaskState), sa.literal_column("0"))
+    conn.execute(
+        sa.update(jobs)
+        .where(j.id == p.c.id, is_state(j.state, JobState.RUNNING))
+        .values(
+            message=sa.func.coalesce(p.c.message, j.message),
+            progress=sa.case(
+                (
+                    total == 1,
+                    dialect.greatest(conn, j.progress, sa.func.coalesce(p.c.fraction, 0.0)),
+                ),
+                else_=j.progress,
+            ),
+        ),
+        {"lines": dialect.packed(list(lines.values()))},
+    )
+
+
+def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
+    """Lock a running task and its job for a fenced write, or raise LeaseLost."""
+    row = conn.execute(
+        sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence)
+        .where(t.id == task_id, t.fence == fence, is_state(t.state, RUNNING))
+        .with_for_update(key_share=True)
+    ).one_or_none()
+    if row is not None and not _stopped_jobs(conn, [row.job_id]):
+        return row
+    raise LeaseLost(
+        f"task {task_id}: the lease with fence {fence} was ended by a stop, a cancel or a new "
+        "holder. Nothing of this transaction is written."
+    )
+
+
+def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> set[int]:
+    """Make the fenced moves; returns the tasks settled. Those lost or stopped are left out."""
+    if not endings:
+        return set()
+    dialect.lock_rows(conn, tasks, [e.task_id for e in endings])
+    gone = _stopped_jobs(conn, sorted({e.job_id for e in endings}))
+    by_task = {e.task_id: e for e in endings if e.job_id not in gone}
+    if gone:
+        late = [(e.task_id, e.fence) for e in endings if e.job_id in gone]
+        revoke(conn, late, now=now)
+    rows = _end(conn, list(by_task.values()), now)
+    if not rows:
+        return set()
+    deltas = Deltas()
+    history = []
+    for row in rows:
+        ending = by_task[row.id]
+        _count(deltas, ending, row)
+        history.append(_attempt(ending, row, now))
+    dialect.bulk_insert(conn, attempts, _HISTORY, history)
+    finish_jobs(conn, bump(conn, deltas, now=now), now=now)
+    edges.satisfy_tasks(
+        conn, {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}, now=now
+    )
+    return {row.id for row in rows}
+
+
+def finish_jobs(conn: sa.Connection, touched: Sequence[Touched], *, now: Instant) -> None:
+    """Record the jobs that ended and let go of what waited for them."""
+    over = ended(touched)
+    if not over:
+        return
+    events.record(
+        conn,
+        [events.Event(j.id, f"job.{j.state}", None, {"error": j.error} if j.error else None)
+         for j in over],
+        now=now,
+    )
+    edges.satisfy_jobs(conn, {j.id: j.state for j in over if j.has_successors}, now=now)
+    edges.let_next_job_go(conn, {j.owner_id for j in over if j.exclusive_key}, now=now)
+
+
+def was_settled(conn: sa.Connection, task_id: int, fence: int) -> str | None:
+    """Return how this very run ended, if it did: the judge after a COMMIT whose reply was lost."""
+    found: str | None = conn.scalar(
+        sa.select(attempts.c.outcome).where(
+            attempts.c.task_id == task_id, attempts.c.fence == fence
+        )
+    )
+    return found
+
+
+def revoke(
+    conn: sa.Connection, held: Sequence[tuple[int, int]], *, now: Instant, outcome: str = "stopped"
+) -> list[int]:
+    """End leases because the job was stopped or cancelled: fence + 1, the attempt given back."""
+    if not held:
+        return []
+    holders = _holders(conn, held)
+    h = dialect.rows(conn, "held", _HELD)
+    is_cancelled = sa.exists().where(
+        jobs.c.id == t.job_id, is_state(jobs.c.state, JobState.CANCELLED)
+    )
+    rows = conn.execute(
+        sa.update(tasks)
+        .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
+        .values(
+            state=sa.case((is_cancelled, TaskState.CANCELLED.value), else_=TaskState.BLOCKED.value),
+            reason=sa.case((is_cancelled, sa.null()), else_=Reason.STOPPED.value),
+            finished_at=sa.case((is_cancelled, now.wall), else_=sa.null()),
+            fence=t.fence + 1,
+            attempt=t.attempt - 1,
+            worker_id=None,
+            expires_at=None,
+        )
+        .returning(t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state),
+        {"held": dialect.packed(held)},
+    ).all()
+    deltas = Deltas()
+    for row in rows:
+        deltas[row.job_id].move(RUNNING, row.state)
+    _remember(conn, rows, holders, outcome, None, now)
+    bump(conn, deltas, now=now)
+    return [row.id for row in rows]
+
+
+def reap(
+    conn: sa.Connection, *, now: Instant, dead: Sequence[str] = (), limit: int = 500
+) -> list[int]:
+    """Take back the tasks of dead workers and those whose lease has ended; fence + 1."""
+    expired = t.expires_at < now.lease
+    gone = sa.or_(expired, t.worker_id.in_(list(dead))) if dead else expired
+    held = conn.execute(
+        sa.select(t.id, t.fence, t.job_id)
+        .where(is_state(t.state, RUNNING), gone)
+        .order_by(t.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True, key_share=True)
+    ).all()
+    stopped = _stopped_jobs(conn, sorted({row.job_id for row in held}))
+    revoke(conn, [(r.id, r.fence) for r in held if r.job_id in stopped], now=now, outcome="died")
+    return _take_back(conn, [(r.id, r.fence) for r in held if r.job_id not in stopped], now)
+
+
+def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instant) -> list[int]:
+    if not held:
+        return []
+    holders = _holders(conn, held)
+    h = dialect.rows(conn, "held", _HELD)
+    given_up = sa.or_(t.at_most_once, t.crashes + 1 >= MAX_CRASHES)
+    why = sa.case(
+        (t.at_most_once, "its worker died while it ran, and it must not run twice"),
+        else_=f"its worker died {MAX_CRASHES} times while it ran",
+    )
+    rows = conn.execute(
+        sa.update(tasks)
+        .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
+        .values(
+            state=sa.case((given_up, TaskState.LOST.value), else_=TaskState.READY.value),
+            error=sa.case((given_up, why), else_=t.error),
+            finished_at=sa.case((given_up, now.wall), else_=sa.null()),
+            fence=t.fence + 1,
+            attempt=sa.case((given_up, t.attempt), else_=t.attempt - 1),
+            crashes=t.crashes + 1,
+            worker_id=None,
+            expires_at=None,
+        )
+        .returning(
+            t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.error, t.has_successors
+        ),
+        {"held": dialect.packed(held)},
+    ).all()
+    deltas = Deltas()
+    for row in rows:
+        deltas[row.job_id].move(RUNNING, row.state)
+        if row.state == TaskState.LOST:
+            deltas[row.job_id].error = row.error
+    _remember(conn, rows, holders, "died", "the worker died or its lease ended", now)
+    finish_jobs(conn, bump(conn, deltas, now=now), now=now)
+    lost = {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}
+    edges.satisfy_tasks(conn, lost, now=now)
+    return [row.id for row in rows]
+
+
+def _stopped_jobs(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
+    """Lock jobs and return those that are no longer active."""
+    if not job_ids:
+        return set()
+    dialect.lock_rows(conn, jobs, job_ids)
+    wanted = dialect.rows(conn, "wanted", {"id": "int"})
+    return set(
+        conn.scalars(
+            sa.select(jobs.c.id).where(
+                jobs.c.id.in_(sa.select(wanted.c.id)),
+                sa.not_(is_state(jobs.c.state, *JOB_ACTIVE)),
+            ),
+            {"wanted": dialect.packed([[i] for i in job_ids])},
+        )
+    )
+
+
+_ENDING = {
+    **_HELD,
+    "state": "text",
+    "reason": "text",
+    "due_at": "float",
+    "finished_at": "float",
+    "given_back": "int",
+    "crashed": "int",
+    "error": "text",
+    "result": "text",
+}
+
+
+def _end(conn: sa.Connection, endings: Sequence[Ending], now: Instant) -> Sequence[Any]:
+    e = dialect.rows(conn, "ending", _ENDING)
+    values = []
+    for one in endings:
+        move = TASK_MOVES[one.move]
+        if not move.fenced and one.move != "lose":
+            raise AssertionError(f"{one.move!r} is not a move of the holder")
+        waits = move.target == TaskState.BLOCKED
+        values.append([
+            one.task_id, one.fence, move.target,
+            Reason.BACKOFF if waits else None,
+            now.wall + (one.due_in or 0.0) if waits else None,
+            now.wall if move.target in TASK_FINAL else None,
+            int(one.give_back), int(one.crashed), one.error, one.result,
+        ])
+    return conn.execute(
+        sa.update(tasks)
+        .where(t.id == e.c.id, t.fence == e.c.fence, is_state(t.state, RUNNING))
+        .values(
+            state=e.c.state, reason=e.c.reason, due_at=e.c.due_at, finished_at=e.c.finished_at,
+            attempt=t.attempt - e.c.given_back, crashes=t.crashes + e.c.crashed,
+            error=e.c.error, result=e.c.result, worker_id=None, expires_at=None,
+        )
+        .returning(
+            t.id, t.job_id, t.fence, t.attempt, t.state, t.cost, t.parent_id, t.begin_at,
+            t.has_successors,
+        ),
+        {"ending": dialect.packed(values)},
+    ).all()
+
+
+def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
+    delta = deltas[row.job_id]
+    delta.move(RUNNING, row.state)
+    if row.state in COUNTED:
+        delta.cost_done += row.cost
+    if row.state == TaskState.BLOCKED:
+        delta.retries += 1
+    if ending.error is not None:
+        delta.error = ending.error
+    if ending.result is not None and row.parent_id is None:
+        delta.result = ending.result
+
+
+_HISTORY = (
+    "task_id", "fence", "attempt", "began_at", "finished_at",
+    "duration", "outcome", "error", "traceback", "peak_rss", "worker_id",
+)
+
+
+def _attempt(ending: Ending, row: Any, now: Instant) -> list[Any]:
+    began = ending.began_at or row.begin_at
+    return [
+        row.id, row.fence, row.attempt + ending.give_back, began, now.wall,
+        ending.duration, ending.outcome, ending.error, ending.traceback, ending.peak_rss,
+        ending.worker_id,
+    ]
+
+
+def _holders(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> dict[int, str]:
+    ids = [task_id for task_id, _ in held]
+    found = conn.execute(sa.select(t.id, t.worker_id).where(t.id.in_(ids)))
+    return {row.id: row.worker_id for row in found}
+
+
+def _remember(
+    conn: sa.Connection,
+    rows: Sequence[Any],
+    holders: dict[int, str],
+    outcome: str,
+    error: str | None,
+    now: Instant,
+) -> None:
+    """Write the history of runs that somebody else ended: under the fence they ran with."""
+    history = [
+        [r.id, r.fence - 1, r.attempt + 1, r.begin_at, now.wall, now.wall - r.begin_at,
+         outcome, error, None, None, holders[r.id]]
+        for r in rows
+    ]
+    dialect.bulk_insert(conn, attempts, _HISTORY, history)

