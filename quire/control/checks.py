@@ -24,7 +24,7 @@ def payload(wish: Submission, limit: int) -> str:
         text = json.dumps(wish.payload, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
-    if "\\u0000" in text:
+    if "\\u0000" in text and _has_nul(wish.payload):
         raise BadInput("payload: a text with a NUL character cannot be stored. Nothing was submitted.")
     if len(text) > limit:
         raise BadInput(
@@ -47,8 +47,8 @@ def priority(value: object) -> None:
 
 def key(value: str | None) -> str | None:
     """Refuse an idempotency key that cannot be one."""
-    if value is not None and (not value or len(value) > LONGEST or "\0" in value):
-        raise BadInput(f"idempotency key: expected 1 to {LONGEST} characters, got {len(value)}.")
+    if value is not None:
+        _text("idempotency key", value)
     return value
 
 
@@ -73,23 +73,56 @@ def _one(wish: Submission) -> None:
         raise BadInput(f"run_at: {wish.run_at!r} is not a time between 1970 and 9999.")
     if wish.after_failure not in ("cancel", "run"):
         raise BadInput(f"after_failure: {wish.after_failure!r} is not 'cancel' or 'run'.")
-    if not (math.isfinite(wish.cost) and 0 < wish.cost <= 1e9):
+    if not _is_number(wish.cost) or not 0 < wish.cost <= 1e9:
         raise BadInput(f"cost: {wish.cost!r} is not a number above 0 and up to 1e9.")
-    if wish.max_attempts is not None and not 1 <= wish.max_attempts <= 1000:
-        raise BadInput(f"max_attempts: {wish.max_attempts} is not between 1 and 1000.")
+    if wish.max_attempts is not None and not _is_count(wish.max_attempts, 1000):
+        raise BadInput(f"max_attempts: {wish.max_attempts!r} is not between 1 and 1000.")
     for name in ("platform", "account", "ref"):
-        text = getattr(wish, name)
-        if text is not None and (not text or len(text) > LONGEST or "\0" in text):
-            raise BadInput(f"{name}: expected 1 to {LONGEST} characters, got {len(text)}.")
+        if (text := getattr(wish, name)) is not None:
+            _text(name, text)
     for before in wish.after:
-        if isinstance(before, int) and not 0 < before < 2**63:
-            raise BadInput(f"after: {before} is not a job id.")
+        if not isinstance(before, str) and not _is_count(before, 2**63 - 1):
+            raise BadInput(f"after: {before!r} is not a job id.")
+
+
+def _text(name: str, value: object) -> None:
+    """Refuse what is not a short text that every database can store."""
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
+        got = f"{len(value)}" if isinstance(value, str) else type(value).__name__
+        raise BadInput(f"{name}: expected 1 to {LONGEST} characters, got {got}.")
+    if "\0" in value or not _is_unicode(value):
+        raise BadInput(f"{name}: {value!r} has a character that cannot be stored.")
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_nul(each) for pair in value.items() for each in pair)
+    return isinstance(value, list | tuple) and any(_has_nul(each) for each in value)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # Compared first: the conversion of a huge integer raises.
+    return abs(value) <= LATEST and math.isfinite(value)
 
 
 def _is_time(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and 0 <= value <= LATEST
+    return _is_number(value) and 0 <= value <= LATEST  # type: ignore[operator]
 
 
 def _no_cycle(given: Sequence[Submission]) -> None:

@@ -4,6 +4,7 @@ The fence grows by one at each claim. A claim that meets a task which may not ru
 (job stopped, kind paused, owner at its cap, kind unknown to this worker) moves it out of the way.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from quire.clock import Instant
 from quire.model.records import Lease
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store import dialect, ready
-from quire.store.counts import Deltas, bump
+from quire.store.counts import Deltas, bump, start
 from quire.store.tables import is_state, jobs, kinds, owners, tasks
 
 t = tasks.c
@@ -73,12 +74,9 @@ def claim(
         else:
             aside.append((row, why))
     _take(conn, taken, worker_id, now, ttl)
-    deltas = Deltas()
-    for row in taken:
-        deltas[row.job_id].move(TaskState.READY, TaskState.RUNNING)
-        deltas[row.job_id].worker_id = worker_id
-    _set_aside(conn, aside, deltas, now)
-    bump(conn, deltas, now=now)
+    start(conn, Counter([row.job_id for row in taken]), worker_id, now=now)
+    if aside:
+        _set_aside(conn, aside, now)
     return [_lease(row, found_jobs[row.job_id], queue, now) for row in taken]
 
 
@@ -110,16 +108,20 @@ def _room(conn: sa.Connection) -> dict[int, int]:
 
 def _jobs_of(conn: sa.Connection, head: Sequence[Any]) -> dict[int, Any]:
     """Read the jobs of the head, locked after their tasks, so that a stop cannot slip between."""
+    statement = dialect.cached(conn, "jobs_of", lambda: _job_query(conn))
+    wanted = dialect.packed([[job_id] for job_id in {row.job_id for row in head}])
+    return {row.id: row for row in conn.execute(statement, {"wanted": wanted})}
+
+
+def _job_query(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.rows(conn, "wanted", {"id": "int"})
     j = jobs.c
-    found = conn.execute(
+    return (
         sa.select(j.id, j.state, j.payload, j.exclusive_key)
         .where(j.id.in_(sa.select(wanted.c.id)))
         .order_by(j.id)
-        .with_for_update(key_share=True),
-        {"wanted": dialect.packed([[job_id] for job_id in {row.job_id for row in head}])},
+        .with_for_update(key_share=True)
     )
-    return {row.id: row for row in found}
 
 
 def _obstacle(
@@ -143,27 +145,32 @@ def _take(
 ) -> None:
     if not rows:
         return
+    statement = dialect.cached(conn, "take", lambda: _taking(conn))
+    values = {"worker": worker_id, "until": now.lease + ttl, "wall": now.wall}
+    conn.execute(statement, {"taken": dialect.packed([[row.id] for row in rows]), **values})
+
+
+def _taking(conn: sa.Connection) -> sa.Update:
     ids = dialect.rows(conn, "taken", {"id": "int"})
-    conn.execute(
+    wall = sa.bindparam("wall", type_=sa.Double)
+    return (
         sa.update(tasks)
         .where(t.id.in_(sa.select(ids.c.id)), is_state(t.state, TaskState.READY))
         .values(
             state=TaskState.RUNNING.value,
-            worker_id=worker_id,
-            expires_at=now.lease + ttl,
+            worker_id=sa.bindparam("worker", type_=sa.Text),
+            expires_at=sa.bindparam("until", type_=sa.Double),
             attempt=t.attempt + 1,
             fence=t.fence + 1,
-            begin_at=now.wall,
+            begin_at=wall,
             progress=0.0,
-            progress_at=now.wall,
-        ),
-        {"taken": dialect.packed([[row.id] for row in rows])},
+            progress_at=wall,
+        )
     )
 
 
-def _set_aside(
-    conn: sa.Connection, aside: Sequence[tuple[Any, str]], deltas: Deltas, now: Instant
-) -> None:
+def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Instant) -> None:
+    deltas = Deltas()
     for why in sorted({why for _, why in aside}):
         rows = [row for row, each in aside if each == why]
         ids = dialect.rows(conn, "aside", {"id": "int"})
@@ -181,6 +188,7 @@ def _set_aside(
         )
         for row in rows:
             deltas[row.job_id].move(TaskState.READY, target)
+    bump(conn, deltas, now=now)
 
 
 def _lease(row: Any, job: Any, queue: str, now: Instant) -> Lease:

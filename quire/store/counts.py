@@ -4,8 +4,8 @@ Whoever moves tasks adds up what moved and calls `bump` in the same transaction.
 state follows from its counters; `doctor` compares them with the tasks themselves.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -14,13 +14,11 @@ from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store import dialect
 from quire.store.tables import is_state, jobs
 
-_COUNTERS = {f"tasks_{state}": "int" for state in TaskState}
-_COLUMNS = {
-    "id": "int",
-    **_COUNTERS,
+_PLACE = {state.value: at for at, state in enumerate(TaskState)}
+_EXTRAS = {
     "cost_total": "float",
     "cost_done": "float",
-    "retries": "int",
+    "retry_count": "int",
     "worker_id": "text",
     "error": "text",
     "result": "text",
@@ -42,12 +40,12 @@ class Touched(NamedTuple):
 class Delta:
     """What a transaction changes about one job."""
 
-    __slots__ = ("cost_done", "cost_total", "error", "moved", "result", "retries", "worker_id")
+    __slots__ = ("cost_done", "cost_total", "error", "moved", "result", "retry_count", "worker_id")
 
     def __init__(self) -> None:
-        self.moved: dict[str, int] = dict.fromkeys(TaskState, 0)
+        self.moved = [0] * len(_PLACE)
         self.cost_total = self.cost_done = 0.0
-        self.retries = 0
+        self.retry_count = 0
         self.worker_id: str | None = None
         self.error: str | None = None
         self.result: str | None = None
@@ -55,9 +53,13 @@ class Delta:
     def move(self, source: str | None, target: str | None, count: int = 1) -> None:
         """Count tasks that left one state and entered another."""
         if source is not None:
-            self.moved[source] -= count
+            self.moved[_PLACE[source]] -= count
         if target is not None:
-            self.moved[target] += count
+            self.moved[_PLACE[target]] += count
+
+    def gained(self, state: str) -> int:
+        """Return by how many tasks a state has grown."""
+        return self.moved[_PLACE[state]]
 
 
 class Deltas(dict[int, Delta]):
@@ -74,87 +76,95 @@ def bump(conn: sa.Connection, deltas: Mapping[int, Delta], *, now: Instant) -> l
         return []
     ids = sorted(deltas)
     dialect.lock_rows(conn, jobs, ids)
+    changes = [deltas[job_id] for job_id in ids]
+    # Only what changed is sent: most batches move tasks between two states and nothing else.
+    places = [at for at in _PLACE.values() if any(d.moved[at] for d in changes)]
+    extras = [name for name in _EXTRAS if any(getattr(d, name) for d in changes)]
     values = [
-        [
-            job_id,
-            *(d := deltas[job_id]).moved.values(),
-            d.cost_total,
-            d.cost_done,
-            d.retries,
-            d.worker_id,
-            d.error,
-            d.result,
-        ]
-        for job_id in ids
+        [i, *[d.moved[at] for at in places], *[getattr(d, name) for name in extras]]
+        for i, d in zip(ids, changes, strict=True)
     ]
-    found = conn.execute(
-        _statement(conn), {"delta": dialect.packed(values), "wall": now.wall}
-    ).all()
-    return [
-        Touched(r.id, r.state, r.ended, r.owner_id, r.exclusive_key, r.has_successors, r.error)
-        for r in found
-    ]
+    key = ("bump", tuple(places), tuple(extras))
+    statement = dialect.cached(conn, key, lambda: _bumping(conn, places, extras))
+    found = conn.execute(statement, {"delta": dialect.packed(values), "wall": now.wall}).all()
+    return [Touched(*row) for row in found]
 
 
-_compiled: dict[bool, sa.Update] = {}
+def start(
+    conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, now: Instant
+) -> None:
+    """Count tasks of locked, active jobs as running: the short form of `bump` for a claim."""
+    if not claimed:
+        return
+    statement = dialect.cached(conn, "start", lambda: _starting(conn))
+    values = {"begun": dialect.packed(sorted(claimed.items())), "wall": now.wall}
+    conn.execute(statement, {**values, "worker": worker_id})
 
 
-def _statement(conn: sa.Connection) -> sa.Update:
-    # Built once: the expression tree is large, and this runs with every claim and settle.
-    embedded = dialect.is_sqlite(conn)
-    if embedded not in _compiled:
-        _compiled[embedded] = _build(conn)
-    return _compiled[embedded]
+def _starting(conn: sa.Connection) -> sa.Update:
+    b = dialect.rows(conn, "begun", {"id": "int", "count": "int"})
+    j = jobs.c
+    return (
+        sa.update(jobs)
+        .where(j.id == b.c.id)
+        .values(
+            tasks_ready=j.tasks_ready - b.c.count,
+            tasks_running=j.tasks_running + b.c.count,
+            state=JobState.RUNNING.value,
+            started_at=sa.func.coalesce(j.started_at, sa.bindparam("wall", type_=sa.Double)),
+            worker_id=sa.bindparam("worker", type_=sa.Text),
+        )
+    )
 
 
-def _build(conn: sa.Connection) -> sa.Update:
-    d = dialect.rows(conn, "delta", _COLUMNS)
+def _bumping(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -> sa.Update:
+    states = [state for state, at in _PLACE.items() if at in places]
+    d = dialect.rows(
+        conn,
+        "delta",
+        {"id": "int", **{f"tasks_{s}": "int" for s in states}, **{n: _EXTRAS[n] for n in extras}},
+    )
     j = jobs.c
     wall = sa.bindparam("wall", type_=sa.Double)
-    after = {state: j[f"tasks_{state}"] + d.c[f"tasks_{state}"] for state in TaskState}
+    after: dict[str, Any] = {s: j[f"tasks_{s}"] for s in _PLACE}
+    after.update({s: j[f"tasks_{s}"] + d.c[f"tasks_{s}"] for s in states})
     is_open = after["blocked"] + after["ready"] + after["running"] > 0
     is_active = is_state(j.state, *JOB_ACTIVE)
     ends = sa.and_(is_active, sa.not_(is_open))
-    done = j.cost_done + d.c.cost_done
-    total = j.cost_total + d.c.cost_total
-    state = sa.case(
-        (sa.not_(is_active), j.state),
-        (sa.and_(is_open, after["running"] > 0), JobState.RUNNING.value),
-        (is_open, j.state),
-        (after["failed"] + after["lost"] > 0, JobState.FAILED.value),
-        (after["cancelled"] > 0, JobState.CANCELLED.value),
-        else_=JobState.COMPLETED.value,
+    spoilt = after["failed"] + after["lost"] + after["cancelled"]
+    succeeded = sa.and_(ends, spoilt == 0)
+    done = j.cost_done + d.c.cost_done if "cost_done" in extras else j.cost_done
+    total = j.cost_total + d.c.cost_total if "cost_total" in extras else j.cost_total
+    fraction = sa.case((sa.or_(total <= 0, done > total), 1.0), else_=done / total)
+    error = sa.func.coalesce(d.c.error, j.error) if "error" in extras else j.error
+    values: dict[str, Any] = {f"tasks_{s}": after[s] for s in states}
+    values.update(
+        state=sa.case(
+            (sa.not_(is_active), j.state),
+            (sa.and_(is_open, after["running"] > 0), JobState.RUNNING.value),
+            (is_open, j.state),
+            (after["failed"] + after["lost"] > 0, JobState.FAILED.value),
+            (after["cancelled"] > 0, JobState.CANCELLED.value),
+            else_=JobState.COMPLETED.value,
+        ),
+        progress=sa.case((succeeded, 1.0), else_=dialect.greatest(conn, j.progress, fraction)),
+        error=sa.case((succeeded, sa.null()), else_=error),
+        finished_at=sa.case((ends, wall), else_=j.finished_at),
     )
-    succeeded = sa.and_(ends, after["failed"] + after["lost"] + after["cancelled"] == 0)
-    fraction = sa.case((total > 0, done / total), else_=0.0)
-    smaller = sa.case((fraction > 1, 1.0), else_=fraction)
+    for name in extras:
+        if name in ("cost_done", "cost_total", "retry_count"):
+            values[name] = j[name] + d.c[name]
+        elif name != "error":
+            values[name] = sa.func.coalesce(d.c[name], j[name])
+    if "running" in states:
+        first = sa.and_(j.started_at.is_(None), after["running"] > 0)
+        values["started_at"] = sa.case((first, wall), else_=j.started_at)
+    is_ended = (j.finished_at == wall).label("ended")
     return (
         sa.update(jobs)
         .where(j.id == d.c.id)
-        .values(
-            **{f"tasks_{state}": value for state, value in after.items()},
-            state=state,
-            cost_total=total,
-            cost_done=done,
-            progress=sa.case((succeeded, 1.0), else_=dialect.greatest(conn, j.progress, smaller)),
-            retry_count=j.retry_count + d.c.retries,
-            worker_id=sa.func.coalesce(d.c.worker_id, j.worker_id),
-            error=sa.case((succeeded, sa.null()), else_=sa.func.coalesce(d.c.error, j.error)),
-            result=sa.func.coalesce(d.c.result, j.result),
-            started_at=sa.case(
-                (sa.and_(j.started_at.is_(None), after["running"] > 0), wall), else_=j.started_at
-            ),
-            finished_at=sa.case((ends, wall), else_=j.finished_at),
-        )
-        .returning(
-            j.id,
-            j.state,
-            (j.finished_at == wall).label("ended"),
-            j.owner_id,
-            j.exclusive_key,
-            j.has_successors,
-            j.error,
-        )
+        .values(**values)
+        .returning(j.id, j.state, is_ended, j.owner_id, j.exclusive_key, j.has_successors, j.error)
     )
 
 

@@ -4,8 +4,8 @@ No other module asks which database it talks to.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -13,7 +13,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from quire.clock import Clock, FakeClock, Instant
 
 #: Types a column of `rows` may have, by the word used there.
-_PG_TYPES = {"int": "bigint", "float": "double precision", "text": "text", "bool": "boolean"}
 _SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
     "int": sa.BigInteger,
     "float": sa.Double,
@@ -44,31 +43,40 @@ def now(conn: sa.Connection, clock: Clock) -> Instant:
     return Instant(wall, wall)
 
 
-def rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.Subquery:
+def rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
     """Make a table of one JSON parameter called `name`: a list of lists in column order.
 
     The statement's text is the same for every number of rows, so it is compiled and prepared once.
     """
-    parameter = sa.bindparam(name, type_=sa.Text)
+    parameter: sa.ColumnElement[Any] = sa.bindparam(name, type_=sa.Text)
     if is_sqlite(conn):
         each = sa.func.json_each(parameter).table_valued("value", name=f"each_{name}")
-        picked = [
-            sa.cast(each.c.value.op("->>")(sa.literal_column(str(at))), _SA_TYPES[kind]).label(key)
-            if kind != "text"
-            else sa.type_coerce(each.c.value.op("->>")(sa.literal_column(str(at))), sa.Text).label(key)
-            for at, (key, kind) in enumerate(columns.items())
-        ]
-        return sa.select(*picked).subquery(name)
-    each = sa.func.jsonb_array_elements(sa.cast(parameter, postgresql.JSONB)).table_valued(
-        "value", name=f"each_{name}"
-    )
-    picked = [
-        sa.cast(
-            each.c.value.op("->>")(sa.literal_column(str(at))), _SA_TYPES[kind]
-        ).label(key)
-        for at, (key, kind) in enumerate(columns.items())
-    ]
-    return sa.select(*picked).subquery(name)
+    else:
+        as_json = sa.cast(parameter, postgresql.JSONB)
+        each = sa.func.jsonb_array_elements(as_json).table_valued("value", name=f"each_{name}")
+    picked = []
+    for at, (key, kind) in enumerate(columns.items()):
+        text = each.c.value.op("->>")(sa.literal_column(str(at)))
+        # SQLite keeps the JSON type, so a cast would only cost time there.
+        value = sa.type_coerce if is_sqlite(conn) else sa.cast
+        picked.append(value(text, _SA_TYPES[kind]).label(key))
+    # Without MATERIALIZED every mention of a column parses the JSON once more.
+    return sa.select(*picked).cte(name).prefix_with("MATERIALIZED")
+
+
+S = TypeVar("S")
+_built: dict[tuple[bool, Hashable], Any] = {}
+
+
+def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
+    """Return the statement under `key`, built at its first use on this kind of database.
+
+    Building the expression tree costs more than running it on a few rows.
+    """
+    whole = is_sqlite(conn), key
+    if whole not in _built:
+        _built[whole] = build()
+    return cast(S, _built[whole])
 
 
 def packed(values: Sequence[Sequence[Any]]) -> str:
@@ -134,18 +142,36 @@ def bulk_insert(
     """Insert many rows as fast as the driver can."""
     if not values:
         return
-    names = ", ".join(columns)
     if is_sqlite(conn):
-        marks = ", ".join("?" * len(columns))
-        conn.exec_driver_sql(
-            f"INSERT INTO {table.name} ({names}) VALUES ({marks})",  # noqa: S608
-            [tuple(row) for row in values],
-        )
+        _insert_from_json(conn, table, columns, values)
         return
     driver: Any = conn.connection.driver_connection
+    names = ", ".join(columns)
     with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
         for row in values:
             copy.write_row(row)
+
+
+def _insert_from_json(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    """Insert by one statement: executemany costs 10 µs a row and more for its bindings alone."""
+    picks: list[str] = []
+    fixed: list[Any] = []
+    varying = []
+    for column in zip(*values, strict=True):
+        if column.count(column[0]) == len(values):
+            picks.append("?")
+            fixed.append(column[0])
+        else:
+            picks.append(f"value ->> {len(varying)}")
+            varying.append(column)
+    lines = list(zip(*varying, strict=True)) if varying else [()] * len(values)
+    conn.exec_driver_sql(
+        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
+        f"SELECT {', '.join(picks)} FROM json_each(?)",
+        (*fixed, packed(lines)),
+    )
 
 
 def notify(conn: sa.Connection, channel: str) -> None:

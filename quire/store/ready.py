@@ -65,7 +65,7 @@ def release(
             deltas[row.job_id].move(BLOCKED, READY)
     _write(conn, placed)
     bump(conn, deltas, now=now)
-    return sum(delta.moved[READY] for delta in deltas.values())
+    return sum(delta.gained(READY) for delta in deltas.values())
 
 
 def blocking_reason(row: Any, now: Instant) -> tuple[str | None, float | None]:

@@ -4,6 +4,7 @@ The holder settles what it ran (`settle`), renews what it still runs (`renew`) a
 progress. Anyone else may only revoke or reap, and both raise the fence in the same statement.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -274,60 +275,69 @@ def _stopped_jobs(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
     if not job_ids:
         return set()
     dialect.lock_rows(conn, jobs, job_ids)
+    statement = dialect.cached(conn, "stopped", lambda: _inactive(conn))
+    return set(conn.scalars(statement, {"wanted": dialect.packed([[i] for i in job_ids])}))
+
+
+def _inactive(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.rows(conn, "wanted", {"id": "int"})
-    return set(
-        conn.scalars(
-            sa.select(jobs.c.id).where(
-                jobs.c.id.in_(sa.select(wanted.c.id)),
-                sa.not_(is_state(jobs.c.state, *JOB_ACTIVE)),
-            ),
-            {"wanted": dialect.packed([[i] for i in job_ids])},
-        )
+    return sa.select(jobs.c.id).where(
+        jobs.c.id.in_(sa.select(wanted.c.id)), sa.not_(is_state(jobs.c.state, *JOB_ACTIVE))
     )
 
 
-_ENDING = {
-    **_HELD,
-    "state": "text",
-    "reason": "text",
-    "due_at": "float",
-    "finished_at": "float",
-    "given_back": "int",
-    "crashed": "int",
-    "error": "text",
-    "result": "text",
-}
-
-
-def _end(conn: sa.Connection, endings: Sequence[Ending], now: Instant) -> Sequence[Any]:
-    e = dialect.rows(conn, "ending", _ENDING)
-    values = []
+def _end(conn: sa.Connection, endings: Sequence[Ending], now: Instant) -> list[Any]:
+    """Write the endings, those of one shape in one statement; returns the rows that matched."""
+    shapes: dict[tuple[Any, ...], list[Ending]] = {}
     for one in endings:
-        move = TASK_MOVES[one.move]
-        if not move.fenced and one.move != "lose":
-            raise AssertionError(f"{one.move!r} is not a move of the holder")
-        waits = move.target == TaskState.BLOCKED
-        values.append([
-            one.task_id, one.fence, move.target,
-            Reason.BACKOFF if waits else None,
-            now.wall + (one.due_in or 0.0) if waits else None,
-            now.wall if move.target in TASK_FINAL else None,
-            int(one.give_back), int(one.crashed), one.error, one.result,
-        ])
-    return conn.execute(
+        shape = one.move, one.give_back, one.crashed, one.error is None, one.result is None
+        shapes.setdefault(shape, []).append(one)
+    rows: list[Any] = []
+    for (move, give_back, crashed, no_error, no_result), some in sorted(shapes.items()):
+        target = TASK_MOVES[move].target
+        if not TASK_MOVES[move].fenced and move != "lose":
+            raise AssertionError(f"{move!r} is not a move of the holder")
+        told = () if no_error and no_result else ("error", "result")
+        waits = target == TaskState.BLOCKED
+        statement = dialect.cached(
+            conn, ("end", told, waits), functools.partial(_ending, conn, told, waits)
+        )
+        values = [
+            [e.task_id, e.fence, *((e.error, e.result) if told else ()),
+             *([now.wall + (e.due_in or 0.0)] if waits else ())]
+            for e in some
+        ]  # fmt: skip
+        fixed = {
+            "target": target, "at": now.wall if target in TASK_FINAL else None,
+            "given_back": int(give_back), "crashed": int(crashed),
+        }  # fmt: skip
+        rows += conn.execute(statement, {"ending": dialect.packed(values), **fixed}).all()
+    return rows
+
+
+def _ending(conn: sa.Connection, told: Sequence[str], waits: bool) -> Any:
+    columns = {**_HELD, **dict.fromkeys(told, "text"), **({"due_at": "float"} if waits else {})}
+    e = dialect.rows(conn, "ending", columns)
+    return (
         sa.update(tasks)
         .where(t.id == e.c.id, t.fence == e.c.fence, is_state(t.state, RUNNING))
         .values(
-            state=e.c.state, reason=e.c.reason, due_at=e.c.due_at, finished_at=e.c.finished_at,
-            attempt=t.attempt - e.c.given_back, crashes=t.crashes + e.c.crashed,
-            error=e.c.error, result=e.c.result, worker_id=None, expires_at=None,
+            state=sa.bindparam("target", type_=sa.Text),
+            reason=Reason.BACKOFF.value if waits else None,
+            due_at=e.c.due_at if waits else None,
+            finished_at=sa.bindparam("at", type_=sa.Double),
+            attempt=t.attempt - sa.bindparam("given_back", type_=sa.Integer),
+            crashes=t.crashes + sa.bindparam("crashed", type_=sa.Integer),
+            error=e.c.error if told else None,
+            result=e.c.result if told else None,
+            worker_id=None,
+            expires_at=None,
         )
         .returning(
             t.id, t.job_id, t.fence, t.attempt, t.state, t.cost, t.parent_id, t.begin_at,
             t.has_successors,
-        ),
-        {"ending": dialect.packed(values)},
-    ).all()
+        )  # fmt: skip
+    )
 
 
 def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
@@ -336,7 +346,7 @@ def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
     if row.state in COUNTED:
         delta.cost_done += row.cost
     if row.state == TaskState.BLOCKED:
-        delta.retries += 1
+        delta.retry_count += 1
     if ending.error is not None:
         delta.error = ending.error
     if ending.result is not None and row.parent_id is None:

@@ -101,7 +101,9 @@ jobs = sa.Table(
         "(finished_at IS NULL) = (state IN ('pending', 'running'))", name="ck_jobs_finished_at"
     ),
 )
-sa.Index("ix_jobs_state", jobs.c.state, jobs.c.id)
+# Completed jobs are most of the table: to list them, read it from its end.
+_unlike = sa.text("state <> 'completed'")
+sa.Index("ix_jobs_state", jobs.c.state, jobs.c.id, sqlite_where=_unlike, postgresql_where=_unlike)
 sa.Index("ix_jobs_owner", jobs.c.owner_id, jobs.c.id)
 sa.Index(
     "ix_jobs_platform",
