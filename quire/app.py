@@ -7,7 +7,7 @@ from typing import Any
 from quire import plugins
 from quire import settings as settings_module
 from quire.control import jobs
-from quire.errors import DatabaseUnavailable
+from quire.errors import DatabaseUnavailable, Refused
 from quire.model.records import Submission
 from quire.runtime import wakeup
 from quire.settings import Settings
@@ -29,18 +29,22 @@ class App:
         s = self.settings
         db = Database.open(s.url, synchronous=s.sqlite_synchronous)
         db.lease_seconds = s.lease_seconds
-        if db.path is None:
-            return db
-        if create:
+        if db.path is not None and create:
             db.migrate()
-        elif not db.path.exists():
+            return db
+        if db.path is not None and not db.path.exists():
             raise DatabaseUnavailable(
                 f"home {s.home}: there is no Quire here yet. Submit a job or run `quire up`, or "
                 "name another folder with QUIRE_HOME."
             )
-        else:
-            with db.read() as conn:
-                migrate.check(conn)
+        with db.read() as conn:
+            missing = migrate.check(conn)
+        if missing:
+            db.close()
+            raise Refused(
+                f"database: its schema lacks {missing} of this Quire's migrations. "
+                "Nothing was changed; run `quire migrate` first."
+            )
         return db
 
     @property

@@ -25,7 +25,7 @@ def payload(wish: Submission, limit: int) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
     if "\\u0000" in text and _has_nul(wish.payload):
-        raise BadInput("payload: a text with a NUL character cannot be stored. Nothing was submitted.")
+        raise BadInput("payload: a NUL character cannot be stored. Nothing was submitted.")
     if len(text) > limit:
         raise BadInput(
             f"payload: {len(text):,} bytes, the limit is {limit:,} (QUIRE_PAYLOAD_LIMIT). "
@@ -77,6 +77,10 @@ def _one(wish: Submission) -> None:
         raise BadInput(f"cost: {wish.cost!r} is not a number above 0 and up to 1e9.")
     if wish.max_attempts is not None and not _is_count(wish.max_attempts, 1000):
         raise BadInput(f"max_attempts: {wish.max_attempts!r} is not between 1 and 1000.")
+    _names(wish)
+
+
+def _names(wish: Submission) -> None:
     for name in ("platform", "account", "ref"):
         if (text := getattr(wish, name)) is not None:
             _text(name, text)
@@ -136,5 +140,6 @@ def _no_cycle(given: Sequence[Submission]) -> None:
     except graphlib.CycleError as error:
         round_trip = " → ".join(str(ref) for ref in error.args[1])
         raise BadInput(
-            f"after: the jobs wait for each other in a circle ({round_trip}). Nothing was submitted."
+            f"after: the jobs wait for each other in a circle ({round_trip}). "
+            "Nothing was submitted."
         ) from error

@@ -45,7 +45,7 @@ class Lease(NamedTuple):
     priority: int
     fair_tag: float
     begin_at: float
-    is_exclusive: bool = False
+    is_alone: bool = False  # must be the only task handed to its child
 
 
 class Ending(NamedTuple):

@@ -116,6 +116,8 @@ class Outlet:
         wait: float | None = None
         while True:
             ready = dict(poll.poll(None if wait is None else wait * 1000))
+            if ready.get(self._leash, 0) & select.POLLNVAL:
+                return  # a handler closed it; the parent sees that the connection is closed too
             if self._leash in ready:
                 _end_group()
             if self._bell in ready:

@@ -31,6 +31,7 @@ _HEAD = (
         t.fence,
         t.priority,
         t.fair_tag,
+        t.at_most_once,
     )
     .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
     .order_by(t.queue, t.priority, t.fair_tag, t.id)
@@ -55,8 +56,13 @@ def claim(
     now: Instant,
     ttl: float,
     limit: int = 1,
+    alone: int | None = None,
 ) -> list[Lease]:
-    """Lease up to `limit` tasks at the head of `queue` to `worker_id`, most urgent first."""
+    """Lease up to `limit` tasks at the head of `queue` to `worker_id`, most urgent first.
+
+    Of those that must run alone (a crash behind them, or at most once) take at most `alone`: a
+    claim ahead of time would cost an innocent one dearly if this worker died.
+    """
     room = _room(conn)
     ready.release_capped(conn, room, now=now)
     head = conn.execute(_HEAD, {"queue": queue, "limit": limit}).all()
@@ -65,7 +71,12 @@ def claim(
     found_jobs = _jobs_of(conn, head)
     paused = set(conn.scalars(_PAUSED))
     taken, aside = [], []
+    alone = limit if alone is None else alone
     for row in head:
+        if row.crashes or row.at_most_once:
+            if alone <= 0:
+                continue
+            alone -= 1
         why = _obstacle(row, found_jobs[row.job_id], paused, known, room)
         if why is None:
             taken.append(row)
@@ -117,7 +128,7 @@ def _job_query(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.rows(conn, "wanted", {"id": "int"})
     j = jobs.c
     return (
-        sa.select(j.id, j.state, j.payload, j.exclusive_key)
+        sa.select(j.id, j.state, j.payload)
         .where(j.id.in_(sa.select(wanted.c.id)))
         .order_by(j.id)
         .with_for_update(key_share=True)
@@ -206,5 +217,5 @@ def _lease(row: Any, job: Any, queue: str, now: Instant) -> Lease:
         priority=row.priority,
         fair_tag=row.fair_tag,
         begin_at=now.wall,
-        is_exclusive=job.exclusive_key is not None,
+        is_alone=bool(row.crashes or row.at_most_once),
     )

@@ -204,3 +204,12 @@ def lock_schema(conn: sa.Connection) -> None:
     """Let one process migrate at a time; on SQLite the write lock does."""
     if not is_sqlite(conn):
         conn.exec_driver_sql("SELECT pg_advisory_xact_lock(7134201)")
+
+
+def damaged_pages(conn: sa.Connection) -> sa.Select[Any]:
+    """Select what SQLite finds wrong with its file; PostgreSQL checks its pages by itself."""
+    if not is_sqlite(conn):
+        return sa.select(sa.literal("")).where(sa.false())
+    found = sa.table("pragma_quick_check", sa.column("quick_check", sa.Text)).c.quick_check
+    # Broken constraints are not the file's fault: they are named one by one elsewhere.
+    return sa.select(found).where(found != "ok", found.not_like("CHECK constraint failed%"))

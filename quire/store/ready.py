@@ -235,3 +235,28 @@ def _write(conn: sa.Connection, placed: dict[int, list[Any]]) -> None:
         .values(**{name: p.c[name] for name in names}),
         {"placed": dialect.packed([[i, *values] for i, values in placed.items()])},
     )
+
+
+def owners_waiting(conn: sa.Connection) -> list[int]:
+    """List owners with tasks that wait for another job of theirs."""
+    query = sa.select(tasks.c.owner_id).distinct().where(
+        is_state(tasks.c.state, BLOCKED),
+        tasks.c.reason == sa.literal_column(f"'{Reason.USER_BUSY.value}'"),
+        sa.text("reason NOT IN ('due', 'backoff')"),
+    )
+    return list(conn.scalars(query))
+
+
+def no_longer_paused(conn: sa.Connection, limit: int = 500) -> list[int]:
+    """List tasks that wait for the pause of a kind that is not paused."""
+    query = (
+        sa.select(tasks.c.id)
+        .join(kinds, kinds.c.name == tasks.c.kind)
+        .where(
+            is_state(tasks.c.state, BLOCKED),
+            tasks.c.reason == sa.literal_column(f"'{Reason.PAUSED.value}'"),
+            sa.text("reason NOT IN ('due', 'backoff')"),
+            kinds.c.paused_at.is_(None),
+        )
+    )
+    return list(conn.scalars(query.order_by(tasks.c.id).limit(limit)))

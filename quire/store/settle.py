@@ -114,9 +114,10 @@ def _pass_on_progress(
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
     """Lock a running task and its job for a fenced write, or raise LeaseLost."""
     row = conn.execute(
-        sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence)
+        sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence, jobs.c.priority)
+        .join(jobs, jobs.c.id == t.job_id)
         .where(t.id == task_id, t.fence == fence, is_state(t.state, RUNNING))
-        .with_for_update(key_share=True)
+        .with_for_update(key_share=True, of=tasks)
     ).one_or_none()
     if row is not None and not _stopped_jobs(conn, [row.job_id]):
         return row
@@ -146,11 +147,26 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
         _count(deltas, ending, row)
         history.append(_attempt(ending, row, now))
     dialect.bulk_insert(conn, attempts, _HISTORY, history)
+    _tell_of_trouble(conn, by_task, rows, now)
     finish_jobs(conn, bump(conn, deltas, now=now), now=now)
     edges.satisfy_tasks(
         conn, {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}, now=now
     )
     return {row.id for row in rows}
+
+
+def _tell_of_trouble(
+    conn: sa.Connection, by_task: dict[int, Ending], rows: Sequence[Any], now: Instant
+) -> None:
+    """Record the runs that did not succeed; a success is told by its job's end."""
+    told = []
+    for row in rows:
+        ending = by_task[row.id]
+        if ending.error is not None:
+            again = {"again_in": round(ending.due_in, 1)} if ending.due_in else {}
+            detail = {"outcome": ending.outcome, "error": ending.error, "attempt": row.attempt}
+            told.append(events.Event(row.job_id, f"task.{ending.move}", row.id, {**detail, **again}))
+    events.record(conn, told, now=now)
 
 
 def finish_jobs(conn: sa.Connection, touched: Sequence[Touched], *, now: Instant) -> None:
@@ -264,6 +280,11 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
         if row.state == TaskState.LOST:
             deltas[row.job_id].error = row.error
     _remember(conn, rows, holders, "died", "the worker died or its lease ended", now)
+    died = [
+        events.Event(r.job_id, "task.died", r.id, {"worker": holders[r.id], "state": r.state})
+        for r in rows
+    ]
+    events.record(conn, died, now=now)
     finish_jobs(conn, bump(conn, deltas, now=now), now=now)
     lost = {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}
     edges.satisfy_tasks(conn, lost, now=now)

@@ -1,0 +1,69 @@
+"""All commands, in the order in which `quire --help` lists them."""
+
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from quire.cli import (
+    configuration,
+    database,
+    job,
+    jobs,
+    kinds,
+    logs,
+    measuring,
+    owner,
+    run,
+    status,
+    submit,
+)
+
+ORDER = (
+    "up", "worker", "scheduler", "submit", "status", "jobs", "job", "logs", "pause", "unpause",
+    "owner", "migrate", "doctor", "settings", "bench", "demo", "version",
+)  # fmt: skip
+
+
+class InOrder(TyperGroup):
+    """Lists commands as people need them; Typer would put the groups last."""
+
+    def list_commands(self, context: typer.Context) -> list[str]:  # type: ignore[override]
+        """List the names of the commands."""
+        return list(ORDER)
+
+
+app = typer.Typer(
+    cls=InOrder,
+    help="Quire runs background jobs that survive kill -9, on SQLite or PostgreSQL.\n\n"
+    "Begin with `quire up` in one terminal and `quire submit wait --arg seconds=5 --wait` in "
+    "another. Exit codes: 0 done, 1 some work failed, 2 refused or misused.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        configuration.version()
+        raise typer.Exit
+
+
+for _command in (
+    *(run.up, run.scheduler, submit.submit, status.status, logs.logs, kinds.pause, kinds.unpause),
+    *(database.migrate, database.doctor, configuration.settings, configuration.version),
+    measuring.demo,
+):
+    app.command()(_command)
+app.add_typer(run.worker_app, name="worker")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(job.app, name="job")
+app.add_typer(owner.app, name="owner")
+app.add_typer(measuring.app, name="bench")

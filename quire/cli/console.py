@@ -1,0 +1,120 @@
+"""Where output goes: plain lines, JSON, tables. Text of others is made harmless first."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+#: Columns where the output is not a terminal: wide enough that nothing useful is cut.
+WIDTH_IN_FILES = 160
+REFRESH_SECONDS = 0.5
+
+
+def say(text: str = "") -> None:
+    """Print one line."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Print a remark beside the output, so that a pipe does not get it."""
+    typer.echo(text, err=True)
+
+
+def complain(text: str) -> None:
+    """Print an error on one line, red on a terminal."""
+    typer.secho(" ".join(text.split()), err=True, fg=typer.colors.RED)
+
+
+def as_json(value: Any, *, on_one_line: bool = False) -> None:
+    """Print a value as JSON: indented for people, on one line for programs."""
+    short = on_one_line or not sys.stdout.isatty()
+    typer.echo(json.dumps(value, indent=None if short else 2, default=str))
+
+
+def rich_console() -> "Console":
+    """Return rich's console on standard output."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else WIDTH_IN_FILES
+    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
+
+
+def show(what: "RenderableType") -> None:
+    """Print a table or another thing of rich's."""
+    rich_console().print(what)
+
+
+def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> "Table":
+    """Make an aligned table: columns in `right` to the right, `wide` takes what is left."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        made.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if name == wide else None,
+        )
+    return made
+
+
+def watch(
+    draw: Callable[[], tuple["RenderableType", bool]], interval: float = REFRESH_SECONDS
+) -> None:
+    """Draw again and again in place until `draw` says that it is over, or Ctrl-C."""
+    import time
+
+    from rich.live import Live
+
+    picture, is_over = draw()
+    with Live(picture, console=rich_console(), auto_refresh=False) as live:
+        while not is_over:
+            time.sleep(interval)
+            picture, is_over = draw()
+            live.update(picture, refresh=True)
+
+
+def watch_json(read: Callable[[], tuple[Any, bool]], interval: float = REFRESH_SECONDS) -> None:
+    """Print one line of JSON each time the value changes, until it is over or Ctrl-C."""
+    import time
+
+    before: Any = None
+    while True:
+        value, is_over = read()
+        if value != before:
+            as_json(value, on_one_line=True)
+            sys.stdout.flush()
+            before = value
+        if is_over:
+            return
+        time.sleep(interval)
+
+
+def never_fail_on_odd_characters() -> None:
+    """Write what the terminal's encoding lacks as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def drop_output() -> None:
+    """Send the rest to nowhere: whoever read it has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def flush() -> None:
+    """Write out what is buffered; a reader that has gone is not an error."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()

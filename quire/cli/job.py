@@ -1,0 +1,284 @@
+"""`quire job`: one job, shown, explained and acted on."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+from quire.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+    from quire.app import App
+
+app = typer.Typer(
+    help="Show, explain or change one job.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+#: Tasks and runs that are listed for people; `--json` has more.
+FEW = 20
+TRACEBACK_LINES = 20
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until the job is over.")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Wait for the end; exit with 1 unless it completed."),
+]
+
+
+@app.command()
+def show(
+    job: options.JobId, watch: Watch = False, wait: Wait = False, json: options.Json = False
+) -> None:
+    """Show a job with its tasks and runs."""
+    from quire.cli import opening, waiting
+
+    with opening.reading() as opened:
+        if watch and json:
+            console.watch_json(lambda: _with_end(_whole(opened, job)))
+        elif watch:
+            console.watch(lambda: _frame(_whole(opened, job)))
+        elif wait:
+            found(opened, job)
+            waiting.until_over(opened, [job], quiet=json)
+        one = _whole(opened, job)
+    if json and not watch:
+        console.as_json(one)
+    elif not watch:
+        console.show(_drawn(one))
+    if (wait or watch) and one["state"] != "completed":
+        raise typer.Exit(1)
+
+
+@app.command()
+def stop(
+    job: options.JobId,
+    why: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")
+    ] = None,
+) -> None:
+    """Stop a job: finished work is kept, and it can be resumed."""
+    _act("stop", job, why=why)
+    console.say(f"job {job} stopped. Go on with: quire job resume {job}")
+
+
+@app.command()
+def resume(job: options.JobId) -> None:
+    """Go on with a stopped or failed job.
+
+    Only what is pending or failed runs; what was done stays done.
+    """
+    _act("resume", job)
+    console.say(f"job {job} resumed. Follow with: quire job show {job} --watch")
+
+
+@app.command()
+def cancel(
+    job: options.JobId,
+    why: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")
+    ] = None,
+) -> None:
+    """Cancel a job for good."""
+    _act("cancel", job, why=why)
+    console.say(f"job {job} cancelled.")
+
+
+@app.command()
+def retry(
+    job: options.JobId,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only what failed, not what was cancelled.")
+    ] = False,
+) -> None:
+    """Run again, with fresh attempts, what did not succeed."""
+    _act("retry", job, only_failed=failed)
+    console.say(f"job {job} runs again. Follow with: quire job show {job} --watch")
+
+
+@app.command()
+def priority(
+    job: options.JobId,
+    number: Annotated[int, typer.Argument(metavar="N", help="1 (first) to 10 (last).")],
+) -> None:
+    """Give a job another priority."""
+    from quire.cli import opening
+    from quire.control import jobs
+
+    with opening.reading() as opened:
+        if not jobs.reprioritise(opened.desk, [job], number):
+            state = found(opened, job)["state"]
+            raise Conflict(f"job {job}: it is {state}, so its priority no longer matters.")
+    console.say(f"job {job} has priority {number} now.")
+
+
+@app.command()
+def delete(job: options.JobId) -> None:
+    """Delete a job that is over, with its history."""
+    _act("delete", job)
+    console.say(f"job {job} deleted.")
+
+
+@app.command()
+def explain(job: options.JobId, json: options.Json = False) -> None:
+    """Say what a job waits for, who holds it, and what happens next."""
+    from quire.cli import opening
+    from quire.control import explain as explaining
+
+    with opening.reading() as opened:
+        answer = explaining.explain_job(opened.desk, job)
+    if json:
+        console.as_json(answer)
+        return
+    console.say(f"job {job} is {answer['state']}.")
+    for line in (answer["text"], answer.get("next")):
+        if line:
+            console.say(words.clean(line))
+
+
+def found(opened: "App", job_id: int) -> dict[str, Any]:
+    """Return a job of this tenant, or refuse."""
+    from quire.store import reports
+
+    with opened.db.read() as conn:
+        now = opened.db.now(conn).wall
+        one = reports.job(conn, opened.settings.tenant, job_id, now=now)
+    if one is None:
+        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+    return one
+
+
+def _act(verb: str, job_id: int, **options_of_verb: Any) -> None:
+    from quire.cli import opening
+    from quire.control import jobs
+
+    with opening.reading() as opened:
+        jobs.one(opened.desk, verb, job_id, **options_of_verb)
+
+
+def _whole(opened: "App", job_id: int) -> dict[str, Any]:
+    """Return a job with its tasks and runs."""
+    from quire.store import reports
+
+    one = found(opened, job_id)
+    with opened.db.read() as conn:
+        one["task_list"] = reports.page_of_tasks(conn, job_id)
+        one["attempts"] = reports.attempts_of(conn, job_id)
+    return one
+
+
+def _with_end(one: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    return one, one["finished_at"] is not None
+
+
+def _frame(one: dict[str, Any]) -> tuple["Group", bool]:
+    return _drawn(one), one["finished_at"] is not None
+
+
+def _drawn(one: dict[str, Any]) -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    title = Text(f"job {one['id']}  {words.one_line(one['kind'])}  ", style="bold")
+    title.append(one["state"], style=words.COLOURS[one["state"]])
+    parts: list[RenderableType] = [title, _facts(one)]
+    if one["task_list"]["items"]:
+        parts += [Text(""), _tasks(one)]
+    if one["attempts"]:
+        parts += [Text(""), _runs(one["attempts"])]
+    if trace := _trace(one):
+        parts += [Text(""), Text("traceback of the last run that failed", style="bold"), trace]
+    return Group(*parts)
+
+
+def _facts(one: dict[str, Any]) -> "Table":
+    from rich.table import Table
+
+    now = time.time()
+    lasted = words.took(one)
+    message = words.one_line(one["progress_message"])
+    retries = f"{one['retry_count']} of {one['max_retries']}" if one["retry_count"] else ""
+    ends = f"{words.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
+    facts = {
+        "progress": f"{words.bar(one['progress'])}  {message}".rstrip(),
+        "about to end": words.when(one["eta_at"], now) if one["eta_at"] else "",
+        "owner": f"{words.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
+        "priority": str(one["priority"]),
+        "platform": words.one_line(one["platform"]),
+        "account": words.one_line(one["account"]),
+        "submitted": words.when(one["created_at"], now),
+        "not before": words.when(one["run_at"], now) if one["run_at"] else "",
+        "started": words.when(one["started_at"], now) if one["started_at"] else "",
+        "ended": ends if one["finished_at"] else "",
+        "retries": retries,
+        "worker": words.one_line(one["worker_id"]),
+        "payload": words.short_json(one["payload"]) if one["payload"] else "",
+        "result": words.short_json(one["result"]) if one["result"] is not None else "",
+        "error": words.one_line(one["error"], 1000),
+        "you can": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
+    }
+    drawn = Table.grid(padding=(0, 2))
+    for name, text in facts.items():
+        if text:
+            drawn.add_row(f"  {name}", text)
+    return drawn
+
+
+def _tasks(one: dict[str, Any]) -> "Table":
+    from rich.text import Text
+
+    items = one["task_list"]["items"][:FEW]
+    drawn = console.table(
+        "TASK", "KIND", "STATE", "TRY", "PROGRESS", "DETAIL", right=("TASK", "TRY"), wide="DETAIL"
+    )
+    for task in items:
+        waits = f"waits: {task['reason']}" if task["reason"] else ""
+        due = f", until {words.when(task['due_at'])}" if task["due_at"] else ""
+        drawn.add_row(
+            str(task["id"]),
+            words.one_line(task["kind"], 30),
+            Text(task["state"], style=words.COLOURS[task["state"]]),
+            f"{task['attempt']}/{task['max_attempts']}",
+            words.bar(task["progress"]) if task["state"] == "running" else "",
+            words.one_line(task["error"] or task["message"]) or f"{waits}{due}",
+        )
+    total = sum(one["tasks"].values())
+    if total > len(items):
+        drawn.add_row("…", f"{total - len(items):,} more", "", "", "", "")
+    return drawn
+
+
+def _runs(attempts: list[dict[str, Any]]) -> "Table":
+    drawn = console.table(
+        "RUN OF", "TRY", "OUTCOME", "ENDED", "TOOK", "MEMORY", "WORKER", "ERROR",
+        right=("RUN OF", "TRY", "TOOK", "MEMORY"), wide="ERROR",
+    )  # fmt: skip
+    for run in attempts[:FEW]:
+        drawn.add_row(
+            str(run["task_id"]),
+            str(run["attempt"]),
+            run["outcome"],
+            words.when(run["finished_at"]),
+            words.span(run["duration"]) if run["duration"] is not None else "",
+            words.size(run["peak_rss"]) if run["peak_rss"] else "",
+            words.one_line(run["worker_id"], 40),
+            words.one_line(run["error"]),
+        )
+    if len(attempts) > FEW:
+        drawn.add_row("…", "", f"{len(attempts) - FEW:,} more", "", "", "", "", "")
+    return drawn
+
+
+def _trace(one: dict[str, Any]) -> str:
+    if one["state"] != "failed":
+        return ""
+    for run in one["attempts"]:
+        if run["traceback"]:
+            lines = words.clean(run["traceback"]).rstrip().split("\n")
+            return "\n".join(f"  {line}" for line in lines[-TRACEBACK_LINES:])
+    return ""

@@ -1,0 +1,207 @@
+"""`quire jobs`: lists jobs, and stops, resumes, cancels, retries or deletes many of them."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+from quire.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from quire.app import App
+
+app = typer.Typer(
+    help="List jobs, or change all that match.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+LARGEST_PAGE = 1000
+
+Limit = Annotated[int, typer.Option(metavar="N", help=f"Jobs to list, at most {LARGEST_PAGE:,}.")]
+Cursor = Annotated[
+    str | None, typer.Option(metavar="CURSOR", help="Go on where the last page ended.")
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until Ctrl-C.")]
+
+
+@app.callback(invoke_without_command=True)
+def jobs(
+    context: typer.Context,
+    state: options.States = None,
+    kind: options.Kind = None,
+    platform: options.Platform = None,
+    account: options.Account = None,
+    user: options.User = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    watch: Watch = False,
+    json: options.Json = False,
+) -> None:
+    """List jobs, the latest first; or act on all that match with one of the commands below."""
+    from quire.cli import opening
+
+    filters = _filters(state, kind, platform, account, user)
+    if (verb := context.invoked_subcommand) is not None:
+        # Ignoring them would let the verb act on more jobs than were meant.
+        if any(filters.values()) or cursor or watch or json:
+            raise BadInput(f"jobs: options go after {verb}, as in `quire jobs {verb} --kind K`.")
+        return
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise BadInput(f"--limit: {limit} is not between 1 and {LARGEST_PAGE:,}.")
+    filters.update(limit=limit, cursor=_cursor(cursor))
+    with opening.reading() as opened:
+        if watch and json:
+            console.watch_json(lambda: (_page(opened, filters), False))
+        elif watch:
+            console.watch(lambda: (_drawn(_page(opened, filters)), False))
+        elif json:
+            console.as_json(_page(opened, filters))
+        else:
+            _print(_page(opened, filters), filters)
+
+
+def _act(verb: str, filters: dict[str, Any], yes: bool) -> None:
+    """Apply a verb to all jobs that match and allow it, after asking."""
+    from quire.cli import opening
+    from quire.control import jobs as verbs
+
+    with opening.reading() as opened:
+        number = _matching(opened, verb, filters)
+        if not number:
+            console.say(f"No job that matches can be {PAST[verb]}.")
+            return
+        if not yes:
+            _ask(verb, number)
+        done = verbs.in_bulk(opened.desk, verb, **filters)
+        console.say(f"{words.count(done, 'job')} {PAST[verb]}.")
+
+
+def _bulk(verb: str) -> Callable[..., None]:
+    def command(
+        state: options.States = None,
+        kind: options.Kind = None,
+        platform: options.Platform = None,
+        account: options.Account = None,
+        user: options.User = None,
+        yes: options.Yes = False,
+    ) -> None:
+        _act(verb, _filters(state, kind, platform, account, user), yes)
+
+    return command
+
+
+for _verb, _sentence in {
+    "stop": "Stop all jobs that match; they can be resumed.",
+    "resume": "Resume the stopped and failed jobs that match.",
+    "cancel": "Cancel all jobs that match, for good.",
+    "retry": "Run again what did not succeed of the jobs that match.",
+    "delete": "Delete the jobs that match and are over, with their history.",
+}.items():
+    app.command(_verb, help=_sentence)(_bulk(_verb))
+
+
+PAST = {
+    "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "retried",
+    "delete": "deleted",
+}  # fmt: skip
+
+
+def _filters(
+    state: list[str] | None,
+    kind: str | None,
+    platform: str | None,
+    account: str | None,
+    user: str | None,
+) -> dict[str, Any]:
+    return {
+        "states": options.states(state),
+        "kind": kind,
+        "platform": platform,
+        "account": account,
+        "user": user,
+    }
+
+
+def _cursor(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise BadInput(f"--cursor: {text[:40]!r} is not the `next` of an earlier page.")
+    return int(text)
+
+
+def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
+    """Count the jobs that match and whose state allows the verb."""
+    from quire.model.states import JOB_DELETABLE, JOB_MOVES
+    from quire.store import reports
+
+    allowed = set(JOB_DELETABLE if verb == "delete" else JOB_MOVES[verb].sources)
+    wanted = {**filters, "states": sorted(allowed & set(filters["states"] or allowed))}
+    number, last = 0, 0
+    while wanted["states"]:
+        with opened.db.read() as conn:
+            ids = reports.ids_of_jobs(
+                conn, opened.settings.tenant, after_id=last, limit=5000, **wanted
+            )
+        if not ids:
+            break
+        number, last = number + len(ids), ids[-1]
+    return number
+
+
+def _ask(verb: str, number: int) -> None:
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"jobs {verb}: {words.count(number, 'job')} would be {PAST[verb]}, and without a "
+            "terminal nobody can be asked. Nothing was changed; add --yes."
+        )
+    if not typer.confirm(f"{words.count(number, 'job')} will be {PAST[verb]}. Go on?"):
+        console.say("Nothing was changed.")
+        raise typer.Exit(1)
+
+
+def _page(opened: "App", filters: dict[str, Any]) -> dict[str, Any]:
+    from quire.store import reports
+
+    with opened.db.read() as conn:
+        now = opened.db.now(conn).wall
+        return reports.page_of_jobs(conn, opened.settings.tenant, now=now, **filters)
+
+
+def _print(page: dict[str, Any], filters: dict[str, Any]) -> None:
+    if not page["items"]:
+        narrow = any(filters[name] for name in ("states", "kind", "platform", "account", "user"))
+        console.say(
+            "No job matches." if narrow else "No jobs yet. Try: quire submit wait --arg seconds=5"
+        )
+        return
+    console.show(_drawn(page))
+    if page["next"]:
+        console.say(f"More: --cursor {page['next']}")
+
+
+def _drawn(page: dict[str, Any]) -> "Table":
+    from rich.text import Text
+
+    now = time.time()
+    drawn = console.table(
+        "ID", "KIND", "STATE", "PROGRESS", "OWNER", "PRIORITY", "AGE", "DETAIL",
+        right=("ID", "PRIORITY", "AGE"), wide="DETAIL",
+    )  # fmt: skip
+    for job in page["items"]:
+        drawn.add_row(
+            str(job["id"]),
+            words.one_line(job["kind"], 30),
+            Text(job["state"], style=words.COLOURS[job["state"]]),
+            words.bar(job["progress"]) if job["state"] != "pending" or job["progress"] else "",
+            words.one_line(job["owner"]["user"], 20),
+            str(job["priority"]),
+            words.age(job["created_at"], now),
+            words.detail(job, now),
+        )
+    return drawn

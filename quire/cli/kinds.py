@@ -1,0 +1,33 @@
+"""`quire pause` and `quire unpause`: hold back all jobs of a kind."""
+
+from typing import Annotated
+
+import typer
+
+from quire.cli import console, options
+
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="Kind of job.")]
+
+
+def pause(kind: Kind, plugin: options.Plugins = None) -> None:
+    """Start no more tasks of a kind; running ones go on."""
+    from quire.cli import opening
+    from quire.control import jobs
+
+    with opening.writing(plugin) as app:
+        changed = jobs.pause(app.desk, kind)
+    console.say(
+        f"{kind} is paused. Go on with: quire unpause {kind}"
+        if changed
+        else f"{kind} was paused already."
+    )
+
+
+def unpause(kind: Kind, plugin: options.Plugins = None) -> None:
+    """Let tasks of a paused kind start again."""
+    from quire.cli import opening
+    from quire.control import jobs
+
+    with opening.writing(plugin) as app:
+        changed = jobs.unpause(app.desk, kind)
+    console.say(f"{kind} runs again." if changed else f"{kind} was not paused.")

@@ -1,0 +1,114 @@
+"""`quire logs`: what happened to a job, line by line."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+from quire.errors import BadInput
+
+if TYPE_CHECKING:
+    from quire.app import App
+
+MOST = 3000
+#: Events looked at again when following: on PostgreSQL an event with a smaller id may come later.
+OVERLAP = 500
+POLL_SECONDS = 0.2
+_OWN = ("id", "at", "job_id", "task_id", "name")
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")]
+Limit = Annotated[int, typer.Option(metavar="N", help=f"Only the last N events, at most {MOST:,}.")]
+
+
+def logs(
+    job: options.JobId, follow: Follow = False, limit: Limit = MOST, json: options.Json = False
+) -> None:
+    """Print what happened to a job, oldest first.
+
+    With --json it is one object; with --json and -f it is one object per line.
+    """
+    from quire.cli import opening
+    from quire.cli.job import found
+
+    if not 1 <= limit <= MOST:
+        raise BadInput(f"--limit: {limit} is not between 1 and {MOST:,}.")
+    with opening.reading() as opened:
+        one = found(opened, job)
+        if follow:
+            _follow(opened, job, limit, json)
+            return
+        happened = _read(opened, job, limit=limit)
+    if json:
+        console.as_json({"items": [_shape(event) for event in happened], "next": None})
+        return
+    for event in happened:
+        console.say(_line(event))
+    if not happened:
+        submitted = words.when(one["created_at"])
+        console.say(
+            f"Nothing has happened yet: job {job} is {one['state']}, submitted {submitted}."
+        )
+
+
+def _follow(opened: "App", job_id: int, limit: int, json: bool) -> None:
+    from quire.cli.job import found
+    from quire.cli.waiting import is_over
+
+    seen: list[int] = []
+    floor = 0
+    while True:
+        # Read before the events: what happened up to the end is then among them.
+        over = is_over(found(opened, job_id))
+        recent = seen[-OVERLAP:]
+        after = max(floor, min(recent)) if len(recent) == OVERLAP else floor
+        fresh = _read(opened, job_id, after_id=after, limit=MOST if seen else limit)
+        if not seen and len(fresh) == limit:
+            floor = fresh[0]["id"] - 1
+        for event in fresh:
+            if event["id"] not in recent:
+                seen.append(event["id"])
+                _print(event, json)
+        sys.stdout.flush()
+        if over:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _print(event: dict[str, Any], json: bool) -> None:
+    if json:
+        console.as_json(_shape(event), on_one_line=True)
+    else:
+        console.say(_line(event))
+
+
+def _read(opened: "App", job_id: int, **page: int) -> list[dict[str, Any]]:
+    from quire.store import events
+
+    with opened.db.read() as conn:
+        return events.tail(conn, job_id, **page)
+
+
+def _shape(event: dict[str, Any]) -> dict[str, Any]:
+    from quire.store import reports
+
+    return {**event, "at": reports.iso(event["at"])}
+
+
+def _line(event: dict[str, Any]) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["at"]))
+    more = {name: value for name, value in event.items() if name not in _OWN and value is not None}
+    task = f"  task {event['task_id']}" if event["task_id"] else ""
+    if event["name"] == "progress":
+        text = words.one_line(more.get("message"), 400)
+        part = f"{int(more['fraction'] * 100):>3} %  " if "fraction" in more else ""
+        return f"{at}{task}  {part}{text}".rstrip()
+    state = event["name"].removeprefix("job.")
+    said = "; ".join(_fact(name, value) for name, value in more.items())
+    return f"{at}{task}  {state}{f': {said}' if said else ''}"
+
+
+def _fact(name: str, value: Any) -> str:
+    text = words.one_line(value, 1000)
+    return text if name in ("error", "why") else f"{name} {text}"

@@ -1,0 +1,52 @@
+"""`quire bench` and `quire demo`: see what it does and how fast."""
+
+from typing import Annotated
+
+import typer
+
+from quire.cli import options
+
+app = typer.Typer(
+    help="Measure Quire on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="PostgreSQL to measure; else an embedded database."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer jobs: a minute instead of several.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only this measurement. May be repeated."),
+]
+
+
+@app.callback()
+def bench() -> None:
+    """Measure Quire on this machine."""
+
+
+@app.command()
+def queue(
+    database: DatabaseUrl = None,
+    quick: Quick = False,
+    only: Only = None,
+    json: options.Json = False,
+) -> None:
+    """Measure submit, claim, throughput and latency of the queue."""
+    from quire.bench import queue as measured
+
+    raise typer.Exit(measured.main(database=database, quick=quick, only=only, json=json))
+
+
+def demo() -> None:
+    """Run 200 jobs, kill the worker, and count the effects.
+
+    Ends by itself. A second run finds the jobs of the first and does nothing twice.
+    """
+    from quire.cli import demo as story
+
+    raise typer.Exit(story.run())

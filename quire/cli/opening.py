@@ -1,0 +1,43 @@
+"""Opens what a command works on, and closes it again."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from quire import settings as settings_module
+from quire.settings import Settings
+
+if TYPE_CHECKING:
+    from quire.app import App
+
+
+def chosen(plugins: Sequence[str] | None = None, **given: Any) -> Settings:
+    """Read the settings: options first; plugins named by an option come on top."""
+    settings = settings_module.load(**given)
+    return replace(settings, plugins=(*settings.plugins, *(plugins or ())))
+
+
+@contextlib.contextmanager
+def reading() -> Iterator["App"]:
+    """Open an existing home without plugins, which only those need who run or submit jobs."""
+    with _opened(replace(settings_module.load(), plugins=()), create=False) as app:
+        yield app
+
+
+@contextlib.contextmanager
+def writing(plugins: Sequence[str] | None = None, **given: Any) -> Iterator["App"]:
+    """Open the home with its plugins; it is made if missing."""
+    with _opened(chosen(plugins, **given), create=True) as app:
+        yield app
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings, *, create: bool) -> Iterator["App"]:
+    from quire.app import App
+
+    app = App(settings, create=create)
+    try:
+        yield app
+    finally:
+        app.close()

@@ -1,0 +1,85 @@
+"""`quire owner`: whose jobs they are, and how each owner's share is set."""
+
+from typing import Annotated
+
+import typer
+
+from quire.cli import console, options, words
+
+app = typer.Typer(
+    help="List owners; set their policy, weight and cap.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POLICY",
+        help="A second active job of the user: all (both run), queue (it waits), replace (it stops "
+        "the other), reject (it is refused); default follows QUIRE_USER_POLICY.",
+    ),
+]
+Weight = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="Share beside other owners: 2 gets twice as much as 1."),
+]
+MaxRunning = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Tasks of the user that may run at once; 0 removes the cap."),
+]
+
+
+@app.command("list")
+def list_(json: options.Json = False) -> None:
+    """List the owners of this tenant."""
+    from quire.cli import opening
+    from quire.store import owners
+
+    with opening.reading() as opened:
+        with opened.db.read() as conn:
+            found = owners.listed(conn, opened.settings.tenant)
+        policy = opened.settings.user_policy
+    if json:
+        console.as_json({"items": [owner._asdict() for owner in found], "next": None})
+        return
+    if not found:
+        console.say("No owners yet: one is made with a user's first job.")
+        return
+    drawn = console.table(
+        "USER", "POLICY", "WEIGHT", "MAX RUNNING", right=("WEIGHT", "MAX RUNNING")
+    )
+    for owner in found:
+        cap = "no cap" if owner.max_running is None else f"{owner.max_running:,}"
+        drawn.add_row(
+            words.one_line(owner.user, 60),
+            owner.policy or f"{policy} (default)",
+            f"{owner.weight:g}",
+            cap,
+        )
+    console.show(drawn)
+
+
+@app.command("set")
+def set_(
+    user: User,
+    policy: Policy = None,
+    weight: Weight = None,
+    max_running: MaxRunning = None,
+    json: options.Json = False,
+) -> None:
+    """Set an owner's policy, weight or cap; what is not named stays."""
+    from quire.cli import opening
+    from quire.control import owners
+
+    with opening.writing() as opened:
+        owner = owners.change(
+            opened.desk, user, policy=policy, weight=weight, max_running=max_running
+        )
+    if json:
+        console.as_json(owner._asdict())
+        return
+    cap = "no cap" if owner.max_running is None else f"at most {owner.max_running:,} running"
+    console.say(f"{user}: policy {owner.policy or 'default'}, weight {owner.weight:g}, {cap}.")

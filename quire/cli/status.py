@@ -1,0 +1,98 @@
+"""`quire status`: the home, the counts and the workers on one screen."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from quire.app import App
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until Ctrl-C.")]
+
+
+def status(watch: Watch = False, json: options.Json = False) -> None:
+    """Show the home, what runs and waits, and the workers."""
+    from quire.cli import opening
+
+    with opening.reading() as opened:
+        if watch and json:
+            console.watch_json(lambda: (_read(opened), False))
+        elif watch:
+            console.watch(lambda: (_drawn(_read(opened)), False))
+        elif json:
+            console.as_json(_read(opened))
+        else:
+            console.show(_drawn(_read(opened)))
+
+
+def _read(opened: "App") -> dict[str, Any]:
+    from quire.cli import places, workers
+    from quire.store import reports
+
+    with opened.db.read() as conn:
+        found = reports.status(conn, opened.settings.tenant)
+        found["workers"] = workers.listed(opened, conn)
+    return {
+        "home": str(opened.settings.home),
+        "database": places.without_password(opened.settings.url),
+        **found,
+    }
+
+
+def _drawn(found: dict[str, Any]) -> "Group":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("home", found["home"])
+    facts.add_row("database", found["database"])
+    facts.add_row("jobs", _counts(found["jobs"]))
+    facts.add_row("tasks", _counts(found["tasks"]))
+    if found["paused"]:
+        names = ", ".join(words.one_line(kind) for kind in found["paused"])
+        facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
+    if not found["workers"]:
+        facts.add_row("workers", "none; start one with: quire up")
+        return Group(facts)
+    living = sum(worker["alive"] for worker in found["workers"])
+    facts.add_row("workers", f"{living:,} alive")
+    return Group(facts, Text(""), _workers(found["workers"]))
+
+
+def _counts(numbers: dict[str, int]) -> "Text":
+    from rich.text import Text
+
+    shown = Text("none yet")
+    parts = [(state, number) for state, number in numbers.items() if number]
+    if parts:
+        shown = Text(", ").join(
+            Text(f"{number:,} {state}", style=words.COLOURS[state]) for state, number in parts
+        )
+    return shown
+
+
+def _workers(listed: list[dict[str, Any]]) -> "Table":
+    now = time.time()
+    drawn = console.table(
+        "WORKER", "HOST", "PID", "STATE", "RUNNING", "STARTED", "HEARTBEAT",
+        right=("PID", "RUNNING"),
+    )  # fmt: skip
+    for worker in listed:
+        drawn.add_row(
+            worker["id"],
+            words.one_line(worker["host"], 40),
+            str(worker["pid"]),
+            worker["state"] if worker["alive"] else "dead",
+            f"{worker['running']:,}",
+            words.when(worker["started_at"], now),
+            words.when(worker["heartbeat_at"], now),
+        )
+    return drawn

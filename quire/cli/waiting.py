@@ -1,0 +1,99 @@
+"""Waits for jobs to end, with a progress bar on a terminal."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quire.cli import console, words
+from quire.errors import NotFound
+
+if TYPE_CHECKING:
+    from quire.app import App
+
+POLL_SECONDS = 0.1
+#: Jobs looked at in one poll; the rest is looked at when these are over.
+PAGE = 200
+#: Nobody works on it: said once, after this many seconds.
+SILENCE_SECONDS = 3.0
+
+Tell = Callable[[int, dict[str, Any] | None], None]
+
+
+def until_over(app: "App", job_ids: Sequence[int], *, quiet: bool = False) -> dict[str, int]:
+    """Wait until every job is over and return how many ended in which state."""
+    left, ended = list(job_ids), dict[str, int]()
+    hint_at = time.monotonic() + SILENCE_SECONDS
+    with _bar(len(left), quiet) as tell:
+        while True:
+            page = [_job(app, job_id) for job_id in left[:PAGE]]
+            over = {job["id"] for job in page if is_over(job)}
+            for job in page:
+                if job["id"] in over:
+                    ended[job["state"]] = ended.get(job["state"], 0) + 1
+            left = [job_id for job_id in left if job_id not in over]
+            tell(len(job_ids) - len(left), page[0] if page else None)
+            if not left:
+                return ended
+            if hint_at and time.monotonic() > hint_at:
+                hint_at = 0.0
+                _say_if_nobody_works(app)
+            if not over:
+                time.sleep(POLL_SECONDS)
+
+
+def is_over(job: dict[str, Any]) -> bool:
+    """Tell whether nothing more of a job will run by itself."""
+    return job["finished_at"] is not None
+
+
+def exit_code(ended: dict[str, int]) -> int:
+    """Return 0 where every job completed, else 1."""
+    return 0 if set(ended) <= {"completed"} else 1
+
+
+def outcome(ended: dict[str, int]) -> str:
+    """Say how jobs ended: `3 completed, 1 failed`."""
+    return ", ".join(f"{number:,} {state}" for state, number in sorted(ended.items()))
+
+
+def _job(app: "App", job_id: int) -> dict[str, Any]:
+    from quire.store import reports
+
+    with app.db.read() as conn:
+        found = reports.job(conn, app.settings.tenant, job_id, now=time.time())
+    if found is None:
+        raise NotFound(f"job {job_id}: it was deleted while it was waited for.")
+    return found
+
+
+def _say_if_nobody_works(app: "App") -> None:
+    from quire.cli import workers
+
+    if not workers.any_alive(app):
+        console.note("no worker is running: start one in another terminal with `quire up`.")
+
+
+@contextlib.contextmanager
+def _bar(total: int, quiet: bool) -> Iterator[Tell]:
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, job: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        drawn = progress.add_task("", total=1.0)
+
+        def tell(done: int, job: dict[str, Any] | None) -> None:
+            if total == 1 and job is not None:
+                text = words.one_line(job["progress_message"], 60)
+                text = f"job {job['id']} {job['state']}  {text}"
+                progress.update(drawn, completed=job["progress"], description=text)
+            else:
+                text = f"{done:,} of {total:,} jobs"
+                progress.update(drawn, completed=done / total, description=text)
+
+        yield tell

@@ -1,0 +1,101 @@
+"""How times, counts and states read. Times are relative here; the exact ones are in `--json`."""
+
+import json
+import time
+from datetime import datetime
+from typing import Any
+
+#: Colours of job and task states, as rich names them.
+COLOURS = {
+    "pending": "yellow", "blocked": "yellow", "ready": "yellow",
+    "running": "cyan",
+    "completed": "green", "done": "green",
+    "failed": "red", "lost": "red",
+    "stopped": "magenta", "cancelled": "bright_black", "skipped": "bright_black",
+}  # fmt: skip
+_UNITS = ((31_557_600.0, "years"), (86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+BAR = 10
+
+
+def count(number: int, noun: str) -> str:
+    """Write `1 job` or `2,000 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """Write a duration in its largest fitting unit: `350 ms`, `12 s`, `3 min`, `2 d`."""
+    seconds = max(seconds, 0.0)
+    if 0 < seconds < 1:
+        return f"{max(round(seconds * 1000), 1)} ms"
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds / size):,} {unit}"
+    return "0 s"
+
+
+def epoch(iso: str | None) -> float | None:
+    """Read a time of the JSON output."""
+    return None if iso is None else datetime.fromisoformat(iso).timestamp()
+
+
+def when(iso: str | None, now: float | None = None) -> str:
+    """Write a time as `3 min ago` or `in 2 h`."""
+    at = epoch(iso)
+    if at is None:
+        return "never"
+    off = at - (time.time() if now is None else now)
+    if abs(off) < 1:
+        return "now"
+    return f"in {span(off)}" if off > 0 else f"{span(-off)} ago"
+
+
+def age(iso: str | None, now: float | None = None) -> str:
+    """Write how long ago a time was, without the `ago`."""
+    at = epoch(iso)
+    return "" if at is None else span((time.time() if now is None else now) - at)
+
+
+def clean(text: Any) -> str:
+    """Make text of others safe to print: no escape codes, no control characters."""
+    plain = str(text).encode(errors="replace").decode()
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in plain)
+
+
+def one_line(text: Any, limit: int = 200) -> str:
+    """Put text on one line and cut it."""
+    if not text:
+        return ""
+    line = " ".join(clean(str(text)[: limit * 4]).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def short_json(value: Any, limit: int = 400) -> str:
+    """Write a value as JSON on one line, cut."""
+    return one_line(json.dumps(value, ensure_ascii=False), limit)
+
+
+def bar(fraction: float) -> str:
+    """Draw how far something is: `━━━━━───── 52 %`."""
+    full = int(fraction * BAR)
+    return f"{'━' * full}{'─' * (BAR - full)} {int(fraction * 100):>3} %"
+
+
+def size(number: int) -> str:
+    """Write bytes as `12 MB`."""
+    return f"{number / 1_048_576:,.0f} MB" if number >= 1_048_576 else f"{number / 1024:,.0f} kB"
+
+
+def took(job: dict[str, Any]) -> str:
+    """Write how long a job ran, or has been running."""
+    start, end = epoch(job["started_at"]), epoch(job["finished_at"])
+    return "" if start is None else span((time.time() if end is None else end) - start)
+
+
+def detail(job: dict[str, Any], now: float) -> str:
+    """Write the one thing to know about a job beside its state."""
+    if job["error"] and job["state"] not in ("completed", "running"):
+        return one_line(job["error"])
+    start = epoch(job["run_at"])
+    if job["state"] == "pending" and start is not None and start > now:
+        return f"starts in {span(start - now)}"
+    return one_line(job["progress_message"])

@@ -1,0 +1,75 @@
+"""The verb on owners: set the policy, the weight and the cap of one."""
+
+import math
+from typing import Any
+
+from quire.clock import Instant
+from quire.control import checks
+from quire.control.jobs import CHANNEL, Desk
+from quire.errors import BadInput
+from quire.model.records import Owner
+from quire.model.states import Reason
+from quire.settings import POLICIES
+from quire.store import dialect, owners, ready
+
+#: Stands for no policy of one's own.
+DEFAULT = "default"
+HEAVIEST = 1_000_000.0
+LARGEST_CAP = 1_000_000
+
+
+def change(
+    desk: Desk,
+    user: str,
+    *,
+    policy: str | None = None,
+    weight: float | None = None,
+    max_running: int | None = None,
+) -> Owner:
+    """Set what is given of an owner, made if missing; `max_running` 0 removes the cap."""
+    values = _checked(user, policy, weight, max_running)
+
+    def act(conn: Any, now: Instant) -> Owner:
+        owner = owners.locked(conn, desk.tenant, user)
+        if values:
+            owners.change(conn, owner.id, **values)
+        dialect.notify(conn, CHANNEL)
+        return owners.by_id(conn, owner.id)
+
+    owner = desk.db.write(act)
+    # A claim looks only at the caps that there are: without one, nobody else would release these.
+    while max_running == 0 and desk.db.write(_release_capped):
+        pass
+    desk.ring()
+    return owner
+
+
+def _release_capped(conn: Any, now: Instant) -> int:
+    ids = ready.blocked_for(conn, Reason.CAP)
+    ready.release(conn, ids, now=now)
+    dialect.notify(conn, CHANNEL)
+    return len(ids)
+
+
+def _checked(
+    user: str, policy: str | None, weight: float | None, max_running: int | None
+) -> dict[str, Any]:
+    if not user or len(user) > checks.LONGEST or "\0" in user:
+        raise BadInput(f"user: expected 1 to {checks.LONGEST} characters, got {len(user)}.")
+    values: dict[str, Any] = {}
+    if policy is not None:
+        if policy not in (*POLICIES, DEFAULT):
+            known = ", ".join((*POLICIES, DEFAULT))
+            raise BadInput(f"policy: {policy!r} is not one of {known}. Nothing was changed.")
+        values["policy"] = None if policy == DEFAULT else policy
+    if weight is not None:
+        if not (math.isfinite(weight) and 0 < weight <= HEAVIEST):
+            raise BadInput(f"weight: {weight:g} is not above 0 and up to {HEAVIEST:,.0f}.")
+        values["weight"] = weight
+    if max_running is not None:
+        if not 0 <= max_running <= LARGEST_CAP:
+            raise BadInput(
+                f"max_running: {max_running} is not between 0 (no cap) and {LARGEST_CAP:,}."
+            )
+        values["max_running"] = max_running or None
+    return values

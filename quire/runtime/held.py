@@ -1,0 +1,81 @@
+"""What a worker holds: leases handed to children, leases not handed yet, and how long kinds take.
+
+Claims run ahead only for kinds that take milliseconds, and by no more than about 100 ms of work.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from quire.model.records import Lease
+
+AHEAD = 0.1
+MOST = 256
+#: Weight of the latest run in a kind's running mean.
+_FRESH = 0.2
+_UNKNOWN = 1.0
+
+
+class Pace:
+    """How long runs of each kind take, from the runs seen."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, float] = {}
+        self._recent = _UNKNOWN
+
+    def saw(self, kind: str, seconds: float) -> None:
+        """Learn from a run that ended."""
+        before = self._spans.get(kind, seconds)
+        self._spans[kind] = before + _FRESH * (seconds - before)
+        self._recent += _FRESH * (seconds - self._recent)
+
+    def span(self, kind: str) -> float:
+        """Return how long a run of the kind may take; long where none was seen."""
+        return self._spans.get(kind, _UNKNOWN)
+
+    def batch(self) -> int:
+        """Return how many tasks one child may be given at a time, by the latest runs of all kinds."""
+        return min(max(int(AHEAD / max(self._recent, 1e-6)), 1), MOST)
+
+
+class Backlog:
+    """Leases that were claimed and not handed to a child yet, in the order of the queue."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Lease] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, leases: Iterable[Lease]) -> None:
+        """Append leases as claimed."""
+        self._waiting.extend(leases)
+
+    def leases(self) -> list[Lease]:
+        """List what waits."""
+        return list(self._waiting)
+
+    def drop(self, lost: set[tuple[int, int]]) -> None:
+        """Forget leases that were revoked."""
+        kept = [x for x in self._waiting if (x.task_id, x.fence) not in lost]
+        self._waiting = deque(kept)
+
+    def clear(self) -> list[Lease]:
+        """Take everything out."""
+        out = list(self._waiting)
+        self._waiting.clear()
+        return out
+
+    def portion(self, pace: Pace, share: int) -> list[Lease]:
+        """Take what one child should get: about 100 ms of work, or one that must run alone."""
+        taken: list[Lease] = []
+        budget = AHEAD
+        while self._waiting and len(taken) < min(share, MOST):
+            lease = self._waiting[0]
+            cost = pace.span(lease.kind)
+            if taken and (cost > budget or lease.is_alone):
+                break
+            taken.append(self._waiting.popleft())
+            budget -= cost
+            if lease.is_alone:
+                break
+        return taken

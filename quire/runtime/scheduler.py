@@ -1,0 +1,79 @@
+"""The scheduler: lifts what waits long, prunes what is old. Several may run; none is special."""
+
+import os
+import selectors
+import time
+from typing import Any
+
+from quire import log
+from quire.clock import Instant
+from quire.errors import DatabaseUnavailable
+from quire.runtime import wakeup
+from quire.runtime.bell import Bell
+from quire.runtime.leash import Leash
+from quire.settings import Settings
+from quire.store import aging, events, moves, retention, submit, workers
+from quire.store.engine import Database
+
+DAY = 86_400.0
+KEY_SECONDS = DAY
+PRUNE_EVERY = 60.0
+
+
+def run(settings: Settings) -> int:
+    """Run until told to stop; returns the exit code."""
+    selector = selectors.DefaultSelector()
+    leash, bell = Leash(selector), Bell(selector)
+    db = Database.open(settings.url, synchronous=settings.sqlite_synchronous)
+    log.event("scheduler.started", pid=os.getpid())
+    pruned_at = 0.0
+    while not bell.rung and not leash.is_cut:
+        due = time.monotonic() >= pruned_at + PRUNE_EVERY
+        try:
+            tick(db, settings, prune=due)
+            pruned_at = time.monotonic() if due else pruned_at
+        except DatabaseUnavailable as error:
+            log.trouble("scheduler.waits", error)
+        for key, _ in selector.select(settings.sweep_interval):
+            if key.data == "leash":
+                leash.read()
+            else:
+                bell.hear()
+    db.close()
+    log.event("scheduler.stopped")
+    return 0
+
+
+def tick(db: Database, settings: Settings, *, prune: bool = True) -> dict[str, int]:
+    """Make one round; returns what was done, by name."""
+    lifted = db.write(lambda conn, now: aging.lift(conn, now=now, after=settings.aging_seconds))
+    if lifted:
+        log.event("tasks.lifted", count=len(lifted))
+        wakeup.ring(settings.home)
+    return {"lifted": len(lifted), **(_prune(db, settings) if prune else {})}
+
+
+def _prune(db: Database, settings: Settings) -> dict[str, int]:
+    gone = {"jobs": 0, "events": 0, "keys": 0, "workers": 0}
+    while count := db.write(lambda conn, now: _prune_jobs(conn, now, settings)):
+        gone["jobs"] += count
+
+    def rest(conn: Any, now: Instant) -> None:
+        before = now.wall - settings.keep_events_days * DAY
+        gone["events"] = events.prune(conn, before=before, limit=5000)
+        gone["keys"] = submit.prune_keys(conn, before=now.wall - KEY_SECONDS)
+        gone["workers"] = workers.prune(conn, before=now.wall - DAY)
+
+    db.write(rest)
+    if any(gone.values()):
+        log.event("pruned", **gone)
+    return gone
+
+
+def _prune_jobs(conn: Any, now: Instant, settings: Settings) -> int:
+    ids = retention.expired(
+        conn,
+        completed_before=now.wall - settings.keep_completed_days * DAY,
+        failed_before=now.wall - settings.keep_failed_days * DAY,
+    )
+    return len(moves.delete(conn, ids, now=now)) if ids else 0

@@ -1,0 +1,123 @@
+"""`quire up`: starts worker and scheduler as processes of their own and restarts them.
+
+It runs no user code and holds no lease. Its processes hang on a pipe: if it is killed, they
+drain and leave, so that the next `quire up` does not find strangers.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from quire import log
+from quire.runtime.bell import Bell
+from quire.runtime.leash import VARIABLE
+from quire.settings import Settings
+
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
+#: A process that lived this long was started well; its next restart is immediate again.
+STEADY = 10.0
+
+
+class Charge:
+    """One process that has to run."""
+
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.running: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        self.start_at = 0.0
+        self.delay = 0.0
+
+    def start(self, leash: int) -> None:
+        """Start it; the read end of the leash goes with it."""
+        self.running = subprocess.Popen(
+            [sys.executable, "-m", "quire", *self.arguments],
+            env={**os.environ, VARIABLE: str(leash)},
+            pass_fds=[leash],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches us alone, and we decide
+        )
+        self.started_at = time.monotonic()
+        log.event("process.started", name=self.name, pid=self.running.pid)
+
+    def look(self) -> bool:
+        """Notice its end; True if it ended since the last look."""
+        if self.running is None or self.running.poll() is None:
+            return False
+        code, self.running = self.running.returncode, None
+        lived = time.monotonic() - self.started_at
+        self.delay = 0.0 if lived > STEADY else min(max(self.delay * 2, FIRST_DELAY), LONGEST_DELAY)
+        self.start_at = time.monotonic() + self.delay
+        log.event(
+            "process.ended", level="warning", name=self.name, code=code, again_in=f"{self.delay:g} s"
+        )
+        return True
+
+    def tell(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.running is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.running.send_signal(number)
+
+
+def run(settings: Settings, *, worker_count: int = 1) -> int:
+    """Keep everything running until told to stop; returns the exit code."""
+    charges = [Charge("scheduler", ["scheduler"])]
+    charges += [Charge(f"worker {n + 1}", ["worker"]) for n in range(worker_count)]
+    selector = selectors.DefaultSelector()
+    bell = Bell(selector, signal.SIGCHLD)
+    inner, outer = os.pipe()
+    os.set_inheritable(outer, False)
+    export(settings)
+    log.event("up", home=settings.home, pid=os.getpid())
+    while not bell.rung:
+        wait = _keep_running(charges, inner)
+        selector.select(wait)
+        bell.hear()
+    _bring_down(charges, selector, bell)
+    log.event("down")
+    return 0
+
+
+def export(settings: Settings) -> None:
+    """Hand the settings in force to the processes we start, whatever way they were given."""
+    from dataclasses import fields
+
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if value != each.default:
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            os.environ[f"QUIRE_{each.name.upper()}"] = text
+
+
+def _keep_running(charges: Sequence[Charge], leash: int) -> float | None:
+    """Start what does not run; returns the seconds until the next start is due."""
+    for charge in charges:
+        charge.look()
+        if charge.running is None and time.monotonic() >= charge.start_at:
+            charge.start(leash)
+    due = [c.start_at - time.monotonic() for c in charges if c.running is None]
+    return max(min(due), 0.0) if due else None
+
+
+def _bring_down(charges: Sequence[Charge], selector: selectors.BaseSelector, bell: Bell) -> None:
+    """Pass each request to stop on, and wait for all to leave."""
+    log.event("draining")
+    passed = 0
+    while True:
+        for charge in charges:
+            charge.look()
+        if not any(c.running is not None for c in charges):
+            return
+        while passed < bell.rung:
+            passed += 1
+            for charge in charges:
+                charge.tell(signal.SIGTERM)
+        selector.select(None)
+        bell.hear()

@@ -1,0 +1,415 @@
+"""The worker: claims tasks, hands them to its children, renews, settles; never runs user code.
+
+One thread and one selector. Each turn reads what the children say, then does everything the
+database needs in one transaction: settle, progress, due tasks, claim. A database in trouble
+leaves the children running: their results are kept and settled when it is back.
+"""
+
+import contextlib
+import os
+import random
+import selectors
+import shutil
+import time
+import uuid
+from typing import Any
+
+from quire import log, plugins
+from quire.clock import Instant, own_pid_start
+from quire.errors import DatabaseUnavailable
+from quire.model.contracts import JobKind
+from quire.model.records import Ending, Lease, WorkerRow
+from quire.runtime import liveness, wakeup
+from quire.runtime.bell import Bell
+from quire.runtime.children import Assignment, Children, Ended
+from quire.runtime.held import Backlog, Pace
+from quire.runtime.leash import Leash
+from quire.runtime.outcomes import decide
+from quire.runtime.sweep import sweep
+from quire.settings import Settings
+from quire.store import claim, dialect, kinds, ready, settle, workers
+from quire.store.engine import Database
+from quire.store.listen import Listener
+
+#: How often held leases are compared with the database while tasks run.
+REVOKED_EVERY = 0.25
+#: How long a lease may wait behind a busy child before it is given back.
+BEHIND_SECONDS = 1.0
+PROGRESS_EVERY = 0.5
+BAND_EVERY = 0.1
+LONGEST_TROUBLE = 5.0
+
+
+def run(settings: Settings) -> int:
+    """Run a worker until it is told to stop; returns the exit code."""
+    return Worker(settings).run()
+
+
+class Worker:
+    """The state of one worker process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.id = f"w-{uuid.uuid4().hex[:8]}"
+        self.db = Database.open(settings.url, synchronous=settings.sqlite_synchronous)
+        self.db.lease_seconds = settings.lease_seconds
+        self.kinds = plugins.load(settings.plugins).kinds
+        self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
+        self.selector = selectors.DefaultSelector()
+        self.scratch = settings.home / "scratch" / self.id
+        self.children = self._make_children()
+        self.listener = Listener(self.db, "quire")
+        self.pace = Pace()
+        self.backlog = Backlog()
+        self.held: dict[tuple[int, int], Lease] = {}
+        self.endings: list[Ending] = []
+        self.progress: dict[int, tuple[int, int, float | None, str | None]] = {}
+        self.asked: set[tuple[int, int]] = set()
+        self.drain_by: float | None = None
+        self.is_woken = True
+        self.queue_turn = 0
+        self.next_due: float | None = None
+        self.trouble_delay = 0.0
+        self.retry_at = 0.0
+        self.at = dict.fromkeys(("beat", "sweep", "poll", "look", "progress", "band"), 0.0)
+        self.claimed: list[Lease] = []
+
+    def run(self) -> int:
+        """Work until drained; leases still held are given back at the end."""
+        self._prepare()
+        try:
+            while not self._is_over():
+                self._wait()
+                self._listen_to_children()
+                if time.monotonic() >= self.retry_at:
+                    self._attempt_turn()
+                self._hand_out()
+        finally:
+            self._leave()
+        return 0
+
+    def _make_children(self) -> Children:
+        s = self.settings
+        return Children(
+            concurrency=self.concurrency,
+            plugins=s.plugins,
+            selector=self.selector,
+            scratch=self.scratch,
+            max_tasks=s.child_max_tasks,
+            max_rss=s.child_max_rss,
+            settings={
+                "url": s.url,
+                "sqlite_synchronous": s.sqlite_synchronous,
+                "lease_seconds": s.lease_seconds,
+                "worker_id": self.id,
+            },
+        )
+
+    # ------------------------------------------------------------------ start and end
+
+    def _prepare(self) -> None:
+        home = self.settings.home
+        self.lock = liveness.hold(wakeup.run_folder(home) / f"{self.id}.lock")
+        self.ear = wakeup.listen(home, self.id)
+        self.selector.register(self.ear, selectors.EVENT_READ, "ear")
+        self.leash = Leash(self.selector)
+        self.bell = Bell(self.selector)
+        self.children.start()
+        self._register()
+
+    def _register(self) -> None:
+        row = WorkerRow(
+            id=self.id, host=liveness.host(), pid=os.getpid(), boot_id=liveness.place(),
+            pid_start=own_pid_start(), lock_path=str(self.lock.path),
+            queues=",".join(self.settings.queues), concurrency=self.concurrency,
+            state="running", started_at=0.0, heartbeat_at=0.0, stopped_at=None,
+        )  # fmt: skip
+
+        def act(conn: Any, now: Instant) -> None:
+            kinds.announce(conn, self.kinds.values())
+            workers.register(conn, row, list(self.kinds), now=now)
+
+        while self.bell.rung == 0:
+            try:
+                if self.db.path is not None:
+                    self.db.migrate()
+                self.db.write(act)
+                log.event("worker.started", worker=self.id, pid=os.getpid(), children=self.concurrency)
+                return
+            except DatabaseUnavailable as error:
+                log.trouble("worker.waits", error, worker=self.id)
+                self.selector.select(1.0)
+
+    def _is_over(self) -> bool:
+        if self.bell.rung >= 2:
+            return True
+        if self.drain_by is None:
+            if self.bell.rung or self.leash.is_cut:
+                self._begin_drain()
+            return False
+        late = time.monotonic() >= self.drain_by
+        return late or (not self.held and not self.endings)
+
+    def _begin_drain(self) -> None:
+        log.event("worker.draining", worker=self.id, running=len(self.held))
+        self.drain_by = time.monotonic() + self.settings.stop_grace
+        self._give_back(self.backlog.clear())
+        for child in {child for child, _ in self.children.assigned()}:
+            self._give_back_assigned(self.children.take_back(child))
+        self.children.drain()
+        with contextlib.suppress(DatabaseUnavailable):
+            self.db.write(lambda conn, now: workers.set_state(conn, [self.id], "draining", now=now))
+
+    def _leave(self) -> None:
+        """Kill what still runs, give its leases back, and sign off."""
+        self._note(self.children.kill_all(), asked=True)
+        self._give_back(self.backlog.clear())
+
+        def act(conn: Any, now: Instant) -> None:
+            settle.settle(conn, self.endings, now=now)
+            workers.set_state(conn, [self.id], "stopped", now=now)
+            dialect.notify(conn, "quire")
+
+        try:
+            self.db.write(act)
+        except DatabaseUnavailable as error:
+            log.trouble("worker.left_leases", error, worker=self.id, leases=len(self.endings))
+        wakeup.hush(self.settings.home, self.id)
+        self.children.close()
+        self.listener.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.lock.release()
+        self.db.close()
+        wakeup.ring(self.settings.home)
+        log.event("worker.stopped", worker=self.id)
+
+    # ------------------------------------------------------------------ one turn
+
+    def _wait(self) -> None:
+        self._follow_listener()
+        for key, _ in self.selector.select(self._patience()):
+            if key.data == "ear":
+                wakeup.heard(self.ear)
+                self.is_woken = True
+            elif key.data == "listener":
+                self.listener.heard()
+                self.is_woken = True
+            elif key.data == "bell":
+                self.bell.hear()
+            elif key.data == "leash":
+                self.leash.read()
+
+    def _patience(self) -> float:
+        """Return how long nothing needs to be done if nothing happens."""
+        now = time.monotonic()
+        if now < self.retry_at:
+            return self.retry_at - now
+        if self.endings or self._wants_claim():
+            return 0.0
+        times = [self.at["beat"], self.at["sweep"], self.at["poll"]]
+        if self.held:
+            times.append(self.at["look"])
+        if self.progress:
+            times.append(self.at["progress"])
+        if self.drain_by is not None:
+            times.append(self.drain_by)
+        if self.next_due is not None:
+            times.append(now + max(self.next_due - time.time(), 0.001))
+        if (deadline := self.children.next_deadline(now)) is not None:
+            times.append(deadline)
+        return max(min(times) - now, 0.0)
+
+    def _follow_listener(self) -> None:
+        """Keep the selector in step with the listening connection, which comes and goes."""
+        fileno = self.listener.fileno
+        known = [k.fd for k in self.selector.get_map().values() if k.data == "listener"]
+        for fd in known:
+            if fd != fileno:
+                self.selector.unregister(fd)
+        if fileno is not None and fileno not in known:
+            self.selector.register(fileno, selectors.EVENT_READ, "listener")
+
+    def _listen_to_children(self) -> None:
+        ended, progress = self.children.serve(time.monotonic())
+        self._note(ended)
+        for each in progress:
+            if (each.task_id, each.fence) in self.held:
+                self.progress[each.task_id] = tuple(each)
+        while self.children.trouble:
+            log.event("child.failed", level="error", worker=self.id, why=self.children.trouble.popleft())
+
+    def _note(self, ended: list[Ended], *, asked: bool = False) -> None:
+        """Turn what children ended into endings to settle."""
+        for one in ended:
+            key = one.task_id, one.fence
+            lease = self.held.pop(key, None)
+            if lease is None:
+                continue
+            was_asked = asked or key in self.asked
+            self.asked.discard(key)
+            if one.outcome == "settled":
+                self.pace.saw(lease.kind, one.duration)
+                continue
+            kind = self.kinds[lease.kind]
+            if one.outcome == "done":
+                self.pace.saw(lease.kind, one.duration)
+            ending = decide(one, lease, kind, random.random(), self.id, asked=was_asked)  # noqa: S311
+            if ending.move != "finish":
+                log.event(
+                    f"task.{ending.move}", task=lease.task_id, job=lease.job_id, kind=lease.kind,
+                    attempt=lease.attempt, outcome=ending.outcome, error=ending.error,
+                )  # fmt: skip
+            self.endings.append(ending)
+
+    def _attempt_turn(self) -> None:
+        try:
+            self._turn()
+        except DatabaseUnavailable as error:
+            self.trouble_delay = min(max(self.trouble_delay * 2, 0.1), LONGEST_TROUBLE)
+            self.retry_at = time.monotonic() + self.trouble_delay
+            log.trouble("worker.waits", error, worker=self.id, again_in=f"{self.trouble_delay:g} s")
+        else:
+            self.trouble_delay = 0.0
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if now >= self.at["beat"]:
+            self._beat()
+            self.at["beat"] = now + self.settings.heartbeat_interval
+        if now >= self.at["sweep"]:
+            self.listener.reopen()
+            sweep(self.db, self.settings, self.id, list(self.kinds))
+            self.at["sweep"] = now + self.settings.sweep_interval
+            self.is_woken = True
+        if self.held and (self.is_woken or now >= self.at["look"]):
+            self._look_for_revoked()
+            self.at["look"] = now + REVOKED_EVERY
+        if now >= self.at["poll"] or (self.next_due is not None and self.next_due <= time.time()):
+            self.is_woken = True
+        if self.endings or self._wants_claim() or (self.progress and now >= self.at["progress"]):
+            self._write(now)
+
+    def _wants_claim(self) -> bool:
+        return self.is_woken and self.drain_by is None and self._room() > 0
+
+    def _room(self) -> int:
+        return len(self.children.idle()) * self.pace.batch() - len(self.backlog)
+
+    def _write(self, now: float) -> None:
+        """Settle, report, and claim, in one transaction."""
+        endings, progress = self.endings, list(self.progress.values())
+        wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
+        idle = len(self.children.idle())
+
+        def act(conn: Any, at: Instant) -> tuple[list[Lease], float | None]:
+            settle.settle(conn, endings, now=at)
+            if progress:
+                settle.report_progress(conn, progress, now=at)
+            if not wants:
+                return [], self.next_due
+            ready.move_due(conn, now=at)
+            leases = self._claim(conn, at, idle)
+            return leases, ready.next_due_at(conn)
+
+        leases, self.next_due = self.db.write(act)
+        self.endings, self.progress = [], {}
+        self.at["progress"] = now + PROGRESS_EVERY
+        self.at["poll"] = now + self.settings.poll_interval
+        # Fewer than asked for: the queue is empty until something wakes us.
+        self.is_woken = len(leases) >= self._room() if wants else self.is_woken
+        self.backlog.add(leases)
+        self.claimed += leases
+        self._advance_band(now)
+
+    def _claim(self, conn: Any, at: Instant, idle: int) -> list[Lease]:
+        room = idle * self.pace.batch() - len(self.backlog)
+        queues = self.settings.queues
+        leases: list[Lease] = []
+        for turn in range(len(queues)):
+            if room - len(leases) <= 0:
+                break
+            leases += claim.claim(
+                conn, self.id, queues[(self.queue_turn + turn) % len(queues)], self.kinds,
+                now=at, ttl=self.settings.lease_seconds, limit=room - len(leases), alone=idle,
+            )  # fmt: skip
+        self.queue_turn += 1
+        return leases
+
+    def _advance_band(self, now: float) -> None:
+        """Write how far the order has got, in a transaction of its own: no claim waits for it."""
+        if not self.claimed or now < self.at["band"]:
+            return
+        claimed, self.claimed = self.claimed, []
+        self.at["band"] = now + BAND_EVERY
+        self.db.write(lambda conn, _: claim.advance(conn, claimed))
+
+    def _hand_out(self) -> None:
+        """Give idle children their portions; what waits too long behind busy ones goes back."""
+        idle = self.children.idle()
+        for at, child in enumerate(idle):
+            share = -(-len(self.backlog) // (len(idle) - at))
+            if portion := self.backlog.portion(self.pace, share):
+                for lease in portion:
+                    self.held[lease.task_id, lease.fence] = lease
+                self.children.hand(child, [self._assignment(lease) for lease in portion])
+        self._return_what_waits()
+
+    def _return_what_waits(self) -> None:
+        now = time.monotonic()
+        for child in {child for child, _ in self.children.assigned()}:
+            head = child.head()
+            if head is not None and now - head.started > BEHIND_SECONDS and len(child.open) > 1:
+                self._give_back_assigned(self.children.take_back(child))
+        if self.backlog and not self.children.idle():
+            self._give_back(self.backlog.clear())
+
+    def _assignment(self, lease: Lease) -> Assignment:
+        kind: JobKind = self.kinds[lease.kind]
+        return Assignment(
+            lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
+            lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
+            f"quire-{lease.job_id}-{lease.task_id}",
+        )  # fmt: skip
+
+    def _give_back_assigned(self, assignments: list[Assignment]) -> None:
+        leases = [self.held.pop((a.task_id, a.fence), None) for a in assignments]
+        self._give_back([lease for lease in leases if lease is not None])
+
+    def _give_back(self, leases: list[Lease]) -> None:
+        self.endings += [
+            Ending(x.task_id, x.fence, x.job_id, "return", "returned", give_back=True,
+                   began_at=x.begin_at, duration=0.0, worker_id=self.id)
+            for x in leases
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------ leases
+
+    def _keys(self) -> list[tuple[int, int]]:
+        return [*self.held, *((x.task_id, x.fence) for x in self.backlog.leases())]
+
+    def _beat(self) -> None:
+        """Renew every lease in one statement; a row that does not come back is not ours any more."""
+        keys = self._keys()
+
+        def act(conn: Any, now: Instant) -> set[int]:
+            if not workers.beat(conn, self.id, now=now):
+                workers.revive(conn, self.id, now=now)
+            return settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
+
+        self._drop_lost(keys, self.db.write(act))
+
+    def _look_for_revoked(self) -> None:
+        keys = self._keys()
+        with self.db.read() as conn:
+            kept = settle.still_held(conn, keys)
+        self._drop_lost(keys, kept)
+
+    def _drop_lost(self, keys: list[tuple[int, int]], kept: set[int]) -> None:
+        """Kill what was revoked: its end will be refused anyway."""
+        lost = {key for key in keys if key[0] not in kept}
+        for key in lost & set(self.held):
+            # It may have settled itself a moment ago: then its child says so, and goes on.
+            if key not in self.asked and self.children.revoke(*key):
+                self.asked.add(key)
+                log.event("task.revoked", task=key[0], fence=key[1], worker=self.id)
+        self.backlog.drop(lost)

@@ -1,0 +1,153 @@
+"""A handler's own writes: in one transaction with the end of its task, under its fence."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, Refused
+from quire.model.records import Ending, TaskSeed
+from quire.model.states import TaskState
+from quire.store import counts, dialect, edges, kinds, owners, settle, steps, tasks
+from quire.store.engine import Database
+from quire.store.tables import tasks as tasks_table
+
+
+class Transaction:
+    """What a handler writes through; its statements take `:name` parameters on every database."""
+
+    def __init__(self, conn: sa.Connection, row: Any, now: Instant) -> None:
+        self._conn = conn
+        self._row = row
+        self._now = now
+        self._seeds: list[TaskSeed] = []
+        self.result: str | None = None
+
+    def execute(
+        self, sql: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement; returns its rows, if it has any."""
+        found = self._conn.execute(sa.text(sql), parameters or None)  # type: ignore[arg-type]
+        return [tuple(row) for row in found] if found.returns_rows else []
+
+    def finish(self, result: Any) -> None:
+        """Set the task's result."""
+        try:
+            self.result = json.dumps(result, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Permanent(f"the result cannot be written as JSON: {error}") from error
+
+    def spawn(
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        cost: float = 1.0,
+        after: Sequence[int] = (),
+        after_failure: str = "cancel",
+    ) -> int:
+        """Add a child task to the job; returns its number, for `after` of later ones."""
+        seed = TaskSeed(
+            kind, json.dumps(dict(payload or {}), allow_nan=False), cost, None, tuple(after),
+            after_failure,
+        )  # fmt: skip
+        if any(not 0 <= each < len(self._seeds) for each in seed.after):
+            raise Refused(f"spawn({kind!r}): `after` names a child that was not spawned before it")
+        self._seeds.append(seed)
+        return len(self._seeds) - 1
+
+    def plant(self) -> None:
+        """Insert the children, before the parent leaves: the job never looks finished between."""
+        if not self._seeds:
+            return
+        conn, now = self._conn, self._now
+        known = kinds.listed(conn)
+        if unknown := sorted({s.kind for s in self._seeds} - set(known)):
+            raise Refused(
+                f"spawn: no job kind {', '.join(unknown)}. Known kinds: {', '.join(known)}."
+            )
+        awaited = {each for seed in self._seeds for each in seed.after}
+        plantings = [
+            tasks.Planting(
+                job_id=self._row.job_id,
+                kind=known[seed.kind],
+                priority=self._row.priority,
+                cost=seed.cost,
+                payload=seed.payload,
+                parent_id=self._row.id,
+                waits=len(set(seed.after)),
+                has_successors=at in awaited,
+            )
+            for at, seed in enumerate(self._seeds)
+        ]
+        ids = dialect.reserve_ids(conn, tasks_table, len(plantings))
+        owner = owners.by_id(conn, self._row.owner_id)
+        planted = tasks.plan(conn, owner, plantings, ids, now=now)
+        tasks.write(conn, planted)
+        arrows = [
+            (None, ids[before], ids[at], seed.after_failure)
+            for at, seed in enumerate(self._seeds)
+            for before in sorted(set(seed.after))
+        ]
+        edges.add(conn, arrows)
+        deltas = counts.Deltas()
+        delta = deltas[self._row.job_id]
+        for state in planted.states:
+            delta.move(None, state)
+        delta.cost_total = sum(p.cost for p in plantings)
+        counts.bump(conn, deltas, now=now)
+
+
+@contextlib.contextmanager
+def ending(
+    db: Database, task_id: int, fence: int, *, began_at: float, worker_id: str | None
+) -> Iterator[Transaction]:
+    """Open a task's last transaction: the block's writes and the task's end commit together."""
+    with judged(db, task_id, fence), db.begin() as conn:
+        now = db.now(conn)
+        row = settle.hold(conn, task_id, fence)
+        transaction = Transaction(conn, row, now)
+        yield transaction
+        transaction.plant()
+        done = Ending(
+            task_id, fence, row.job_id, "finish", TaskState.DONE, result=transaction.result,
+            began_at=began_at, duration=max(now.wall - began_at, 0.0), worker_id=worker_id,
+        )  # fmt: skip
+        if not settle.settle(conn, [done], now=now):
+            raise LeaseLost(f"task {task_id}: fence {fence} is no longer current")
+        dialect.notify(conn, "quire")
+
+
+@contextlib.contextmanager
+def judged(db: Database, task_id: int, fence: int) -> Iterator[None]:
+    """After an error around COMMIT, ask whether it happened: the attempt's row is the judge."""
+    try:
+        yield
+    except DatabaseUnavailable:
+        with db.begin() as conn:
+            if settle.was_settled(conn, task_id, fence) != TaskState.DONE:
+                raise
+
+
+def step(
+    db: Database, task_id: int, fence: int, name: str, compute: Any, takes_transaction: bool
+) -> Any:
+    """Return the step's stored result, or make it and store it under the fence."""
+    with db.read() as conn:
+        is_made, text = steps.found(conn, task_id, name)
+    if is_made:
+        return None if text is None else json.loads(text)
+    value = None if takes_transaction else compute()
+    with db.begin() as conn:
+        now = db.now(conn)
+        row = settle.hold(conn, task_id, fence)
+        is_made, text = steps.found(conn, task_id, name)
+        if is_made:  # our own COMMIT of an earlier call went through unseen
+            return None if text is None else json.loads(text)
+        if takes_transaction:
+            value = compute(Transaction(conn, row, now))
+        steps.store(conn, task_id, name, fence, json.dumps(value, allow_nan=False), now=now)
+    return value

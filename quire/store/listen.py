@@ -1,0 +1,51 @@
+"""Hears PostgreSQL's NOTIFY on a connection of its own; SQLite has none and needs none."""
+
+import contextlib
+from typing import Any
+
+from quire import log
+from quire.store.engine import Database
+
+
+class Listener:
+    """A connection that waits for rings; after an error it is opened again by `reopen`."""
+
+    def __init__(self, db: Database, channel: str) -> None:
+        self._db = db
+        self._channel = channel
+        self._conn: Any = None
+
+    @property
+    def fileno(self) -> int | None:
+        """The descriptor to select on, while the connection is open."""
+        return None if self._conn is None else int(self._conn.fileno())
+
+    def reopen(self) -> None:
+        """Open the connection if it is not open; nothing is raised where the database is down."""
+        if self._db.path is not None or self._conn is not None:
+            return
+        import psycopg
+
+        try:
+            self._conn = psycopg.connect(self._db.url, autocommit=True, connect_timeout=3)
+            self._conn.execute(f"LISTEN {self._channel}")
+        except psycopg.Error as error:
+            self.close()
+            log.event("listen.failed", level="warning", error=str(error).split("\n")[0])
+
+    def heard(self) -> None:
+        """Take the rings that arrived; a broken connection is closed."""
+        import psycopg
+
+        try:
+            for _ in self._conn.notifies(timeout=0):
+                pass
+        except psycopg.Error:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._conn is not None:
+            with contextlib.suppress(Exception):
+                self._conn.close()
+            self._conn = None

@@ -1,0 +1,119 @@
+"""For tests of job kinds: a scratch app with a clock of yours, and `drain()` to run what is due.
+
+Handlers run in this process, one after another, through the real store: claims, fences,
+retries and steps are those of production; only the child processes are left out.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from quire.app import App
+from quire.clock import FakeClock, Instant
+from quire.model.contracts import MARK, JobKind
+from quire.model.records import Lease
+from quire.plugins import Registry
+from quire.runtime.child import DONE, judge
+from quire.runtime.child import result_of as _result
+from quire.runtime.context import Context
+from quire.runtime.outcomes import decide
+from quire.runtime.wire import Assignment, Ended
+from quire.settings import load
+from quire.store import claim, kinds, ready, settle
+
+__all__ = ["FakeClock", "drain", "scratch_app"]
+
+WORKER = "w-testing"
+
+
+def scratch_app(
+    home: Path, *handlers: Callable[..., Any], clock: FakeClock | None = None, **settings: Any
+) -> App:
+    """Return an app on an empty database in `home` that knows the given handlers."""
+    app = App(load({}, home=home, **settings))
+    found: dict[str, JobKind] = {getattr(h, MARK).name: getattr(h, MARK) for h in handlers}
+    app.registry = Registry({**app.registry.kinds, **found})
+    app.db.clock = clock or FakeClock()
+    app.db.write(lambda conn, now: kinds.announce(conn, found.values()))
+    return app
+
+
+def drain(app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000) -> list[Ended]:
+    """Run every task that is due, and what becomes due by that; returns how each run ended."""
+    ended: list[Ended] = []
+    while len(ended) < limit:
+        leases = [lease for queue in queues for lease in _claim(app, queue)]
+        if not leases:
+            break
+        ended += [_run(app, lease) for lease in leases]
+    return ended
+
+
+def _claim(app: App, queue: str) -> list[Lease]:
+    def act(conn: Any, now: Instant) -> list[Lease]:
+        ready.move_due(conn, now=now)
+        leases = claim.claim(conn, WORKER, queue, app.registry.kinds, now=now, ttl=60.0)
+        claim.advance(conn, leases)
+        return leases
+
+    return app.db.write(act)
+
+
+def _run(app: App, lease: Lease) -> Ended:
+    kind = app.registry.kinds[lease.kind]
+    task = Assignment(
+        lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
+        lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
+        f"quire-{lease.job_id}-{lease.task_id}",
+    )  # fmt: skip
+    port = _Port(app, lease)
+    context = Context(task, port)  # type: ignore[arg-type]
+    context.use(app.db)
+    verdict = _perform(kind, context, lease)
+    context.close()
+    if port.is_settled:
+        return Ended(lease.task_id, lease.fence, "settled")
+    ended = Ended(
+        lease.task_id, lease.fence, verdict[0], *verdict[1:4], lease.begin_at, 0.0, verdict[4]
+    )
+    ending = decide(ended, lease, kind, random.random(), WORKER, asked=port.is_revoked())  # noqa: S311
+    app.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
+    return ended
+
+
+def _perform(kind: JobKind, context: Context, lease: Lease) -> Any:
+    import json
+
+    arguments = json.loads(lease.payload)
+    try:
+        value = kind.function(context, **arguments)
+    except BaseException as error:  # as in a child: nothing a handler raises ends the loop
+        return judge(error, kind.function, context, arguments)
+    return DONE if value is None else _result(value)
+
+
+class _Port(SimpleNamespace):
+    """What a child's port offers, answered from the database directly."""
+
+    def __init__(self, app: App, lease: Lease) -> None:
+        super().__init__(
+            scratch_root=app.settings.home / "scratch", settings={"worker_id": WORKER},
+            is_settled=False, _app=app, _lease=lease,
+        )  # fmt: skip
+
+    def is_revoked(self) -> bool:
+        """Ask the database whether the lease is still held."""
+        key = self._lease.task_id, self._lease.fence
+        with self._app.db.read() as conn:
+            return not settle.still_held(conn, [key])
+
+    def report_progress(self, fraction: float | None, message: str | None) -> None:
+        """Write progress at once."""
+        told = (self._lease.task_id, self._lease.fence, fraction, message)
+        self._app.db.write(lambda conn, now: settle.report_progress(conn, [told], now=now))
+
+    def mark_settled(self) -> None:
+        """Say that the handler committed its task's end itself."""
+        self.is_settled = True

@@ -1,0 +1,28 @@
+"""The stage of a store test; what must always hold is checked when the test is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from quire.store.engine import Database
+from tests.store.stage import Stage
+
+
+@pytest.fixture
+def stage(db: Database) -> Iterator[Stage]:
+    """A database with a clock that stands still, on each backend in turn."""
+    stage = Stage(db)
+    yield stage
+    stage.inspect()
+
+
+@pytest.fixture
+def pg_stage(pg_url: str) -> Iterator[Stage]:
+    """The same on PostgreSQL alone, where transactions run side by side."""
+    db = Database.open(pg_url)
+    stage = Stage(db)
+    yield stage
+    stage.inspect()
+    db.close()

@@ -1,0 +1,164 @@
+"""A database with a clock that the test moves, and short names for what tests do to it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import FakeClock, Instant
+from quire.control import jobs as verbs
+from quire.model.contracts import JobKind
+from quire.model.records import Ending, Lease, Submission
+from quire.model.states import TaskState
+from quire.store import claim, kinds, owners, ready, settle, tables
+from quire.store.engine import Database
+
+TTL = 60.0
+
+
+def _nothing(ctx: Any, **payload: Any) -> None:
+    """Stand for a handler: nothing runs in these tests."""
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        JobKind("noop", _nothing),
+        JobKind("once", _nothing, max_attempts=1, at_most_once=True, reason="it pays"),
+        JobKind("other", _nothing),
+        JobKind("slow", _nothing, queue="slow"),
+    )
+}
+
+
+def ending(lease: Lease, move: str = "finish", outcome: str = "done", **more: Any) -> Ending:
+    """Say how a run ended, as its holder would."""
+    return Ending(lease.task_id, lease.fence, lease.job_id, move, outcome, **more)
+
+
+class Stage:
+    """One database under test."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.clock = FakeClock()
+        db.clock = self.clock
+        with db.begin() as conn:
+            kinds.announce(conn, KINDS.values())
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.db.path is None
+
+    def now(self) -> Instant:
+        at = self.clock.now()
+        return Instant(at.wall, at.wall) if self.is_postgres else at
+
+    def desk(self, user: str = "ada", policy: str = "all", tenant: str = "default") -> verbs.Desk:
+        return verbs.Desk(self.db, tenant=tenant, user=user, policy=policy, known=dict(KINDS))
+
+    def submit(self, *wishes: Submission, **whose: Any) -> list[int]:
+        return verbs.submit(self.desk(**whose), wishes)
+
+    def one(self, kind: str = "noop", *, user: str = "ada", policy: str = "all", **wish: Any) -> int:
+        [job_id] = self.submit(Submission(kind, **wish), user=user, policy=policy)
+        return job_id
+
+    def many(self, count: int, *, user: str = "ada", policy: str = "all", **wish: Any) -> list[int]:
+        return self.submit(*[Submission("noop", **wish)] * count, user=user, policy=policy)
+
+    def claim(
+        self,
+        worker: str = "w1",
+        limit: int = 1,
+        *,
+        queue: str = "default",
+        known: Collection[str] = tuple(KINDS),
+        ttl: float = TTL,
+    ) -> list[Lease]:
+        def act(conn: sa.Connection, now: Instant) -> list[Lease]:
+            return claim.claim(conn, worker, queue, known, now=now, ttl=ttl, limit=limit)
+
+        leases = self.db.write(act)
+        self.db.write(lambda conn, now: claim.advance(conn, leases))
+        return leases
+
+    def run(self, limit: int = 1000, **how: Any) -> list[int]:
+        """Claim and finish; returns the jobs in the order of the claim."""
+        leases = self.claim(limit=limit, **how)
+        self.settle(*(ending(lease) for lease in leases))
+        return [lease.job_id for lease in leases]
+
+    def settle(self, *endings: Ending) -> set[int]:
+        return self.db.write(lambda conn, now: settle.settle(conn, endings, now=now))
+
+    def renew(self, *leases: Lease, ttl: float = TTL) -> set[int]:
+        held = [(lease.task_id, lease.fence) for lease in leases]
+        return self.db.write(lambda conn, now: settle.renew(conn, held, now=now, ttl=ttl))
+
+    def report(self, lease: Lease, fraction: float | None, message: str | None = None) -> set[int]:
+        told = [(lease.task_id, lease.fence, fraction, message)]
+        return self.db.write(lambda conn, now: settle.report_progress(conn, told, now=now))
+
+    def reap(self, *dead: str) -> list[int]:
+        return self.db.write(lambda conn, now: settle.reap(conn, now=now, dead=dead))
+
+    def move_due(self) -> int:
+        return self.db.write(lambda conn, now: ready.move_due(conn, now=now))
+
+    def set_owner(self, user: str, **values: Any) -> None:
+        with self.db.begin() as conn:
+            owner = owners.locked(conn, "default", user)
+            owners.change(conn, owner.id, **values)
+
+    def rows(self, table: str, **where: Any) -> Sequence[Any]:
+        columns = tables.metadata.tables[table]
+        query = sa.select(columns).where(*(columns.c[k] == v for k, v in where.items()))
+        with self.db.read() as conn:
+            return conn.execute(query.order_by(*columns.primary_key)).all()
+
+    def count(self, table: str) -> int:
+        return len(self.rows(table))
+
+    def job(self, job_id: int) -> Any:
+        [row] = self.rows("jobs", id=job_id)
+        return row
+
+    def task(self, job_id: int) -> Any:
+        [row] = self.rows("tasks", job_id=job_id)
+        return row
+
+    def events(self, job_id: int) -> list[str]:
+        return [row.name for row in self.rows("events", job_id=job_id)]
+
+    def outcomes(self, job_id: int) -> list[str]:
+        task = self.task(job_id)
+        return [row.outcome for row in self.rows("attempts", task_id=task.id)]
+
+    def inspect(self) -> None:
+        """Check what must be true after any step: counters equal counts, nothing waits for ever."""
+        tasks = self.rows("tasks")
+        open_edges = [e for e in self.rows("edges") if e.satisfied_at is None]
+        for job in self.rows("jobs"):
+            own = [task for task in tasks if task.job_id == job.id]
+            counted = {s.value: sum(task.state == s for task in own) for s in TaskState}
+            kept = {s.value: getattr(job, f"tasks_{s}") for s in TaskState}
+            assert kept == counted, f"job {job.id}: counters {kept}, counts {counted}"
+            if job.state in ("pending", "running"):
+                waiting = counted["blocked"] + counted["ready"] + counted["running"]
+                assert waiting, f"job {job.id} is {job.state}, and nothing of it is left to run"
+        for task in tasks:
+            waits = sum(edge.task_id == task.id for edge in open_edges)
+            assert task.waits == waits, f"task {task.id}: waits {task.waits}, open edges {waits}"
+        self.consult_doctor()
+
+    def consult_doctor(self) -> None:
+        """Ask Quire's own doctor too."""
+        if importlib.util.find_spec("quire.control.doctor") is None:
+            return
+        from quire.control import doctor
+
+        assert doctor.examine(self.db) == []
