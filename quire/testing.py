@@ -21,7 +21,7 @@ from quire.runtime.context import Context
 from quire.runtime.outcomes import decide
 from quire.runtime.wire import Assignment, Ended
 from quire.settings import load
-from quire.store import claim, kinds, ready, settle
+from quire.store import claim, kinds, progress, ready, settle
 
 __all__ = ["FakeClock", "drain", "scratch_app"]
 
@@ -75,8 +75,9 @@ def _run(app: App, lease: Lease) -> Ended:
     context.close()
     if port.is_settled:
         return Ended(lease.task_id, lease.fence, "settled")
+    outcome, result, error, trace, retry_after = verdict
     ended = Ended(
-        lease.task_id, lease.fence, verdict[0], *verdict[1:4], lease.begin_at, 0.0, verdict[4]
+        lease.task_id, lease.fence, outcome, result, error, trace, lease.begin_at, 0.0, retry_after
     )
     ending = decide(ended, lease, kind, random.random(), WORKER, asked=port.is_revoked())  # noqa: S311
     app.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
@@ -112,7 +113,7 @@ class _Port(SimpleNamespace):
     def report_progress(self, fraction: float | None, message: str | None) -> None:
         """Write progress at once."""
         told = (self._lease.task_id, self._lease.fence, fraction, message)
-        self._app.db.write(lambda conn, now: settle.report_progress(conn, [told], now=now))
+        self._app.db.write(lambda conn, now: progress.report(conn, [told], now=now))
 
     def mark_settled(self) -> None:
         """Say that the handler committed its task's end itself."""

@@ -45,15 +45,23 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         configuration.version()
         raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+    ),
+]
+
+
+@app.callback()
+def root(version: Version = False) -> None:
+    """Take the options that come before a command."""
 
 
 for _command in (

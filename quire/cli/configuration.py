@@ -83,4 +83,6 @@ def _text(value: Any) -> str:
         return ", ".join(value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value) or "none"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return str(value) or "none"

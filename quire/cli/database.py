@@ -1,8 +1,14 @@
 """`quire migrate` and `quire doctor`: the schema, and whether what is stored is consistent."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import typer
 
 from quire.cli import console, options, words
+
+if TYPE_CHECKING:
+    from quire.control.doctor import Report
 
 
 def migrate(json: options.Json = False) -> None:
@@ -37,13 +43,21 @@ def doctor(json: options.Json = False) -> None:
     from quire.control import doctor as examining
 
     with opening.reading() as opened:
-        found = examining.examine(opened.db)
+        report = examining.examine(opened.db, sweep_interval=opened.settings.sweep_interval)
     if json:
-        console.as_json({"violations": [each._asdict() for each in found]})
-    elif not found:
-        console.say(f"all {len(examining.INVARIANTS)} invariants hold.")
-    for each in [] if json else found:
-        ids = ", ".join(map(str, each.example_ids))
-        console.say(f"{each.name}: {each.count:,} violated, for example {ids}. {each.sentence}")
-    if found:
+        console.as_json(examining.as_json(report))
+    else:
+        for line in lines(report):
+            console.say(line)
+    if not report.is_healthy:
         raise typer.Exit(1)
+
+
+def lines(report: "Report") -> Iterator[str]:
+    """Write a report for people."""
+    if report.is_healthy:
+        yield f"all {report.checked} invariants hold."
+    for each in report.violations:
+        named = ", ".join(map(str, each.examples))
+        places = words.count(each.count, "place")
+        yield f"{each.name}: broken in {places} (for example {named}). {each.sentence}"

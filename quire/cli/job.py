@@ -219,7 +219,7 @@ def _facts(one: dict[str, Any]) -> "Table":
         "worker": words.one_line(one["worker_id"]),
         "payload": words.short_json(one["payload"]) if one["payload"] else "",
         "result": words.short_json(one["result"]) if one["result"] is not None else "",
-        "error": words.one_line(one["error"], 1000),
+        "error" if one["state"] == "failed" else "because": words.one_line(one["error"], 1000),
         "you can": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
     drawn = Table.grid(padding=(0, 2))

@@ -16,6 +16,7 @@ MOST = 3000
 #: Events looked at again when following: on PostgreSQL an event with a smaller id may come later.
 OVERLAP = 500
 POLL_SECONDS = 0.2
+_PAST = {"resume": "resumed", "retry": "retried"}
 _OWN = ("id", "at", "job_id", "task_id", "name")
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")]
@@ -104,9 +105,11 @@ def _line(event: dict[str, Any]) -> str:
         text = words.one_line(more.get("message"), 400)
         part = f"{int(more['fraction'] * 100):>3} %  " if "fraction" in more else ""
         return f"{at}{task}  {part}{text}".rstrip()
-    state = event["name"].removeprefix("job.")
-    said = "; ".join(_fact(name, value) for name, value in more.items())
-    return f"{at}{task}  {state}{f': {said}' if said else ''}"
+    name = event["name"].removeprefix("job.")
+    said = "; ".join(_fact(key, value) for key, value in more.items())
+    if name in more:
+        return f"{at}{task}  {said}"
+    return f"{at}{task}  {_PAST.get(name, name)}{f': {said}' if said else ''}"
 
 
 def _fact(name: str, value: Any) -> str:

@@ -1,10 +1,14 @@
 """`quire up`, `quire worker` and `quire scheduler`: the processes that do the work."""
 
+import contextlib
+import os
+import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import options
+from quire.cli import console, options
+from quire.errors import BadInput, DatabaseUnavailable, NotFound
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -18,6 +22,8 @@ Queues = Annotated[
     typer.Option("--queue", metavar="NAME", help="Queue to serve. May be repeated."),
 ]
 Workers = Annotated[int, typer.Option(metavar="N", help="Workers to run.")]
+
+MOST_WORKERS = 64
 
 worker_app = typer.Typer(
     help="Run one worker until Ctrl-C.",
@@ -38,7 +44,9 @@ def up(
     """
     from quire.runtime import supervisor
 
-    raise typer.Exit(supervisor.run(_started(concurrency, queue, plugin), workers=workers))
+    if not 1 <= workers <= MOST_WORKERS:
+        raise BadInput(f"--workers: {workers} is not between 1 and {MOST_WORKERS}.")
+    raise typer.Exit(supervisor.run(_started(concurrency, queue, plugin), worker_count=workers))
 
 
 @worker_app.callback(invoke_without_command=True)
@@ -59,6 +67,36 @@ def worker(
     raise typer.Exit(running.run(_started(concurrency, queue, plugin)))
 
 
+WorkerIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="WORKER", help="Only these workers; `quire status` lists them."),
+]
+
+
+@worker_app.command()
+def drain(worker: WorkerIds = None) -> None:
+    """Let workers on this machine finish what they run, and end.
+
+    A worker of `quire up` is started again by it: stop `quire up` instead.
+    """
+    from quire.cli import opening, workers
+    from quire.store import workers as rows
+
+    with opening.reading() as opened, opened.db.read() as conn:
+        living = rows.live(conn)
+    if unknown := sorted(set(worker or ()) - {row.id for row in living}):
+        raise NotFound(f"worker {unknown[0]}: no such worker. `quire status` lists them.")
+    wanted = [row for row in living if not worker or row.id in worker]
+    for row in wanted:
+        if workers.is_here(row):
+            os.kill(row.pid, signal.SIGTERM)
+            console.say(f"worker {row.id} (pid {row.pid}) ends when its tasks have.")
+        else:
+            console.say(f"worker {row.id} is dead, or on another machine ({row.host}).")
+    if not wanted:
+        console.say("No worker is running.")
+
+
 def scheduler(plugin: options.Plugins = None) -> None:
     """Run the scheduler until Ctrl-C.
 
@@ -72,11 +110,15 @@ def scheduler(plugin: options.Plugins = None) -> None:
 def _started(
     concurrency: int | None, queues: list[str] | None, plugins: list[str] | None
 ) -> "Settings":
-    """Read the settings and begin to log."""
+    """Read the settings, begin to log, and refuse at once what could never run."""
     from quire import log
+    from quire.app import App
     from quire.cli import opening
 
     served = tuple(queues) if queues else None
     settings = opening.chosen(plugins, concurrency=concurrency, queues=served)
     log.setup(as_json=settings.log_json, level=settings.log_level)
+    # A database that is away comes back, and the loops wait for it; the rest does not.
+    with contextlib.suppress(DatabaseUnavailable):
+        App(settings).close()
     return settings

@@ -115,10 +115,20 @@ def submit(
         )
         made = list(_repeated(one, count, index_as))
     with opening.writing(plugin, user=user) as app:
+        last = _last_id(app)
         # Lines of a file may name each other, so that they cannot be made in several batches.
         ids = _stored(app, made, key, batch=len(made) if file is not None else BATCH)
+        if ids[0] <= last and not json:
+            console.say("This key was used before for the same request: nothing was made again.")
         code = _report(app, ids, is_one=file is None and count == 1, wait=wait, json=json)
     raise typer.Exit(code)
+
+
+def _last_id(app: "App") -> int:
+    from quire.store import reports
+
+    with app.db.read() as conn:
+        return reports.last_job_id(conn)
 
 
 def _check_file_alone(*others: Any) -> None:

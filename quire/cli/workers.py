@@ -15,6 +15,14 @@ def is_alive(row: "WorkerRow", *, now: float, lease: float) -> bool:
     return now - row.heartbeat_at <= lease if dead is None else not dead
 
 
+def is_here(row: "WorkerRow") -> bool:
+    """Tell whether a worker certainly lives on this machine, so that its pid can be used."""
+    from quire.runtime import liveness
+
+    dead = liveness.is_dead(row.lock_path, row.host, row.boot_id, row.pid, row.pid_start)
+    return dead is False
+
+
 def listed(app: "App", conn: Any) -> list[dict[str, Any]]:
     """List the workers that have not ended, with what each runs."""
     from quire.store import reports, workers

@@ -176,7 +176,7 @@ def _failed(outcome: str, error: str, trace: str | None = None) -> Verdict:
 def result_of(value: object) -> Verdict:
     """Encode what a handler returned, or say why that is not possible."""
     try:
-        text = _encoderesult_of(value)
+        text = _encode_result(value)
     except (TypeError, ValueError, RecursionError) as error:
         return _failed("permanent", f"the result cannot be written as JSON: {error}")
     if len(text) > RESULT_LIMIT:

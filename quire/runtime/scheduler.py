@@ -54,7 +54,7 @@ def tick(db: Database, settings: Settings, *, prune: bool = True) -> dict[str, i
 
 
 def _prune(db: Database, settings: Settings) -> dict[str, int]:
-    gone = {"jobs": 0, "events": 0, "keys": 0, "workers": 0}
+    gone: dict[str, Any] = {"jobs": 0, "events": 0, "keys": 0, "workers": 0}
     while count := db.write(lambda conn, now: _prune_jobs(conn, now, settings)):
         gone["jobs"] += count
 

@@ -21,13 +21,14 @@ from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease, WorkerRow
 from quire.runtime import liveness, wakeup
 from quire.runtime.bell import Bell
-from quire.runtime.children import Assignment, Children, Ended
+from quire.runtime.children import Assignment, Children, Ended, Progress
 from quire.runtime.held import Backlog, Pace
 from quire.runtime.leash import Leash
 from quire.runtime.outcomes import decide
 from quire.runtime.sweep import sweep
 from quire.settings import Settings
 from quire.store import claim, dialect, kinds, ready, settle, workers
+from quire.store import progress as progress_store
 from quire.store.engine import Database
 from quire.store.listen import Listener
 
@@ -63,7 +64,7 @@ class Worker:
         self.backlog = Backlog()
         self.held: dict[tuple[int, int], Lease] = {}
         self.endings: list[Ending] = []
-        self.progress: dict[int, tuple[int, int, float | None, str | None]] = {}
+        self.progress: dict[int, Progress] = {}
         self.asked: set[tuple[int, int]] = set()
         self.drain_by: float | None = None
         self.is_woken = True
@@ -234,7 +235,7 @@ class Worker:
         self._note(ended)
         for each in progress:
             if (each.task_id, each.fence) in self.held:
-                self.progress[each.task_id] = tuple(each)
+                self.progress[each.task_id] = each
         while self.children.trouble:
             log.event("child.failed", level="error", worker=self.id, why=self.children.trouble.popleft())
 
@@ -304,7 +305,7 @@ class Worker:
         def act(conn: Any, at: Instant) -> tuple[list[Lease], float | None]:
             settle.settle(conn, endings, now=at)
             if progress:
-                settle.report_progress(conn, progress, now=at)
+                progress_store.report(conn, progress, now=at)
             if not wants:
                 return [], self.next_due
             ready.move_due(conn, now=at)

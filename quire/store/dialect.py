@@ -84,6 +84,11 @@ def packed(values: Sequence[Sequence[Any]]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
+def storable(text: str) -> str:
+    """Replace what a database refuses in a text: NUL, and halves of surrogate pairs."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
 def upsert(
     conn: sa.Connection, table: sa.Table, values: Mapping[str, Any], keys: Sequence[str], changed: Sequence[str]
 ) -> None:
@@ -213,3 +218,13 @@ def damaged_pages(conn: sa.Connection) -> sa.Select[Any]:
     found = sa.table("pragma_quick_check", sa.column("quick_check", sa.Text)).c.quick_check
     # Broken constraints are not the file's fault: they are named one by one elsewhere.
     return sa.select(found).where(found != "ok", found.not_like("CHECK constraint failed%"))
+
+
+def last_given_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
+    """Select the last id that `reserve_ids` gave out for a table."""
+    if is_sqlite(conn):
+        key, value = sa.column("key", sa.Text), sa.column("value", sa.Text)
+        kept = sa.select(sa.cast(value, sa.BigInteger)).select_from(sa.table("meta", key, value))
+        return kept.where(key == f"last_id.{table.name}").scalar_subquery()
+    sequence = sa.table(f"{table.name}_id_seq", sa.column("last_value", sa.BigInteger))
+    return sa.select(sequence.c.last_value).scalar_subquery()

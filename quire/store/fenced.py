@@ -30,7 +30,7 @@ class Transaction:
         self, sql: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
     ) -> list[tuple[Any, ...]]:
         """Run a statement; returns its rows, if it has any."""
-        found = self._conn.execute(sa.text(sql), parameters or None)  # type: ignore[arg-type]
+        found = self._conn.execute(sa.text(sql), parameters or None)
         return [tuple(row) for row in found] if found.returns_rows else []
 
     def finish(self, result: Any) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.model.states import Reason, TaskState
 from quire.store import breaches, circles, dialect
-from quire.store.tables import attempts, edges, is_state, jobs, meta, metadata, steps, tasks
+from quire.store.tables import attempts, edges, is_state, jobs, metadata, steps, tasks
 
 t = tasks.c
 
@@ -85,14 +85,13 @@ def _reference(
 
 
 def _next_id(table: sa.Table) -> Invariant:
-    last = sa.select(sa.func.max(table.c.id)).scalar_subquery()
+    def behind(conn: sa.Connection) -> sa.Select[Any]:
+        return sa.select(table.c.id).where(
+            table.c.id > sa.func.coalesce(dialect.last_given_id(conn, table), 0)
+        )
+
     return Invariant(
-        f"{table.name}.next_id",
-        f"The counter of ids of {table.name} is not behind an id that is in use.",
-        sa.select(meta.c.key).where(
-            meta.c.key == f"last_id.{table.name}",
-            sa.cast(meta.c.value, sa.BigInteger) < sa.func.coalesce(last, 0),
-        ),
+        f"{table.name}.next_id", f"No id of {table.name} is in use that is still to be given.", behind
     )
 
 

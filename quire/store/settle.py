@@ -1,7 +1,7 @@
 """Ends runs of tasks. Every write here names (task, fence): a zombie's matches no row.
 
-The holder settles what it ran (`settle`), renews what it still runs (`renew`) and reports
-progress. Anyone else may only revoke or reap, and both raise the fence in the same statement.
+The holder settles what it ran (`settle`) and renews what it still runs (`renew`). Anyone else
+may only revoke or reap, and both raise the fence in the same statement.
 """
 
 import functools
@@ -57,60 +57,6 @@ def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]
     )
 
 
-def report_progress(
-    conn: sa.Connection, reports: Sequence[tuple[int, int, float | None, str | None]], *, now: Instant
-) -> set[int]:
-    """Write progress (task, fence, fraction, message) of running tasks; returns those accepted."""
-    dialect.lock_rows(conn, tasks, [r[0] for r in reports])
-    p = dialect.rows(conn, "told", {**_HELD, "fraction": "float", "message": "text"})
-    kept = conn.execute(
-        sa.update(tasks)
-        .where(t.id == p.c.id, t.fence == p.c.fence, is_state(t.state, RUNNING))
-        .values(
-            progress=dialect.greatest(conn, t.progress, sa.func.coalesce(p.c.fraction, 0.0)),
-            message=sa.func.coalesce(p.c.message, t.message),
-            progress_at=now.wall,
-        )
-        .returning(t.id, t.job_id),
-        {"told": dialect.packed(reports)},
-    ).all()
-    job_of = {row.id: row.job_id for row in kept}
-    _pass_on_progress(conn, [r for r in reports if r[0] in job_of], job_of)
-    events.record(
-        conn,
-        [events.Event(job_of[r[0]], "progress", r[0], {"fraction": r[2], "message": r[3]})
-         for r in reports if r[0] in job_of and r[3] is not None],
-        now=now,
-    )
-    return set(job_of)
-
-
-def _pass_on_progress(
-    conn: sa.Connection, reports: Sequence[Any], job_of: dict[int, int]
-) -> None:
-    """Let a job of a single task show that task's progress; others count finished cost only."""
-    lines = {job_of[r[0]]: [job_of[r[0]], r[2], r[3]] for r in reports}
-    dialect.lock_rows(conn, jobs, list(lines))
-    p = dialect.rows(conn, "lines", {"id": "int", "fraction": "float", "message": "text"})
-    j = jobs.c
-    total = sum((j[f"tasks_{state}"] for state in TaskState), sa.literal_column("0"))
-    conn.execute(
-        sa.update(jobs)
-        .where(j.id == p.c.id, is_state(j.state, JobState.RUNNING))
-        .values(
-            message=sa.func.coalesce(p.c.message, j.message),
-            progress=sa.case(
-                (
-                    total == 1,
-                    dialect.greatest(conn, j.progress, sa.func.coalesce(p.c.fraction, 0.0)),
-                ),
-                else_=j.progress,
-            ),
-        ),
-        {"lines": dialect.packed(list(lines.values()))},
-    )
-
-
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
     """Lock a running task and its job for a fenced write, or raise LeaseLost."""
     row = conn.execute(
@@ -133,21 +79,21 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
         return set()
     dialect.lock_rows(conn, tasks, [e.task_id for e in endings])
     gone = _stopped_jobs(conn, sorted({e.job_id for e in endings}))
-    by_task = {e.task_id: e for e in endings if e.job_id not in gone}
+    by_run = {(e.task_id, e.fence): _storable(e) for e in endings if e.job_id not in gone}
     if gone:
         late = [(e.task_id, e.fence) for e in endings if e.job_id in gone]
         revoke(conn, late, now=now)
-    rows = _end(conn, list(by_task.values()), now)
+    rows = _end(conn, list(by_run.values()), now)
     if not rows:
         return set()
     deltas = Deltas()
     history = []
     for row in rows:
-        ending = by_task[row.id]
+        ending = by_run[row.id, row.fence]
         _count(deltas, ending, row)
         history.append(_attempt(ending, row, now))
     dialect.bulk_insert(conn, attempts, _HISTORY, history)
-    _tell_of_trouble(conn, by_task, rows, now)
+    _tell_of_trouble(conn, by_run, rows, now)
     finish_jobs(conn, bump(conn, deltas, now=now), now=now)
     edges.satisfy_tasks(
         conn, {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}, now=now
@@ -156,12 +102,15 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
 
 
 def _tell_of_trouble(
-    conn: sa.Connection, by_task: dict[int, Ending], rows: Sequence[Any], now: Instant
+    conn: sa.Connection,
+    by_run: dict[tuple[int, int], Ending],
+    rows: Sequence[Any],
+    now: Instant,
 ) -> None:
     """Record the runs that did not succeed; a success is told by its job's end."""
     told = []
     for row in rows:
-        ending = by_task[row.id]
+        ending = by_run[row.id, row.fence]
         if ending.error is not None:
             again = {"again_in": round(ending.due_in, 1)} if ending.due_in else {}
             detail = {"outcome": ending.outcome, "error": ending.error, "attempt": row.attempt}
@@ -186,6 +135,8 @@ def finish_jobs(conn: sa.Connection, touched: Sequence[Touched], *, now: Instant
 
 def was_settled(conn: sa.Connection, task_id: int, fence: int) -> str | None:
     """Return how this very run ended, if it did: the judge after a COMMIT whose reply was lost."""
+    # That COMMIT may still be under way: the lock waits for it.
+    dialect.lock_rows(conn, tasks, [task_id])
     found: str | None = conn.scalar(
         sa.select(attempts.c.outcome).where(
             attempts.c.task_id == task_id, attempts.c.fence == fence
@@ -361,6 +312,14 @@ def _ending(conn: sa.Connection, told: Sequence[str], waits: bool) -> Any:
     )
 
 
+def _storable(ending: Ending) -> Ending:
+    """Clean the texts that a handler chose, so that one of them cannot fail a whole batch."""
+    if ending.error is None and ending.traceback is None and ending.result is None:
+        return ending
+    texts = {name: getattr(ending, name) for name in ("error", "traceback", "result")}
+    return ending._replace(**{k: dialect.storable(v) for k, v in texts.items() if v is not None})
+
+
 def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
     delta = deltas[row.job_id]
     delta.move(RUNNING, row.state)
@@ -405,8 +364,8 @@ def _remember(
 ) -> None:
     """Write the history of runs that somebody else ended: under the fence they ran with."""
     history = [
-        [r.id, r.fence - 1, r.attempt + 1, r.begin_at, now.wall, now.wall - r.begin_at,
-         outcome, error, None, None, holders[r.id]]
+        [r.id, r.fence - 1, r.attempt + (r.state != TaskState.LOST), r.begin_at, now.wall,
+         now.wall - r.begin_at, outcome, error, None, None, holders[r.id]]
         for r in rows
     ]
     dialect.bulk_insert(conn, attempts, _HISTORY, history)
