@@ -20,4 +20,3 @@ def wait(ctx: Any, seconds: float = 1.0) -> dict[str, float]:
         ctx.progress(1 - left / seconds, f"{left:.1f} s left")
         time.sleep(min(left, 0.05))
     return {"waited": seconds}
-

@@ -57,4 +57,5 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if text == "" or set(text) & set(' "\n\r=') else text
+    needs_quotes = text == "" or not set(text).isdisjoint(' "\n\r=')
+    return json.dumps(text, ensure_ascii=False) if needs_quotes else text

@@ -1,4 +1,4 @@
-"""Every setting: name, default and one sentence. Read from QUIRE_* or `quire.toml`, environment first.
+"""Every setting: name, default and one sentence. From QUIRE_*, else from `quire.toml`.
 
 The home is where the embedded database, scratch files and host-local locks live.
 """
@@ -12,6 +12,8 @@ from typing import Any
 
 from quire.errors import BadInput
 
+HOME = Path(".quire")
+
 
 def _setting(default: Any, sentence: str) -> Any:
     return field(default=default, metadata={"doc": sentence})
@@ -21,8 +23,10 @@ def _setting(default: Any, sentence: str) -> Any:
 class Settings:
     """The values in force."""
 
-    home: Path = _setting(Path(".quire"), "Folder of the embedded database, scratch files and locks.")
-    database_url: str = _setting("", "PostgreSQL URL; empty means the embedded SQLite database in the home.")
+    home: Path = _setting(HOME, "Folder of the embedded database, scratch and locks.")  # noqa: RUF009
+    database_url: str = _setting(
+        "", "PostgreSQL URL; empty means the embedded SQLite database in the home."
+    )
     plugins: tuple[str, ...] = _setting((), "Plugin files or modules to load, separated by commas.")
     tenant: str = _setting("default", "Tenant that commands act for.")
     user: str = _setting("", "User that commands act for; empty means the name of the system user.")
@@ -31,17 +35,31 @@ class Settings:
     queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, separated by commas.")
     heartbeat_interval: float = _setting(10.0, "Seconds between two renewals of a worker's leases.")
     lease_seconds: float = _setting(60.0, "Seconds a lease lasts without renewal.")
-    sweep_interval: float = _setting(10.0, "Seconds between two searches for dead workers and ended leases.")
-    poll_interval: float = _setting(5.0, "Seconds after which an idle worker looks even if nothing woke it.")
-    aging_seconds: float = _setting(600.0, "Seconds of waiting after which a task rises one priority.")
-    stop_grace: float = _setting(30.0, "Seconds a draining worker waits for running tasks before it returns them.")
+    sweep_interval: float = _setting(
+        10.0, "Seconds between two searches for dead workers and ended leases."
+    )
+    poll_interval: float = _setting(
+        5.0, "Seconds after which an idle worker looks even if nothing woke it."
+    )
+    aging_seconds: float = _setting(
+        600.0, "Seconds of waiting after which a task rises one priority."
+    )
+    stop_grace: float = _setting(
+        30.0, "Seconds a draining worker waits for running tasks before it returns them."
+    )
     child_max_tasks: int = _setting(10_000, "Tasks after which a child process is replaced.")
-    child_max_rss: int = _setting(1 << 30, "Bytes of memory above which an idle child process is replaced.")
+    child_max_rss: int = _setting(
+        1 << 30, "Bytes of memory above which an idle child process is replaced."
+    )
     payload_limit: int = _setting(1 << 20, "Largest payload of a job in bytes of JSON.")
-    keep_completed_days: float = _setting(30.0, "Days after which completed and cancelled jobs are pruned.")
+    keep_completed_days: float = _setting(
+        30.0, "Days after which completed and cancelled jobs are pruned."
+    )
     keep_failed_days: float = _setting(90.0, "Days after which failed and stopped jobs are pruned.")
     keep_events_days: float = _setting(30.0, "Days after which events of finished jobs are pruned.")
-    sqlite_synchronous: str = _setting("full", "full loses nothing on power failure; normal may lose the last commits.")
+    sqlite_synchronous: str = _setting(
+        "full", "full loses nothing on power failure; normal may lose the last commits."
+    )
     log_json: bool = _setting(False, "Write log lines as JSON.")
     log_level: str = _setting("info", "Lowest level that is logged: debug, info, warning or error.")
 

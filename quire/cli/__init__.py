@@ -6,9 +6,6 @@ and the child process that runs them has to stay small.
 
 import sys
 
-#: What a shell reports for a program that a closed pipe ended.
-CLOSED_PIPE = 141
-
 
 def main() -> None:
     """Run the command line and exit with its code."""
@@ -27,6 +24,6 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         console.drop_output()
-        sys.exit(CLOSED_PIPE)
+        sys.exit(console.CLOSED_PIPE)
     finally:
         console.flush()

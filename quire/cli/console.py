@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,14 +13,28 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
+#: What a shell reports for a program that a closed pipe ended.
+CLOSED_PIPE = 141
 #: Columns where the output is not a terminal: wide enough that nothing useful is cut.
 WIDTH_IN_FILES = 160
 REFRESH_SECONDS = 0.5
+REFRESH_IN_FILES = 2.0
+
+
+@contextlib.contextmanager
+def _quiet_end() -> Iterator[None]:
+    """End the command where whoever read its output has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_output()
+        raise typer.Exit(CLOSED_PIPE) from None
 
 
 def say(text: str = "") -> None:
     """Print one line."""
-    typer.echo(text)
+    with _quiet_end():
+        typer.echo(text)
 
 
 def note(text: str) -> None:
@@ -36,15 +50,21 @@ def complain(text: str) -> None:
 def as_json(value: Any, *, on_one_line: bool = False) -> None:
     """Print a value as JSON: indented for people, on one line for programs."""
     short = on_one_line or not sys.stdout.isatty()
-    typer.echo(json.dumps(value, indent=None if short else 2, default=str))
+    say(json.dumps(value, indent=None if short else 2, default=str))
 
 
 def rich_console() -> "Console":
     """Return rich's console on standard output."""
     from rich.console import Console
 
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end with 1, which here means that some work failed.
+            drop_output()
+            raise typer.Exit(CLOSED_PIPE)
+
     width = None if sys.stdout.isatty() else WIDTH_IN_FILES
-    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
+    return Ours(width=width, highlight=False, markup=False, soft_wrap=False)
 
 
 def show(what: "RenderableType") -> None:
@@ -77,6 +97,14 @@ def watch(
     from rich.live import Live
 
     picture, is_over = draw()
+    if not sys.stdout.isatty():
+        show(picture)
+        while not is_over:
+            time.sleep(REFRESH_IN_FILES)
+            picture, is_over = draw()
+            say()
+            show(picture)
+        return
     with Live(picture, console=rich_console(), auto_refresh=False) as live:
         while not is_over:
             time.sleep(interval)

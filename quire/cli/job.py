@@ -201,11 +201,11 @@ def _facts(one: dict[str, Any]) -> "Table":
 
     now = time.time()
     lasted = words.took(one)
-    message = words.one_line(one["progress_message"])
     retries = f"{one['retry_count']} of {one['max_retries']}" if one["retry_count"] else ""
     ends = f"{words.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
     facts = {
-        "progress": f"{words.bar(one['progress'])}  {message}".rstrip(),
+        "progress": words.bar(one["progress"]),
+        "last said": words.one_line(one["progress_message"]),
         "about to end": words.when(one["eta_at"], now) if one["eta_at"] else "",
         "owner": f"{words.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
         "priority": str(one["priority"]),

@@ -16,7 +16,11 @@ MOST = 3000
 #: Events looked at again when following: on PostgreSQL an event with a smaller id may come later.
 OVERLAP = 500
 POLL_SECONDS = 0.2
-_PAST = {"resume": "resumed", "retry": "retried"}
+_VERBS = {
+    "resume": "resumed", "retry": "retried", "task.retry": "failed, tries again",
+    "task.fail": "failed", "task.return": "given back", "task.lose": "lost", "task.died": "died",
+}  # fmt: skip
+_NOUNS = {"attempt": "try"}
 _OWN = ("id", "at", "job_id", "task_id", "name")
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")]
@@ -106,12 +110,13 @@ def _line(event: dict[str, Any]) -> str:
         part = f"{int(more['fraction'] * 100):>3} %  " if "fraction" in more else ""
         return f"{at}{task}  {part}{text}".rstrip()
     name = event["name"].removeprefix("job.")
-    said = "; ".join(_fact(key, value) for key, value in more.items())
-    if name in more:
-        return f"{at}{task}  {said}"
-    return f"{at}{task}  {_PAST.get(name, name)}{f': {said}' if said else ''}"
+    said = [words.one_line(more.pop(key), 1000) for key in ("error", "why") if key in more]
+    said += [_fact(key, value) for key, value in more.items()]
+    verb = "" if name in more else _VERBS.get(name, name)
+    return f"{at}{task}  {': '.join(part for part in (verb, '; '.join(said)) if part)}"
 
 
 def _fact(name: str, value: Any) -> str:
-    text = words.one_line(value, 1000)
-    return text if name in ("error", "why") else f"{name} {text}"
+    if name == "again_in":
+        return f"again in {words.span(value)}"
+    return f"{_NOUNS.get(name, name)} {words.one_line(value, 1000)}"

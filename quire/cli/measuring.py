@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import options
-
 app = typer.Typer(
     help="Measure Quire on this machine.",
     no_args_is_help=True,
@@ -13,14 +11,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
-DatabaseUrl = Annotated[
+Where = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="PostgreSQL to measure; else an embedded database."),
+    typer.Option(metavar="WHICH", help="embedded, or the URL of a PostgreSQL; else both kinds."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer jobs: a minute instead of several.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Only this measurement. May be repeated."),
+    typer.Option(metavar="NAME,…", help="Only these measurements. May be repeated."),
+]
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write JSON to a file; `-` prints it instead."),
 ]
 
 
@@ -29,12 +31,14 @@ def bench() -> None:
     """Measure Quire on this machine."""
 
 
+JsonTo = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON to a file; - is stdout.")
+]
+
+
 @app.command()
 def queue(
-    database: DatabaseUrl = None,
-    quick: Quick = False,
-    only: Only = None,
-    json: options.Json = False,
+    database: Where = None, quick: Quick = False, only: Only = None, json: JsonTo = None
 ) -> None:
     """Measure submit, claim, throughput and latency of the queue."""
     from quire.bench import queue as measured

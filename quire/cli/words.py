@@ -98,4 +98,4 @@ def detail(job: dict[str, Any], now: float) -> str:
     start = epoch(job["run_at"])
     if job["state"] == "pending" and start is not None and start > now:
         return f"starts in {span(start - now)}"
-    return one_line(job["progress_message"])
+    return one_line(job["progress_message"]) if job["state"] == "running" else ""

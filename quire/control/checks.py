@@ -36,8 +36,10 @@ def payload(wish: Submission, limit: int) -> str:
 
 def priority(value: object) -> None:
     """Refuse a priority outside 1 to 10."""
-    if isinstance(value, bool) or not isinstance(value, int) or not (
-        MAX_PRIORITY <= value <= MIN_PRIORITY
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not (MAX_PRIORITY <= value <= MIN_PRIORITY)
     ):
         raise BadInput(
             f"priority: {value!r} is not a whole number from {MAX_PRIORITY} (first) to "

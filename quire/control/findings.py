@@ -77,7 +77,8 @@ def _running(case: Case) -> Finding:
     since = span(now.wall - row.begin_at)
     if left <= 0:
         text = f"The lease of {who} ended {span(-left)} ago without renewal."
-        step = "It is taken back at the next sweep of any worker, and runs again."
+        again = "is lost: it must not run twice" if row.at_most_once else "runs again"
+        step = f"It is taken back at the next sweep of any worker, and {again}."
         return Finding("lease_ended", text, step, row.begin_at, until)
     text = (
         f"{who[0].upper()}{who[1:]} has held it for {since}{done}: attempt {row.attempt} of "

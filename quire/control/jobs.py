@@ -16,7 +16,8 @@ from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.contracts import JobKind
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_MOVES, JobState, Reason, TaskState
-from quire.store import dialect, kinds, moves, owners, ready, reports, submit as storing
+from quire.store import dialect, kinds, moves, owners, ready, reports
+from quire.store import submit as storing
 from quire.store.engine import Database
 
 #: PostgreSQL channel on which workers listen.
@@ -41,7 +42,7 @@ class Desk:
 def submit(
     desk: Desk, wishes: Sequence[Submission], *, key: str | None = None, by_person: bool = True
 ) -> list[int]:
-    """Create jobs, all or none; returns their ids. The same key and wishes never create them twice."""
+    """Create jobs, all or none; returns their ids. The same key never creates them twice."""
     if not wishes:
         return []
     payloads = [checks.payload(wish, desk.payload_limit) for wish in wishes]
@@ -54,9 +55,7 @@ def submit(
         if (made := storing.earlier(conn, owner.id, key, body)) is not None:
             return made
         rows = _kinds_for(desk, conn, wishes)
-        orders = [
-            storing.Order(w, p, rows[w.kind]) for w, p in zip(wishes, payloads, strict=True)
-        ]
+        orders = [storing.Order(w, p, rows[w.kind]) for w, p in zip(wishes, payloads, strict=True)]
         exclusive, behind = _apply_policy(desk, conn, owner, by_person)
         ids = storing.insert(
             conn, owner, orders, exclusive_key=exclusive, is_behind=behind, now=now
@@ -91,7 +90,9 @@ def resume(desk: Desk, job_ids: Sequence[int]) -> list[int]:
 def retry(desk: Desk, job_ids: Sequence[int], *, only_failed: bool = False) -> list[int]:
     """Run again, with fresh attempts, what did not succeed; or only what failed."""
     states = [TaskState.FAILED, TaskState.LOST]
-    return _revive(desk, job_ids, "retry", states if only_failed else [*states, TaskState.CANCELLED])
+    return _revive(
+        desk, job_ids, "retry", states if only_failed else [*states, TaskState.CANCELLED]
+    )
 
 
 def reprioritise(desk: Desk, job_ids: Sequence[int], priority: int) -> list[int]:
@@ -220,11 +221,15 @@ def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> lis
 def _revive(desk: Desk, job_ids: Sequence[int], verb: str, states: Sequence[str]) -> list[int]:
     def act(conn: Any, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
+        whose = owners.of_jobs(conn, job_ids, lock=True)
         changed = moves.revive(conn, job_ids, verb, states, now=now)
-        for owner in {o.id: o for o in owners.of_jobs(conn, changed)}.values():
-            mine = [i for i in changed if i in set(reports.active_of(conn, owner.id))]
-            if _policy(desk, owner) == "replace":
+        for owner in whose:
+            active = storing.active_jobs(conn, owner.id)
+            mine = [i for i in changed if i in set(active)]
+            if mine and _policy(desk, owner) == "replace":
                 _replace(conn, owner, mine, now)
+            if mine and _policy(desk, owner) == "reject":
+                _refuse_second(owner, [i for i in active if i != mine[0]])
         return changed
 
     changed = desk.db.write(act)
@@ -258,22 +263,24 @@ def _policy(desk: Desk, owner: Owner) -> str:
     return owner.policy or desk.policy
 
 
-def _apply_policy(
-    desk: Desk, conn: Any, owner: Owner, by_person: bool
-) -> tuple[str | None, bool]:
+def _apply_policy(desk: Desk, conn: Any, owner: Owner, by_person: bool) -> tuple[str | None, bool]:
     """Return the exclusive key of the jobs to come, and whether another job goes first."""
     policy = _policy(desk, owner)
     if not by_person or policy in ("all", "replace"):
         return None, False
-    active = storing.active_jobs(conn, owner.id)
+    active = storing.active_jobs(conn, owner.id, lock=policy == "queue")
     if policy == "reject":
-        if active:
-            raise UserBusy(
-                f"user {owner.user}: job {active[0]} is still active and the policy is `reject`. "
-                f"Nothing was submitted; stop it first: quire job stop {active[0]}"
-            )
+        _refuse_second(owner, active)
         return None, False
     return f"user:{owner.id}", bool(active)
+
+
+def _refuse_second(owner: Owner, active: Sequence[int]) -> None:
+    if active:
+        raise UserBusy(
+            f"user {owner.user}: job {active[0]} is still active and the policy is `reject`. "
+            f"Nothing was changed; stop it first: quire job stop {active[0]}"
+        )
 
 
 def _replace(conn: Any, owner: Owner, ids: Sequence[int], now: Instant) -> None:

@@ -5,7 +5,9 @@ where the queue has got to; so nobody saves up credit and nobody pays for work t
 """
 
 
-def tags(owner_last: float | None, claimed: float | None, costs: list[float], weight: float) -> list[float]:
+def tags(
+    owner_last: float | None, claimed: float | None, costs: list[float], weight: float
+) -> list[float]:
     """Return one tag for each cost, in order."""
     at = max(owner_last or 0.0, claimed or 0.0)
     out = []

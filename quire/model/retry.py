@@ -8,7 +8,7 @@ MAX_CRASHES = 10
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays that double from `first` to `most` seconds, each spread by up to `jitter` of itself."""
+    """Delays that double from `first` to `most` seconds, spread by up to `jitter` of themselves."""
 
     first: float = 60.0
     most: float = 300.0

@@ -95,7 +95,7 @@ class Context:
 
     @contextlib.contextmanager
     def fenced(self) -> "Iterator[Transaction]":
-        """Open the task's last transaction: what the block writes and the task's end commit together.
+        """Open the task's last transaction: its writes and the task's end commit together.
 
         Nothing is written where the task has another holder by now.
         """

@@ -33,7 +33,7 @@ class Pace:
         return self._spans.get(kind, _UNKNOWN)
 
     def batch(self) -> int:
-        """Return how many tasks one child may be given at a time, by the latest runs of all kinds."""
+        """Return how many tasks one child may be given at a time, by the latest runs."""
         return min(max(int(AHEAD / max(self._recent, 1e-6)), 1), MOST)
 
 

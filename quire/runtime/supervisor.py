@@ -36,7 +36,7 @@ class Charge:
 
     def start(self, leash: int) -> None:
         """Start it; the read end of the leash goes with it."""
-        self.running = subprocess.Popen(
+        self.running = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "quire", *self.arguments],
             env={**os.environ, VARIABLE: str(leash)},
             pass_fds=[leash],
@@ -55,7 +55,11 @@ class Charge:
         self.delay = 0.0 if lived > STEADY else min(max(self.delay * 2, FIRST_DELAY), LONGEST_DELAY)
         self.start_at = time.monotonic() + self.delay
         log.event(
-            "process.ended", level="warning", name=self.name, code=code, again_in=f"{self.delay:g} s"
+            "process.ended",
+            level="warning",
+            name=self.name,
+            code=code,
+            again_in=f"{self.delay:g} s",
         )
         return True
 

@@ -5,7 +5,6 @@ database needs in one transaction: settle, progress, due tasks, claim. A databas
 leaves the children running: their results are kept and settled when it is back.
 """
 
-import contextlib
 import os
 import random
 import selectors
@@ -15,22 +14,19 @@ import uuid
 from typing import Any
 
 from quire import log, plugins
-from quire.clock import Instant, own_pid_start
+from quire.clock import Instant
 from quire.errors import DatabaseUnavailable
 from quire.model.contracts import JobKind
-from quire.model.records import Ending, Lease, WorkerRow
-from quire.runtime import liveness, wakeup
-from quire.runtime.bell import Bell
+from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
 from quire.runtime.held import Backlog, Pace
-from quire.runtime.leash import Leash
 from quire.runtime.outcomes import decide
+from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
 from quire.settings import Settings
-from quire.store import claim, dialect, kinds, ready, settle, workers
+from quire.store import claim, ready, settle, workers
 from quire.store import progress as progress_store
 from quire.store.engine import Database
-from quire.store.listen import Listener
 
 #: How often held leases are compared with the database while tasks run.
 REVOKED_EVERY = 0.25
@@ -59,7 +55,6 @@ class Worker:
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
         self.children = self._make_children()
-        self.listener = Listener(self.db, "quire")
         self.pace = Pace()
         self.backlog = Backlog()
         self.held: dict[tuple[int, int], Lease] = {}
@@ -106,46 +101,17 @@ class Worker:
             },
         )
 
-    # ------------------------------------------------------------------ start and end
-
     def _prepare(self) -> None:
-        home = self.settings.home
-        self.lock = liveness.hold(wakeup.run_folder(home) / f"{self.id}.lock")
-        self.ear = wakeup.listen(home, self.id)
-        self.selector.register(self.ear, selectors.EVENT_READ, "ear")
-        self.leash = Leash(self.selector)
-        self.bell = Bell(self.selector)
+        self.presence = Presence(self.db, self.settings, self.id, self.selector)
         self.children.start()
-        self._register()
-
-    def _register(self) -> None:
-        row = WorkerRow(
-            id=self.id, host=liveness.host(), pid=os.getpid(), boot_id=liveness.place(),
-            pid_start=own_pid_start(), lock_path=str(self.lock.path),
-            queues=",".join(self.settings.queues), concurrency=self.concurrency,
-            state="running", started_at=0.0, heartbeat_at=0.0, stopped_at=None,
-        )  # fmt: skip
-
-        def act(conn: Any, now: Instant) -> None:
-            kinds.announce(conn, self.kinds.values())
-            workers.register(conn, row, list(self.kinds), now=now)
-
-        while self.bell.rung == 0:
-            try:
-                if self.db.path is not None:
-                    self.db.migrate()
-                self.db.write(act)
-                log.event("worker.started", worker=self.id, pid=os.getpid(), children=self.concurrency)
-                return
-            except DatabaseUnavailable as error:
-                log.trouble("worker.waits", error, worker=self.id)
-                self.selector.select(1.0)
+        self.presence.announce(self.kinds.values(), self.concurrency)
+        log.event("worker.started", worker=self.id, pid=os.getpid(), children=self.concurrency)
 
     def _is_over(self) -> bool:
-        if self.bell.rung >= 2:
+        if self.presence.bell.rung >= 2:
             return True
         if self.drain_by is None:
-            if self.bell.rung or self.leash.is_cut:
+            if self.presence.bell.rung or self.presence.leash.is_cut:
                 self._begin_drain()
             return False
         late = time.monotonic() >= self.drain_by
@@ -158,47 +124,23 @@ class Worker:
         for child in {child for child, _ in self.children.assigned()}:
             self._give_back_assigned(self.children.take_back(child))
         self.children.drain()
-        with contextlib.suppress(DatabaseUnavailable):
-            self.db.write(lambda conn, now: workers.set_state(conn, [self.id], "draining", now=now))
+        self.presence.say_draining()
 
     def _leave(self) -> None:
         """Kill what still runs, give its leases back, and sign off."""
         self._note(self.children.kill_all(), asked=True)
         self._give_back(self.backlog.clear())
-
-        def act(conn: Any, now: Instant) -> None:
-            settle.settle(conn, self.endings, now=now)
-            workers.set_state(conn, [self.id], "stopped", now=now)
-            dialect.notify(conn, "quire")
-
-        try:
-            self.db.write(act)
-        except DatabaseUnavailable as error:
-            log.trouble("worker.left_leases", error, worker=self.id, leases=len(self.endings))
-        wakeup.hush(self.settings.home, self.id)
         self.children.close()
-        self.listener.close()
+        self.presence.leave(self.endings)
         shutil.rmtree(self.scratch, ignore_errors=True)
-        self.lock.release()
         self.db.close()
-        wakeup.ring(self.settings.home)
         log.event("worker.stopped", worker=self.id)
 
-    # ------------------------------------------------------------------ one turn
-
     def _wait(self) -> None:
-        self._follow_listener()
+        self.presence.follow_listener()
         for key, _ in self.selector.select(self._patience()):
-            if key.data == "ear":
-                wakeup.heard(self.ear)
+            if isinstance(key.data, str) and self.presence.woken_by(key.data):
                 self.is_woken = True
-            elif key.data == "listener":
-                self.listener.heard()
-                self.is_woken = True
-            elif key.data == "bell":
-                self.bell.hear()
-            elif key.data == "leash":
-                self.leash.read()
 
     def _patience(self) -> float:
         """Return how long nothing needs to be done if nothing happens."""
@@ -220,16 +162,6 @@ class Worker:
             times.append(deadline)
         return max(min(times) - now, 0.0)
 
-    def _follow_listener(self) -> None:
-        """Keep the selector in step with the listening connection, which comes and goes."""
-        fileno = self.listener.fileno
-        known = [k.fd for k in self.selector.get_map().values() if k.data == "listener"]
-        for fd in known:
-            if fd != fileno:
-                self.selector.unregister(fd)
-        if fileno is not None and fileno not in known:
-            self.selector.register(fileno, selectors.EVENT_READ, "listener")
-
     def _listen_to_children(self) -> None:
         ended, progress = self.children.serve(time.monotonic())
         self._note(ended)
@@ -237,7 +169,9 @@ class Worker:
             if (each.task_id, each.fence) in self.held:
                 self.progress[each.task_id] = each
         while self.children.trouble:
-            log.event("child.failed", level="error", worker=self.id, why=self.children.trouble.popleft())
+            log.event(
+                "child.failed", level="error", worker=self.id, why=self.children.trouble.popleft()
+            )
 
     def _note(self, ended: list[Ended], *, asked: bool = False) -> None:
         """Turn what children ended into endings to settle."""
@@ -278,7 +212,7 @@ class Worker:
             self._beat()
             self.at["beat"] = now + self.settings.heartbeat_interval
         if now >= self.at["sweep"]:
-            self.listener.reopen()
+            self.presence.reopen_listener()
             sweep(self.db, self.settings, self.id, list(self.kinds))
             self.at["sweep"] = now + self.settings.sweep_interval
             self.is_woken = True
@@ -383,13 +317,11 @@ class Worker:
             for x in leases
         ]  # fmt: skip
 
-    # ------------------------------------------------------------------ leases
-
     def _keys(self) -> list[tuple[int, int]]:
         return [*self.held, *((x.task_id, x.fence) for x in self.backlog.leases())]
 
     def _beat(self) -> None:
-        """Renew every lease in one statement; a row that does not come back is not ours any more."""
+        """Renew every lease in one statement; a row that does not come back is not ours."""
         keys = self._keys()
 
         def act(conn: Any, now: Instant) -> set[int]:

@@ -1,4 +1,4 @@
-"""Aging: who waits long rises, one priority at a time; the priority asked for is kept on the job."""
+"""Aging: who waits long rises, one priority at a time; the job keeps the one asked for."""
 
 import sqlalchemy as sa
 
@@ -12,7 +12,7 @@ t = tasks.c
 
 
 def lift(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
-    """Lift at most the first task per owner and priority that has been ready for `after` seconds."""
+    """Lift at most the first task per owner and priority that waited for `after` seconds."""
     lifted = []
     for row in conn.execute(_heads()).all():
         if row.task_id is None:
@@ -59,8 +59,9 @@ def _heads() -> sa.Select[tuple[int, int, float]]:
 
 def _bands() -> sa.Select[tuple[str, int]]:
     # Every priority below the first, of every queue that was ever claimed from.
-    levels = sa.values(sa.column("priority", sa.Integer), name="levels").data(
-        [(p,) for p in range(2, 11)]
-    )
+    # A UNION, because SQLite cannot name the columns of VALUES.
+    levels = sa.union_all(
+        *(sa.select(sa.literal_column(str(p), sa.Integer).label("priority")) for p in range(2, 11))
+    ).subquery("levels")
     queues = sa.select(bands.c.queue).distinct().subquery("queues")
     return sa.select(queues.c.queue, levels.c.priority).select_from(queues.join(levels, sa.true()))

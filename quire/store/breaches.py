@@ -191,13 +191,12 @@ def overdue_leases() -> sa.Select[Any]:
 
 
 def leases_of_nobody() -> sa.Select[Any]:
-    """Find running tasks whose worker is unknown or long gone."""
+    """Find running tasks of workers that ended long ago; an unknown one's lease ends by itself."""
     w = workers.c
-    gone = sa.and_(w.state.not_in(LIVE), w.stopped_at < _LONG_AGO)
     return (
         sa.select(t.id)
-        .join(workers, w.id == t.worker_id, isouter=True)
-        .where(is_state(t.state, T.RUNNING), sa.or_(w.id.is_(None), gone))
+        .join(workers, w.id == t.worker_id)
+        .where(is_state(t.state, T.RUNNING), w.state.not_in(LIVE), w.stopped_at < _LONG_AGO)
     )
 
 
@@ -232,11 +231,14 @@ def lowered() -> sa.Select[Any]:
 def foreign_tasks() -> sa.Select[Any]:
     """Find tasks that have another owner than their job, or a parent in another job."""
     parent = tasks.alias("parent")
+    strange = sa.and_(
+        t.parent_id.is_not(None),
+        sa.exists().where(parent.c.id == t.parent_id, parent.c.job_id != t.job_id),
+    )
     return (
         sa.select(t.id)
         .join(jobs, j.id == t.job_id)
-        .join(parent, parent.c.id == t.parent_id, isouter=True)
-        .where(sa.or_(t.owner_id != j.owner_id, parent.c.job_id != t.job_id))
+        .where(sa.or_(t.owner_id != j.owner_id, strange))
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, TASK_OPEN, Reason, TaskState
+from quire.store.ready import takes_turn
 from quire.store.tables import edges, is_state, jobs, tasks
 
 t, j, e = tasks.c, jobs.c, edges.c
@@ -27,7 +28,11 @@ def waits_for() -> Any:
     lag = sa.func.lag(j.id).over(partition_by=j.exclusive_key, order_by=j.id)
     line = (
         sa.select(j.id, lag.label("before"))
-        .where(is_state(j.state, *JOB_ACTIVE), j.exclusive_key.is_not(None))
+        .where(
+            is_state(j.state, *JOB_ACTIVE),
+            j.exclusive_key.is_not(None),
+            takes_turn(jobs),
+        )
         .subquery("line")
     )
     by_user = (

@@ -44,6 +44,8 @@ _CAPPED = (
     .order_by(owners.c.id)
     .with_for_update()
 )
+#: A claim that met nothing but tasks that may not run looks on, this far and this often.
+AHEAD, ROUNDS = 500, 4
 _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 
 
@@ -65,30 +67,50 @@ def claim(
     """
     room = _room(conn)
     ready.release_capped(conn, room, now=now)
-    head = conn.execute(_HEAD, {"queue": queue, "limit": limit}).all()
-    if not head:
-        return []
-    found_jobs = _jobs_of(conn, head)
-    paused = set(conn.scalars(_PAUSED))
-    taken, aside = [], []
     alone = limit if alone is None else alone
+    for length in (limit, *[max(limit, AHEAD)] * ROUNDS):
+        head = conn.execute(_HEAD, {"queue": queue, "limit": length}).all()
+        if not head:
+            return []
+        found_jobs = _jobs_of(conn, head)
+        taken, aside = _sorted_out(conn, head, found_jobs, known, room, limit, alone)
+        _take(conn, taken, worker_id, now, ttl)
+        start(conn, Counter([row.job_id for row in taken]), worker_id, now=now)
+        if aside:
+            _set_aside(conn, aside, now)
+        if taken or not aside:
+            return [_lease(row, found_jobs[row.job_id], queue, now) for row in taken]
+    return []
+
+
+def _sorted_out(
+    conn: sa.Connection,
+    head: Sequence[Any],
+    found_jobs: dict[int, Any],
+    known: Collection[str],
+    room: dict[int, int],
+    limit: int,
+    alone: int,
+) -> tuple[list[Any], list[tuple[Any, str]]]:
+    """Pick the rows to take, and those that may not run with the reason why."""
+    paused = set(conn.scalars(_PAUSED))
+    taken: list[Any] = []
+    aside: list[tuple[Any, str]] = []
     for row in head:
+        if len(taken) == limit:
+            break
+        why = _obstacle(row, found_jobs[row.job_id], paused, known, room)
+        if why is not None:
+            aside.append((row, why))
+            continue
         if row.crashes or row.at_most_once:
             if alone <= 0:
                 continue
             alone -= 1
-        why = _obstacle(row, found_jobs[row.job_id], paused, known, room)
-        if why is None:
-            taken.append(row)
-            if row.owner_id in room:
-                room[row.owner_id] -= 1
-        else:
-            aside.append((row, why))
-    _take(conn, taken, worker_id, now, ttl)
-    start(conn, Counter([row.job_id for row in taken]), worker_id, now=now)
-    if aside:
-        _set_aside(conn, aside, now)
-    return [_lease(row, found_jobs[row.job_id], queue, now) for row in taken]
+        taken.append(row)
+        if row.owner_id in room:
+            room[row.owner_id] -= 1
+    return taken, aside
 
 
 def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
@@ -128,10 +150,10 @@ def _job_query(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.rows(conn, "wanted", {"id": "int"})
     j = jobs.c
     return (
-        sa.select(j.id, j.state, j.payload)
+        sa.select(j.id, j.state, j.payload, ready.is_behind(jobs).label("is_behind"))
         .where(j.id.in_(sa.select(wanted.c.id)))
         .order_by(j.id)
-        .with_for_update(key_share=True)
+        .with_for_update(key_share=True, of=jobs)
     )
 
 
@@ -144,6 +166,8 @@ def _obstacle(
         return Reason.STOPPED
     if row.kind in paused:
         return Reason.PAUSED
+    if job.is_behind:
+        return Reason.USER_BUSY
     if row.kind not in known:
         return Reason.NO_WORKER
     if room.get(row.owner_id, 1) <= 0:

@@ -70,12 +70,15 @@ class Deltas(dict[int, Delta]):
         return delta
 
 
-def bump(conn: sa.Connection, deltas: Mapping[int, Delta], *, now: Instant) -> list[Touched]:
+def bump(
+    conn: sa.Connection, deltas: Mapping[int, Delta], *, now: Instant, are_locked: bool = False
+) -> list[Touched]:
     """Apply the changes and let each job's state follow; returns the jobs touched."""
     if not deltas:
         return []
     ids = sorted(deltas)
-    dialect.lock_rows(conn, jobs, ids)
+    if not are_locked:
+        dialect.lock_rows(conn, jobs, ids)
     changes = [deltas[job_id] for job_id in ids]
     # Only what changed is sent: most batches move tasks between two states and nothing else.
     places = [at for at in _PLACE.values() if any(d.moved[at] for d in changes)]
@@ -90,9 +93,7 @@ def bump(conn: sa.Connection, deltas: Mapping[int, Delta], *, now: Instant) -> l
     return [Touched(*row) for row in found]
 
 
-def start(
-    conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, now: Instant
-) -> None:
+def start(conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, now: Instant) -> None:
     """Count tasks of locked, active jobs as running: the short form of `bump` for a claim."""
     if not claimed:
         return

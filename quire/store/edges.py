@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.states import JobState, Reason, TaskState
+from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store import dialect, events, ready
 from quire.store.counts import Deltas, bump, ended
 from quire.store.tables import edges, is_state, jobs, tasks
@@ -70,9 +70,7 @@ def _satisfy(
     }
     fewer = Counter(row.task_id for row in met)
     free = _lower(conn, fewer)
-    ready.release(
-        conn, sorted(set(free) - set(doomed)), now=now, lock_owners=False
-    )
+    ready.release(conn, sorted(set(free) - set(doomed)), now=now, lock_owners=False)
     cancel_tasks(conn, doomed, now=now)
 
 
@@ -114,14 +112,24 @@ def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant
     for row in rows:
         deltas[row.job_id].move(TaskState.BLOCKED, TaskState.CANCELLED)
         deltas[row.job_id].error = row.error
-    over = ended(bump(conn, deltas, now=now))
+    # A job that was itself cancelled in this transaction has told so already.
+    active = _active_of(conn, deltas)
+    over = [j for j in ended(bump(conn, deltas, now=now)) if j.id in active]
     events.record(
-        conn, [events.Event(j.id, f"job.{j.state}", None, {"error": j.error}) for j in over], now=now
+        conn,
+        [events.Event(j.id, f"job.{j.state}", None, {"error": j.error}) for j in over],
+        now=now,
     )
     # Recursion ends: edges form no cycle, and each is satisfied once.
     satisfy_tasks(conn, {r.id: TaskState.CANCELLED for r in rows if r.has_successors}, now=now)
     satisfy_jobs(conn, {j.id: j.state for j in over if j.has_successors}, now=now)
     let_next_job_go(conn, {j.owner_id for j in over if j.exclusive_key}, now=now)
+
+
+def _active_of(conn: sa.Connection, job_ids: Collection[int]) -> set[int]:
+    j = jobs.c
+    query = sa.select(j.id).where(j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_ACTIVE))
+    return set(conn.scalars(query))
 
 
 def let_next_job_go(conn: sa.Connection, owner_ids: Collection[int], *, now: Instant) -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -30,8 +30,8 @@ def sqlite_module() -> ModuleType:
     try:
         from pysqlite3 import dbapi2
     except ImportError:
-        import sqlite3 as dbapi2  # type: ignore[no-redef]
-    return dbapi2  # type: ignore[no-any-return]
+        import sqlite3 as dbapi2
+    return cast(ModuleType, dbapi2)
 
 
 def is_wal_safe(version: tuple[int, ...]) -> bool:
@@ -75,9 +75,8 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
 
 
 def begin_immediate(conn: sa.Connection, path: Path, patience: float, lease: float) -> None:
-    """Take the write lock, or raise once `patience` is over; kill a holder that outlived a lease."""
-    driver = conn.connection.driver_connection
-    assert driver is not None
+    """Take the write lock, or raise once `patience` is over; end one who outlived a lease."""
+    driver: Any = conn.connection.driver_connection
     cursor = driver.cursor()
     end = time.monotonic() + patience
     cursor.execute("PRAGMA busy_timeout = 0")
@@ -118,7 +117,9 @@ def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
         driver.rollback()
         conn.info.pop("begun", None)
         conn.invalidate()
-    log.event("database.put_back" if found is None else "database.replaced", level="warning", path=path)
+    log.event(
+        "database.put_back" if found is None else "database.replaced", level="warning", path=path
+    )
     raise DatabaseUnavailable(
         f"database {path}: the file was deleted or replaced while in use"
         + (", and was written back from memory" if found is None else "")
@@ -127,7 +128,7 @@ def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
 
 
 def _put_back(driver: Any, path: Path) -> None:
-    """Copy the vanished file, still open here, to its place; called and ended with its write lock."""
+    """Copy the vanished file, still open here, to its place; needs and keeps its write lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     run = driver.cursor().execute

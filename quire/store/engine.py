@@ -25,6 +25,8 @@ R = TypeVar("R")
 BUSY_SECONDS = 10.0
 #: Tries of a transaction that PostgreSQL ended to break a deadlock or a serialization conflict.
 CONFLICT_TRIES = 8
+#: A pooled connection that lay idle for longer is tried before it is used.
+STALE_SECONDS = 1.0
 _CONFLICTS = {"40001", "40P01"}
 
 _POSTGRES_ARGS = {
@@ -51,9 +53,7 @@ class Database:
         self.lease_seconds = 60.0
 
     @classmethod
-    def open(
-        cls, url: str, *, clock: Clock | None = None, synchronous: str = "full"
-    ) -> "Database":
+    def open(cls, url: str, *, clock: Clock | None = None, synchronous: str = "full") -> "Database":
         """Open `sqlite:///path` or `postgresql://…`; nothing is created before `migrate`."""
         if url.startswith("sqlite"):
             path = Path(url.removeprefix("sqlite:///"))
@@ -63,9 +63,9 @@ class Database:
             dialect.driver_url(url),
             pool_size=2,
             max_overflow=8,
-            pool_pre_ping=True,
             connect_args=_POSTGRES_ARGS,
         )
+        _ping_when_stale(engine)
         return cls(url, engine, clock or SystemClock(), None)
 
     def close(self) -> None:
@@ -133,8 +133,31 @@ class Database:
         return str(self.path) if self.path else str(self.engine.url.render_as_string())
 
 
+def _ping_when_stale(engine: sa.Engine) -> None:
+    """Try a pooled connection before use if it lay idle: a ping each time costs a round trip."""
+
+    @sa.event.listens_for(engine, "checkin")
+    def stamp(driver: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @sa.event.listens_for(engine, "checkout")
+    def ping(driver: Any, record: Any, proxy: Any) -> None:
+        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < STALE_SECONDS:
+            return
+        try:
+            driver.execute("SELECT 1")
+            driver.rollback()
+        except Exception as error:
+            # The pool then opens a fresh connection and tries again.
+            raise sa.exc.DisconnectionError from error
+
+
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in _CONFLICTS
+    if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+        return True
+    # Two claims started two jobs of one exclusive key at the same instant: the second looks again.
+    broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    return bool(broken == "uq_jobs_exclusive")
 
 
 _SQLITE_TROUBLE = (

@@ -28,11 +28,7 @@ def record(conn: sa.Connection, happened: Iterable[Event], *, now: Instant) -> N
     ]
     if not rows:
         return
-    columns = ["at", "job_id", "task_id", "name", "detail"]
-    if (xid := dialect.current_xid(conn)) is not None:
-        columns.append("xid")
-        rows = [[*row, xid] for row in rows]
-    dialect.bulk_insert(conn, events, columns, rows)
+    dialect.bulk_insert(conn, events, ("at", "job_id", "task_id", "name", "detail"), rows)
 
 
 def tail(

@@ -29,6 +29,7 @@ def violators(
     conn: sa.Connection, invariant: Invariant, clocks: dict[str, float], *, limit: int
 ) -> tuple[int, list[Any]]:
     """Return how many things break the invariant, and the first few of them."""
+    dialect.unhurried(conn)
     query = invariant.query(conn) if callable(invariant.query) else invariant.query
     if invariant.pick is not None:
         found = invariant.pick(conn.execute(query, clocks).all())
@@ -91,7 +92,9 @@ def _next_id(table: sa.Table) -> Invariant:
         )
 
     return Invariant(
-        f"{table.name}.next_id", f"No id of {table.name} is in use that is still to be given.", behind
+        f"{table.name}.next_id",
+        f"No id of {table.name} is in use that is still to be given.",
+        behind,
     )
 
 
@@ -201,7 +204,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "leases.holder",
-        "A running task is held by a worker that lives, or ended within two sweeps.",
+        "A worker that ended more than two sweeps ago holds no task.",
         breaches.leases_of_nobody(),
     ),
     Invariant(

@@ -12,7 +12,7 @@ from quire.store.tables import kinds
 
 
 def announce(conn: sa.Connection, known: Iterable[JobKind]) -> None:
-    """Write down the kinds that a process can run; sorted, so that two never wait for each other."""
+    """Write down the kinds that a process can run; sorted, so that two never deadlock."""
     for kind in sorted(known, key=lambda k: k.name):
         row = {
             "name": kind.name,

@@ -43,7 +43,7 @@ def migrate(db: "Database") -> list[int]:
     """Apply what is missing, one transaction each; several processes may try at once."""
     if db.path is not None:
         db.path.parent.mkdir(parents=True, exist_ok=True)
-    applied = []
+    applied: list[int] = []
     modules = _modules()
     while True:
         with db.begin() as conn:

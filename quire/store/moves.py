@@ -44,7 +44,10 @@ def halt(
     settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
     events.record(
         conn,
-        [events.Event(i, f"job.{move.target}", None, {"why": why} if why else None) for i in changed],
+        [
+            events.Event(i, f"job.{move.target}", None, {"why": why} if why else None)
+            for i in changed
+        ],
         now=now,
     )
     if move.target == JobState.CANCELLED:
@@ -153,11 +156,13 @@ def revive(
             finished_at=None,
         )
     )
+    for job_id in changed:
+        deltas[job_id].move(None, None)  # a job with nothing left to run ends again at once
     for row in back:
         deltas[row.job_id].move(row.state, TaskState.BLOCKED)
         deltas[row.job_id].cost_done -= row.cost if row.state in settle.COUNTED else 0.0
-    bump(conn, deltas, now=now)
     events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
+    settle.finish_jobs(conn, bump(conn, deltas, now=now), now=now)
     return changed
 
 
@@ -185,7 +190,8 @@ def reprioritise(
     conn: sa.Connection, job_ids: Sequence[int], priority: int, *, now: Instant
 ) -> list[int]:
     """Give jobs another priority; their ready tasks take a fresh place in the order."""
-    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, [TaskState.READY]))
+    held = [TaskState.READY, TaskState.RUNNING]
+    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, held))
     changed = list(
         conn.scalars(
             sa.update(jobs)
@@ -207,13 +213,16 @@ def reprioritise(
     )
     conn.execute(
         sa.update(tasks)
-        .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED))
+        # A running one too: it may come back to the queue.
+        .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED, TaskState.RUNNING))
         .values(priority=priority)
     )
     bump(conn, deltas, now=now)
     ready.release(conn, ids, now=now, lock_owners=False)
     events.record(
-        conn, [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed], now=now
+        conn,
+        [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed],
+        now=now,
     )
     return changed
 

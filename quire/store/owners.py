@@ -51,14 +51,15 @@ def change(conn: sa.Connection, owner_id: int, **values: object) -> None:
     conn.execute(sa.update(owners).where(owners.c.id == owner_id).values(**values))
 
 
-def of_jobs(conn: sa.Connection, job_ids: Sequence[int]) -> list[Owner]:
-    """Return the owners of jobs."""
-    rows = conn.execute(
+def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) -> list[Owner]:
+    """Return the owners of jobs, locked where a policy is to be decided."""
+    query = (
         sa.select(owners)
         .where(owners.c.id.in_(sa.select(jobs.c.owner_id).where(jobs.c.id.in_(list(job_ids)))))
         .order_by(owners.c.id)
     )
-    return [Owner(*row) for row in rows]
+    found = conn.execute(query.with_for_update(key_share=True, of=owners) if lock else query)
+    return [Owner(*row) for row in found]
 
 
 def jobs_of_tenant(conn: sa.Connection, tenant: str, job_ids: Sequence[int]) -> list[int]:

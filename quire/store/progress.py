@@ -1,4 +1,4 @@
-"""What running tasks say about themselves: fractions and messages, accepted under the fence only."""
+"""What running tasks say about themselves: fractions and messages, under the fence only."""
 
 import math
 from collections.abc import Sequence
@@ -36,9 +36,7 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
     return {task_id for task_id, _ in job_of}
 
 
-def _write(
-    conn: sa.Connection, told: Sequence[Report], now: Instant
-) -> dict[tuple[int, int], int]:
+def _write(conn: sa.Connection, told: Sequence[Report], now: Instant) -> dict[tuple[int, int], int]:
     """Update the tasks; returns the job of each run (task, fence) that still holds its lease."""
     dialect.lock_rows(conn, tasks, [r[0] for r in told])
     columns = {"id": "int", "fence": "int", "fraction": "float", "message": "text"}

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model import fair
-from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
+from quire.model.states import JOB_ACTIVE, TASK_OPEN, JobState, Reason, TaskState
 from quire.store import dialect
 from quire.store.counts import Deltas, bump
 from quire.store.tables import bands, is_state, jobs, kinds, owners, tasks
@@ -45,7 +45,7 @@ def last_tags(
 def release(
     conn: sa.Connection, ids: Sequence[int], *, now: Instant, lock_owners: bool = True
 ) -> int:
-    """Move blocked tasks to ready, or to the next reason that holds them; returns how many are ready.
+    """Move blocked tasks to ready, or to the next reason that holds them; returns how many.
 
     A caller that already holds task rows passes `lock_owners=False`: owners come first in the
     lock order, and two equal tags only cost a little fairness.
@@ -93,9 +93,23 @@ def is_behind(job: sa.FromClause) -> sa.ColumnElement[bool]:
             other.c.owner_id == job.c.owner_id,
             is_state(other.c.state, *JOB_ACTIVE),
             other.c.exclusive_key == job.c.exclusive_key,
-            sa.or_(other.c.id < job.c.id, is_state(other.c.state, JobState.RUNNING)),
+            sa.or_(
+                sa.and_(other.c.id < job.c.id, takes_turn(other)),
+                is_state(other.c.state, JobState.RUNNING),
+            ),
             other.c.id != job.c.id,
         ),
+    )
+
+
+def takes_turn(job: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Tell whether a job has an open task that waits for no predecessor."""
+    # A job that waits for a later one of the same user must let it pass, or both wait for ever.
+    task = tasks.alias("own")
+    return sa.exists().where(
+        task.c.job_id == job.c.id,
+        is_state(task.c.state, *TASK_OPEN),
+        sa.or_(task.c.reason.is_(None), task.c.reason != Reason.AFTER.value),
     )
 
 
@@ -142,7 +156,11 @@ def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -
         queued = sa.select(sa.literal(1)).where(
             is_state(tasks.c.state, READY), tasks.c.owner_id == owner_id
         )
-        waiting = conn.scalar(sa.select(sa.func.count()).select_from(queued.limit(free + 1).subquery())) if free > 0 else free
+        waiting = (
+            conn.scalar(sa.select(sa.func.count()).select_from(queued.limit(free + 1).subquery()))
+            if free > 0
+            else free
+        )
         if free <= 0 or waiting is None or waiting >= free:
             continue
         held = sa.select(tasks.c.id).where(
@@ -151,7 +169,7 @@ def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -
             sa.text("reason NOT IN ('due', 'backoff')"),
             tasks.c.owner_id == owner_id,
         )
-        ids = conn.scalars(held.order_by(tasks.c.id).limit(free - waiting)).all()
+        ids = conn.scalars(held.order_by(tasks.c.priority, tasks.c.id).limit(free - waiting)).all()
         release(conn, ids, now=now, lock_owners=False)
 
 
@@ -239,10 +257,14 @@ def _write(conn: sa.Connection, placed: dict[int, list[Any]]) -> None:
 
 def owners_waiting(conn: sa.Connection) -> list[int]:
     """List owners with tasks that wait for another job of theirs."""
-    query = sa.select(tasks.c.owner_id).distinct().where(
-        is_state(tasks.c.state, BLOCKED),
-        tasks.c.reason == sa.literal_column(f"'{Reason.USER_BUSY.value}'"),
-        sa.text("reason NOT IN ('due', 'backoff')"),
+    query = (
+        sa.select(tasks.c.owner_id)
+        .distinct()
+        .where(
+            is_state(tasks.c.state, BLOCKED),
+            tasks.c.reason == sa.literal_column(f"'{Reason.USER_BUSY.value}'"),
+            sa.text("reason NOT IN ('due', 'backoff')"),
+        )
     )
     return list(conn.scalars(query))
 

@@ -116,9 +116,7 @@ def status(conn: sa.Connection, tenant: str) -> dict[str, Any]:
         "tasks": {s.value: int(n or 0) for s, n in zip(TaskState, sums, strict=True)},
         "documents": {},
         "workers": worker_list(conn),
-        "paused": list(
-            conn.scalars(sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None)))
-        ),
+        "paused": list(conn.scalars(sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None)))),
     }
 
 
@@ -236,9 +234,7 @@ def _task(row: Any) -> dict[str, Any]:
 def active_of(conn: sa.Connection, owner_id: int) -> Sequence[int]:
     """List an owner's pending and running jobs, oldest first."""
     return conn.scalars(
-        sa.select(j.id)
-        .where(j.owner_id == owner_id, is_state(j.state, *JOB_ACTIVE))
-        .order_by(j.id)
+        sa.select(j.id).where(j.owner_id == owner_id, is_state(j.state, *JOB_ACTIVE)).order_by(j.id)
     ).all()
 
 

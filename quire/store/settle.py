@@ -29,19 +29,24 @@ COUNTED = (TaskState.DONE, TaskState.SKIPPED)
 def renew(
     conn: sa.Connection, held: Sequence[tuple[int, int]], *, now: Instant, ttl: float
 ) -> set[int]:
-    """Extend the leases (task, fence); returns the tasks that are still held."""
+    """Extend the leases (task, fence); returns the tasks that are still held.
+
+    One whose row is locked is not waited for: its own child is about to end it, and one that
+    stays in that transaction must not cost this worker its other leases.
+    """
     if not held:
         return set()
-    dialect.lock_rows(conn, tasks, [task_id for task_id, _ in held])
+    free = dialect.lock_free_rows(conn, tasks, [task_id for task_id, _ in held])
     h = dialect.rows(conn, "held", _HELD)
     kept = conn.scalars(
         sa.update(tasks)
         .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
         .values(expires_at=now.lease + ttl)
         .returning(t.id),
-        {"held": dialect.packed(held)},
+        {"held": dialect.packed([lease for lease in held if lease[0] in free])},
     )
-    return set(kept)
+    busy = [lease for lease in held if lease[0] not in free]
+    return {*kept, *(still_held(conn, busy) if busy else ())}
 
 
 def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
@@ -94,7 +99,7 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
         history.append(_attempt(ending, row, now))
     dialect.bulk_insert(conn, attempts, _HISTORY, history)
     _tell_of_trouble(conn, by_run, rows, now)
-    finish_jobs(conn, bump(conn, deltas, now=now), now=now)
+    finish_jobs(conn, bump(conn, deltas, now=now, are_locked=True), now=now)
     edges.satisfy_tasks(
         conn, {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}, now=now
     )
@@ -114,7 +119,9 @@ def _tell_of_trouble(
         if ending.error is not None:
             again = {"again_in": round(ending.due_in, 1)} if ending.due_in else {}
             detail = {"outcome": ending.outcome, "error": ending.error, "attempt": row.attempt}
-            told.append(events.Event(row.job_id, f"task.{ending.move}", row.id, {**detail, **again}))
+            told.append(
+                events.Event(row.job_id, f"task.{ending.move}", row.id, {**detail, **again})
+            )
     events.record(conn, told, now=now)
 
 
@@ -125,8 +132,10 @@ def finish_jobs(conn: sa.Connection, touched: Sequence[Touched], *, now: Instant
         return
     events.record(
         conn,
-        [events.Event(j.id, f"job.{j.state}", None, {"error": j.error} if j.error else None)
-         for j in over],
+        [
+            events.Event(j.id, f"job.{j.state}", None, {"error": j.error} if j.error else None)
+            for j in over
+        ],
         now=now,
     )
     edges.satisfy_jobs(conn, {j.id: j.state for j in over if j.has_successors}, now=now)
@@ -306,9 +315,16 @@ def _ending(conn: sa.Connection, told: Sequence[str], waits: bool) -> Any:
             expires_at=None,
         )
         .returning(
-            t.id, t.job_id, t.fence, t.attempt, t.state, t.cost, t.parent_id, t.begin_at,
+            t.id,
+            t.job_id,
+            t.fence,
+            t.attempt,
+            t.state,
+            t.cost,
+            t.parent_id,
+            t.begin_at,
             t.has_successors,
-        )  # fmt: skip
+        )
     )
 
 
@@ -316,8 +332,11 @@ def _storable(ending: Ending) -> Ending:
     """Clean the texts that a handler chose, so that one of them cannot fail a whole batch."""
     if ending.error is None and ending.traceback is None and ending.result is None:
         return ending
-    texts = {name: getattr(ending, name) for name in ("error", "traceback", "result")}
-    return ending._replace(**{k: dialect.storable(v) for k, v in texts.items() if v is not None})
+    error, traceback, result = (
+        None if text is None else dialect.storable(text)
+        for text in (ending.error, ending.traceback, ending.result)
+    )
+    return ending._replace(error=error, traceback=traceback, result=result)
 
 
 def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
@@ -334,16 +353,33 @@ def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
 
 
 _HISTORY = (
-    "task_id", "fence", "attempt", "began_at", "finished_at",
-    "duration", "outcome", "error", "traceback", "peak_rss", "worker_id",
+    "task_id",
+    "fence",
+    "attempt",
+    "began_at",
+    "finished_at",
+    "duration",
+    "outcome",
+    "error",
+    "traceback",
+    "peak_rss",
+    "worker_id",
 )
 
 
 def _attempt(ending: Ending, row: Any, now: Instant) -> list[Any]:
     began = ending.began_at or row.begin_at
     return [
-        row.id, row.fence, row.attempt + ending.give_back, began, now.wall,
-        ending.duration, ending.outcome, ending.error, ending.traceback, ending.peak_rss,
+        row.id,
+        row.fence,
+        row.attempt + ending.give_back,
+        began,
+        now.wall,
+        ending.duration,
+        ending.outcome,
+        ending.error,
+        ending.traceback,
+        ending.peak_rss,
         ending.worker_id,
     ]
 
@@ -364,8 +400,19 @@ def _remember(
 ) -> None:
     """Write the history of runs that somebody else ended: under the fence they ran with."""
     history = [
-        [r.id, r.fence - 1, r.attempt + (r.state != TaskState.LOST), r.begin_at, now.wall,
-         now.wall - r.begin_at, outcome, error, None, None, holders[r.id]]
+        [
+            r.id,
+            r.fence - 1,
+            r.attempt + (r.state != TaskState.LOST),
+            r.begin_at,
+            now.wall,
+            now.wall - r.begin_at,
+            outcome,
+            error,
+            None,
+            None,
+            holders[r.id],
+        ]
         for r in rows
     ]
     dialect.bulk_insert(conn, attempts, _HISTORY, history)

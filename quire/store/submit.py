@@ -47,7 +47,13 @@ def earlier(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> lis
 
 
 def remember(
-    conn: sa.Connection, owner_id: int, key: str, body_hash: str, ids: Sequence[int], *, now: Instant
+    conn: sa.Connection,
+    owner_id: int,
+    key: str,
+    body_hash: str,
+    ids: Sequence[int],
+    *,
+    now: Instant,
 ) -> None:
     """Keep the key of a call with what it made."""
     row = {
@@ -65,15 +71,14 @@ def prune_keys(conn: sa.Connection, *, before: float) -> int:
     return conn.execute(sa.delete(submissions).where(submissions.c.created_at < before)).rowcount
 
 
-def active_jobs(conn: sa.Connection, owner_id: int) -> list[int]:
-    """List an owner's pending and running jobs."""
-    return list(
-        conn.scalars(
-            sa.select(jobs.c.id)
-            .where(jobs.c.owner_id == owner_id, is_state(jobs.c.state, *JOB_ACTIVE))
-            .order_by(jobs.c.id)
-        )
+def active_jobs(conn: sa.Connection, owner_id: int, *, lock: bool = False) -> list[int]:
+    """List an owner's pending and running jobs; locked, none of them ends unseen."""
+    query = (
+        sa.select(jobs.c.id)
+        .where(jobs.c.owner_id == owner_id, is_state(jobs.c.state, *JOB_ACTIVE))
+        .order_by(jobs.c.id)
     )
+    return list(conn.scalars(query.with_for_update(key_share=True) if lock else query))
 
 
 def insert(
@@ -88,7 +93,7 @@ def insert(
     """Insert jobs with one task each; `is_behind` says that another job of the owner goes first."""
     job_ids = dialect.reserve_ids(conn, jobs, len(orders))
     task_ids = dialect.reserve_ids(conn, tasks_table, len(orders))
-    before, doomed = _predecessors(conn, owner, orders, job_ids, task_ids)
+    before, over = _predecessors(conn, owner, orders, job_ids)
     awaited = {job_id for some in before for job_id in some}
     plantings = [
         tasks.Planting(
@@ -116,7 +121,9 @@ def insert(
         for job_id in some
     ]
     edges.add(conn, arrows)
-    edges.cancel_tasks(conn, doomed, now=now)
+    edges.satisfy_jobs(conn, over, now=now)
+    if exclusive_key is not None:
+        edges.let_next_job_go(conn, [owner.id], now=now)
     return job_ids
 
 
@@ -142,15 +149,14 @@ def _predecessors(
     owner: Owner,
     orders: Sequence[Order],
     job_ids: Sequence[int],
-    task_ids: Sequence[int],
 ) -> tuple[list[list[int]], dict[int, str]]:
-    """Return for each order the jobs it has to wait for, and the tasks whose wait is already lost."""
+    """Return for each order the jobs it has to wait for, and those of them that failed already."""
     refs = {o.wish.ref: i for o, i in zip(orders, job_ids, strict=True) if o.wish.ref is not None}
     named = {job_id for o in orders for job_id in o.wish.after if isinstance(job_id, int)}
     states = _states_of(conn, owner, named)
     waits: list[list[int]] = []
-    doomed: dict[int, str] = {}
-    for order, task_id in zip(orders, task_ids, strict=True):
+    over: dict[int, str] = {}
+    for order in orders:
         some = []
         for each in dict.fromkeys(order.wish.after):
             if isinstance(each, str):
@@ -159,9 +165,9 @@ def _predecessors(
                 some.append(each)
             elif states[each] != JobState.COMPLETED and order.wish.after_failure == "cancel":
                 some.append(each)
-                doomed[task_id] = f"job {each}, which it waited for, ended {states[each]}"
+                over[each] = states[each]
         waits.append(some)
-    return waits, doomed
+    return waits, over
 
 
 def _states_of(conn: sa.Connection, owner: Owner, named: set[int]) -> dict[int, str]:

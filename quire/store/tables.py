@@ -5,6 +5,7 @@ JSON is kept as text: the engine never looks inside it.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -25,7 +26,7 @@ def one_of(column: str, values: Iterable[str], name: str) -> sa.CheckConstraint:
 
 def is_state(column: sa.Column[str], *states: str) -> sa.ColumnElement[bool]:
     """Compare with literal states: a partial index is only used where the planner sees them."""
-    quoted = [sa.literal_column(f"'{state}'") for state in states]
+    quoted: list[Any] = [sa.literal_column(f"'{state}'") for state in states]
     return column == quoted[0] if len(quoted) == 1 else column.in_(quoted)
 
 
@@ -185,7 +186,9 @@ _partial("ix_tasks_ready", "ready", t.queue, t.priority, t.fair_tag, t.id)
 #: The owner's own last tag, for the fair tag of the next task.
 _partial("ix_tasks_ready_owner", "ready", t.owner_id, t.queue, t.priority, t.fair_tag)
 _partial("ix_tasks_due", "blocked", t.due_at, also="due_at IS NOT NULL")
-_partial("ix_tasks_blocked", "blocked", t.reason, t.kind, t.id, also="reason NOT IN ('due', 'backoff')")
+_partial(
+    "ix_tasks_blocked", "blocked", t.reason, t.kind, t.id, also="reason NOT IN ('due', 'backoff')"
+)
 _partial("ix_tasks_running", "running", t.worker_id)
 sa.Index("ix_tasks_job", t.job_id, t.state, t.id)
 

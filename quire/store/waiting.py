@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store import workers as worker_rows
+from quire.store.ready import takes_turn
 from quire.store.tables import attempts, edges, is_state, jobs, kinds, owners, tasks, workers
 
 t, j = tasks.c, jobs.c
@@ -113,8 +114,11 @@ def user_job_first(conn: sa.Connection, row: Any) -> Any | None:
         sa.select(j.id, j.state, j.progress)
         .where(
             j.owner_id == row.owner_id,
+            j.exclusive_key == row.exclusive_key,
             is_state(j.state, *JOB_ACTIVE),
-            sa.or_(j.id < row.job_id, is_state(j.state, JobState.RUNNING)),
+            sa.or_(
+                sa.and_(j.id < row.job_id, takes_turn(jobs)), is_state(j.state, JobState.RUNNING)
+            ),
             j.id != row.job_id,
         )
         # The one that runs is the one that is waited for.
@@ -152,7 +156,7 @@ def running_of(conn: sa.Connection, owner_id: int) -> int:
 def crews(conn: sa.Connection, *, now: Instant, patience: float) -> list[Crew]:
     """List the workers that take tasks: not draining, and heard of within `patience` seconds."""
     return [
-        Crew(worker.id, frozenset(_names(worker.queues)), frozenset(known))
+        Crew(worker.id, frozenset(worker.queues.split(",")), frozenset(known))
         for worker, known in worker_rows.kinds_served(conn)
         if worker.state == "running" and worker.heartbeat_at >= now.wall - patience
     ]
@@ -177,6 +181,7 @@ def _tasks() -> sa.Select[Any]:
             j.state.label("job_state"),
             j.error.label("job_error"),
             j.finished_at.label("job_finished_at"),
+            j.exclusive_key,
             kinds.c.paused_at,
             owners.c.user_name,
             owners.c.max_running,
@@ -185,8 +190,3 @@ def _tasks() -> sa.Select[Any]:
         .join(owners, owners.c.id == j.owner_id)
         .join(kinds, kinds.c.name == t.kind, isouter=True)
     )
-
-
-def _names(text: str) -> list[str]:
-    """Split a worker's queues, written as JSON or with commas."""
-    return [name.strip(' "') for name in text.strip("[]").split(",")]

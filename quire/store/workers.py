@@ -14,9 +14,7 @@ _COLUMNS = [workers.c[name] for name in WorkerRow._fields]
 LIVE = ("running", "draining")
 
 
-def register(
-    conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: Instant
-) -> None:
+def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: Instant) -> None:
     """Write down a worker that starts."""
     values = {**row._asdict(), "kinds": json.dumps(sorted(kinds))}
     values.update(started_at=now.wall, heartbeat_at=now.wall)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from quire.clock import FakeClock, Instant
+from quire.control import doctor
 from quire.control import jobs as verbs
 from quire.model.contracts import JobKind
-from quire.model.records import Ending, Lease, Submission
+from quire.model.records import Ending, Lease, Submission, WorkerRow
 from quire.model.states import TaskState
-from quire.store import claim, kinds, owners, ready, settle, tables
+from quire.store import claim, kinds, owners, progress, ready, settle, tables, workers
 from quire.store.engine import Database
 
 TTL = 60.0
@@ -46,6 +47,7 @@ class Stage:
         self.db = db
         self.clock = FakeClock()
         db.clock = self.clock
+        self._workers: set[str] = set()
         with db.begin() as conn:
             kinds.announce(conn, KINDS.values())
 
@@ -80,9 +82,13 @@ class Stage:
         ttl: float = TTL,
     ) -> list[Lease]:
         def act(conn: sa.Connection, now: Instant) -> list[Lease]:
+            if worker not in self._workers:
+                row = WorkerRow(worker, "h", 1, "b", "s", "l", queue, 1, "running", 0.0, 0.0, None)
+                workers.register(conn, row, list(known), now=now)
             return claim.claim(conn, worker, queue, known, now=now, ttl=ttl, limit=limit)
 
         leases = self.db.write(act)
+        self._workers.add(worker)
         self.db.write(lambda conn, now: claim.advance(conn, leases))
         return leases
 
@@ -101,7 +107,7 @@ class Stage:
 
     def report(self, lease: Lease, fraction: float | None, message: str | None = None) -> set[int]:
         told = [(lease.task_id, lease.fence, fraction, message)]
-        return self.db.write(lambda conn, now: settle.report_progress(conn, told, now=now))
+        return self.db.write(lambda conn, now: progress.report(conn, told, now=now))
 
     def reap(self, *dead: str) -> list[int]:
         return self.db.write(lambda conn, now: settle.reap(conn, now=now, dead=dead))
@@ -140,25 +146,13 @@ class Stage:
 
     def inspect(self) -> None:
         """Check what must be true after any step: counters equal counts, nothing waits for ever."""
-        tasks = self.rows("tasks")
-        open_edges = [e for e in self.rows("edges") if e.satisfied_at is None]
+        counts: dict[int, Counter[str]] = defaultdict(Counter)
+        for task in self.rows("tasks"):
+            counts[task.job_id][task.state] += 1
         for job in self.rows("jobs"):
-            own = [task for task in tasks if task.job_id == job.id]
-            counted = {s.value: sum(task.state == s for task in own) for s in TaskState}
             kept = {s.value: getattr(job, f"tasks_{s}") for s in TaskState}
+            counted = {s.value: counts[job.id][s] for s in TaskState}
             assert kept == counted, f"job {job.id}: counters {kept}, counts {counted}"
-            if job.state in ("pending", "running"):
-                waiting = counted["blocked"] + counted["ready"] + counted["running"]
-                assert waiting, f"job {job.id} is {job.state}, and nothing of it is left to run"
-        for task in tasks:
-            waits = sum(edge.task_id == task.id for edge in open_edges)
-            assert task.waits == waits, f"task {task.id}: waits {task.waits}, open edges {waits}"
-        self.consult_doctor()
-
-    def consult_doctor(self) -> None:
-        """Ask Quire's own doctor too."""
-        if importlib.util.find_spec("quire.control.doctor") is None:
-            return
-        from quire.control import doctor
-
-        assert doctor.examine(self.db) == []
+        # No test sweeps at intervals: what a sweep would mend is not held against them.
+        report = doctor.examine(self.db, sweep_interval=1e9)
+        assert report.violations == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quire.control import jobs as verbs
+from quire.control import owners
 from quire.model.records import Submission
 from quire.store import ready
 from tests.store.stage import Stage, ending
@@ -138,7 +139,7 @@ def test_lifting_a_cap_lets_everything_go(stage: Stage):
     stage.set_owner("ada", max_running=1)
     mine = stage.many(3)
     assert len(stage.claim(limit=3)) == 1
-    stage.set_owner("ada", max_running=None)
+    owners.change(stage.desk(), "ada", max_running=0)
     assert len(stage.claim(limit=3)) == 2
     assert {stage.job(i).state for i in mine} == {"running"}
 

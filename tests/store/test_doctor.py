@@ -13,12 +13,11 @@ import pytest
 
 from quire.clock import FakeClock
 from quire.control import doctor, jobs
-from quire.control.jobs import Desk
-from quire.model.contracts import JobKind
-from quire.model.records import Ending, Lease, Submission, WorkerRow
-from quire.store import claim, owners, settle, workers
+from quire.model.records import Submission
+from quire.store import settle
 from quire.store.invariants import INVARIANTS
 from quire.store.tables import metadata
+from tests.store.stage import Stage, ending
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,56 +26,31 @@ if TYPE_CHECKING:
 
     from quire.store.engine import Database
 
-KINDS = {
-    "plain": JobKind("plain", print),
-    "once": JobKind("once", print, at_most_once=True, reason="it pays", max_attempts=1),
-    "rest": JobKind("rest", print),
-}
-
 
 @pytest.fixture
 def busy(db: Database) -> Database:
     """A database with jobs in every state, a task for every reason to wait, and a live worker."""
-    db.clock = FakeClock()
-    desk = Desk(db, user="ada", known=KINDS)
-    with db.begin() as conn:
-        row = WorkerRow("w1", "here", 7, "b", "s", "", '["default"]', 2, "running", 0, 0, None)
-        workers.register(conn, row, list(KINDS), now=db.now(conn))
-    jobs.pause(desk, "rest")
-    ids = jobs.submit(desk, [Submission("plain", priority=1) for _ in range(4)])
-    held = take(db, 4)
-    end(db, held[0], "finish", "done")
-    end(db, held[1], "fail", "permanent", error="boom")
-    end(db, held[2], "retry", "transient", error="busy", due_in=60.0)
-    jobs.submit(
-        desk,
-        [
-            Submission("plain"),
-            Submission("plain", after=[ids[3]]),
-            Submission("plain", run_at=2_000_000.0),
-            Submission("rest"),
-            Submission("once", ref="pay"),
-            Submission("plain", after=["pay"], after_failure="run"),
-        ],
+    stage = Stage(db)
+    jobs.pause(stage.desk(), "other")
+    four = stage.many(4, priority=1)
+    held = stage.claim(limit=4)
+    stage.settle(
+        ending(held[0]),
+        ending(held[1], "fail", "permanent", error="boom"),
+        ending(held[2], "retry", "transient", error="busy", due_in=60.0),
     )
-    jobs.stop(desk, jobs.submit(desk, [Submission("plain")]))
-    jobs.cancel(desk, jobs.submit(desk, [Submission("plain"), Submission("plain", run_at=3e6)]))
-    queued = Desk(db, user="bob", policy="queue", known=KINDS)
-    jobs.submit(queued, [Submission("plain"), Submission("plain")])
+    stage.submit(
+        Submission("noop"),
+        Submission("noop", after=[four[3]]),
+        Submission("noop", run_at=2_000_000.0),
+        Submission("other"),
+        Submission("once", ref="pay"),
+        Submission("noop", after=["pay"], after_failure="run"),
+    )
+    jobs.stop(stage.desk(), [stage.one()])
+    jobs.cancel(stage.desk(), [stage.one(), stage.one(run_at=3_000_000.0)])
+    stage.many(2, user="bob", policy="queue")
     return db
-
-
-def take(db: Database, limit: int) -> list[Lease]:
-    with db.begin() as conn:
-        return claim.claim(
-            conn, "w1", "default", list(KINDS), now=db.now(conn), ttl=60.0, limit=limit
-        )
-
-
-def end(db: Database, lease: Lease, move: str, outcome: str, **more: object) -> None:
-    with db.begin() as conn:
-        ending = Ending(lease.task_id, lease.fence, lease.job_id, move, outcome, **more)  # type: ignore[arg-type]
-        settle.settle(conn, [ending], now=db.now(conn))
 
 
 @contextlib.contextmanager
@@ -199,11 +173,10 @@ DAMAGES = [
            f"UPDATE tasks SET waits = 0 WHERE id = {AFTER}"),
     damage("tasks.ready", edge("before_job_id", job_of(RUNNING), READY),
            f"UPDATE tasks SET waits = 1 WHERE id = {READY}"),
-    damage("tasks.user_busy", "UPDATE jobs SET exclusive_key = NULL WHERE exclusive_key IS NOT NULL"),
+    damage("tasks.user_busy", "UPDATE jobs SET exclusive_key = NULL WHERE exclusive_key <> ''"),
     damage("tasks.cap", "UPDATE tasks SET reason = 'cap' WHERE reason = 'paused'"),
     damage("tasks.paused", "UPDATE kinds SET paused_at = NULL"),
     damage("leases.in_time", f"UPDATE tasks SET expires_at = 5 WHERE id = {RUNNING}"),
-    damage("leases.holder", f"UPDATE tasks SET worker_id = 'nobody' WHERE id = {RUNNING}"),
     damage("leases.holder", "UPDATE workers SET state = 'dead', stopped_at = 5"),
     damage("attempts.fence", attempt(READY, "5", "died")),
     damage("attempts.fence", attempt(RUNNING, f"(SELECT fence FROM tasks WHERE id = {RUNNING})",
@@ -317,35 +290,31 @@ def test_a_broken_constraint_is_named_with_its_row(busy: Database):
 
 
 def test_a_person_may_ask_for_a_second_run_of_what_must_not_run_twice(db: Database):
-    db.clock = FakeClock()
-    desk = Desk(db, known=KINDS)
-    with db.begin() as conn:
-        row = WorkerRow("w1", "here", 7, "b", "s", "", '["default"]', 2, "running", 0, 0, None)
-        workers.register(conn, row, list(KINDS), now=db.now(conn))
-    [job] = jobs.submit(desk, [Submission("once")])
-    take(db, 1)
-    with db.begin() as conn:
-        settle.reap(conn, now=db.now(conn), dead=["w1"])
-    assert jobs.resume(desk, [job]) == [job]
-    [lease] = take(db, 1)
+    stage = Stage(db)
+    job = stage.one("once")
+    stage.claim()
+    stage.reap("w1")
+    assert jobs.resume(stage.desk(), [job]) == [job]
+    [lease] = stage.claim()
     assert doctor.examine(db).violations == []
-    end(db, lease, "finish", "done")
+    stage.settle(ending(lease))
     assert doctor.examine(db).violations == []
 
 
-def test_jobs_that_wait_in_a_circle_through_the_policy_queue_are_found(db: Database):
-    desk = Desk(db, user="bob", policy="queue", known=KINDS)
-    jobs.submit(desk, [Submission("plain", after=["later"]), Submission("plain", ref="later")])
-    assert "edges.circle" in {v.name for v in doctor.examine(db).violations}
+def test_a_user_s_job_that_waits_for_a_later_one_lets_it_pass(db: Database):
+    stage = Stage(db)
+    wishes = Submission("noop", after=["later"]), Submission("noop", ref="later")
+    first, later = stage.submit(*wishes, user="bob", policy="queue")
+    assert doctor.examine(db).violations == []
+    assert stage.run() == [later]
+    assert stage.run() == [first]
 
 
-def test_a_cap_that_is_lifted_leaves_nothing_behind_unseen(db: Database):
-    desk = Desk(db, user="ada", known=KINDS)
-    jobs.submit(desk, [Submission("plain"), Submission("plain")])
-    with db.begin() as conn:
-        ada = owners.locked(conn, "default", "ada")
-        owners.change(conn, ada.id, max_running=1)
-    take(db, 2)
+def test_a_cap_that_is_lifted_while_a_task_waits_for_it_is_found(db: Database):
+    stage = Stage(db)
+    stage.many(2)
+    stage.set_owner("ada", max_running=1)
+    stage.claim(limit=2)
     with db.begin() as conn:
         conn.exec_driver_sql("UPDATE owners SET max_running = NULL")
-    assert "tasks.cap" in {v.name for v in doctor.examine(db).violations}
+    assert [v.name for v in doctor.examine(db).violations] == ["tasks.cap"]

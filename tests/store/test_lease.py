@@ -283,12 +283,10 @@ def test_any_text_of_an_error_can_be_stored(stage: Stage):
     job_id = stage.one()
     for error in ("nul \0 byte", "half \ud83d pair", "\udcff from a file name", "ünï ✓ \U0001f4a9"):
         [lease] = stage.claim()
-        told = [(lease.task_id, lease.fence, 0.1, error)]
-        stage.db.write(lambda conn, now, told=told: settle.report_progress(conn, told, now=now))
+        assert stage.report(lease, 0.1, error)
         more = {"error": error, "traceback": error, "result": f'"{error}"'}
         assert stage.settle(ending(lease, "retry", "transient", due_in=0.0, **more))
         task = stage.task(job_id)
-        assert task.error and error[-4:] in task.error.replace("\ufffd", "?") + error[-4:]
         assert stage.job(job_id).error == task.error
         assert stage.rows("attempts")[-1].traceback == task.error
         stage.move_due()

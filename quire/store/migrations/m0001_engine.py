@@ -2,9 +2,11 @@
 
 import sqlalchemy as sa
 
-from quire.store.tables import metadata
+from quire.store import dialect
+from quire.store.tables import events, metadata
 
 
 def up(conn: sa.Connection) -> None:
     """Create them."""
     metadata.create_all(conn)
+    dialect.stamp_transactions(conn, events)

@@ -1,0 +1,148 @@
+"""`quire bench queue`: runs the measurements on each database and reports them."""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from quire.bench import claims, drain, enqueue, fairness, idle, pickup, recovery, server, stopping
+from quire.bench.figures import Figure, table
+from quire.bench.site import Site
+from quire.bench.sizes import FULL, QUICK, Sizes
+from quire.errors import BadInput
+from quire.store import embedded
+
+Measure = Callable[[Site, Sizes], Iterator[Figure]]
+MEASURES: dict[str, Measure] = {
+    "enqueue": enqueue.measure,
+    "drain": drain.measure,
+    "pickup": pickup.measure,
+    "claim": claims.measure,
+    "recovery": recovery.measure,
+    "stop": stopping.measure,
+    "idle": idle.measure,
+    "fairness": fairness.measure,
+}
+
+
+def main(
+    *,
+    database: str | None = None,
+    quick: bool = False,
+    only: Sequence[str] | None = None,
+    json: str | None = None,
+) -> int:
+    """Measure, print a table, write JSON where asked; returns the exit code."""
+    chosen = named(only)
+    report = run(database or "both", chosen, QUICK if quick else FULL, is_quick=quick)
+    if json != "-":
+        sys.stdout.write(as_text(report) + "\n")
+    if json is not None:
+        write_json(report, json)
+    return 0
+
+
+def named(only: Sequence[str] | None) -> list[str]:
+    """Read the names of measurements; none means all."""
+    names = [part for text in only or () for part in text.split(",") if part]
+    if unknown := [name for name in names if name not in MEASURES]:
+        known = ", ".join(MEASURES)
+        raise BadInput(f"--only {unknown[0]}: no such measurement. Known: {known}.")
+    return [name for name in MEASURES if not names or name in names]
+
+
+def run(database: str, names: Sequence[str], sizes: Sizes, *, is_quick: bool) -> dict[str, Any]:
+    """Run measurements on the databases asked for; returns everything that is reported."""
+    began = time.monotonic()
+    machine = _machine()
+    figures: list[tuple[str, str, Figure]] = []
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, ExitStack() as stack:
+        for site in _sites(database, Path(folder), stack):
+            for name in names:
+                _note(f"{site.name}: {name}")
+                figures += [(site.name, name, one) for one in MEASURES[name](site, sizes)]
+    return {
+        "machine": {**machine, "load_after": os.getloadavg()[0]},
+        "is_quick": is_quick,
+        "seconds": time.monotonic() - began,
+        "figures": figures,
+    }
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """Lay a report out for people."""
+    about = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
+    lines = [about]
+    for site in dict.fromkeys(site for site, _, _ in report["figures"]):
+        own = [one for each, _, one in report["figures"] if each == site]
+        lines += ["", site, table(own)]
+    kind = "quick: too small to judge targets by" if report["is_quick"] else "full"
+    lines += [
+        "",
+        f"{report['seconds']:.0f} s, {kind}. Every commit is flushed, the bare loop's too.",
+    ]
+    return "\n".join(lines)
+
+
+def write_json(report: dict[str, Any], target: str) -> None:
+    """Write a report for programs, to a file or to standard output."""
+    figures = [
+        {"database": site, "measurement": name, **one.as_json()}
+        for site, name, one in report["figures"]
+    ]
+    text = json.dumps({**report, "figures": figures}, indent=2) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text)
+
+
+def _sites(database: str, folder: Path, stack: ExitStack) -> Iterator[Site]:
+    if database in ("embedded", "both"):
+        yield Site("sqlite", folder)
+    if database == "embedded":
+        return
+    if database != "both":
+        yield Site("postgres", folder, database)
+    elif reason := server.missing():
+        _note(f"postgres is left out: {reason}")
+    else:
+        yield Site("postgres", folder, stack.enter_context(server.running(folder / "pg")))
+
+
+def _machine() -> dict[str, Any]:
+    began = time.perf_counter()
+    sum(range(3_000_000))
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "sqlite": embedded.sqlite_module().sqlite_version,
+        "spin_ms": round((time.perf_counter() - began) * 1e3, 1),
+        "flush_ms": round(_flush_seconds() * 1e3, 2),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def _flush_seconds() -> float:
+    """Return how long it takes to make 4 KB durable in the folder for temporary files."""
+    with tempfile.TemporaryFile() as file:
+        spans = []
+        for _ in range(50):
+            file.write(b"x" * 4096)
+            file.flush()
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            spans.append(time.perf_counter() - began)
+    return sorted(spans)[len(spans) // 2]
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"bench  {text}\n")
+    sys.stderr.flush()

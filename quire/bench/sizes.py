@@ -1,0 +1,48 @@
+"""How much is measured: enough for figures to trust, or just enough to see that it works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The counts of one run."""
+
+    singles: int = 2_000
+    bulk: int = 100_000
+    bulk_batch: int = 10_000
+    drain: int = 40_000
+    drain_rounds: int = 3
+    bare_drain: int = 6_000
+    owners: int = 50
+    pickups: int = 80
+    waiting: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    not_due: int = 1_000_000
+    claims: int = 100
+    batch_claims: int = 30
+    batch: int = 64
+    recoveries: int = 5
+    stops: int = 30
+    idle_seconds: float = 10.0
+    per_owner: int = 200
+    cancelled: int = 10_000
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    singles=200,
+    bulk=10_000,
+    bulk_batch=5_000,
+    drain=6_000,
+    drain_rounds=1,
+    bare_drain=600,
+    pickups=15,
+    waiting=(1_000, 50_000),
+    not_due=50_000,
+    claims=30,
+    batch_claims=10,
+    recoveries=1,
+    stops=3,
+    idle_seconds=2.0,
+    per_owner=20,
+    cancelled=1_000,
+)

@@ -1,0 +1,265 @@
+"""A scratch home with real processes in it: starts them, signals them, reads what they left."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import sqlalchemy as sa
+
+from quire.app import App
+from quire.control import doctor, jobs
+from quire.model.records import Submission
+from quire.settings import load
+from quire.store import tables
+from tests.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+HANDLERS = str(Path(__file__).with_name("handlers_file.py"))
+OTHERS = str(Path(__file__).with_name("other_handlers_file.py"))
+#: A worker without the command line around it, whose import costs more than the worker's own.
+WORKER = (
+    "from quire import log, settings; from quire.runtime import worker; log.setup(); "
+    "raise SystemExit(worker.run(settings.load()))"
+)
+SHORT = {"lease_seconds": 3, "heartbeat_interval": 1, "sweep_interval": 1, "concurrency": 2}
+
+
+class Running:
+    """One process that the test started, with its log."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.popen = popen
+        self.pid = popen.pid
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def logs(self, *words: str) -> list[str]:
+        """The lines that hold all words."""
+        return [line for line in self.log.splitlines() if all(word in line for word in words)]
+
+    def tell(self, number: int) -> None:
+        self.popen.send_signal(number)
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+
+    def tree(self) -> list[psutil.Process]:
+        """The process and all its descendants."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            own = psutil.Process(self.pid)
+            return [own, *own.children(recursive=True)]
+        return []
+
+    def children(self) -> list[psutil.Process]:
+        return self.tree()[1:]
+
+    def tell_tree(self, number: int) -> None:
+        for each in self.tree():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
+
+    def leave(self, within: float = 60.0) -> int:
+        """Ask it to end, and return its exit code."""
+        self.tell(signal.SIGTERM)
+        return self.popen.wait(within)
+
+
+class Site:
+    """One home and its database."""
+
+    def __init__(self, home: Path, url: str = "") -> None:
+        self.home = home
+        self.url = url
+        self.settings: dict[str, Any] = dict(SHORT)
+        self._started: list[Running] = []
+
+    @functools.cached_property
+    def app(self) -> App:
+        plugins = (HANDLERS, OTHERS)
+        return App(load({}, home=self.home, database_url=self.url, plugins=plugins, user="ada"))
+
+    def prepare(self) -> Site:
+        """Make the table that handlers write to."""
+        with self.app.db.begin() as conn:
+            conn.exec_driver_sql("CREATE TABLE effects (tag TEXT, task BIGINT, fence BIGINT)")
+        return self
+
+    # ------------------------------------------------------------------ processes
+
+    def environment(self, **settings: Any) -> dict[str, str]:
+        given = {"home": self.home, "plugins": HANDLERS, **self.settings, **settings}
+        if self.url:
+            given["database_url"] = self.url
+        own = {f"QUIRE_{name.upper()}": str(value) for name, value in given.items()}
+        return {**os.environ, **own, "PYTHONPATH": str(ROOT)}
+
+    def start(
+        self, *command: str, before: Callable[[], None] | None = None, **settings: Any
+    ) -> Running:
+        """Start `quire command`, or a bare worker; `before` runs in it before the program does."""
+        program = ["-m", "quire", *command] if command else ["-c", WORKER]
+        log = self.home / f"log-{len(self._started)}.txt"
+        with log.open("wb") as out:
+            popen = subprocess.Popen(
+                [sys.executable, *program],
+                env=self.environment(**settings),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                cwd=self.home,
+                preexec_fn=before,
+            )
+        self._started.append(Running(popen, log))
+        return self._started[-1]
+
+    def worker(self, **settings: Any) -> Running:
+        """Start a worker and wait until it is registered."""
+        running = self.start(**settings)
+        until(
+            lambda: running.logs("worker.started") or running.popen.poll() is not None,
+            what=lambda: running.log,
+        )
+        assert running.popen.poll() is None, running.log
+        return running
+
+    def own_processes(self) -> list[psutil.Process]:
+        """Every process that was started with this home."""
+        return [each for each in psutil.process_iter() if _home_of(each) == str(self.home)]
+
+    def close(self) -> None:
+        """Kill whatever still lives, by process id."""
+        for _ in range(5):  # a supervisor may start one more between the look and the kill
+            living = self.own_processes()
+            for each in living:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            for running in self._started:
+                running.popen.wait(10)
+            if not living:
+                break
+        if "app" in vars(self):
+            self.app.close()
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {r.pid}\n{r.log}" for r in self._started)
+
+    # ------------------------------------------------------------------ jobs
+
+    def submit(self, kind: str, **payload: Any) -> int:
+        return self.app.submit(kind, **payload)
+
+    def submit_many(self, kind: str, payloads: Sequence[dict[str, Any]], **wish: Any) -> list[int]:
+        return self.app.submit_many([Submission(kind, each, **wish) for each in payloads])
+
+    def stop(self, *job_ids: int) -> list[int]:
+        return jobs.stop(self.app.desk, job_ids)
+
+    def resume(self, *job_ids: int) -> list[int]:
+        return jobs.resume(self.app.desk, job_ids)
+
+    def open_gate(self, name: str = "gate") -> None:
+        (self.home / name).touch()
+
+    def rows(self, table: str, **where: Any) -> Sequence[Any]:
+        columns = tables.metadata.tables[table]
+        query = sa.select(columns).where(*(columns.c[k] == v for k, v in where.items()))
+        with self.app.db.read() as conn:
+            return conn.execute(query.order_by(*columns.primary_key)).all()
+
+    def job(self, job_id: int) -> Any:
+        [row] = self.rows("jobs", id=job_id)
+        return row
+
+    def task(self, job_id: int) -> Any:
+        [row] = self.rows("tasks", job_id=job_id)
+        return row
+
+    def attempts(self, job_id: int) -> list[Any]:
+        ids = {task.id for task in self.rows("tasks", job_id=job_id)}
+        return [row for row in self.rows("attempts") if row.task_id in ids]
+
+    def outcomes(self, job_id: int) -> list[str]:
+        return [row.outcome for row in sorted(self.attempts(job_id), key=lambda r: r.fence)]
+
+    def states(self, job_ids: Sequence[int] | None = None) -> Counter[str]:
+        wanted = None if job_ids is None else set(job_ids)
+        rows = self.rows("jobs")
+        return Counter(row.state for row in rows if wanted is None or row.id in wanted)
+
+    def until_over(self, job_ids: Sequence[int] | int, within: float = 60.0) -> Counter[str]:
+        """Wait for jobs to end; returns how many ended in which state."""
+        wanted = [job_ids] if isinstance(job_ids, int) else list(job_ids)
+
+        def over() -> bool:
+            return not {"pending", "running"} & set(self.states(wanted))
+
+        until(over, within=within, what=lambda: f"{self.states(wanted)}\n{self.logs()}")
+        return self.states(wanted)
+
+    # ------------------------------------------------------------------ effects
+
+    def effects(self) -> list[str]:
+        with self.app.db.read() as conn:
+            return sorted(conn.exec_driver_sql("SELECT tag FROM effects").scalars())
+
+    def trace(self, *words: object) -> list[list[str]]:
+        """The lines of the trace that begin with these words."""
+        path = self.home / "trace.txt"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        start = [str(word) for word in words]
+        return [line for line in lines if line[: len(start)] == start]
+
+    def until_traced(self, *words: object, times: int = 1, within: float = 60.0) -> list[str]:
+        """Wait for a line of the trace and return the last one."""
+        until(
+            lambda: len(self.trace(*words)) >= times,
+            within=within,
+            what=lambda: f"no {words}: {self.trace()}\n{self.logs()}",
+        )
+        return self.trace(*words)[-1]
+
+    def assert_healthy(self) -> None:
+        """Ask the doctor, and check that each task was finished by one run at most."""
+        report = doctor.examine(self.app.db)
+        assert report.is_healthy, report.violations
+        done = Counter(row.task_id for row in self.rows("attempts") if row.outcome == "done")
+        assert {task: runs for task, runs in done.items() if runs > 1} == {}
+
+
+def _home_of(one: psutil.Process) -> str | None:
+    try:
+        return one.environ().get("QUIRE_HOME")
+    except (psutil.Error, OSError):
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def is_stopped(pid: int) -> bool:
+    return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+
+
+def pause(seconds: float) -> None:
+    """Let real time pass where that itself is the subject, as with a lease that must end."""
+    threading.Event().wait(seconds)

@@ -1,0 +1,202 @@
+"""The command itself: help, versions, settings, migrations, doctor, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+pytest_plugins = ["tests.integration.cli_command"]
+
+COMMANDS = [
+    "up", "worker", "scheduler", "submit", "status", "jobs", "job", "logs", "pause", "unpause",
+    "owner", "migrate", "doctor", "settings", "bench", "demo", "version",
+]  # fmt: skip
+GROUPS = {
+    "jobs": ["stop", "resume", "cancel", "retry", "delete"],
+    "job": ["show", "stop", "resume", "cancel", "retry", "priority", "delete", "explain"],
+    "owner": ["list", "set"],
+    "worker": ["drain"],
+    "bench": ["queue"],
+}
+HEAVY = ("sqlalchemy", "rich", "psutil", "psycopg", "pydantic")
+
+
+def test_help_lists_every_command_in_the_order_people_need(quire):
+    lines = quire("--help").out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines if line.strip()] == COMMANDS
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines if line)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained(quire, command):
+    for arguments in [(command,), *((command, each) for each in GROUPS.get(command, ()))]:
+        ended = quire(*arguments, "--help")
+        assert ended.code == 0
+        for line in ended.out.partition("Options:\n")[2].partition("\n\n")[0].splitlines():
+            if line.startswith("  -"):
+                assert len(line.split("  ")) > 2 or len(line.strip()) > 20, line
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['quire', '--help']\n"
+        "from quire.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"loaded = [name for name in {HEAVY} if name in sys.modules]\n"
+        "print(loaded, file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stderr == "[]\n"
+
+
+def test_importing_the_package_of_the_demo_kinds_loads_no_command_line():
+    code = (
+        "import quire.cli.demo_jobs, sys; print([n for n in ('typer', 'rich') if n in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_version_is_printed_by_a_command_and_by_an_option(quire):
+    import quire as package
+
+    assert quire("version").out.startswith(f"quire {package.__version__} (Python ")
+    assert quire("--version").out == quire("version").out
+    assert set(quire("version", "--json").json) == {"quire", "python", "sqlite"}
+
+
+READERS = [
+    ("status",), ("jobs",), ("job", "show", "1"), ("job", "stop", "1"), ("logs", "1"), ("doctor",),
+    ("owner", "list"), ("jobs", "stop", "--yes"), ("worker", "drain"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", READERS, ids=" ".join)
+def test_reading_commands_never_make_a_home(quire, home, arguments):
+    ended = quire(*arguments)
+    assert ended.code != 0
+    assert ended.err.startswith(f"home {home}: there is no Quire here yet.")
+    assert list(home.iterdir()) == []
+
+
+def test_a_refused_request_leaves_no_home_behind(quire, home):
+    quire("submit", "noop", "--payload", "{bad")
+    assert list(home.iterdir()) == []
+
+
+def test_a_usage_error_names_the_help(quire):
+    ended = quire("submit", "--bogus")
+    assert ended.code == 2
+    assert "quire submit --help" in ended.err
+
+
+def test_migrate_says_what_it_did(quire, home):
+    made = quire("migrate", "--json").json
+    assert made["applied"] == list(range(1, made["version"] + 1))
+    assert str(home) in made["database"]
+    assert quire("migrate", "--json").json["applied"] == []
+    assert "up to date" in quire("migrate").out
+
+
+def test_a_database_server_without_the_schema_is_not_touched_before_migrate(
+    quire, shared_postgres: psycopg.Connection, run_folder, monkeypatch
+):
+    from tests import postgres
+
+    name = f"bare_{os.getpid()}"
+    shared_postgres.execute(f"CREATE DATABASE {name}")
+    try:
+        url = postgres.Server(run_folder / "pg").url_of(name)
+        monkeypatch.setenv("QUIRE_DATABASE_URL", url)
+        for arguments in (("status",), ("submit", "noop"), ("jobs",)):
+            ended = quire(*arguments)
+            assert ended.code == 2
+            assert "run `quire migrate`" in ended.err
+        assert "applied" in quire("migrate").out
+        assert quire("submit", "noop", "--json").json == {"id": 1}
+    finally:
+        shared_postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_half_made_home_asks_for_migrate(quire, home):
+    (home / "quire.db").touch()
+    ended = quire("status")
+    assert ended.code == 2
+    assert "run `quire migrate`" in ended.err
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(quire, monkeypatch):
+    monkeypatch.setenv("QUIRE_DATABASE_URL", "postgresql://me:hidden@/x?host=/nonexistent")
+    ended = quire("status")
+    assert ended.code == 1
+    assert "nonexistent" in ended.err
+    assert "hidden" not in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_settings_tell_where_each_value_comes_from(quire, home, monkeypatch):
+    (home / "quire.toml").write_text("poll_interval = 7.5\n")
+    monkeypatch.setenv("QUIRE_CONCURRENCY", "3")
+    monkeypatch.setenv("QUIRE_DATABASE_URL", "postgresql://me:hidden@db/x?sslpassword=secret")
+    items = {each["name"]: each for each in quire("settings", "--json").json["items"]}
+    assert (items["QUIRE_CONCURRENCY"]["value"], items["QUIRE_CONCURRENCY"]["from"]) == (
+        3,
+        "environment",
+    )
+    assert (items["QUIRE_POLL_INTERVAL"]["value"], items["QUIRE_POLL_INTERVAL"]["from"]) == (
+        7.5,
+        "quire.toml",
+    )
+    assert items["QUIRE_LEASE_SECONDS"]["from"] == "default"
+    assert all(each["sentence"].endswith(".") for each in items.values())
+    shown = quire("settings").out + quire("settings", "--json").out
+    assert "hidden" not in shown
+    assert "secret" not in shown
+
+
+def test_a_bad_setting_is_refused_with_its_name(quire, monkeypatch):
+    monkeypatch.setenv("QUIRE_CONCURRENCY", "many")
+    ended = quire("status")
+    assert ended.code == 2
+    assert ended.err.startswith("QUIRE_CONCURRENCY:")
+
+
+def test_doctor_finds_nothing_in_a_sound_database(quire_on_each):
+    quire_on_each("submit", "noop", "--count", 2)
+    assert quire_on_each("doctor").code == 0
+    found = quire_on_each("doctor", "--json").json
+    assert found["healthy"] is True
+    assert found["violations"] == []
+    assert quire_on_each("doctor").out == f"all {found['checked']} invariants hold.\n"
+
+
+def test_doctor_names_what_is_wrong_and_exits_with_1(quire_on_each):
+    from quire.app import App
+
+    quire_on_each("submit", "noop")
+    app = App()
+    with app.db.begin() as conn:
+        conn.exec_driver_sql("UPDATE jobs SET tasks_ready = 7")
+    app.close()
+    ended = quire_on_each("doctor")
+    assert ended.code == 1
+    assert "broken in" in ended.out
+    assert quire_on_each("doctor", "--json").json["violations"]
+
+
+def test_a_reader_that_goes_away_is_no_error(quire, start):
+    quire("submit", "noop", "--count", 200)
+    with start("jobs", "--limit", "1000", "--json") as process:
+        process.stdout.close()
+        assert process.wait() in (0, 141)
+        assert process.stderr.read() == ""
+        process.stdout = None
+
+
+def test_completion_can_be_shown(quire, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert "--install-completion" in quire("--help").out

@@ -1,0 +1,97 @@
+"""Promise G7: stop means stop. Nothing is written after it, running work is dead within a second."""
+
+from __future__ import annotations
+
+import time
+
+from tests.integration.processes import Site, is_alive
+from tests.waiting import stays, until
+
+
+def test_a_stopped_job_is_dead_soon_and_writes_nothing_more(site: Site):
+    site.worker(poll_interval=30)
+    latencies = []
+    for n in range(20):
+        job = site.submit("i.deaf", tag=f"{n}")
+        pid = int(site.until_traced("began", n)[2])
+        assert site.stop(job) == [job]
+        stopped = time.monotonic()
+        until(lambda pid=pid: not is_alive(pid), within=20, what=site.logs)
+        latencies.append(time.monotonic() - stopped)
+    latencies.sort()
+    print(f"stop to death: median {latencies[10]:.2f} s, most {latencies[-1]:.2f} s (grace 0.5)")
+    assert latencies[-1] < 5
+    site.open_gate()
+    assert stays(lambda: not site.effects(), during=0.3)
+    assert site.states() == {"stopped": 20}
+    site.assert_healthy()
+
+
+def test_a_handler_that_asks_stops_by_itself_and_its_attempt_is_given_back(site: Site):
+    site.worker()
+    job = site.submit("i.polite", tag="a")
+    pid = int(site.until_traced("began", "a")[2])
+    site.stop(job)
+    site.until_traced("stopped", "a", within=10)
+    until(lambda: not site.rows("tasks", state="running"))
+    assert is_alive(pid)
+    task = site.task(job)
+    assert (task.state, task.reason, task.attempt) == ("blocked", "stopped", 0)
+    assert site.outcomes(job) == ["stopped"]
+
+
+def test_a_handler_that_holds_the_interpreter_is_stopped_too(site: Site):
+    site.worker()
+    job = site.submit("i.holds_gil", tag="a")
+    pid = int(site.until_traced("began", "a")[2])
+    site.stop(job)
+    until(lambda: not is_alive(pid), within=10, what=site.logs)
+    assert site.job(job).state == "stopped"
+
+
+def test_a_fenced_write_after_the_stop_is_refused_even_before_the_worker_knows(site: Site):
+    worker = site.worker()
+    job = site.submit("i.gated", tag="a")
+    site.until_traced("began", "a")
+    from quire.store import moves
+
+    # No ring, no notification: the child meets the fence first.
+    site.app.db.write(lambda conn, now: moves.halt(conn, [job], "stop", None, now=now))
+    site.open_gate()
+    until(lambda: site.trace("refused", "a") or worker.logs("task.revoked"))
+    assert stays(lambda: not site.effects(), during=0.5)
+    assert site.job(job).state == "stopped"
+
+
+def test_resume_runs_only_what_is_pending(site: Site):
+    worker = site.worker()
+    job = site.submit("i.parent", tag="p", count=6)
+    assert site.until_over(job) == {"completed": 1}
+    more = site.submit_many("i.gated", [{"tag": f"g{n}", "gate": f"gate{n}"} for n in range(4)])
+    site.until_traced("began", "g0")
+    site.open_gate("gate0")
+    site.until_traced("ended", "g0")
+    site.until_traced("began", "g1")
+    assert set(site.stop(*more)) >= set(more[1:])
+    until(lambda: not site.rows("tasks", state="running"), what=lambda: worker.log)
+    before = site.effects()
+    for n in range(1, 4):
+        site.open_gate(f"gate{n}")
+    site.resume(*more)
+    assert site.until_over(more) == {"completed": 4}
+    assert site.effects() == sorted([*before, "g1", "g2", "g3"])
+    assert len(site.trace("began", "g0")) == 1
+    site.assert_healthy()
+
+
+def test_a_cancelled_job_ends_and_cannot_resume(site: Site):
+    from quire.control import jobs
+
+    site.worker()
+    job = site.submit("i.deaf", tag="a")
+    pid = int(site.until_traced("began", "a")[2])
+    assert jobs.cancel(site.app.desk, [job]) == [job]
+    until(lambda: not is_alive(pid), within=20, what=site.logs)
+    assert site.job(job).state == "cancelled"
+    assert site.resume(job) == []
+    site.assert_healthy()

@@ -1,0 +1,209 @@
+"""Writes the parts of the documents that are read from the code, and the links to tests.
+
+    .venv/bin/python tools/docs.py            write them
+    .venv/bin/python tools/docs.py --check    name the files that are not up to date, exit 1
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. A link whose text
+is the name of a test gets the path of the file that holds the test.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 90
+_PART = re.compile(
+    r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL | re.MULTILINE
+)
+_TEST_LINK = re.compile(r"\[`?(?P<name>test_\w+)`?\]\([^)]*\)")
+#: Packages whose modules the code map names and does not describe.
+FOLDED = ("quire/bench", "quire/cli", "quire/control", "quire/store/migrations")
+
+
+def documents() -> list[Path]:
+    """List the documents that may have generated parts."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def up_to_date(path: Path) -> str:
+    """Return a document's text with every generated part written anew."""
+    text = _PART.sub(
+        lambda found: found[1] + PARTS[found["name"]]() + "\n" + found[3], path.read_text()
+    )
+    return _TEST_LINK.sub(lambda found: _test_link(found["name"], path, found[0]), text)
+
+
+@functools.cache
+def tests() -> dict[str, Path]:
+    """Find the file of each test function; a name that two files use belongs to the first."""
+    found: dict[str, Path] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                found.setdefault(node.name, path)
+    return found
+
+
+def settings() -> str:
+    """Write every setting as a row of a table."""
+    from quire.settings import described
+
+    rows = [
+        f"| `{name}` | {_default(name, default)} | {sentence} |"
+        for name, default, sentence in described()
+    ]
+    return "\n".join(["| setting | default | what it does |", "|---|---|---|", *rows])
+
+
+def errors() -> str:
+    """Write the tree of errors, as the module's docstring draws it."""
+    from quire import errors as module
+
+    return _fenced("text", (module.__doc__ or "").split("\n\n", 1)[1].rstrip())
+
+
+def task_chart() -> str:
+    """Draw the moves of a task."""
+    from quire.model.states import TASK_MOVES, chart
+
+    return _fenced("mermaid", chart(TASK_MOVES))
+
+
+def job_chart() -> str:
+    """Draw the moves of a job."""
+    from quire.model.states import JOB_MOVES, chart
+
+    return _fenced("mermaid", chart(JOB_MOVES))
+
+
+def code_map() -> str:
+    """Write the tree of the package, one line for each module: the first of its docstring."""
+    return _fenced("text", "\n".join(_branch(ROOT / "quire", 0)))
+
+
+def invariants() -> str:
+    """Write what `quire doctor` checks, by name."""
+    from quire.store.invariants import INVARIANTS
+
+    rows = [f"| `{each.name}` | {each.sentence} |" for each in INVARIANTS]
+    schema = "| `schema.version` | The schema is the version that this Quire knows. |"
+    return "\n".join(["| invariant | what must be true |", "|---|---|", schema, *rows])
+
+
+def invariant_names() -> str:
+    """Write the names of what `quire doctor` checks, in their order."""
+    from quire.store.invariants import INVARIANTS
+
+    groups: dict[str, list[str]] = {}
+    for noun, _, rest in (each.name.partition(".") for each in INVARIANTS):
+        groups.setdefault(noun, []).append(rest)
+    parts = [f"`{noun}`: {', '.join(names)}" for noun, names in groups.items()]
+    return textwrap.fill("; ".join(parts) + ".", WIDTH + 10)
+
+
+def commands() -> str:
+    """Write the help of every command."""
+    from typer.main import get_command
+
+    from quire.cli.commands import app
+
+    return "\n\n".join(_help_of(get_command(app), "quire", None))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "errors": errors,
+    "task-chart": task_chart,
+    "job-chart": job_chart,
+    "code-map": code_map,
+    "invariants": invariants,
+    "invariant-names": invariant_names,
+    "commands": commands,
+}
+
+
+def main() -> int:
+    """Write, or with --check only compare; returns the exit code."""
+    stale = [path for path in documents() if up_to_date(path) != path.read_text()]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)}: not up to date; run tools/docs.py")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(up_to_date(path))
+        print(f"{path.relative_to(ROOT)}: written")
+    return 0
+
+
+def _test_link(name: str, path: Path, as_it_is: str) -> str:
+    target = tests().get(name)
+    if target is None:
+        return as_it_is  # tests/docs names it
+    return f"[`{name}`]({os.path.relpath(target, path.parent)})"
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def _default(name: str, default: Any) -> str:
+    if name == "QUIRE_HOME":
+        return "see below"
+    if isinstance(default, bool):
+        return "`true`" if default else "`false`"
+    if isinstance(default, tuple):
+        return f"`{','.join(default)}`" if default else "empty"
+    if isinstance(default, int | float):
+        return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    return f"`{default}`" if str(default) else "empty"
+
+
+def _branch(folder: Path, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    yield f"{indent}{folder.name}/".ljust(20) + _first_line(folder / "__init__.py")
+    for path in sorted(folder.glob("*.py")):
+        if path.name != "__init__.py":
+            yield f"{indent}  {path.name}".ljust(20) + _first_line(path)
+    for inner in sorted(each.parent for each in folder.glob("*/__init__.py")):
+        if str(inner.relative_to(ROOT)) in FOLDED:
+            yield from _folded(inner, indent)
+        else:
+            yield from _branch(inner, depth + 1)
+
+
+def _folded(folder: Path, indent: str) -> list[str]:
+    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    lines = [_first_line(folder / "__init__.py"), *textwrap.wrap(" ".join(names), WIDTH)]
+    return [
+        (f"{indent}  {folder.name}/" if at == 0 else "").ljust(20) + line
+        for at, line in enumerate(lines)
+    ]
+
+
+def _first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n", 1)[0]
+
+
+def _help_of(command: Any, name: str, parent: Any) -> Iterator[str]:
+    context = command.context_class(
+        command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings
+    )
+    path = context.command_path
+    lines = [line.rstrip() for line in command.get_help(context).splitlines()]
+    yield f"## {path}\n\n" + _fenced("text", "\n".join(lines))
+    if hasattr(command, "list_commands"):
+        for each in command.list_commands(context):
+            yield from _help_of(command.get_command(context, each), each, context)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
