@@ -27,8 +27,7 @@ class App:
 
     def _open(self, create: bool) -> Database:
         s = self.settings
-        db = Database.open(s.url, synchronous=s.sqlite_synchronous)
-        db.lease_seconds = s.lease_seconds
+        db = Database.open(s.url, synchronous=s.sqlite_synchronous, lease_seconds=s.lease_seconds)
         if db.path is not None and create:
             db.migrate()
             return db

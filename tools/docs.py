@@ -157,7 +157,7 @@ def _fenced(language: str, text: str) -> str:
 
 def _default(name: str, default: Any) -> str:
     if name == "QUIRE_HOME":
-        return "see below"
+        return "see above"
     if isinstance(default, bool):
         return "`true`" if default else "`false`"
     if isinstance(default, tuple):

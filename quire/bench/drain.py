@@ -75,12 +75,18 @@ def _drained(site: Site, sizes: Sizes, *, is_mixed: bool) -> Drained:
         bed.run(*(["ANALYZE"] if site.name == "postgres" else []))
         before = wal_position(bed)
         workers = [bed.start("worker", concurrency=1) for _ in range(PROGRAMS)]
+        bed.wait_for(lambda: bed.count("attempts") > 0, "the first task to end")
+        begun, spent = bed.count("attempts"), _busy(workers)
         bed.wait_until_done()
         ended = [row[0] for row in bed.rows("SELECT finished_at FROM attempts")]
         uneven = fairness.unevenness(bed) if is_mixed else 0.0
-        busy = idle.busy_seconds([one for worker in workers for one in family(worker)])
+        busy = (_busy(workers) - spent) / (len(ended) - begun)
         written = _bytes(bed, workers, before, len(ended))
-        return Drained(rate(ended), written, busy / len(ended), uneven)
+        return Drained(rate(ended), written, busy, uneven)
+
+
+def _busy(workers: list[psutil.Process]) -> float:
+    return idle.busy_seconds([one for worker in workers for one in family(worker)])
 
 
 def _submit_plain(bed: Bed, sizes: Sizes) -> None:

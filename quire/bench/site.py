@@ -127,6 +127,10 @@ class Bed:
         with self.app.db.read() as conn:
             return list(conn.exec_driver_sql(f"SELECT * FROM {table} LIMIT 0").keys())  # noqa: S608
 
+    def count(self, table: str) -> int:
+        """Count the rows of a table."""
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
+
     def wait_until_done(self) -> None:
         """Wait until no job is active."""
         active = "SELECT id FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"
@@ -169,6 +173,9 @@ class Bed:
         environment.update(
             QUIRE_HOME=str(self.home), QUIRE_DATABASE_URL=self.url, QUIRE_PLUGINS=PLUGIN
         )
+        # Where no compiled files may be kept, every start would be measured with the compiler.
+        if environment.pop("PYTHONDONTWRITEBYTECODE", None):
+            environment["PYTHONPYCACHEPREFIX"] = str(self.home.parent / "compiled")
         if concurrency:
             environment["QUIRE_CONCURRENCY"] = str(concurrency)
         with self.log.open("ab") as log:

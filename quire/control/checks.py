@@ -11,6 +11,8 @@ from quire.model.records import MAX_PRIORITY, MIN_PRIORITY, Submission
 #: The year 9999: later times overflow what databases and people can write.
 LATEST = 253_402_300_799.0
 LONGEST = 200
+# Made once: json.dumps with options makes an encoder for every call.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def payload(wish: Submission, limit: int) -> str:
@@ -21,7 +23,7 @@ def payload(wish: Submission, limit: int) -> str:
             "Nothing was submitted."
         )
     try:
-        text = json.dumps(wish.payload, separators=(",", ":"), allow_nan=False)
+        text = _encode(wish.payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
     if "\\u0000" in text and _has_nul(wish.payload):

@@ -317,9 +317,9 @@ def _unknown(kind: str, known: set[str]) -> str:
 
 
 def _digest(wishes: Sequence[Submission], payloads: Sequence[str]) -> str:
-    whole = hashlib.blake2b(digest_size=16)
-    for wish, payload in zip(wishes, payloads, strict=True):
-        rest = [wish.kind, wish.priority, wish.run_at, list(wish.after), wish.after_failure,
-                wish.platform, wish.account, wish.ref, wish.cost, wish.max_attempts]  # fmt: skip
-        whole.update(json.dumps(rest).encode() + b"\0" + payload.encode() + b"\1")
-    return whole.hexdigest()
+    whole = [
+        (w.kind, w.priority, w.run_at, tuple(w.after), w.after_failure, w.platform, w.account,
+         w.ref, w.cost, w.max_attempts, p)
+        for w, p in zip(wishes, payloads, strict=True)
+    ]  # fmt: skip
+    return hashlib.blake2b(json.dumps(whole).encode(), digest_size=16).hexdigest()

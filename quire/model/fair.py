@@ -5,13 +5,11 @@ where the queue has got to; so nobody saves up credit and nobody pays for work t
 """
 
 
-def tags(
-    owner_last: float | None, claimed: float | None, costs: list[float], weight: float
-) -> list[float]:
-    """Return one tag for each cost, in order."""
-    at = max(owner_last or 0.0, claimed or 0.0)
-    out = []
-    for cost in costs:
-        at += cost / weight
-        out.append(at)
-    return out
+def start(own_last: float | None, claimed: float | None) -> float:
+    """Return where an owner's next task starts in the order."""
+    return max(own_last or 0.0, claimed or 0.0)
+
+
+def next_tag(start: float, cost: float, weight: float) -> float:
+    """Return the tag of a task, which is where the owner's next one starts."""
+    return start + cost / weight

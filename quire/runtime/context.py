@@ -140,6 +140,9 @@ class Context:
         settings = self._port.settings
         url = settings["url"]
         if url not in _open:
-            _open[url] = Database.open(url, synchronous=settings["sqlite_synchronous"])
-            _open[url].lease_seconds = settings["lease_seconds"]
+            _open[url] = Database.open(
+                url,
+                synchronous=settings["sqlite_synchronous"],
+                lease_seconds=settings["lease_seconds"],
+            )
         return _open[url]

@@ -48,8 +48,11 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.id = f"w-{uuid.uuid4().hex[:8]}"
-        self.db = Database.open(settings.url, synchronous=settings.sqlite_synchronous)
-        self.db.lease_seconds = settings.lease_seconds
+        self.db = Database.open(
+            settings.url,
+            synchronous=settings.sqlite_synchronous,
+            lease_seconds=settings.lease_seconds,
+        )
         self.kinds = plugins.load(settings.plugins).kinds
         self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
         self.selector = selectors.DefaultSelector()

@@ -26,7 +26,7 @@ def lift(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
             continue
         band = task.owner_id, task.queue, task.priority - 1
         last = ready.last_tags(conn, [band])[band]
-        [tag] = fair.tags(last, None, [task.cost], row.weight)
+        tag = fair.next_tag(last, task.cost, row.weight)
         conn.execute(
             sa.update(tasks)
             .where(t.id == task.id, is_state(t.state, TaskState.READY))

@@ -227,19 +227,11 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
 
 
 def _lease(row: Any, job: Any, queue: str, now: Instant) -> Lease:
+    # By position: this runs for every task there is, inside the transaction.
+    (task_id, job_id, owner_id, kind, payload, attempt, max_attempts, crashes, fence, priority,
+     tag, at_most_once) = row  # fmt: skip
     return Lease(
-        task_id=row.id,
-        fence=row.fence + 1,
-        job_id=row.job_id,
-        owner_id=row.owner_id,
-        kind=row.kind,
-        payload=row.payload if row.payload is not None else job.payload,
-        attempt=row.attempt + 1,
-        max_attempts=row.max_attempts,
-        crashes=row.crashes,
-        queue=queue,
-        priority=row.priority,
-        fair_tag=row.fair_tag,
-        begin_at=now.wall,
-        is_alone=bool(row.crashes or row.at_most_once),
-    )
+        task_id, fence + 1, job_id, owner_id, kind, job.payload if payload is None else payload,
+        attempt + 1, max_attempts, crashes, queue, priority, tag, now.wall,
+        bool(crashes or at_most_once),
+    )  # fmt: skip

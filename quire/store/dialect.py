@@ -65,6 +65,7 @@ def rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
 
 
 S = TypeVar("S")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _built: dict[tuple[bool, Hashable], Any] = {}
 
 
@@ -81,7 +82,7 @@ def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
 
 def packed(values: Sequence[Sequence[Any]]) -> str:
     """Encode the parameter of `rows`."""
-    return json.dumps(values, separators=(",", ":"))
+    return _encode(values)
 
 
 def storable(text: str) -> str:

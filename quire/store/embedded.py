@@ -74,8 +74,8 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
     return engine
 
 
-def begin_immediate(conn: sa.Connection, path: Path, patience: float, lease: float) -> None:
-    """Take the write lock, or raise once `patience` is over; end one who outlived a lease."""
+def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: float) -> None:
+    """Take the write lock, or raise after `patience`; end one who has held it for `longest`."""
     driver: Any = conn.connection.driver_connection
     cursor = driver.cursor()
     end = time.monotonic() + patience
@@ -89,7 +89,7 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, lease: flo
                 if "locked" not in str(error):
                     raise sa.exc.OperationalError("BEGIN IMMEDIATE", None, error) from error
                 if time.monotonic() > end:
-                    _end_stuck_holder(path, lease)
+                    _end_stuck_holder(path, longest)
                     raise DatabaseUnavailable(
                         f"database {path}: locked by another process for {patience:g} s. "
                         "Nothing was lost; it is tried again."
@@ -182,14 +182,14 @@ def _write_note(note: int, text: bytes) -> None:
         os.pwrite(note, text, 0)
 
 
-def _end_stuck_holder(path: Path, lease: float) -> None:
-    """Kill the process of ours that has held the write lock for longer than a lease lasts."""
+def _end_stuck_holder(path: Path, longest: float) -> None:
+    """Kill the process of ours that has held the write lock so long that leases are at risk."""
     try:
         pid, start, since = _HOLDER.unpack(path.with_name(path.name + ".writer").read_bytes())
     except (OSError, struct.error):
         return
     held = time.monotonic() - since
-    if not pid or pid == os.getpid() or held < lease:
+    if not pid or pid == os.getpid() or held < longest:
         return
     if pid_start(pid) != start.rstrip(b"\0").decode():
         return

@@ -23,6 +23,8 @@ R = TypeVar("R")
 
 #: How long a transaction waits for SQLite's write lock before it reports the database as locked.
 BUSY_SECONDS = 10.0
+#: A lease where nobody says otherwise.
+LEASE_SECONDS = 60.0
 #: Tries of a transaction that PostgreSQL ended to break a deadlock or a serialization conflict.
 CONFLICT_TRIES = 8
 #: A pooled connection that lay idle for longer is tried before it is used.
@@ -37,9 +39,17 @@ _POSTGRES_ARGS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "application_name": "quire",
-    "options": "-c idle_in_transaction_session_timeout=30s -c statement_timeout=30s "
-    "-c lock_timeout=15s -c plan_cache_mode=force_custom_plan",
 }
+
+
+def _session_options(lease: float) -> str:
+    """Let a session that stalls in a transaction end before those who wait for it lose a lease."""
+    idle = max(min(10.0, lease / 6), 1.0)
+    wait = max(min(15.0, lease / 4), 1.5)
+    return (
+        f"-c idle_in_transaction_session_timeout={idle:.3f}s -c lock_timeout={wait:.3f}s "
+        f"-c statement_timeout=30s -c plan_cache_mode=force_custom_plan"
+    )
 
 
 class Database:
@@ -50,23 +60,34 @@ class Database:
         self.engine = engine
         self.clock = clock
         self.path = path
-        self.lease_seconds = 60.0
+        self.lease_seconds = LEASE_SECONDS
 
     @classmethod
-    def open(cls, url: str, *, clock: Clock | None = None, synchronous: str = "full") -> "Database":
+    def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        synchronous: str = "full",
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> "Database":
         """Open `sqlite:///path` or `postgresql://…`; nothing is created before `migrate`."""
         if url.startswith("sqlite"):
             path = Path(url.removeprefix("sqlite:///"))
             engine = embedded.make_engine(path, synchronous)
-            return cls(url, engine, clock or SystemClock(), path)
+            database = cls(url, engine, clock or SystemClock(), path)
+            database.lease_seconds = lease_seconds
+            return database
         engine = sa.create_engine(
             dialect.driver_url(url),
             pool_size=2,
             max_overflow=8,
-            connect_args=_POSTGRES_ARGS,
+            connect_args={**_POSTGRES_ARGS, "options": _session_options(lease_seconds)},
         )
         _ping_when_stale(engine)
-        return cls(url, engine, clock or SystemClock(), None)
+        database = cls(url, engine, clock or SystemClock(), None)
+        database.lease_seconds = lease_seconds
+        return database
 
     def close(self) -> None:
         """Close every connection."""
@@ -87,7 +108,9 @@ class Database:
         """Open a write transaction: committed at the end of the block, else rolled back."""
         with self._translated(), self._connected() as conn:
             if self.path is not None:
-                embedded.begin_immediate(conn, self.path, BUSY_SECONDS, self.lease_seconds)
+                lease = self.lease_seconds
+                patience = min(BUSY_SECONDS, lease / 4)
+                embedded.begin_immediate(conn, self.path, patience, longest=lease / 2)
             with embedded.noted(self.path), conn.begin():
                 yield conn
 

@@ -38,7 +38,7 @@ def last_tags(
                 bands.c.queue == queue, bands.c.priority == priority
             )
         )
-        found[owner_id, queue, priority] = max(own or 0.0, claimed or 0.0)
+        found[owner_id, queue, priority] = fair.start(own, claimed)
     return found
 
 
@@ -227,7 +227,7 @@ def _placed(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> dict[int,
             placed[row.id] = [BLOCKED, reason, due_at, row.priority, 0.0, None]
             continue
         key = row.owner_id, row.queue, row.priority
-        [tags[key]] = fair.tags(tags[key], None, [row.cost], row.weight)
+        tags[key] = fair.next_tag(tags[key], row.cost, row.weight)
         placed[row.id] = [READY, None, None, row.priority, tags[key], now.wall]
     return placed
 

@@ -23,7 +23,7 @@ t = tasks.c
 RUNNING = TaskState.RUNNING
 _HELD = {"id": "int", "fence": "int"}
 #: States in which a task's cost counts as progress of its job.
-COUNTED = (TaskState.DONE, TaskState.SKIPPED)
+COUNTED = (TaskState.DONE.value, TaskState.SKIPPED.value)
 
 
 def renew(
@@ -91,12 +91,7 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
     rows = _end(conn, list(by_run.values()), now)
     if not rows:
         return set()
-    deltas = Deltas()
-    history = []
-    for row in rows:
-        ending = by_run[row.id, row.fence]
-        _count(deltas, ending, row)
-        history.append(_attempt(ending, row, now))
+    deltas, history = _tally(rows, by_run, now)
     dialect.bulk_insert(conn, attempts, _HISTORY, history)
     _tell_of_trouble(conn, by_run, rows, now)
     finish_jobs(conn, bump(conn, deltas, now=now, are_locked=True), now=now)
@@ -104,6 +99,32 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
         conn, {r.id: r.state for r in rows if r.has_successors and r.state in TASK_FINAL}, now=now
     )
     return {row.id for row in rows}
+
+
+def _tally(
+    rows: Sequence[Any], by_run: dict[tuple[int, int], Ending], now: Instant
+) -> tuple[Deltas, list[tuple[Any, ...]]]:
+    """Add up what the endings change about jobs, and the history row of each."""
+    deltas = Deltas()
+    history: list[tuple[Any, ...]] = []
+    # Unpacked by position: this loop runs for every task there is, inside the transaction.
+    for task_id, job_id, fence, attempt, state, cost, parent_id, begin_at, _ in rows:
+        one = by_run[task_id, fence]
+        delta = deltas[job_id]
+        delta.move(RUNNING, state)
+        if state in COUNTED:
+            delta.cost_done += cost
+        elif state == TaskState.BLOCKED:
+            delta.retry_count += 1
+        if one.error is not None:
+            delta.error = one.error
+        if one.result is not None and parent_id is None:
+            delta.result = one.result
+        history.append(
+            (task_id, fence, attempt + one.give_back, one.began_at or begin_at, now.wall,
+             one.duration, one.outcome, one.error, one.traceback, one.peak_rss, one.worker_id)
+        )  # fmt: skip
+    return deltas, history
 
 
 def _tell_of_trouble(
@@ -114,6 +135,8 @@ def _tell_of_trouble(
 ) -> None:
     """Record the runs that did not succeed; a success is told by its job's end."""
     told = []
+    if all(ending.error is None for ending in by_run.values()):
+        return
     for row in rows:
         ending = by_run[row.id, row.fence]
         if ending.error is not None:
@@ -339,49 +362,10 @@ def _storable(ending: Ending) -> Ending:
     return ending._replace(error=error, traceback=traceback, result=result)
 
 
-def _count(deltas: Deltas, ending: Ending, row: Any) -> None:
-    delta = deltas[row.job_id]
-    delta.move(RUNNING, row.state)
-    if row.state in COUNTED:
-        delta.cost_done += row.cost
-    if row.state == TaskState.BLOCKED:
-        delta.retry_count += 1
-    if ending.error is not None:
-        delta.error = ending.error
-    if ending.result is not None and row.parent_id is None:
-        delta.result = ending.result
-
-
 _HISTORY = (
-    "task_id",
-    "fence",
-    "attempt",
-    "began_at",
-    "finished_at",
-    "duration",
-    "outcome",
-    "error",
-    "traceback",
-    "peak_rss",
-    "worker_id",
-)
-
-
-def _attempt(ending: Ending, row: Any, now: Instant) -> list[Any]:
-    began = ending.began_at or row.begin_at
-    return [
-        row.id,
-        row.fence,
-        row.attempt + ending.give_back,
-        began,
-        now.wall,
-        ending.duration,
-        ending.outcome,
-        ending.error,
-        ending.traceback,
-        ending.peak_rss,
-        ending.worker_id,
-    ]
+    "task_id", "fence", "attempt", "began_at", "finished_at", "duration", "outcome", "error",
+    "traceback", "peak_rss", "worker_id",
+)  # fmt: skip
 
 
 def _holders(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> dict[int, str]:

@@ -14,6 +14,7 @@ from quire.store import dialect, edges, tasks
 from quire.store.tables import is_state, jobs, owners, submissions
 from quire.store.tables import tasks as tasks_table
 
+PENDING = JobState.PENDING.value
 _COLUMNS = (
     "id", "owner_id", "kind", "platform", "account", "state", "priority", "payload", "run_at",
     "exclusive_key", "has_successors", "tasks_blocked", "tasks_ready", "cost_total",
@@ -138,7 +139,7 @@ def _row(
 ) -> list[Any]:
     wish, ready = order.wish, state == TaskState.READY
     return [
-        p.job_id, owner.id, wish.kind, wish.platform, wish.account, JobState.PENDING.value,
+        p.job_id, owner.id, wish.kind, wish.platform, wish.account, PENDING,
         wish.priority, order.payload, wish.run_at, exclusive_key, is_awaited,
         int(not ready), int(ready), p.cost, p.max_attempts or p.kind.max_attempts, now.wall,
     ]  # fmt: skip

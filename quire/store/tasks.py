@@ -12,6 +12,7 @@ from quire.model.states import Reason, TaskState
 from quire.store import dialect, ready
 from quire.store.tables import tasks
 
+READY, BLOCKED = TaskState.READY.value, TaskState.BLOCKED.value
 _COLUMNS = (
     "id", "job_id", "owner_id", "parent_id", "kind", "queue", "state", "reason", "due_at",
     "run_at", "waits", "has_successors", "priority", "fair_tag", "ready_at", "cost", "payload",
@@ -59,9 +60,9 @@ def plan(
         tag, ready_at = 0.0, None
         if reason is None:
             band = owner.id, p.kind.queue, p.priority
-            [tag] = fair.tags(tags[band], None, [p.cost], owner.weight)
-            tags[band], ready_at = tag, now.wall
-        state = TaskState.READY.value if reason is None else TaskState.BLOCKED.value
+            tags[band] = tag = fair.next_tag(tags[band], p.cost, owner.weight)
+            ready_at = now.wall
+        state = READY if reason is None else BLOCKED
         states.append(state)
         rows.append(_row(task_id, owner.id, p, state, reason, tag, ready_at))
     return Planted(rows, states)

@@ -128,6 +128,13 @@ def test_everything_a_handler_may_ask_of_its_context_is_documented():
     assert [name for name in asked if f"ctx.{name}" not in text] == []
 
 
+def test_every_measurement_of_the_bench_is_named():
+    from quire.bench.queue import MEASURES
+
+    text = markdown.read("docs/bench.md")
+    assert [name for name in MEASURES if f"`{name}`" not in text] == []
+
+
 def _is_told(cell: str, default: object) -> bool:
     if default is inspect.Parameter.empty or default == "":
         return cell == ""

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ WORKER = (
     "from quire import log, settings; from quire.runtime import worker; log.setup(); "
     "raise SystemExit(worker.run(settings.load()))"
 )
-SHORT = {"lease_seconds": 3, "heartbeat_interval": 1, "sweep_interval": 1, "concurrency": 2}
+SHORT = {"lease_seconds": 4, "heartbeat_interval": 1, "sweep_interval": 1, "concurrency": 2}
 
 
 class Running:
@@ -233,6 +234,22 @@ class Site:
             what=lambda: f"no {words}: {self.trace()}\n{self.logs()}",
         )
         return self.trace(*words)[-1]
+
+    def is_being_written(self) -> bool:
+        """Tell whether some transaction of the processes under test is open."""
+        if self.url:
+            query = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND state LIKE 'idle in transaction%' AND pid <> pg_backend_pid()"
+            )
+            with self.app.db.read() as conn:
+                return bool(conn.exec_driver_sql(query).scalar_one())
+        with contextlib.closing(sqlite3.connect(self.home / "quire.db", timeout=0)) as conn:
+            try:
+                conn.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+        return False
 
     def assert_healthy(self) -> None:
         """Ask the doctor, and check that each task was finished by one run at most."""

@@ -11,9 +11,18 @@ from tests.integration.processes import Running, Site, is_alive, is_stopped
 from tests.waiting import until
 
 
-def freeze(worker: Running) -> None:
-    worker.tell_tree(signal.SIGSTOP)
-    until(lambda: all(is_stopped(each.pid) for each in worker.tree()), what="it runs on")
+def freeze(site: Site, worker: Running) -> None:
+    """Stop a worker and its children between two transactions: inside one is another test."""
+
+    def is_frozen() -> bool:
+        worker.tell_tree(signal.SIGSTOP)
+        until(lambda: all(is_stopped(each.pid) for each in worker.tree()), what="it runs on")
+        if site.is_being_written():
+            worker.tell_tree(signal.SIGCONT)
+            return False
+        return True
+
+    until(is_frozen)
 
 
 @pytest.mark.parametrize("kind", ["i.gated", "i.gated_plain"])
@@ -21,7 +30,7 @@ def test_a_worker_that_slept_past_its_lease_writes_nothing_and_works_on(site: Si
     first = site.worker()
     job = site.submit(kind, tag="a")
     site.until_traced("began", "a")
-    freeze(first)
+    freeze(site, first)
     second = site.worker()
     site.until_traced("began", "a", times=2)
     site.open_gate()
@@ -42,7 +51,7 @@ def test_the_renewals_of_a_zombie_are_refused_while_the_new_holder_still_runs(si
     first = site.worker()
     job = site.submit("i.gated", tag="a")
     began = site.until_traced("began", "a")
-    freeze(first)
+    freeze(site, first)
     site.worker()
     site.until_traced("began", "a", times=2)
     holder = site.task(job)

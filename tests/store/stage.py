@@ -115,6 +115,17 @@ class Stage:
     def move_due(self) -> int:
         return self.db.write(lambda conn, now: ready.move_due(conn, now=now))
 
+    def wait_until_one_waits(self) -> None:
+        """Return as soon as a session of this PostgreSQL database waits for a lock."""
+        query = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        waiting = 0
+        while not waiting:
+            with self.db.read() as conn:
+                waiting = conn.exec_driver_sql(query).scalar_one()
+
     def set_owner(self, user: str, **values: Any) -> None:
         with self.db.begin() as conn:
             owner = owners.locked(conn, "default", user)

@@ -302,22 +302,9 @@ def test_a_predecessor_that_ends_while_its_successor_is_submitted_is_not_missed(
         settle.settle(conn, [ending(lease)], now=pg_stage.now())
         thread = threading.Thread(target=lambda: submitted.append(pg_stage.one(after=(first,))))
         thread.start()
-        wait_for_a_blocked_session(pg_stage)
+        pg_stage.wait_until_one_waits()
     thread.join()
     assert pg_stage.task(submitted[0]).state == "ready"
-
-
-def wait_for_a_blocked_session(stage: Stage) -> None:
-    """Return as soon as another session waits for a lock."""
-    while True:
-        with stage.db.read() as conn:
-            found = conn.exec_driver_sql(
-                "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
-                "WHERE NOT l.granted AND d.datname = current_database() "
-                "OR NOT l.granted AND l.locktype = 'transactionid'"
-            ).scalar_one()
-        if found:
-            return
 
 
 def test_a_bulk_with_references_runs_in_the_order_they_say(stage: Stage):
