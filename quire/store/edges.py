@@ -132,6 +132,22 @@ def _active_of(conn: sa.Connection, job_ids: Collection[int]) -> set[int]:
     return set(conn.scalars(query))
 
 
+def reopen(conn: sa.Connection, task_ids: Sequence[int]) -> None:
+    """Let tasks that run again wait for those of them that they waited for the first time."""
+    back = sa.and_(
+        edges.c.task_id.in_(task_ids),
+        edges.c.before_task_id.in_(task_ids),
+        edges.c.satisfied_at.is_not(None),
+    )
+    waiting = Counter(
+        conn.scalars(
+            sa.update(edges).where(back).values(satisfied_at=None).returning(edges.c.task_id)
+        )
+    )
+    for task_id, count in sorted(waiting.items()):
+        conn.execute(sa.update(tasks).where(t.id == task_id).values(waits=t.waits + count))
+
+
 def let_next_job_go(conn: sa.Connection, owner_ids: Collection[int], *, now: Instant) -> int:
     """Release what waited for another job of the same owners to end."""
     if not owner_ids:

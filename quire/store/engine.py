@@ -199,6 +199,9 @@ _SQLITE_TROUBLE = (
 def _unavailable(error: sa.exc.DBAPIError) -> str | None:
     """Say why the database itself is in trouble, or None where the statement was."""
     first = str(error.orig).strip().split("\n", 1)[0]
+    # A refused row names its constraint, and `ck_tasks_blocked` has "locked" in it.
+    if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
+        return None
     if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
         return None
     state: Any = getattr(error.orig, "sqlstate", None)

@@ -12,13 +12,14 @@ from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store import dialect, edges, events, ready, settle
 from quire.store.counts import Deltas, bump
-from quire.store.tables import attempts, is_state, jobs, steps, tasks
+from quire.store.tables import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.tables import edges as edges_table
 from quire.store.tables import events as events_table
 
 t, j = tasks.c, jobs.c
 BATCH = 1000
 HELD = (TaskState.BLOCKED.value, TaskState.READY.value)
+J_CANCELLED = JobState.CANCELLED.value
 
 
 def halt(
@@ -61,27 +62,24 @@ def sweep_halted(
     conn: sa.Connection, job_ids: Sequence[int] = (), *, now: Instant, limit: int = BATCH
 ) -> int:
     """Move waiting tasks of halted jobs out of the queue; returns how many. Call until 0."""
-    halted = (JobState.STOPPED, JobState.CANCELLED)
+    halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(limit)
+    if job_ids:
+        halting = halting.where(j.id.in_(list(job_ids)))
     query = (
         sa.select(t.id, t.job_id, t.state, j.state.label("job_state"), t.has_successors)
         .join(jobs, j.id == t.job_id)
         .where(
+            t.job_id.in_(list(conn.scalars(halting))),
+            # Blocked tasks of a stopped job keep their own reason; they are out of the way.
             sa.or_(
-                sa.and_(is_state(j.state, *halted), j.tasks_ready > 0, is_state(t.state, *HELD)),
-                sa.and_(
-                    is_state(j.state, JobState.CANCELLED),
-                    j.tasks_blocked > 0,
-                    is_state(t.state, *HELD),
-                ),
+                is_state(t.state, TaskState.READY),
+                sa.and_(is_state(t.state, TaskState.BLOCKED), is_state(j.state, J_CANCELLED)),
             ),
-            sa.not_(sa.and_(is_state(j.state, JobState.STOPPED), is_state(t.state, HELD[0]))),
         )
         .order_by(t.id)
         .limit(limit)
         .with_for_update(of=tasks, skip_locked=True)
     )
-    if job_ids:
-        query = query.where(j.id.in_(list(job_ids)))
     rows = conn.execute(query).all()
     deltas = Deltas()
     for target in (TaskState.CANCELLED, TaskState.BLOCKED):
@@ -139,14 +137,14 @@ def revive(
         )
     )
     deltas = Deltas()
-    back = conn.execute(
-        sa.select(t.id, t.job_id, t.state, t.cost).where(
-            t.job_id.in_(changed), is_state(t.state, *states)
-        )
-    ).all()
+    again = sa.and_(t.job_id.in_(changed), is_state(t.state, *states))
+    if verb == "resume":
+        # Only an explicit retry runs again what must not run twice.
+        again = sa.and_(again, sa.not_(sa.and_(t.at_most_once, is_state(t.state, TaskState.LOST))))
+    back = conn.execute(sa.select(t.id, t.job_id, t.state, t.cost).where(again)).all()
     conn.execute(
         sa.update(tasks)
-        .where(t.job_id.in_(changed), is_state(t.state, *states))
+        .where(again)
         .values(
             state=TaskState.BLOCKED.value,
             reason=Reason.STOPPED.value,
@@ -156,6 +154,7 @@ def revive(
             finished_at=None,
         )
     )
+    edges.reopen(conn, [row.id for row in back])
     for job_id in changed:
         deltas[job_id].move(None, None)  # a job with nothing left to run ends again at once
     for row in back:

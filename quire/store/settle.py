@@ -15,7 +15,7 @@ from quire.errors import LeaseLost
 from quire.model.records import Ending
 from quire.model.retry import MAX_CRASHES
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_MOVES, JobState, Reason, TaskState
-from quire.store import dialect, edges, events
+from quire.store import dialect, edges, events, history
 from quire.store.counts import Deltas, Touched, bump, ended
 from quire.store.tables import attempts, is_state, jobs, tasks
 
@@ -23,6 +23,7 @@ t = tasks.c
 RUNNING = TaskState.RUNNING
 _HELD = {"id": "int", "fence": "int"}
 #: States in which a task's cost counts as progress of its job.
+_STOPPED_ONCE = "it was stopped while it ran, and it must not run twice"
 COUNTED = (TaskState.DONE.value, TaskState.SKIPPED.value)
 
 
@@ -91,8 +92,8 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
     rows = _end(conn, list(by_run.values()), now)
     if not rows:
         return set()
-    deltas, history = _tally(rows, by_run, now)
-    dialect.bulk_insert(conn, attempts, _HISTORY, history)
+    deltas, lines = _tally(rows, by_run, now)
+    history.write(conn, lines)
     _tell_of_trouble(conn, by_run, rows, now)
     finish_jobs(conn, bump(conn, deltas, now=now, are_locked=True), now=now)
     edges.satisfy_tasks(
@@ -106,7 +107,7 @@ def _tally(
 ) -> tuple[Deltas, list[tuple[Any, ...]]]:
     """Add up what the endings change about jobs, and the history row of each."""
     deltas = Deltas()
-    history: list[tuple[Any, ...]] = []
+    lines: list[tuple[Any, ...]] = []
     # Unpacked by position: this loop runs for every task there is, inside the transaction.
     for task_id, job_id, fence, attempt, state, cost, parent_id, begin_at, _ in rows:
         one = by_run[task_id, fence]
@@ -120,11 +121,11 @@ def _tally(
             delta.error = one.error
         if one.result is not None and parent_id is None:
             delta.result = one.result
-        history.append(
+        lines.append(
             (task_id, fence, attempt + one.give_back, one.began_at or begin_at, now.wall,
              one.duration, one.outcome, one.error, one.traceback, one.peak_rss, one.worker_id)
         )  # fmt: skip
-    return deltas, history
+    return deltas, lines
 
 
 def _tell_of_trouble(
@@ -180,33 +181,42 @@ def was_settled(conn: sa.Connection, task_id: int, fence: int) -> str | None:
 def revoke(
     conn: sa.Connection, held: Sequence[tuple[int, int]], *, now: Instant, outcome: str = "stopped"
 ) -> list[int]:
-    """End leases because the job was stopped or cancelled: fence + 1, the attempt given back."""
+    """End leases because the job was stopped or cancelled: fence + 1, the attempt given back.
+
+    A task that must not run twice is lost: it began, and its end was not seen.
+    """
     if not held:
         return []
-    holders = _holders(conn, held)
+    holders = history.holders(conn, held)
     h = dialect.rows(conn, "held", _HELD)
     is_cancelled = sa.exists().where(
         jobs.c.id == t.job_id, is_state(jobs.c.state, JobState.CANCELLED)
     )
+    is_final = sa.or_(is_cancelled, t.at_most_once)
     rows = conn.execute(
         sa.update(tasks)
         .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
         .values(
-            state=sa.case((is_cancelled, TaskState.CANCELLED.value), else_=TaskState.BLOCKED.value),
-            reason=sa.case((is_cancelled, sa.null()), else_=Reason.STOPPED.value),
-            finished_at=sa.case((is_cancelled, now.wall), else_=sa.null()),
+            state=sa.case(
+                (is_cancelled, TaskState.CANCELLED.value),
+                (t.at_most_once, TaskState.LOST.value),
+                else_=TaskState.BLOCKED.value,
+            ),
+            reason=sa.case((is_final, sa.null()), else_=Reason.STOPPED.value),
+            error=sa.case((t.at_most_once, _STOPPED_ONCE), else_=t.error),
+            finished_at=sa.case((is_final, now.wall), else_=sa.null()),
             fence=t.fence + 1,
-            attempt=t.attempt - 1,
+            attempt=sa.case((t.at_most_once, t.attempt), else_=t.attempt - 1),
             worker_id=None,
             expires_at=None,
         )
-        .returning(t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state),
+        .returning(t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.at_most_once),
         {"held": dialect.packed(held)},
     ).all()
     deltas = Deltas()
     for row in rows:
         deltas[row.job_id].move(RUNNING, row.state)
-    _remember(conn, rows, holders, outcome, None, now)
+    history.remember(conn, rows, holders, outcome, None, now)
     bump(conn, deltas, now=now)
     return [row.id for row in rows]
 
@@ -232,7 +242,7 @@ def reap(
 def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instant) -> list[int]:
     if not held:
         return []
-    holders = _holders(conn, held)
+    holders = history.holders(conn, held)
     h = dialect.rows(conn, "held", _HELD)
     given_up = sa.or_(t.at_most_once, t.crashes + 1 >= MAX_CRASHES)
     why = sa.case(
@@ -253,7 +263,15 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
             expires_at=None,
         )
         .returning(
-            t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.error, t.has_successors
+            t.id,
+            t.job_id,
+            t.fence,
+            t.attempt,
+            t.begin_at,
+            t.state,
+            t.error,
+            t.has_successors,
+            t.at_most_once,
         ),
         {"held": dialect.packed(held)},
     ).all()
@@ -262,7 +280,7 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
         deltas[row.job_id].move(RUNNING, row.state)
         if row.state == TaskState.LOST:
             deltas[row.job_id].error = row.error
-    _remember(conn, rows, holders, "died", "the worker died or its lease ended", now)
+    history.remember(conn, rows, holders, "died", "the worker died or its lease ended", now)
     died = [
         events.Event(r.job_id, "task.died", r.id, {"worker": holders[r.id], "state": r.state})
         for r in rows
@@ -360,43 +378,3 @@ def _storable(ending: Ending) -> Ending:
         for text in (ending.error, ending.traceback, ending.result)
     )
     return ending._replace(error=error, traceback=traceback, result=result)
-
-
-_HISTORY = (
-    "task_id", "fence", "attempt", "began_at", "finished_at", "duration", "outcome", "error",
-    "traceback", "peak_rss", "worker_id",
-)  # fmt: skip
-
-
-def _holders(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> dict[int, str]:
-    ids = [task_id for task_id, _ in held]
-    found = conn.execute(sa.select(t.id, t.worker_id).where(t.id.in_(ids)))
-    return {row.id: row.worker_id for row in found}
-
-
-def _remember(
-    conn: sa.Connection,
-    rows: Sequence[Any],
-    holders: dict[int, str],
-    outcome: str,
-    error: str | None,
-    now: Instant,
-) -> None:
-    """Write the history of runs that somebody else ended: under the fence they ran with."""
-    history = [
-        [
-            r.id,
-            r.fence - 1,
-            r.attempt + (r.state != TaskState.LOST),
-            r.begin_at,
-            now.wall,
-            now.wall - r.begin_at,
-            outcome,
-            error,
-            None,
-            None,
-            holders[r.id],
-        ]
-        for r in rows
-    ]
-    dialect.bulk_insert(conn, attempts, _HISTORY, history)

@@ -113,6 +113,13 @@ sa.Index(
     sqlite_where=jobs.c.platform.is_not(None),
     postgresql_where=jobs.c.platform.is_not(None),
 )
+#: Jobs that were stopped or cancelled and still have tasks in the queue: few at any time.
+HALTING = (
+    "((state IN ('stopped', 'cancelled') AND tasks_ready > 0)"
+    " OR (state = 'cancelled' AND tasks_blocked > 0))"
+)
+_halting = sa.text(HALTING)
+sa.Index("ix_jobs_halting", jobs.c.id, sqlite_where=_halting, postgresql_where=_halting)
 _active = is_state(jobs.c.state, *JOB_ACTIVE)
 sa.Index("ix_jobs_active_owner", jobs.c.owner_id, sqlite_where=_active, postgresql_where=_active)
 _exclusive = sa.and_(is_state(jobs.c.state, JobState.RUNNING), jobs.c.exclusive_key.is_not(None))

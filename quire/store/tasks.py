@@ -96,6 +96,10 @@ def _row(
     return [
         task_id, p.job_id, owner_id, p.parent_id, p.kind.name, p.kind.queue, state,
         None if reason is None else str(reason), due_at, p.run_at, p.waits, p.has_successors,
-        p.priority, tag, ready_at, p.cost, p.payload, p.max_attempts or p.kind.max_attempts,
+        p.priority, tag, ready_at, p.cost, p.payload, _attempts(p),
         p.kind.at_most_once,
     ]  # fmt: skip
+
+
+def _attempts(p: Planting) -> int:
+    return 1 if p.kind.at_most_once else p.max_attempts or p.kind.max_attempts

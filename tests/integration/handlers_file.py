@@ -70,9 +70,9 @@ def gated_plain(ctx: Any, tag: str, gate: str = "gate") -> str:
     return tag
 
 
-@job("i.freezes", backoff=0.05)
-def freezes(ctx: Any, tag: str) -> None:
-    """Stop itself inside its write transaction, at the first try."""
+@job("i.freezes", backoff=0.05, timeout=8)
+def freezes(ctx: Any, tag: str, whole: bool = False) -> None:
+    """Stop itself, or also its worker, inside its write transaction, at the first try."""
     first = not (HOME / f"froze-{tag}").exists()
     note("began", tag, os.getpid(), ctx.attempt)
     try:
@@ -80,6 +80,8 @@ def freezes(ctx: Any, tag: str) -> None:
             write(tx, ctx, tag)
             if first:
                 (HOME / f"froze-{tag}").touch()
+                if whole:
+                    os.kill(os.getppid(), signal.SIGSTOP)
                 os.kill(os.getpid(), signal.SIGSTOP)
     except Exception as error:
         note("refused", tag, type(error).__name__)

@@ -1,0 +1,101 @@
+"""Migrations: from nothing, once, by several at a time, and never backwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from quire.errors import SchemaAhead
+from quire.store import migrate
+from quire.store.engine import Database
+from quire.store.tables import metadata
+
+MIGRATE = """
+import sys
+from quire.store.engine import Database
+db = Database.open(sys.argv[1])
+sys.stdin.readline()
+print(db.migrate())
+db.close()
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_url(request, tmp_path):
+    """The URL of a database with nothing in it."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'deep' / 'er' / 'quire.db'}"
+        return
+    url = request.getfixturevalue("pg_url")
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute("DROP SCHEMA public CASCADE")
+        conn.execute("CREATE SCHEMA public")
+    yield url
+
+
+def test_an_empty_database_gets_every_table_and_index(empty_url):
+    db = Database.open(empty_url)
+    assert db.migrate() == migrate.known()
+    with db.read() as conn:
+        inspector = sa.inspect(conn)
+        assert set(inspector.get_table_names()) == set(metadata.tables)
+        for table in metadata.tables.values():
+            found = {each["name"] for each in inspector.get_indexes(table.name)}
+            assert {index.name for index in table.indexes} <= found
+    db.close()
+
+
+def test_migrating_again_changes_nothing(empty_url):
+    db = Database.open(empty_url)
+    db.migrate()
+    assert db.migrate() == []
+    with db.read() as conn:
+        assert migrate.check(conn) == 0
+        assert migrate.version(conn) == migrate.known()[-1]
+    db.close()
+
+
+def test_several_processes_that_migrate_at_once_apply_each_step_once(empty_url):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", MIGRATE, empty_url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for each in started:
+        assert each.stdin is not None
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    outputs = [each.communicate(timeout=60) for each in started]
+    assert [each.returncode for each in started] == [0] * 4, outputs
+    said = sorted(out.strip() for out, _ in outputs)
+    assert said == sorted(["[]"] * 3 + [str(migrate.known())])
+
+
+def test_a_schema_of_a_later_quire_is_refused_and_not_changed(db):
+    with db.begin() as conn:
+        conn.exec_driver_sql("UPDATE meta SET value = '9999' WHERE key = 'schema_version'")
+    with pytest.raises(SchemaAhead, match="9999"):
+        db.migrate()
+    with pytest.raises(SchemaAhead), db.read() as conn:
+        migrate.check(conn)
+    with db.read() as conn:
+        assert migrate.version(conn) == 9999
+
+
+def test_an_empty_database_has_version_zero_and_misses_every_migration(empty_url, tmp_path):
+    db = Database.open(empty_url)
+    if db.path is not None:
+        db.path.parent.mkdir(parents=True)
+    with db.read() as conn:
+        assert migrate.version(conn) == 0
+        assert migrate.check(conn) == len(migrate.known())
+    db.close()
