@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from quire.app import App
     from quire.errors import Permanent, QuireError, Stopped, Transient
     from quire.model.contracts import job
+    from quire.model.records import Submission
     from quire.runtime.context import Context
 
-__all__ = ["App", "Context", "Permanent", "QuireError", "Stopped", "Transient", "job"]
+__all__ = ["App", "Context", "Permanent", "QuireError", "Stopped", "Submission", "Transient", "job"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "Permanent": "quire.errors",
     "QuireError": "quire.errors",
     "Stopped": "quire.errors",
+    "Submission": "quire.model.records",
     "Transient": "quire.errors",
     "job": "quire.model.contracts",
 }

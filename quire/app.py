@@ -1,5 +1,6 @@
 """The composition root: `App` wires settings, database, plugins and verbs together."""
 
+import functools
 import getpass
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +23,12 @@ class App:
         self, settings: Settings | None = None, *, create: bool = True, **given: Any
     ) -> None:
         self.settings = settings or settings_module.load(**given)
-        self.registry = plugins.load(self.settings.plugins)
         self.db = self._open(create)
+
+    @functools.cached_property
+    def registry(self) -> plugins.Registry:
+        """The job kinds that this process knows; loaded where they are asked for."""
+        return plugins.load(self.settings.plugins)
 
     def _open(self, create: bool) -> Database:
         s = self.settings

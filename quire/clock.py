@@ -1,4 +1,4 @@
-"""The only module that reads time; tests put a `FakeClock` in its place.
+"""The time that is stored and compared; tests put a `FakeClock` in its place.
 
 Two clocks: `wall` is UTC and may jump, `lease` counts seconds since boot, sleep included,
 and never jumps. Leases on an embedded database are measured on the second one.

@@ -3,7 +3,7 @@
 QuireError
 ├── Transient               the same work may succeed later: retried with backoff
 │   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
-│   └── WorkerStartFailed     no child process can be started
+│   └── WorkerStartFailed     a worker or its children cannot be started
 ├── Permanent               the same work will fail again: never retried
 │   ├── Refused               a request that cannot be carried out as asked
 │   │   ├── BadInput            a value outside what is accepted
@@ -37,7 +37,7 @@ class DatabaseUnavailable(Transient):
 
 
 class WorkerStartFailed(Transient):
-    """No child process could be started."""
+    """A worker, or the children of one, could not be started."""
 
 
 class Permanent(QuireError):

@@ -115,6 +115,10 @@ class _Port(SimpleNamespace):
         told = (self._lease.task_id, self._lease.fence, fraction, message)
         self._app.db.write(lambda conn, now: progress.report(conn, [told], now=now))
 
+    def say(self, text: str) -> None:
+        """Write a line of the log at once."""
+        self.report_progress(None, text)
+
     def mark_settled(self) -> None:
         """Say that the handler committed its task's end itself."""
         self.is_settled = True

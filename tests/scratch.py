@@ -72,7 +72,11 @@ def _place() -> tuple[Path, str]:
 
 def _hold(path: Path) -> IO[str]:
     file = path.open("a+")
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise
     return file
 
 

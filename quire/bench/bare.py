@@ -202,8 +202,10 @@ def main() -> None:
     if verb == "wait":
         wait(queue)
     else:
+        began = time.process_time()
         drain(queue)
-        sys.stdout.write(json.dumps({"bytes": written_bytes(), "busy": time.process_time()}))
+        busy = time.process_time() - began
+        sys.stdout.write(json.dumps({"bytes": written_bytes(), "busy": busy}))
 
 
 if __name__ == "__main__":

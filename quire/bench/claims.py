@@ -7,8 +7,10 @@ them: a claim in fair order has to look at many places.
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
+from quire.bench import bare
 from quire.bench.figures import Figure, at_most, percentile
 from quire.bench.site import Bed, Site
 from quire.bench.sizes import Sizes
@@ -19,63 +21,79 @@ from quire.store import claim
 FAR = 4_000_000_000.0
 
 
-class Spans(NamedTuple):
-    """The median seconds of a claim: of one task, of a batch, and of the bare loop's one."""
+class Scene:
+    """One number of tasks waiting: Quire's queue and a bare one, and the claims timed on them."""
 
-    one: float
-    batch: float
-    bare: float
+    def __init__(self, name: str, bed: Bed, queue: bare.Queue) -> None:
+        self.name = name
+        self._bed = bed
+        self._queue = queue
+        self._spans: dict[str, list[float]] = {"one": [], "batch": [], "bare": []}
+
+    def claim_one(self) -> None:
+        """Time a claim of one task, and the bare loop's."""
+        self._time("one", lambda: _claim(self._bed, 1))
+        self._time("bare", self._queue.claim)
+
+    def claim_batch(self, size: int) -> None:
+        """Time a claim of many tasks."""
+        self._time("batch", lambda: _claim(self._bed, size))
+
+    def median(self, what: str) -> float:
+        """Return the median seconds of the claims of `one`, of a `batch`, or of the `bare` loop."""
+        return percentile(self._spans[what], 0.5)
+
+    def _time(self, what: str, act: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        act()
+        self._spans[what].append(time.perf_counter() - began)
 
 
 def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
-    """Time claims at each number of tasks waiting, then with tasks beside that are not due."""
-    first: Spans | None = None
-    for count in sizes.waiting:
-        spans = _measured(site, sizes, ready=count, not_due=0)
-        yield from _figures(f"{count:,} waiting", spans, first, sizes)
-        first = first or spans
-    spans = _measured(site, sizes, ready=sizes.waiting[0], not_due=sizes.not_due)
-    name = f"{sizes.waiting[0]:,} waiting and {sizes.not_due:,} not due"
-    yield from _figures(name, spans, first, sizes)
+    """Time claims beside each number of tasks waiting, in turns, so that all meet the same load."""
+    few = sizes.waiting[0]
+    wanted = [(count, 0) for count in sizes.waiting] + [(few, sizes.not_due)]
+    with ExitStack() as stack:
+        scenes = [stack.enter_context(_scene(site, sizes, *one)) for one in wanted]
+        for _ in range(sizes.claims):
+            for scene in scenes:
+                scene.claim_one()
+        for _ in range(sizes.batch_claims):
+            for scene in scenes:
+                scene.claim_batch(sizes.batch)
+    yield from _spans(scenes, sizes)
+    for scene in scenes[1:]:
+        for what, size in (("one", 1), ("batch", sizes.batch)):
+            growth = scene.median(what) / scenes[0].median(what)
+            name = f"claim of {size}, {scene.name}: growth"
+            yield Figure(
+                name, growth, "×", target=at_most(2.0), note=f"× that with {few:,} waiting"
+            )
 
 
-def _figures(name: str, spans: Spans, first: Spans | None, sizes: Sizes) -> Iterator[Figure]:
-    yield Figure(f"claim of 1, {name}", spans.one * 1e3, "ms", bare=spans.bare * 1e3, note="p50")
-    note = f"p50, {spans.batch / sizes.batch * 1e6:,.0f} µs a task"
-    yield Figure(f"claim of {sizes.batch}, {name}", spans.batch * 1e3, "ms", note=note)
-    if first is None:
-        return
-    for size, span, before in ((1, spans.one, first.one), (sizes.batch, spans.batch, first.batch)):
-        growth = span / before
-        title = f"claim of {size}, {name}: growth"
-        note = f"× the claim with {sizes.waiting[0]:,} waiting"
-        yield Figure(title, growth, "×", target=at_most(2.0), note=note)
+def _spans(scenes: list[Scene], sizes: Sizes) -> Iterator[Figure]:
+    for scene in scenes:
+        one, beside = scene.median("one") * 1e3, scene.median("bare") * 1e3
+        yield Figure(f"claim of 1, {scene.name}", one, "ms", bare=beside, note="p50")
+        batch = scene.median("batch") * 1e3
+        note = f"p50, {batch / sizes.batch * 1e3:,.0f} µs a task"
+        yield Figure(f"claim of {sizes.batch}, {scene.name}", batch, "ms", note=note)
 
 
-def _measured(site: Site, sizes: Sizes, *, ready: int, not_due: int) -> Spans:
+@contextmanager
+def _scene(site: Site, sizes: Sizes, ready: int, not_due: int) -> Iterator[Scene]:
     spare = sizes.claims + sizes.batch_claims * sizes.batch + sizes.batch
-    with site.bed() as bed:
+    name = f"{ready:,} waiting" + (f" and {not_due:,} not due" if not_due else "")
+    with site.bed() as bed, site.bare_queue() as (_, queue):
         owners = _plant(bed, sizes.owners)
         _copy(bed, owners, ready + spare, run_at=None)
         _copy(bed, owners, not_due, run_at=FAR)
         if site.name == "postgres":
             bed.run("ANALYZE")
-        _claim(bed, sizes.batch)
-        one = _timed(lambda: _claim(bed, 1), sizes.claims)
-        batch = _timed(lambda: _claim(bed, sizes.batch), sizes.batch_claims)
-    with site.bare_queue() as (_, queue):
         queue.insert_many(ready + spare)
+        _claim(bed, sizes.batch)
         queue.claim()
-        return Spans(one, batch, _timed(queue.claim, sizes.claims))
-
-
-def _timed(act: Callable[[], object], times: int) -> float:
-    spans = []
-    for _ in range(times):
-        began = time.perf_counter()
-        act()
-        spans.append(time.perf_counter() - began)
-    return percentile(spans, 0.5)
+        yield Scene(name, bed, queue)
 
 
 def _claim(bed: Bed, count: int) -> None:

@@ -124,18 +124,28 @@ def delete(job: options.JobId) -> None:
     console.say(f"job {job} deleted.")
 
 
+OneTask = Annotated[
+    int | None, typer.Option("--task", metavar="TASK", help="Explain this task of the job.")
+]
+
+
 @app.command()
-def explain(job: options.JobId, json: options.Json = False) -> None:
-    """Say what a job waits for, who holds it, and what happens next."""
+def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
+    """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
     from quire.cli import opening
     from quire.control import explain as explaining
 
     with opening.reading() as opened:
         answer = explaining.explain_job(opened.desk, job)
+        if task is not None:
+            answer = explaining.explain_task(opened.desk, task)
+            if answer["job_id"] != job:
+                raise NotFound(f"task {task}: no such task in job {job}.")
     if json:
         console.as_json(answer)
         return
-    console.say(f"job {job} is {answer['state']}.")
+    what = f"job {job}" if task is None else f"task {task}"
+    console.say(f"{what} is {answer['state']}.")
     for line in (answer["text"], answer.get("next")):
         if line:
             console.say(words.clean(line))

@@ -31,14 +31,9 @@ def bench() -> None:
     """Measure Quire on this machine."""
 
 
-JsonTo = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON to a file; - is stdout.")
-]
-
-
 @app.command()
 def queue(
-    database: Where = None, quick: Quick = False, only: Only = None, json: JsonTo = None
+    database: Where = None, quick: Quick = False, only: Only = None, json: JsonFile = None
 ) -> None:
     """Measure submit, claim, throughput and latency of the queue."""
     from quire.bench import queue as measured

@@ -100,7 +100,7 @@ def drain(worker: WorkerIds = None) -> None:
 def scheduler(plugin: options.Plugins = None) -> None:
     """Run the scheduler until Ctrl-C.
 
-    It lifts tasks that waited long, prunes what is old, and cleans up after dead workers.
+    It lifts tasks that waited long and prunes what is old.
     """
     from quire.runtime import scheduler as running
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic, monotonic_ns, time
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import LeaseLost, Permanent, Stopped, Transient
+from quire.errors import LeaseLost, Permanent, PluginFailed, Stopped, Transient
 from quire.runtime.outlet import Outlet
 from quire.runtime.slate import Slate, Turnstile
 from quire.runtime.wire import Assignment, Inbox, printable
@@ -74,6 +74,11 @@ class Port:
         if self.is_open and not self._outlet.is_forked:
             self.slate.move(monotonic_ns() // 1000)
             self._outlet.progress(fraction, None if message is None else printable(message))
+
+    def say(self, text: str) -> None:
+        """Send a line of the task's log; every line, in order."""
+        if self.is_open and not self._outlet.is_forked:
+            self._outlet.say(printable(text))
 
     def mark_settled(self) -> None:
         """Say that the task's end is committed by the child itself."""
@@ -283,6 +288,11 @@ def _restore_paths(config: dict[str, Any]) -> None:
         os.environ["PYTHONPATH"] = config["python_path"]
 
 
+def _described(kind: "JobKind") -> dict[str, Any]:
+    """Describe a kind without its function: the worker knows no more of it."""
+    return {name: getattr(kind, name) for name in kind.__slots__ if name != "function"}
+
+
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
     inbox = Inbox()
     while chunk := connection.recv(1 << 18):
@@ -303,11 +313,14 @@ def main() -> None:
     from quire.runtime.context import Context
 
     slate = Slate(memory)
-    kinds = load(config["plugins"]).kinds
+    try:
+        kinds = load(config["plugins"]).kinds
+    except PluginFailed as error:
+        raise SystemExit(str(error)) from None
     outlet = Outlet(connection, slate, leash)
     runner = Runner(kinds, Context, outlet, slate, Turnstile(turnstile), config)
     gc.freeze()  # what was loaded stays; the collector need not walk through it again
-    outlet.send({"ready": os.getpid()})
+    outlet.send({"ready": os.getpid(), "kinds": [_described(kind) for kind in kinds.values()]})
     for message in messages:
         if "exit" in message:
             return

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.clock import SystemClock
+from quire.model.contracts import JobKind
 from quire.runtime.limits import cause_of_death, limits
 from quire.runtime.memory import OomWatch, rss_of, rss_of_tree
 from quire.runtime.spawn import BUSY, IDLE, LEAVING, STARTING, Child, Doom, Head
@@ -31,6 +32,10 @@ EXIT_WITHIN = 2.0
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 5.0
 POLL_EVERY = 0.05
+
+
+def _elsewhere(*_: object, **__: object) -> None:
+    raise AssertionError("a worker runs no handler; its children do")
 
 
 class Children:
@@ -48,6 +53,9 @@ class Children:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.trouble: deque[str] = deque(maxlen=32)
+        #: What the children can run, as the first of them said; the worker loads no plugin.
+        self.kinds: dict[str, JobKind] = {}
+        self.failures = 0
         self._concurrency = concurrency
         self._max_tasks = max_tasks
         self._max_rss = max_rss
@@ -185,6 +193,7 @@ class Children:
 
     def _note_failure(self, text: str) -> None:
         self.trouble.append(text)
+        self.failures += 1
         # Several that fail in one round, as with a broken plugin, lengthen the delay once.
         if self._now >= self._spawn_at:
             self._delay = min(max(FIRST_DELAY, self._delay * 2), LONGEST_DELAY)
@@ -226,6 +235,7 @@ class Children:
         if "ready" in message and child.state == STARTING:
             child.state = IDLE
             self._delay = 0.0
+            self.kinds = {k["name"]: JobKind(function=_elsewhere, **k) for k in message["kinds"]}
         self._progress += map(Progress._make, message.get("progress", ()))
         self._settle(child, message.get("ended", ()))
         if message.get("idle") == child.batch_number and child.state == BUSY:

@@ -61,17 +61,13 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines name the job and the task."""
+        """A logger whose lines go to the job's own log, which `quire logs` shows."""
         logger = logging.getLogger("quire.job")
         if not logger.handlers:
-            out = logging.StreamHandler()
-            out.setFormatter(
-                logging.Formatter("%(levelname)s job=%(job)s task=%(task)s %(message)s")
-            )
-            logger.addHandler(out)
+            logger.addHandler(_ToJobLog())
             logger.setLevel(logging.INFO)
             logger.propagate = False
-        return logging.LoggerAdapter(logger, {"job": self.job_id, "task": self.task_id})
+        return logging.LoggerAdapter(logger, {"port": self._port})
 
     @property
     def scratch(self) -> Path:
@@ -118,7 +114,7 @@ class Context:
         from quire.store import fenced
 
         self.check()
-        takes = act.__code__.co_argcount > 0 if hasattr(act, "__code__") else False
+        takes = _takes_argument(act)
         return fenced.step(self._database(), self.task_id, self._task.fence, name, act, takes)
 
     def close(self) -> None:
@@ -146,3 +142,21 @@ class Context:
                 lease_seconds=settings["lease_seconds"],
             )
         return _open[url]
+
+
+class _ToJobLog(logging.Handler):
+    """Sends a handler's log lines to its job."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        word = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        record.port.say(word + self.format(record))  # type: ignore[attr-defined]
+
+
+def _takes_argument(act: Callable[..., Any]) -> bool:
+    """Tell whether a step wants the transaction: a positional parameter without a default."""
+    import inspect
+
+    return any(
+        p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        for p in inspect.signature(act).parameters.values()
+    )

@@ -66,6 +66,12 @@ class Outlet:
             elif not self._late:
                 self._call_thread()
 
+    def say(self, text: str) -> None:
+        """Send a line about the running task now."""
+        with self._lock:
+            if not self.is_forked:
+                self._send(pack({"progress": [[*self._task, None, text]]}))
+
     def ended(self, row: bytes, now: float) -> None:
         """Keep the row of an ended task, and send what is kept if 20 ms have passed."""
         with self._lock:

@@ -24,7 +24,11 @@ def run(settings: Settings) -> int:
     """Run until told to stop; returns the exit code."""
     selector = selectors.DefaultSelector()
     leash, bell = Leash(selector), Bell(selector)
-    db = Database.open(settings.url, synchronous=settings.sqlite_synchronous)
+    db = Database.open(
+        settings.url,
+        synchronous=settings.sqlite_synchronous,
+        lease_seconds=settings.lease_seconds,
+    )
     log.event("scheduler.started", pid=os.getpid())
     pruned_at = 0.0
     while not bell.rung and not leash.is_cut:

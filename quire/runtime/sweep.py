@@ -72,3 +72,4 @@ def _unblock(conn: Any, now: Instant, known: Sequence[str]) -> None:
     ready.release(conn, ready.blocked_for(conn, Reason.NO_WORKER, kinds_in=known), now=now)
     edges.let_next_job_go(conn, ready.owners_waiting(conn), now=now)
     ready.release(conn, ready.no_longer_paused(conn), now=now)
+    ready.release(conn, ready.no_longer_capped(conn), now=now)

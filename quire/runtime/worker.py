@@ -11,11 +11,12 @@ import selectors
 import shutil
 import time
 import uuid
+from collections import deque
 from typing import Any
 
-from quire import log, plugins
+from quire import log
 from quire.clock import Instant
-from quire.errors import DatabaseUnavailable
+from quire.errors import DatabaseUnavailable, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
@@ -33,8 +34,12 @@ REVOKED_EVERY = 0.25
 #: How long a lease may wait behind a busy child before it is given back.
 BEHIND_SECONDS = 1.0
 PROGRESS_EVERY = 0.5
+#: Reports kept while the database is away; the oldest go first.
+PROGRESS_KEPT = 2_000
 BAND_EVERY = 0.1
 LONGEST_TROUBLE = 5.0
+#: Children that fail to start before any has, after which the worker gives up.
+START_TRIES = 3
 
 
 def run(settings: Settings) -> int:
@@ -53,7 +58,7 @@ class Worker:
             synchronous=settings.sqlite_synchronous,
             lease_seconds=settings.lease_seconds,
         )
-        self.kinds = plugins.load(settings.plugins).kinds
+        self.kinds: dict[str, JobKind] = {}
         self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
@@ -62,7 +67,7 @@ class Worker:
         self.backlog = Backlog()
         self.held: dict[tuple[int, int], Lease] = {}
         self.endings: list[Ending] = []
-        self.progress: dict[int, Progress] = {}
+        self.progress: deque[Progress] = deque(maxlen=PROGRESS_KEPT)
         self.asked: set[tuple[int, int]] = set()
         self.drain_by: float | None = None
         self.is_woken = True
@@ -75,8 +80,9 @@ class Worker:
 
     def run(self) -> int:
         """Work until drained; leases still held are given back at the end."""
-        self._prepare()
+        self.presence = Presence(self.db, self.settings, self.id, self.selector)
         try:
+            self._prepare()
             while not self._is_over():
                 self._wait()
                 self._listen_to_children()
@@ -105,16 +111,33 @@ class Worker:
         )
 
     def _prepare(self) -> None:
-        self.presence = Presence(self.db, self.settings, self.id, self.selector)
         self.children.start()
+        self._learn_kinds()
         self.presence.announce(self.kinds.values(), self.concurrency)
         log.event("worker.started", worker=self.id, pid=os.getpid(), children=self.concurrency)
+
+    def _learn_kinds(self) -> None:
+        """Wait for the first child to say what it can run."""
+        failures = 0
+        while not self.children.kinds and not self._is_told_to_stop():
+            self._wait()
+            self._listen_to_children()
+            failures = self.children.failures
+            if failures >= START_TRIES:
+                raise WorkerStartFailed(
+                    f"worker {self.id}: no child could be started in {failures} tries; the log "
+                    "says why. Mend the plugin it names, or leave it out."
+                )
+        self.kinds = self.children.kinds
+
+    def _is_told_to_stop(self) -> bool:
+        return bool(self.presence.bell.rung or self.presence.leash.is_cut)
 
     def _is_over(self) -> bool:
         if self.presence.bell.rung >= 2:
             return True
         if self.drain_by is None:
-            if self.presence.bell.rung or self.presence.leash.is_cut:
+            if self._is_told_to_stop():
                 self._begin_drain()
             return False
         late = time.monotonic() >= self.drain_by
@@ -170,7 +193,7 @@ class Worker:
         self._note(ended)
         for each in progress:
             if (each.task_id, each.fence) in self.held:
-                self.progress[each.task_id] = each
+                self.progress.append(each)
         while self.children.trouble:
             log.event(
                 "child.failed", level="error", worker=self.id, why=self.children.trouble.popleft()
@@ -235,7 +258,7 @@ class Worker:
 
     def _write(self, now: float) -> None:
         """Settle, report, and claim, in one transaction."""
-        endings, progress = self.endings, list(self.progress.values())
+        endings, progress = self.endings, list(self.progress)
         wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
         idle = len(self.children.idle())
 
@@ -250,7 +273,8 @@ class Worker:
             return leases, ready.next_due_at(conn)
 
         leases, self.next_due = self.db.write(act)
-        self.endings, self.progress = [], {}
+        self.endings = []
+        self.progress.clear()
         self.at["progress"] = now + PROGRESS_EVERY
         self.at["poll"] = now + self.settings.poll_interval
         # Fewer than asked for: the queue is empty until something wakes us.

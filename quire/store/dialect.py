@@ -34,6 +34,11 @@ def driver_url(url: str) -> str:
     return url
 
 
+def plain_url(engine: sa.Engine) -> str:
+    """Return the URL as the driver itself takes it."""
+    return engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
 def now(conn: sa.Connection, clock: Clock) -> Instant:
     """Read the time: the database's own on PostgreSQL, this machine's on SQLite."""
     if is_sqlite(conn) or isinstance(clock, FakeClock):
@@ -236,6 +241,12 @@ def planned(conn: sa.Connection, statement: sa.Executable, parameters: Mapping[s
     else:
         found = conn.exec_driver_sql(verb + str(compiled), bound)
     return "\n".join(str(row[-1]) for row in found)
+
+
+def keep_snapshot(conn: sa.Connection) -> None:
+    """Let every statement of this transaction see the same moment; SQLite's always do."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def lock_schema(conn: sa.Connection) -> None:

@@ -58,13 +58,19 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
     def prepare(driver: Any, record: Any) -> None:
         run = driver.cursor().execute
         run("PRAGMA busy_timeout = 10000")
-        if wal:
-            run("PRAGMA journal_mode = wal")
+        run(f"PRAGMA journal_mode = {'wal' if wal else 'delete'}")
         run(f"PRAGMA synchronous = {synchronous}")
         run("PRAGMA foreign_keys = on")
         run("PRAGMA journal_size_limit = 67108864")
         run("PRAGMA cache_size = -16000")
         record.info["inode"] = _inode(path)
+
+    @sa.event.listens_for(engine, "checkout")
+    def reopen(driver: Any, record: Any, proxy: Any) -> None:
+        # A reader would go on for ever with a file that was deleted and put back by another.
+        opened = record.info["inode"]
+        if opened is not None and _inode(path) not in (opened, None):
+            raise sa.exc.DisconnectionError(f"database {path}: another file is in its place")
 
     @sa.event.listens_for(engine, "begin")
     def begin(conn: sa.Connection) -> None:

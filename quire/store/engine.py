@@ -118,6 +118,7 @@ class Database:
     def read(self) -> Iterator[sa.Connection]:
         """Open a transaction that only reads: one snapshot, no lock."""
         with self._translated(), self._connected() as conn, conn.begin():
+            dialect.keep_snapshot(conn)
             yield conn
 
     def write(self, act: Callable[[sa.Connection, Instant], R]) -> R:

@@ -35,10 +35,7 @@ class Transaction:
 
     def finish(self, result: Any) -> None:
         """Set the task's result."""
-        try:
-            self.result = json.dumps(result, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Permanent(f"the result cannot be written as JSON: {error}") from error
+        self.result = _encoded(result, "finish()")
 
     def spawn(
         self,
@@ -139,15 +136,27 @@ def step(
     with db.read() as conn:
         is_made, text = steps.found(conn, task_id, name)
     if is_made:
-        return None if text is None else json.loads(text)
+        return _decoded(text)
     value = None if takes_transaction else compute()
-    with db.begin() as conn:
-        now = db.now(conn)
+
+    def act(conn: sa.Connection, now: Instant) -> Any:
         row = settle.hold(conn, task_id, fence)
         is_made, text = steps.found(conn, task_id, name)
         if is_made:  # our own COMMIT of an earlier call went through unseen
-            return None if text is None else json.loads(text)
-        if takes_transaction:
-            value = compute(Transaction(conn, row, now))
-        steps.store(conn, task_id, name, fence, json.dumps(value, allow_nan=False), now=now)
-    return value
+            return _decoded(text)
+        result = compute(Transaction(conn, row, now)) if takes_transaction else value
+        steps.store(conn, task_id, name, fence, _encoded(result, f"step {name!r}"), now=now)
+        return result
+
+    return db.write(act)
+
+
+def _encoded(value: Any, what: str) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Permanent(f"{what}: the result cannot be written as JSON: {error}") from error
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

@@ -4,6 +4,7 @@ import contextlib
 from typing import Any
 
 from quire import log
+from quire.store import dialect
 from quire.store.engine import Database
 
 
@@ -27,7 +28,9 @@ class Listener:
         import psycopg
 
         try:
-            self._conn = psycopg.connect(self._db.url, autocommit=True, connect_timeout=3)
+            self._conn = psycopg.connect(
+                dialect.plain_url(self._db.engine), autocommit=True, connect_timeout=3
+            )
             self._conn.execute(f"LISTEN {self._channel}")
         except psycopg.Error as error:
             self.close()

@@ -282,3 +282,18 @@ def no_longer_paused(conn: sa.Connection, limit: int = 500) -> list[int]:
         )
     )
     return list(conn.scalars(query.order_by(tasks.c.id).limit(limit)))
+
+
+def no_longer_capped(conn: sa.Connection, limit: int = 500) -> list[int]:
+    """List tasks that wait for the cap of an owner who has none."""
+    query = (
+        sa.select(tasks.c.id)
+        .join(owners, owners.c.id == tasks.c.owner_id)
+        .where(
+            is_state(tasks.c.state, BLOCKED),
+            tasks.c.reason == sa.literal_column(f"'{Reason.CAP.value}'"),
+            sa.text("reason NOT IN ('due', 'backoff')"),
+            owners.c.max_running.is_(None),
+        )
+    )
+    return list(conn.scalars(query.order_by(tasks.c.id).limit(limit)))

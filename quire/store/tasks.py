@@ -51,7 +51,10 @@ def plan(
     *,
     now: Instant,
 ) -> Planted:
-    """Find the state and the place of each task; the caller holds the owner's row."""
+    """Find the state and the place of each task.
+
+    Without the owner's row lock two callers may give equal tags, which only costs fairness.
+    """
     reasons = [_reason(p, now) for p in plantings]
     free = [p for p, reason in zip(plantings, reasons, strict=True) if reason is None]
     tags = ready.last_tags(conn, {(owner.id, p.kind.queue, p.priority) for p in free})

@@ -307,3 +307,30 @@ def reports(ctx: Any, tag: str) -> None:
     note("reported", tag)
     while not (HOME / "gate").exists():
         pause(0.01)
+
+
+@job("i.chaos", retries=1000, backoff=0.05, backoff_most=0.2)
+def chaos(ctx: Any, tag: str, seconds: float, children: int = 0) -> str:
+    """A step with a write, some time, then a write and children in the last transaction."""
+    ctx.step("early", lambda tx: write(tx, ctx, f"{tag}.early"))
+    pause(seconds)
+    with ctx.fenced() as tx:
+        write(tx, ctx, tag)
+        leaves = [tx.spawn("i.leaf", {"tag": f"{tag}.{n}"}) for n in range(children)]
+        if children:
+            tx.spawn("i.leaf", {"tag": f"{tag}.last"}, after=leaves)
+    return tag
+
+
+@job("i.leaf", retries=1000, backoff=0.05, backoff_most=0.2)
+def leaf(ctx: Any, tag: str) -> None:
+    with ctx.fenced() as tx:
+        write(tx, ctx, tag)
+
+
+@job("i.chaos_plain", retries=1000, backoff=0.05, backoff_most=0.2)
+def chaos_plain(ctx: Any, tag: str, seconds: float) -> str:
+    """Only return: the worker writes the end."""
+    ctx.progress(0.5, tag)
+    pause(seconds)
+    return tag

@@ -6,12 +6,11 @@ import contextlib
 import functools
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from quire.app import App
 from quire.control import doctor, jobs
 from quire.model.records import Submission
 from quire.settings import load
-from quire.store import tables
+from quire.store import embedded, tables
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,22 +108,19 @@ class Site:
         own = {f"QUIRE_{name.upper()}": str(value) for name, value in given.items()}
         return {**os.environ, **own, "PYTHONPATH": str(ROOT)}
 
-    def start(
-        self, *command: str, before: Callable[[], None] | None = None, **settings: Any
-    ) -> Running:
-        """Start `quire command`, or a bare worker; `before` runs in it before the program does."""
+    def start(self, *command: str, prefix: Sequence[str] = (), **settings: Any) -> Running:
+        """Start `quire command`, or a bare worker, by the program in `prefix` if there is one."""
         program = ["-m", "quire", *command] if command else ["-c", WORKER]
         log = self.home / f"log-{len(self._started)}.txt"
         with log.open("wb") as out:
             popen = subprocess.Popen(
-                [sys.executable, *program],
+                [*prefix, sys.executable, *program],
                 env=self.environment(**settings),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
                 cwd=self.home,
-                preexec_fn=before,
             )
         self._started.append(Running(popen, log))
         return self._started[-1]
@@ -240,14 +236,16 @@ class Site:
         if self.url:
             query = (
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-                "AND state LIKE 'idle in transaction%' AND pid <> pg_backend_pid()"
+                "AND left(state, 19) = 'idle in transaction' AND pid <> pg_backend_pid()"
             )
             with self.app.db.read() as conn:
                 return bool(conn.exec_driver_sql(query).scalar_one())
-        with contextlib.closing(sqlite3.connect(self.home / "quire.db", timeout=0)) as conn:
+        # The same library as the app's: closing a file with another one would drop its locks.
+        engine = embedded.sqlite_module()
+        with contextlib.closing(engine.connect(str(self.home / "quire.db"), timeout=0)) as conn:
             try:
                 conn.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
+            except engine.OperationalError:
                 return True
         return False
 

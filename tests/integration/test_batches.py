@@ -14,7 +14,10 @@ def test_a_slow_task_does_not_hold_what_was_claimed_behind_it(site: Site):
     assert site.until_over(warm) == {"completed": 600}
     # Runs were short so far, so claims run far ahead.
     began = time.monotonic()
-    wishes = [{"tag": "slow", "seconds": 25.0}, *({"tag": f"{n:02}", "seconds": 0} for n in range(40))]
+    wishes = [
+        {"tag": "slow", "seconds": 25.0},
+        *({"tag": f"{n:02}", "seconds": 0} for n in range(40)),
+    ]
     jobs = site.submit_many("i.wait", wishes)
     until(lambda: len(site.trace("ended")) >= 40, within=15, what=site.logs)
     print(f"forty tasks behind a slow one ended after {time.monotonic() - began:.2f} s")
@@ -26,7 +29,10 @@ def test_a_slow_run_of_a_fast_kind_gives_its_followers_back(site: Site):
     site.worker(concurrency=1, lease_seconds=60)
     fast = site.submit_many("i.wait", [{"tag": "f", "seconds": 0}] * 100)
     assert site.until_over(fast) == {"completed": 100}
-    wishes = [{"tag": "slow", "seconds": 40.0}, *({"tag": f"{n:02}", "seconds": 0} for n in range(9))]
+    wishes = [
+        {"tag": "slow", "seconds": 40.0},
+        *({"tag": f"{n:02}", "seconds": 0} for n in range(9)),
+    ]
     jobs = site.submit_many("i.wait", wishes)
     site.until_traced("began", "slow")
     site.worker(concurrency=1, lease_seconds=60)

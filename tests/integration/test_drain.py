@@ -12,9 +12,7 @@ def test_a_draining_worker_finishes_what_runs_and_returns_what_does_not(site: Si
     worker = site.worker(concurrency=1)
     fast = site.submit_many("i.wait", [{"tag": "f", "seconds": 0}] * 60)
     site.until_over(fast)
-    jobs = site.submit_many(
-        "i.gated", [{"tag": "a"}, *({"tag": f"b{n}"} for n in range(5))]
-    )
+    jobs = site.submit_many("i.gated", [{"tag": "a"}, *({"tag": f"b{n}"} for n in range(5))])
     site.until_traced("began", "a")
     worker.tell(signal.SIGTERM)
     until(lambda: worker.logs("worker.draining"))

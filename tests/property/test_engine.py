@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from quire.control import jobs as verbs
@@ -51,6 +51,10 @@ class Engine(RuleBasedStateMachine):
         self.fences: Counter[int] = Counter()
         self.finished: Counter[int] = Counter()
         self.progress: dict[int, float] = {}
+        # Something to do from the start: most random histories would be about nothing else.
+        for user in ("ada", "bob"):
+            self.jobs += self.stage.many(2, user=user)
+            self.tasks += 2
 
     # What people do.
 
@@ -75,31 +79,34 @@ class Engine(RuleBasedStateMachine):
         if policy == "replace":
             self.forget_halted()
 
+    @precondition(lambda self: self.jobs)
     @rule(pick=PICK, verb=st.sampled_from(["stop", "cancel", "resume", "retry"]))
     def ask(self, pick, verb):
-        if self.jobs:
-            getattr(verbs, verb)(self.stage.desk(), [self.jobs[pick % len(self.jobs)]])
+        getattr(verbs, verb)(self.stage.desk(), [self.jobs[pick % len(self.jobs)]])
+        self.forget_halted()
+
+    @precondition(lambda self: self.jobs)
+    @rule(
+        pick=PICK,
+        act=st.sampled_from(["half a stop", "sweep", "first", "last", "pause", "unpause"]),
+    )
+    def administer(self, pick, act):
+        job_id = self.jobs[pick % len(self.jobs)]
+        desk, write = self.stage.desk(), self.stage.db.write
+        if act == "half a stop":  # whoever stopped it died before moving what waits
+            write(lambda conn, now: moves.halt(conn, [job_id], "stop", None, now=now))
             self.forget_halted()
-
-    @rule(pick=PICK)
-    def stop_and_die_before_the_sweep(self, pick):
-        if self.jobs:
-            job_id = self.jobs[pick % len(self.jobs)]
-            self.stage.db.write(lambda conn, now: moves.halt(conn, [job_id], "stop", None, now=now))
-            self.forget_halted()
-
-    @rule(pick=PICK, priority=st.integers(1, 10))
-    def reprioritise(self, pick, priority):
-        if self.jobs:
-            verbs.reprioritise(self.stage.desk(), [self.jobs[pick % len(self.jobs)]], priority)
-
-    @rule(verb=st.sampled_from(["pause", "unpause"]))
-    def pause(self, verb):
-        getattr(verbs, verb)(self.stage.desk(), "other")
+        elif act == "sweep":
+            while write(lambda conn, now: moves.sweep_halted(conn, now=now)):
+                pass
+        elif act in ("first", "last"):
+            verbs.reprioritise(desk, [job_id], 1 if act == "first" else 10)
+        else:
+            getattr(verbs, act)(desk, "other")
 
     # What workers do.
 
-    @rule(worker=WORKERS, limit=st.integers(1, 4))
+    @rule(worker=WORKERS, limit=st.integers(2, 4))
     def claim(self, worker, limit):
         for lease in self.stage.claim(worker, limit=limit):
             assert lease.task_id not in self.holder, "two holders of one task"
@@ -107,6 +114,7 @@ class Engine(RuleBasedStateMachine):
             self.holder[lease.task_id] = (worker, lease.fence, self.stage.now().lease + TTL)
             self.seen.append((worker, lease))
 
+    @precondition(lambda self: self.seen)
     @rule(worker=WORKERS)
     def renew(self, worker):
         """Renew everything this worker ever held; a paused one wakes up and does just that."""
@@ -116,17 +124,19 @@ class Engine(RuleBasedStateMachine):
         for task_id in expected:
             self.holder[task_id] = (worker, mine[task_id].fence, self.stage.now().lease + TTL)
 
+    @precondition(lambda self: self.seen)
     @rule(
         picks=st.lists(PICK, min_size=1, max_size=3),
         move=st.sampled_from(["finish", "finish", "finish", "fail", "retry", "return", "skip"]),
     )
     def settle(self, picks, move):
-        some = {self.seen[n % len(self.seen)][1] for n in picks} if self.seen else set()
-        more: dict[str, Any] = {
+        some = {self.seen[n % len(self.seen)][1] for n in picks}
+        details: dict[str, dict[str, Any]] = {
             "fail": {"error": "broken"},
             "retry": {"error": "busy", "due_in": 10.0},
             "return": {"give_back": True},
-        }.get(move, {})
+        }
+        more = details.get(move, {})
         expected = {lease.task_id for lease in some if self.is_current(lease)}
         ends = [ending(lease, move, "done" if move == "finish" else move, **more) for lease in some]
         assert self.stage.settle(*ends) == expected
@@ -134,10 +144,9 @@ class Engine(RuleBasedStateMachine):
             del self.holder[task_id]
             self.finished[task_id] += move == "finish"
 
+    @precondition(lambda self: self.seen)
     @rule(pick=PICK, count=st.integers(1, 3), chained=st.booleans())
     def split(self, pick, count, chained):
-        if not self.seen:
-            return
         lease = self.seen[pick % len(self.seen)][1]
         expected = self.is_current(lease)
         try:
@@ -155,21 +164,28 @@ class Engine(RuleBasedStateMachine):
             self.finished[lease.task_id] += 1
             self.tasks += count
 
+    @precondition(lambda self: self.seen)
     @rule(pick=PICK, fraction=st.floats(0, 1))
     def report(self, pick, fraction):
-        if self.seen:
-            lease = self.seen[pick % len(self.seen)][1]
-            expected = {lease.task_id} if self.is_current(lease) else set()
-            assert self.stage.report(lease, fraction, "so far") == expected
+        lease = self.seen[pick % len(self.seen)][1]
+        expected = {lease.task_id} if self.is_current(lease) else set()
+        assert self.stage.report(lease, fraction, "so far") == expected
 
     # What time and death do.
+
+    @precondition(lambda self: self.holder)
+    @rule(heir=WORKERS, is_dead=st.booleans())
+    def lose_everything_to_an_heir(self, heir, is_dead):
+        """Let every lease end, or one worker die, and another worker claim at once."""
+        other = "w1" if heir == "w2" else "w2"
+        if not is_dead:
+            self.stage.clock.advance(TTL + 1)
+        self.reap(other if is_dead else None)
+        self.claim(heir, 4)
 
     @rule(seconds=st.sampled_from([1.0, 15.0, TTL + 1]))
     def wait(self, seconds):
         self.stage.clock.advance(seconds)
-
-    @rule()
-    def move_due(self):
         self.stage.move_due()
 
     @rule(dead=st.one_of(st.none(), WORKERS))
@@ -179,12 +195,6 @@ class Engine(RuleBasedStateMachine):
         assert set(self.stage.reap(*([dead] if dead else []))) == expected
         for task_id in expected:
             del self.holder[task_id]
-
-    @rule()
-    def sweep(self):
-        """Do what a sweep of any worker does for what a dead process left behind."""
-        while self.stage.db.write(lambda conn, now: moves.sweep_halted(conn, now=now)):
-            pass
 
     # What must be true at any moment.
 
@@ -210,7 +220,6 @@ class Engine(RuleBasedStateMachine):
         """Let everything that is stopped go on, and run until nothing is left."""
         if not hasattr(self, "stage"):
             return
-        self.stage.inspect()
         verbs.unpause(self.stage.desk(), "other")
         for job in self.stage.rows("jobs"):
             if job.state == "stopped":
@@ -220,6 +229,8 @@ class Engine(RuleBasedStateMachine):
             self.stage.reap()
             self.stage.move_due()
             self.stage.run(limit=1000)
+            if all(r.state in TASK_FINAL for r in self.stage.rows("tasks")):
+                break
         left = [r for r in self.stage.rows("tasks") if r.state not in TASK_FINAL]
         assert left == [], "something waits for ever"
         states = {job.state for job in self.stage.rows("jobs")}

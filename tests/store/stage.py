@@ -65,7 +65,9 @@ class Stage:
     def submit(self, *wishes: Submission, **whose: Any) -> list[int]:
         return verbs.submit(self.desk(**whose), wishes)
 
-    def one(self, kind: str = "noop", *, user: str = "ada", policy: str = "all", **wish: Any) -> int:
+    def one(
+        self, kind: str = "noop", *, user: str = "ada", policy: str = "all", **wish: Any
+    ) -> int:
         [job_id] = self.submit(Submission(kind, **wish), user=user, policy=policy)
         return job_id
 

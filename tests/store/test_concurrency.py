@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store import claim, fenced, settle
+from quire.store import claim, fenced, moves, settle
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 
@@ -61,7 +62,7 @@ def test_a_settle_that_waits_for_a_stop_commits_nothing(pg_stage: Stage):
     job_id = pg_stage.one()
     [lease] = pg_stage.claim()
     with pg_stage.db.begin() as conn:
-        verbs.moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
+        moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
         thread, settled = later(lambda: pg_stage.settle(ending(lease)))
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -85,7 +86,7 @@ def test_a_claim_that_waits_for_a_stop_takes_nothing(pg_stage: Stage):
     job_id = pg_stage.one()
     pg_stage.claim(queue="slow")
     with pg_stage.db.begin() as conn:
-        verbs.moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
+        moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
         thread, claimed = later(pg_stage.claim)
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -123,7 +124,7 @@ def test_a_fenced_write_that_waits_for_a_stop_is_refused(pg_stage: Stage):
         return "written"
 
     with pg_stage.db.begin() as conn:
-        verbs.moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
+        moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
         thread, found = later(write)
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -135,12 +136,11 @@ def test_stops_and_settles_of_the_same_jobs_do_not_deadlock_for_good(pg_stage: S
     for _ in range(5):
         ids = pg_stage.many(20)
         leases = pg_stage.claim(limit=20)
-        halves = leases[:10], leases[10:]
         results = at_once(
-            lambda halves=halves: pg_stage.settle(*(ending(lease) for lease in halves[0])),
-            lambda halves=halves: pg_stage.settle(*(ending(lease) for lease in halves[1][::-1])),
-            lambda ids=ids: verbs.stop(pg_stage.desk(), ids[::-1]),
-            lambda ids=ids: verbs.cancel(pg_stage.desk(), ids[5:15]),
+            partial(pg_stage.settle, *map(ending, leases[:10])),
+            partial(pg_stage.settle, *map(ending, leases[:9:-1])),
+            partial(verbs.stop, pg_stage.desk(), ids[::-1]),
+            partial(verbs.cancel, pg_stage.desk(), ids[5:15]),
         )
         settled, halted = results[0] | results[1], {*results[2], *results[3]}
         of = {lease.task_id: lease.job_id for lease in leases}
@@ -180,9 +180,7 @@ def test_the_two_last_tasks_of_a_job_that_end_together_end_the_job_once(pg_stage
         ) as transaction:
             transaction.spawn("noop"), transaction.spawn("noop")
         a, b = pg_stage.claim(limit=2)
-        at_once(
-            lambda a=a: pg_stage.settle(ending(a)), lambda b=b: pg_stage.settle(ending(b))
-        )
+        at_once(*(partial(pg_stage.settle, ending(each)) for each in (a, b)))
         assert pg_stage.job(job_id).state == "completed"
         assert pg_stage.events(job_id).count("job.completed") == 1
 

@@ -27,8 +27,7 @@ def test_each_run_leaves_one_row_under_its_fence(stage: Stage):
     verbs.stop(stage.desk(), [job_id])
     verbs.resume(stage.desk(), [job_id])
     [last] = stage.claim("w4")
-    more = {"duration": 1.5, "peak_rss": 2**40, "worker_id": "w4", "began_at": 5.0}
-    stage.settle(ending(last, **more))
+    stage.settle(ending(last, duration=1.5, peak_rss=2**40, worker_id="w4", began_at=5.0))
     rows = stage.rows("attempts")
     assert [(r.fence, r.attempt, r.outcome, r.worker_id) for r in rows] == [
         (1, 1, "transient", "w1"),

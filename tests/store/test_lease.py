@@ -42,7 +42,11 @@ def test_a_transient_error_waits_for_its_backoff_and_runs_again(stage: Stage):
     stage.settle(ending(lease, "retry", "transient", error="busy", due_in=60.0))
     task = stage.task(job_id)
     assert (task.state, task.reason, task.due_at) == ("blocked", "backoff", stage.now().wall + 60)
-    assert (task.attempt, stage.job(job_id).state, stage.job(job_id).retry_count) == (1, "running", 1)
+    assert (task.attempt, stage.job(job_id).state, stage.job(job_id).retry_count) == (
+        1,
+        "running",
+        1,
+    )
     stage.clock.advance(59)
     assert stage.move_due() == 0
     stage.clock.advance(2)

@@ -41,7 +41,9 @@ def test_ids_grow_and_are_not_given_out_again_after_a_delete(stage: Stage):
 
 def test_many_jobs_are_stored_in_the_order_they_were_given(stage: Stage):
     ids = stage.submit(*(Submission("noop", {"n": n}) for n in range(500)))
-    assert [stage.job(i).payload for i in ids[::100]] == [f'{{"n":{n}}}' for n in range(0, 500, 100)]
+    assert [stage.job(i).payload for i in ids[::100]] == [
+        f'{{"n":{n}}}' for n in range(0, 500, 100)
+    ]
     assert stage.count("jobs") == stage.count("tasks") == 500
 
 

@@ -64,9 +64,7 @@ MUTATIONS = [
         "fence=t.fence",
         scenarios.what_a_reaper_took_back_has_another_fence,
     ),
-    Mutation(
-        progress, "_write", "t.fence == p.c.fence", DROPPED, scenarios.a_zombie_cannot_report
-    ),
+    Mutation(progress, "_write", "t.fence == p.c.fence", DROPPED, scenarios.a_zombie_cannot_report),
     Mutation(
         claim, "_taking", "fence=t.fence + 1", "fence=t.fence", scenarios.a_claim_raises_the_fence
     ),

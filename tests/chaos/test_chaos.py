@@ -1,0 +1,166 @@
+"""Minutes of random kills, pauses and restarts under load: every effect once, nothing lost.
+
+The seed is printed; `QUIRE_CHAOS_SEED` and `QUIRE_CHAOS_SECONDS` repeat or lengthen a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from quire.errors import DatabaseUnavailable
+from quire.model.records import Submission
+from tests import postgres
+from tests.integration.processes import Running, Site, pause
+
+SECONDS = float(os.environ.get("QUIRE_CHAOS_SECONDS", "150"))
+WORKERS = 3
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(int(SECONDS) + 600)]
+
+
+class Monkey:
+    """Does harm, and keeps the number of workers up."""
+
+    def __init__(self, site: Site, server: postgres.Server | None, seed: int) -> None:
+        self.site = site
+        self.server = server
+        self.chance = random.Random(seed)
+        self.workers: list[Running] = []
+        self.frozen: list[tuple[float, Running]] = []
+        self.jobs: list[int] = []
+        self.expected: list[str] = []
+        self.did: Counter[str] = Counter()
+
+    def run(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.keep_workers()
+            self.thaw(time.monotonic())
+            if self.site_has_room():
+                self.submit()
+            self.chance.choice(self.harms())()
+            pause(self.chance.uniform(0.5, 2.5))
+        self.thaw(float("inf"))
+        self.keep_workers()
+
+    def harms(self) -> list[Callable[[], None]]:
+        some = [self.kill_worker, self.kill_child, self.kill_child, self.freeze, self.rest]
+        return [
+            *some,
+            *([self.restart_server] if self.server and self.chance.random() < 0.2 else []),
+        ]
+
+    def rest(self) -> None:
+        self.did["rested"] += 1
+
+    def keep_workers(self) -> None:
+        self.workers = [w for w in self.workers if w.popen.poll() is None]
+        while len(self.workers) < WORKERS:
+            self.workers.append(self.site.start())
+            self.did["started"] += 1
+
+    def kill_worker(self) -> None:
+        self.chance.choice(self.workers).tell(signal.SIGKILL)
+        self.did["killed worker"] += 1
+
+    def kill_child(self) -> None:
+        children = self.chance.choice(self.workers).children()
+        if children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.chance.choice(children).kill()
+            self.did["killed child"] += 1
+
+    def freeze(self) -> None:
+        worker = self.chance.choice(self.workers)
+        if worker in [one for _, one in self.frozen]:
+            return
+        worker.tell_tree(signal.SIGSTOP)
+        self.frozen.append((time.monotonic() + self.chance.uniform(0.5, 8.0), worker))
+        self.did["froze"] += 1
+
+    def thaw(self, now: float) -> None:
+        for at, worker in list(self.frozen):
+            if at <= now:
+                worker.tell_tree(signal.SIGCONT)
+                self.frozen.remove((at, worker))
+
+    def restart_server(self) -> None:
+        assert self.server is not None
+        self.server.stop("immediate")
+        pause(self.chance.uniform(0, 1.5))
+        self.server.start()
+        self.did["restarted server"] += 1
+
+    def site_has_room(self) -> bool:
+        with contextlib.suppress(DatabaseUnavailable):
+            states = self.site.states()
+            return states["pending"] + states["running"] < 60
+        return False
+
+    def submit(self) -> None:
+        wishes, expected = [], []
+        for _ in range(20):
+            tag = f"{len(self.expected) + len(expected)}"
+            seconds = self.chance.choice([0, 0.01, 0.05, 0.3])
+            if self.chance.random() < 0.3:
+                wishes.append(Submission("i.chaos_plain", {"tag": tag, "seconds": seconds}))
+                continue
+            children = self.chance.choice([0, 0, 0, 4])
+            payload = {"tag": tag, "seconds": seconds, "children": children}
+            wishes.append(Submission("i.chaos", payload))
+            expected += [tag, f"{tag}.early"]
+            expected += [f"{tag}.{n}" for n in [*range(children), "last"]] if children else []
+        # The key makes the second try of a submission whose answer was lost harmless.
+        key = f"k{len(self.jobs)}"
+        for _ in range(100):
+            with contextlib.suppress(DatabaseUnavailable):
+                self.jobs += self.site.app.submit_many(wishes, key=key)
+                self.expected += expected
+                return
+            pause(0.1)
+        raise AssertionError("the database did not come back")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def monkey(request: pytest.FixtureRequest, home: Path) -> Iterator[Monkey]:
+    """A home with its own server, if it has one, that may be harmed."""
+    server = request.getfixturevalue("pg_server") if request.param == "postgres" else None
+    site = Site(home, server.url if server else "").prepare()
+    seed = int(os.environ.get("QUIRE_CHAOS_SEED", random.randrange(10**6)))
+    print(f"seed {seed}")
+    yield Monkey(site, server, seed)
+    site.close()
+
+
+def test_random_harm_loses_nothing_and_doubles_nothing(monkey: Monkey):
+    monkey.run(SECONDS)
+    site = monkey.site
+    print(f"{len(monkey.jobs)} jobs; {dict(monkey.did)}")
+    began = time.monotonic()
+    states = site.until_over(monkey.jobs, within=180)
+    print(f"settled {time.monotonic() - began:.1f} s after the last harm")
+    assert states == {"completed": len(monkey.jobs)}, failures(site)
+    counted = Counter(site.effects())
+    assert {tag: n for tag, n in counted.items() if n > 1} == {}
+    assert sorted(set(monkey.expected) - set(counted)) == []
+    assert sorted(set(counted) - set(monkey.expected)) == []
+    logs = site.logs()
+    assert "Traceback" not in logs, logs[max(logs.index("Traceback") - 2000, 0) :][:6000]
+    for worker in monkey.workers:
+        assert worker.leave() == 0
+    assert site.own_processes() == []
+    site.assert_healthy()
+
+
+def failures(site: Site) -> list[object]:
+    return [(row.id, row.state, row.error) for row in site.rows("jobs") if row.state == "failed"]

@@ -1,0 +1,120 @@
+"""Plugins: files and modules, collected without side effects of importing Quire."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from quire import plugins
+from quire.errors import PluginFailed
+from quire.model.contracts import JobKind, job
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+GREET = """
+    from quire import job
+
+    @job("greet", retries=4, timeout=7, queue="polite")
+    def greet(ctx, name):
+        return "hello " + name
+"""
+
+
+def load(*names: str) -> dict[str, JobKind]:
+    return plugins.load(names, entry_points=False).kinds
+
+
+def test_a_file_gives_its_kinds(tmp_path):
+    kind = load(write(tmp_path, "hello.py", GREET))["greet"]
+    assert (kind.max_attempts, kind.timeout, kind.queue) == (5, 7, "polite")
+    assert kind.function(None, "Ada") == "hello Ada"
+
+
+def test_the_built_in_kinds_are_there(tmp_path):
+    assert {"noop", "wait"} <= set(load())
+
+
+def test_a_module_gives_its_kinds(tmp_path, monkeypatch):
+    write(tmp_path, "plugin_for_a_test.py", GREET.replace("greet", "greet_module"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "greet_module" in load("plugin_for_a_test")
+
+
+def test_one_file_named_in_two_ways_is_loaded_once(tmp_path, monkeypatch):
+    path = write(tmp_path, "twice.py", GREET)
+    monkeypatch.chdir(tmp_path)
+    assert "greet" in load(path, "twice.py", str(tmp_path / "." / "twice.py"))
+
+
+def test_two_handlers_of_one_name_are_refused(tmp_path):
+    a, b = write(tmp_path, "a.py", GREET), write(tmp_path, "b.py", GREET)
+    with pytest.raises(PluginFailed, match="greet"):
+        load(a, b)
+
+
+def test_a_handler_imported_by_another_plugin_is_the_same_one(tmp_path):
+    write(tmp_path, "shared_kinds.py", GREET)
+    importer = write(tmp_path, "importer.py", "from shared_kinds import greet\n")
+    assert "greet" in load(importer)
+
+
+def test_a_file_beside_the_plugin_can_be_imported(tmp_path):
+    write(tmp_path, "beside_it.py", "WORD = 'hi'\n")
+    path = write(tmp_path, "uses_it.py", "from beside_it import WORD\n" + textwrap.dedent(GREET))
+    assert "greet" in load(path)
+
+
+def test_a_broken_file_is_refused_with_its_error_and_can_be_mended(tmp_path):
+    path = write(tmp_path, "broken.py", "1 / 0\n")
+    with pytest.raises(PluginFailed, match="ZeroDivisionError"):
+        load(path)
+    Path(path).write_text(textwrap.dedent(GREET) + "# mended, and longer than before\n")
+    assert "greet" in load(path)
+
+
+@pytest.mark.xfail(reason="plugins._module catches Exception only", raises=SystemExit)
+def test_a_plugin_that_exits_on_import_is_refused(tmp_path):
+    with pytest.raises(PluginFailed, match="SystemExit"):
+        load(write(tmp_path, "leaves.py", "raise SystemExit(3)\n"))
+
+
+def test_a_file_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(PluginFailed, match="no such file"):
+        load(str(tmp_path / "nowhere.py"))
+
+
+def test_a_module_that_does_not_exist_is_refused():
+    with pytest.raises(PluginFailed, match="no_such_module"):
+        load("no_such_module")
+
+
+def test_a_mark_leaves_the_function_as_it_was():
+    def work(ctx):
+        return 5
+
+    assert job("w")(work) is work
+    assert work(None) == 5
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ü!", "."])
+def test_a_kind_with_a_bad_name_is_refused(name):
+    with pytest.raises(ValueError, match="name"):
+        job(name)
+
+
+def test_at_most_once_needs_a_reason_and_has_one_attempt():
+    with pytest.raises(ValueError, match="reason"):
+        job("pay", at_most_once=True)
+    work = job("pay", at_most_once=True, reason="it charges a card")(lambda ctx: None)
+    assert work.__quire__.max_attempts == 1  # type: ignore[attr-defined]
+
+
+def test_retries_outside_their_range_are_refused():
+    for retries in (-1, 1001):
+        with pytest.raises(ValueError, match="retries"):
+            job("x", retries=retries)

@@ -1,0 +1,112 @@
+"""Settings: from arguments, the environment and quire.toml, in this order."""
+
+from pathlib import Path
+
+import pytest
+
+from quire import settings
+from quire.errors import BadInput
+
+
+def load(home: Path, environ: dict[str, str] | None = None, **given):
+    return settings.load({"QUIRE_HOME": str(home), **(environ or {})}, **given)
+
+
+def test_the_defaults_are_those_of_the_design(tmp_path):
+    s = load(tmp_path)
+    assert (s.heartbeat_interval, s.lease_seconds, s.sweep_interval) == (10.0, 60.0, 10.0)
+    assert (s.poll_interval, s.user_policy, s.concurrency) == (5.0, "all", 0)
+    assert s.url == f"sqlite:///{tmp_path / 'quire.db'}"
+
+
+def test_arguments_go_before_the_environment_and_that_before_the_file(tmp_path):
+    (tmp_path / "quire.toml").write_text('user = "file"\ntenant = "file"\nconcurrency = 2\n')
+    environ = {"QUIRE_USER": "environ", "QUIRE_TENANT": "environ"}
+    s = load(tmp_path, environ, user="given")
+    assert (s.user, s.tenant, s.concurrency) == ("given", "environ", 2)
+
+
+def test_values_of_the_environment_get_their_type(tmp_path):
+    environ = {
+        "QUIRE_CONCURRENCY": "4",
+        "QUIRE_POLL_INTERVAL": "0.5",
+        "QUIRE_LOG_JSON": "yes",
+        "QUIRE_QUEUES": "a, b,,c",
+        "QUIRE_DATABASE_URL": "postgresql://x/y",
+    }
+    s = load(tmp_path, environ)
+    assert (s.concurrency, s.poll_interval, s.log_json) == (4, 0.5, True)
+    assert s.queues == ("a", "b", "c")
+    assert s.url == "postgresql://x/y"
+
+
+def test_a_list_in_the_file_is_a_list(tmp_path):
+    (tmp_path / "quire.toml").write_text('plugins = ["a.py", "b"]\n')
+    assert load(tmp_path).plugins == ("a.py", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUIRE_CONCURRENCY", "many"),
+        ("QUIRE_CONCURRENCY", "-1"),
+        ("QUIRE_CONCURRENCY", "1025"),
+        ("QUIRE_POLL_INTERVAL", "soon"),
+        ("QUIRE_LOG_JSON", "maybe"),
+        ("QUIRE_USER_POLICY", "first"),
+        ("QUIRE_SQLITE_SYNCHRONOUS", "off"),
+        ("QUIRE_LOG_LEVEL", "loud"),
+        ("QUIRE_HEARTBEAT_INTERVAL", "60"),
+        ("QUIRE_HEARTBEAT_INTERVAL", "0"),
+        ("QUIRE_LEASE_SECONDS", "nan"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(tmp_path, name, value):
+    with pytest.raises(BadInput, match=name):
+        load(tmp_path, {name: value})
+
+
+@pytest.mark.xfail(reason="only the heartbeat, concurrency and the words are checked so far")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUIRE_POLL_INTERVAL", "nan"),
+        ("QUIRE_POLL_INTERVAL", "-1"),
+        ("QUIRE_SWEEP_INTERVAL", "0"),
+        ("QUIRE_PAYLOAD_LIMIT", "-1"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_name(tmp_path, name, value):
+    with pytest.raises(BadInput, match=name):
+        load(tmp_path, {name: value})
+
+
+def test_a_file_that_is_not_toml_is_refused(tmp_path):
+    (tmp_path / "quire.toml").write_text("user = \n")
+    with pytest.raises(BadInput, match=r"quire\.toml"):
+        load(tmp_path)
+
+
+def test_an_unknown_setting_in_the_file_is_refused_by_name(tmp_path):
+    (tmp_path / "quire.toml").write_text("speed = 9\n")
+    with pytest.raises(BadInput, match="speed"):
+        load(tmp_path)
+
+
+def test_a_bad_value_in_the_file_is_refused_by_name(tmp_path):
+    (tmp_path / "quire.toml").write_text('concurrency = "many"\n')
+    with pytest.raises(BadInput, match="concurrency"):
+        load(tmp_path)
+
+
+def test_every_setting_is_described():
+    names = [name for name, _, _ in settings.described()]
+    assert "QUIRE_HOME" in names
+    assert all(sentence.endswith(".") for _, _, sentence in settings.described())
+
+
+def test_the_nearest_home_above_the_working_folder_is_used(tmp_path, monkeypatch):
+    (tmp_path / ".quire").mkdir()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    assert settings.load({}).home == tmp_path / ".quire"
