@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from quire.model.records import Lease
 
 AHEAD = 0.1
-MOST = 256
+MOST = 512
 #: Weight of the latest run in a kind's running mean.
 _FRESH = 0.2
 _UNKNOWN = 1.0
