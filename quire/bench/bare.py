@@ -177,6 +177,19 @@ def drain(queue: Queue) -> None:
         queue.finish(job_id)
 
 
+def pass_seconds(queue: Queue, times: int = 30) -> float:
+    """Return how long a claim and a finish take, as a median: what a hand-over costs at least."""
+    queue.insert_many(times)
+    spans = []
+    for _ in range(times):
+        began = time.perf_counter()
+        job_id = queue.claim()
+        if job_id is not None:
+            queue.finish(job_id)
+        spans.append(time.perf_counter() - began)
+    return sorted(spans)[times // 2]
+
+
 def wait(queue: Queue) -> None:
     """Look for work for ever, as a worker without a wake-up has to."""
     while True:

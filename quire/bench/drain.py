@@ -27,6 +27,7 @@ class Drained(NamedTuple):
     rate: float
     bytes: float | None
     busy: float
+    returned: float = 0.0
     unevenness: float = 0.0
 
 
@@ -47,6 +48,10 @@ def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
     yield Figure("processor time per no-op task", spent * 1e6, "µs", beside * 1e6, note=note)
     yield from _written("bytes written per no-op task", plain, bare)
     yield from _written("bytes written per mixed task", mixed, bare)
+    for name, some in (("no-op", plain), ("mixed", mixed)):
+        value = median(one.returned for one in some)
+        note = "claimed and given back, per task"
+        yield Figure(f"claims in vain, {name} tasks", value, "claims", note=note)
     yield fairness.shares(median(one.unevenness for one in mixed), sizes.owners)
 
 
@@ -76,13 +81,19 @@ def _drained(site: Site, sizes: Sizes, *, is_mixed: bool) -> Drained:
         before = wal_position(bed)
         workers = [bed.start("worker", concurrency=1) for _ in range(PROGRAMS)]
         bed.wait_for(lambda: bed.count("attempts") > 0, "the first task to end")
-        begun, spent = bed.count("attempts"), _busy(workers)
+        begun, spent = len(_ends(bed)), _busy(workers)
         bed.wait_until_done()
-        ended = [row[0] for row in bed.rows("SELECT finished_at FROM attempts")]
+        ended = _ends(bed)
         uneven = fairness.unevenness(bed) if is_mixed else 0.0
         busy = (_busy(workers) - spent) / (len(ended) - begun)
         written = _bytes(bed, workers, before, len(ended))
-        return Drained(rate(ended), written, busy, uneven)
+        returned = bed.count("attempts") / len(ended) - 1
+        return Drained(rate(ended), written, busy, returned, uneven)
+
+
+def _ends(bed: Bed) -> list[float]:
+    found = bed.rows("SELECT finished_at FROM tasks WHERE finished_at IS NOT NULL")
+    return [row[0] for row in found]
 
 
 def _busy(workers: list[psutil.Process]) -> float:

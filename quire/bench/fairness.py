@@ -12,10 +12,7 @@ from quire.model.records import Lease, Submission
 from quire.store import claim
 
 BATCH = 16
-_ORDER = (
-    "SELECT t.owner_id FROM attempts a JOIN tasks t ON t.id = a.task_id "
-    "ORDER BY a.finished_at, a.began_at"
-)
+_ORDER = "SELECT owner_id FROM tasks ORDER BY finished_at, begin_at, fair_tag"
 
 
 def unevenness(bed: Bed) -> float:

@@ -15,7 +15,7 @@ from quire.bench import claims, drain, enqueue, fairness, idle, pickup, recovery
 from quire.bench.figures import Figure, table
 from quire.bench.site import Site
 from quire.bench.sizes import FULL, QUICK, Sizes
-from quire.errors import BadInput
+from quire.errors import BadInput, QuireError
 from quire.store import embedded
 
 Measure = Callable[[Site, Sizes], Iterator[Figure]]
@@ -45,7 +45,7 @@ def main(
         sys.stdout.write(as_text(report) + "\n")
     if json is not None:
         write_json(report, json)
-    return 0
+    return 1 if report["failures"] else 0
 
 
 def named(only: Sequence[str] | None) -> list[str]:
@@ -62,16 +62,23 @@ def run(database: str, names: Sequence[str], sizes: Sizes, *, is_quick: bool) ->
     began = time.monotonic()
     machine = _machine()
     figures: list[tuple[str, str, Figure]] = []
+    failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, ExitStack() as stack:
         for site in _sites(database, Path(folder), stack):
             for name in names:
                 _note(f"{site.name}: {name}")
-                figures += [(site.name, name, one) for one in MEASURES[name](site, sizes)]
+                try:
+                    for one in MEASURES[name](site, sizes):
+                        figures.append((site.name, name, one))
+                except QuireError as error:
+                    failures.append(f"{site.name}: {name}: {error}")
+                    _note(f"{failures[-1]}")
     return {
         "machine": {**machine, "load_after": os.getloadavg()[0]},
         "is_quick": is_quick,
         "seconds": time.monotonic() - began,
         "figures": figures,
+        "failures": failures,
     }
 
 
@@ -83,8 +90,8 @@ def as_text(report: dict[str, Any]) -> str:
         own = [one for each, _, one in report["figures"] if each == site]
         lines += ["", site, table(own)]
     kind = "quick: too small to judge targets by" if report["is_quick"] else "full"
+    lines += ["", *(f"FAILED {each}" for each in report["failures"])]
     lines += [
-        "",
         f"{report['seconds']:.0f} s, {kind}. Every commit is flushed, the bare loop's too.",
     ]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from statistics import median
 
 import psutil
 
+from quire.bench import bare
 from quire.bench.figures import Figure, Target, at_most
 from quire.bench.site import Bed, Mark, Site, family, kill
 from quire.bench.sizes import Sizes
@@ -15,14 +16,15 @@ from quire.bench.sizes import Sizes
 
 def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
     """Kill under `quire up` while one task runs, again and again."""
-    with site.bed() as bed:
+    with site.bed() as bed, site.bare_queue() as (_, queue):
+        beside = bare.pass_seconds(queue)
         up = bed.start("up")
         for name, act, target in (
             ("child", _kill_child, at_most(1.0)),
             ("worker", _kill_worker, at_most(5.0)),
         ):
             spans = [_rerun(bed, f"{name}-{n}", act) for n in range(sizes.recoveries)]
-            yield _figure(f"recovery from a killed {name}", spans, target)
+            yield _figure(f"recovery from a killed {name}", spans, beside, target)
 
         def kill_everything(bed: Bed, held: Mark) -> None:
             nonlocal up
@@ -30,12 +32,14 @@ def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
             up = bed.start("up")
 
         spans = [_rerun(bed, f"all-{n}", kill_everything) for n in range(sizes.recoveries)]
-        yield _figure("recovery of everything", spans, None, "with the start of `quire up`; ")
+        yield _figure("recovery of everything", spans, beside, None, "until `quire up` is back; ")
 
 
-def _figure(name: str, spans: list[float], target: Target | None, why: str = "") -> Figure:
-    note = f"{why}longest of {len(spans)}, median {median(spans):.2f} s"
-    return Figure(name, max(spans), "s", target=target, note=note)
+def _figure(
+    name: str, spans: list[float], beside: float, target: Target | None, why: str = ""
+) -> Figure:
+    note = f"{why}longest of {len(spans)}, median {median(spans):.2f} s; bare: two commits"
+    return Figure(name, max(spans), "s", beside, target, note)
 
 
 def _rerun(bed: Bed, name: str, act: Callable[[Bed, Mark], None]) -> float:

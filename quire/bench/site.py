@@ -132,9 +132,23 @@ class Bed:
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
 
     def wait_until_done(self) -> None:
-        """Wait until no job is active."""
-        active = "SELECT id FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"
-        self.wait_for(lambda: not self.rows(active), "the jobs to end", every=0.05)
+        """Wait until no job is active, for as long as some of them end."""
+        ended = -1
+        while self._is_active():
+            before, ended = ended, self.count("attempts")
+            if ended == before:
+                self._wait_for_a_job_to_end(ended)
+            time.sleep(0.05)
+
+    def _wait_for_a_job_to_end(self, ended: int) -> None:
+        self.wait_for(
+            lambda: self.count("attempts") > ended or not self._is_active(),
+            "a job to end",
+            every=0.05,
+        )
+
+    def _is_active(self) -> bool:
+        return bool(self.rows("SELECT id FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
 
     def told(self) -> list[Mark]:
         """List what the handlers have told."""

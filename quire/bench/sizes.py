@@ -29,15 +29,15 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
-    singles=200,
+    singles=100,
     bulk=10_000,
     bulk_batch=5_000,
-    drain=6_000,
+    drain=5_000,
     drain_rounds=1,
-    bare_drain=600,
-    pickups=15,
-    waiting=(1_000, 50_000),
-    not_due=50_000,
+    bare_drain=400,
+    pickups=12,
+    waiting=(1_000, 30_000),
+    not_due=30_000,
     claims=30,
     batch_claims=10,
     recoveries=1,

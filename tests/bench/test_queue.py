@@ -44,6 +44,7 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
     report = queue.run(database, list(queue.MEASURES), TINY, is_quick=True)
     figures = [figure for _, _, figure in report["figures"]]
     told = {name for _, name, _ in report["figures"]}
+    assert report["failures"] == []
     assert told == set(queue.MEASURES)
     assert all(figure.value >= 0 for figure in figures)
     assert all(figure.bare is None or figure.bare >= 0 for figure in figures)

@@ -55,10 +55,9 @@ class Monkey:
 
     def harms(self) -> list[Callable[[], None]]:
         some = [self.kill_worker, self.kill_child, self.kill_child, self.freeze, self.rest]
-        return [
-            *some,
-            *([self.restart_server] if self.server and self.chance.random() < 0.2 else []),
-        ]
+        if self.server and self.chance.random() < 0.2:
+            some.append(self.restart_server)
+        return some
 
     def rest(self) -> None:
         self.did["rested"] += 1
@@ -108,9 +107,10 @@ class Monkey:
         return False
 
     def submit(self) -> None:
-        wishes, expected = [], []
+        wishes: list[Submission] = []
+        expected: list[str] = []
         for _ in range(20):
-            tag = f"{len(self.expected) + len(expected)}"
+            tag = f"{len(self.jobs) + len(wishes)}"
             seconds = self.chance.choice([0, 0.01, 0.05, 0.3])
             if self.chance.random() < 0.3:
                 wishes.append(Submission("i.chaos_plain", {"tag": tag, "seconds": seconds}))

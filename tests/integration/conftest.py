@@ -1,4 +1,4 @@
-"""Fixtures of the tests with real workers: homes on each database in turn, or on the embedded one."""
+"""Fixtures of the tests with real workers: homes on each database, or on SQLite."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from quire.model.records import Submission
 from tests.integration.processes import Site, is_alive
 from tests.waiting import until
 
-FAULTS = [
+FAULTS: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("i.raises", {}, ["failed", "failed"], "KeyError: 'no such page'"),
     ("i.permanent", {}, ["failed"], "the file is empty"),
     ("i.exits", {}, ["failed"], "handler called sys.exit(3)"),
@@ -23,7 +24,7 @@ FAULTS = [
     ("i.nan", {}, ["failed"], "the result cannot be written as JSON"),
     ("i.wait", {"wrong": 1}, ["failed"], "the payload does not fit the handler"),
 ]
-SUCCESSES = [
+SUCCESSES: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("i.transient", {"tag": "t", "fails": 2}, ["failed", "failed", "done"], '"try 3"'),
     ("i.named_wait", {}, ["failed", "done"], '"done"'),
     ("i.prints", {}, ["done"], '"printed"'),

@@ -1,11 +1,16 @@
-"""Promise G7: stop means stop. Nothing is written after it, running work is dead within a second."""
+"""Promise G7: stop means stop. Nothing is written after it; running work dies soon."""
 
 from __future__ import annotations
 
+import functools
 import time
 
 from tests.integration.processes import Site, is_alive
 from tests.waiting import stays, until
+
+
+def is_dead(pid: int) -> bool:
+    return not is_alive(pid)
 
 
 def test_a_stopped_job_is_dead_soon_and_writes_nothing_more(site: Site):
@@ -16,7 +21,7 @@ def test_a_stopped_job_is_dead_soon_and_writes_nothing_more(site: Site):
         pid = int(site.until_traced("began", n)[2])
         assert site.stop(job) == [job]
         stopped = time.monotonic()
-        until(lambda pid=pid: not is_alive(pid), within=20, what=site.logs)
+        until(functools.partial(is_dead, pid), within=20, what=site.logs)
         latencies.append(time.monotonic() - stopped)
     latencies.sort()
     print(f"stop to death: median {latencies[10]:.2f} s, most {latencies[-1]:.2f} s (grace 0.5)")
