@@ -42,13 +42,20 @@ class Backlog:
 
     def __init__(self) -> None:
         self._waiting: deque[Lease] = deque()
+        self._since = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, leases: Iterable[Lease]) -> None:
+    def add(self, leases: Iterable[Lease], now: float) -> None:
         """Append leases as claimed."""
+        if not self._waiting:
+            self._since = now
         self._waiting.extend(leases)
+
+    def has_waited(self, seconds: float, now: float) -> bool:
+        """Tell whether something has waited for a child for longer than `seconds`."""
+        return bool(self._waiting) and now - self._since > seconds
 
     def leases(self) -> list[Lease]:
         """List what waits."""

@@ -5,6 +5,7 @@ database needs in one transaction: settle, progress, due tasks, claim. A databas
 leaves the children running: their results are kept and settled when it is back.
 """
 
+import contextlib
 import os
 import random
 import selectors
@@ -89,6 +90,7 @@ class Worker:
                 if time.monotonic() >= self.retry_at:
                     self._attempt_turn()
                 self._hand_out()
+                self._advance_band()
         finally:
             self._leave()
         return 0
@@ -212,7 +214,7 @@ class Worker:
                 self.pace.saw(lease.kind, one.duration)
                 continue
             kind = self.kinds[lease.kind]
-            if one.outcome == "done":
+            if one.outcome in ("done", "permanent", "transient"):
                 self.pace.saw(lease.kind, one.duration)
             ending = decide(one, lease, kind, random.random(), self.id, asked=was_asked)  # noqa: S311
             if ending.move != "finish":
@@ -262,48 +264,51 @@ class Worker:
         wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
         idle = len(self.children.idle())
 
-        def act(conn: Any, at: Instant) -> tuple[list[Lease], float | None]:
+        def act(conn: Any, at: Instant) -> tuple[list[claim.Claimed], float | None]:
             settle.settle(conn, endings, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
             if not wants:
                 return [], self.next_due
             ready.move_due(conn, now=at)
-            leases = self._claim(conn, at, idle)
-            return leases, ready.next_due_at(conn)
+            return self._claim(conn, at, idle), ready.next_due_at(conn)
 
-        leases, self.next_due = self.db.write(act)
+        claimed, self.next_due = self.db.write(act)
+        leases = [lease for part in claimed for lease in part.leases()]
         self.endings = []
         self.progress.clear()
         self.at["progress"] = now + PROGRESS_EVERY
         self.at["poll"] = now + self.settings.poll_interval
         # Fewer than asked for: the queue is empty until something wakes us.
         self.is_woken = len(leases) >= self._room() if wants else self.is_woken
-        self.backlog.add(leases)
+        self.backlog.add(leases, now)
         self.claimed += leases
-        self._advance_band(now)
 
-    def _claim(self, conn: Any, at: Instant, idle: int) -> list[Lease]:
+    def _claim(self, conn: Any, at: Instant, idle: int) -> list[claim.Claimed]:
         room = idle * self.pace.batch() - len(self.backlog)
         queues = self.settings.queues
-        leases: list[Lease] = []
+        parts: list[claim.Claimed] = []
         for turn in range(len(queues)):
-            if room - len(leases) <= 0:
+            if room <= 0:
                 break
-            leases += claim.claim(
+            part = claim.take(
                 conn, self.id, queues[(self.queue_turn + turn) % len(queues)], self.kinds,
-                now=at, ttl=self.settings.lease_seconds, limit=room - len(leases), alone=idle,
+                now=at, ttl=self.settings.lease_seconds, limit=room, alone=idle,
             )  # fmt: skip
+            room -= len(part.rows)
+            parts.append(part)
         self.queue_turn += 1
-        return leases
+        return parts
 
-    def _advance_band(self, now: float) -> None:
+    def _advance_band(self) -> None:
         """Write how far the order has got, in a transaction of its own: no claim waits for it."""
+        now = time.monotonic()
         if not self.claimed or now < self.at["band"]:
             return
         claimed, self.claimed = self.claimed, []
         self.at["band"] = now + BAND_EVERY
-        self.db.write(lambda conn, _: claim.advance(conn, claimed))
+        with contextlib.suppress(DatabaseUnavailable):
+            self.db.write(lambda conn, _: claim.advance(conn, claimed))
 
     def _hand_out(self) -> None:
         """Give idle children their portions; what waits too long behind busy ones goes back."""
@@ -322,7 +327,7 @@ class Worker:
             head = child.head()
             if head is not None and now - head.started > BEHIND_SECONDS and len(child.open) > 1:
                 self._give_back_assigned(self.children.take_back(child))
-        if self.backlog and not self.children.idle():
+        if self.backlog.has_waited(BEHIND_SECONDS, now):
             self._give_back(self.backlog.clear())
 
     def _assignment(self, lease: Lease) -> Assignment:

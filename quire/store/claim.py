@@ -6,7 +6,7 @@ The fence grows by one at each claim. A claim that meets a task which may not ru
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -18,6 +18,8 @@ from quire.store.counts import Deltas, bump, start
 from quire.store.tables import is_state, jobs, kinds, owners, tasks
 
 t = tasks.c
+_ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
+# Rows are read by position below: these loops run for every task there is, under the lock.
 _HEAD = (
     sa.select(
         t.id,
@@ -49,6 +51,19 @@ AHEAD, ROUNDS = 500, 4
 _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 
 
+class Claimed(NamedTuple):
+    """What a claim took: made into leases after the commit, so that the write lock ends sooner."""
+
+    rows: list[Any]
+    found_jobs: dict[int, Any]
+    queue: str
+    at: float
+
+    def leases(self) -> list[Lease]:
+        """Return one lease per task, most urgent first."""
+        return [_lease(row, self.found_jobs[row[1]][2], self.queue, self.at) for row in self.rows]
+
+
 def claim(
     conn: sa.Connection,
     worker_id: str,
@@ -60,7 +75,22 @@ def claim(
     limit: int = 1,
     alone: int | None = None,
 ) -> list[Lease]:
-    """Lease up to `limit` tasks at the head of `queue` to `worker_id`, most urgent first.
+    """Lease up to `limit` tasks at the head of `queue` to `worker_id`, most urgent first."""
+    return take(conn, worker_id, queue, known, now=now, ttl=ttl, limit=limit, alone=alone).leases()
+
+
+def take(
+    conn: sa.Connection,
+    worker_id: str,
+    queue: str,
+    known: Collection[str],
+    *,
+    now: Instant,
+    ttl: float,
+    limit: int = 1,
+    alone: int | None = None,
+) -> Claimed:
+    """Claim, and leave the making of leases for after the commit.
 
     Of those that must run alone (a crash behind them, or at most once) take at most `alone`: a
     claim ahead of time would cost an innocent one dearly if this worker died.
@@ -71,16 +101,16 @@ def claim(
     for length in (limit, *[max(limit, AHEAD)] * ROUNDS):
         head = conn.execute(_HEAD, {"queue": queue, "limit": length}).all()
         if not head:
-            return []
+            break
         found_jobs = _jobs_of(conn, head)
         taken, aside = _sorted_out(conn, head, found_jobs, known, room, limit, alone)
         _take(conn, taken, worker_id, now, ttl)
-        start(conn, Counter([row.job_id for row in taken]), worker_id, now=now)
+        start(conn, Counter([row[1] for row in taken]), worker_id, now=now)
         if aside:
             _set_aside(conn, aside, now)
         if taken or not aside:
-            return [_lease(row, found_jobs[row.job_id], queue, now) for row in taken]
-    return []
+            return Claimed(taken, found_jobs, queue, now.wall)
+    return Claimed([], {}, queue, now.wall)
 
 
 def _sorted_out(
@@ -94,21 +124,22 @@ def _sorted_out(
 ) -> tuple[list[Any], list[tuple[Any, str]]]:
     """Pick the rows to take, and those that may not run with the reason why."""
     paused = set(conn.scalars(_PAUSED))
+    behind = _behind(conn, found_jobs)
     taken: list[Any] = []
     aside: list[tuple[Any, str]] = []
     for row in head:
         if len(taken) == limit:
             break
-        why = _obstacle(row, found_jobs[row.job_id], paused, known, room)
+        why = _obstacle(row, found_jobs[row[1]][1], paused, behind, known, room)
         if why is not None:
             aside.append((row, why))
             continue
-        if row.crashes or row.at_most_once:
+        if row[7] or row[11]:  # crashes, at_most_once
             if alone <= 0:
                 continue
             alone -= 1
         taken.append(row)
-        if row.owner_id in room:
+        if room and row.owner_id in room:
             room[row.owner_id] -= 1
     return taken, aside
 
@@ -142,35 +173,48 @@ def _room(conn: sa.Connection) -> dict[int, int]:
 def _jobs_of(conn: sa.Connection, head: Sequence[Any]) -> dict[int, Any]:
     """Read the jobs of the head, locked after their tasks, so that a stop cannot slip between."""
     statement = dialect.cached(conn, "jobs_of", lambda: _job_query(conn))
-    wanted = dialect.packed([[job_id] for job_id in {row.job_id for row in head}])
-    return {row.id: row for row in conn.execute(statement, {"wanted": wanted})}
+    wanted = dialect.id_list(conn, sorted({row[1] for row in head}))
+    return {row[0]: row for row in conn.execute(statement, {"wanted": wanted})}
 
 
 def _job_query(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = dialect.rows(conn, "wanted", {"id": "int"})
     j = jobs.c
     return (
-        sa.select(j.id, j.state, j.payload, ready.is_behind(jobs).label("is_behind"))
-        .where(j.id.in_(sa.select(wanted.c.id)))
+        sa.select(j.id, j.state, j.payload, j.exclusive_key)
+        .where(dialect.id_in(conn, j.id, "wanted"))
         .order_by(j.id)
-        .with_for_update(key_share=True, of=jobs)
+        .with_for_update(key_share=True)
+    )
+
+
+def _behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
+    """Return the jobs whose owner has another one that goes first."""
+    keyed = [job_id for job_id, job in found_jobs.items() if job[3] is not None]
+    if not keyed:
+        return set()
+    return set(
+        conn.scalars(sa.select(jobs.c.id).where(jobs.c.id.in_(keyed), ready.is_behind(jobs)))
     )
 
 
 def _obstacle(
-    row: Any, job: Any, paused: set[str], known: Collection[str], room: dict[int, int]
+    row: Any,
+    job_state: str,
+    paused: set[str],
+    behind: set[int],
+    known: Collection[str],
+    room: dict[int, int],
 ) -> str | None:
-    if job.state == JobState.CANCELLED:
-        return TaskState.CANCELLED
-    if job.state not in JOB_ACTIVE:
-        return Reason.STOPPED
-    if row.kind in paused:
+    if job_state not in _ACTIVE:
+        is_cancelled = job_state == JobState.CANCELLED
+        return TaskState.CANCELLED if is_cancelled else Reason.STOPPED
+    if row[3] in paused:
         return Reason.PAUSED
-    if job.is_behind:
+    if row[1] in behind:
         return Reason.USER_BUSY
-    if row.kind not in known:
+    if row[3] not in known:
         return Reason.NO_WORKER
-    if room.get(row.owner_id, 1) <= 0:
+    if room and room.get(row[2], 1) <= 0:
         return Reason.CAP
     return None
 
@@ -182,15 +226,15 @@ def _take(
         return
     statement = dialect.cached(conn, "take", lambda: _taking(conn))
     values = {"worker": worker_id, "until": now.lease + ttl, "wall": now.wall}
-    conn.execute(statement, {"taken": dialect.packed([[row.id] for row in rows]), **values})
+    taken = dialect.id_list(conn, [row[0] for row in rows])
+    conn.execute(statement, {"taken": taken, **values})
 
 
 def _taking(conn: sa.Connection) -> sa.Update:
-    ids = dialect.rows(conn, "taken", {"id": "int"})
     wall = sa.bindparam("wall", type_=sa.Double)
     return (
         sa.update(tasks)
-        .where(t.id.in_(sa.select(ids.c.id)), is_state(t.state, TaskState.READY))
+        .where(dialect.id_in(conn, t.id, "taken"), is_state(t.state, TaskState.READY))
         .values(
             state=TaskState.RUNNING.value,
             worker_id=sa.bindparam("worker", type_=sa.Text),
@@ -226,12 +270,11 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
     bump(conn, deltas, now=now)
 
 
-def _lease(row: Any, job: Any, queue: str, now: Instant) -> Lease:
-    # By position: this runs for every task there is, inside the transaction.
+def _lease(row: Any, job_payload: str, queue: str, at: float) -> Lease:
     (task_id, job_id, owner_id, kind, payload, attempt, max_attempts, crashes, fence, priority,
      tag, at_most_once) = row  # fmt: skip
     return Lease(
-        task_id, fence + 1, job_id, owner_id, kind, job.payload if payload is None else payload,
-        attempt + 1, max_attempts, crashes, queue, priority, tag, now.wall,
+        task_id, fence + 1, job_id, owner_id, kind, job_payload if payload is None else payload,
+        attempt + 1, max_attempts, crashes, queue, priority, tag, at,
         bool(crashes or at_most_once),
     )  # fmt: skip

@@ -119,30 +119,45 @@ def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:
     return sa.func.max(*values) if is_sqlite(conn) else sa.func.greatest(*values)
 
 
+def id_in(conn: sa.Connection, column: sa.Column[Any], name: str) -> sa.ColumnElement[bool]:
+    """Compare a column with the list of ids given as the parameter `name`; see `id_list`."""
+    if is_sqlite(conn):
+        each = sa.func.json_each(sa.bindparam(name, type_=sa.Text)).table_valued("value")
+        return column.in_(sa.select(each.c.value))
+    # An array, not a subquery: PostgreSQL would guess its size and may walk the whole index.
+    return column == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
+
+
+def id_list(conn: sa.Connection, ids: Sequence[int]) -> Any:
+    """Encode the parameter of `id_in`."""
+    return _encode(ids) if is_sqlite(conn) else list(ids)
+
+
 def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
     """Lock rows in the order of their ids, so that two transactions never wait for each other."""
     if is_sqlite(conn) or not ids:
         return
-    statement = (
-        sa.select(table.c.id)
-        .where(table.c.id == sa.any_(sa.bindparam("ids", type_=postgresql.ARRAY(sa.BigInteger))))
-        .order_by(table.c.id)
-        .with_for_update(key_share=True)
-    )
-    conn.execute(statement, {"ids": sorted(ids)}).all()
+    conn.execute(_locking(conn, table, skip_locked=False), {"ids": list(ids)}).all()
 
 
 def lock_free_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
     """Lock those rows that nobody else has locked, and return their ids."""
     if is_sqlite(conn) or not ids:
         return set(ids)
-    statement = (
-        sa.select(table.c.id)
-        .where(table.c.id == sa.any_(sa.bindparam("ids", type_=postgresql.ARRAY(sa.BigInteger))))
-        .order_by(table.c.id)
-        .with_for_update(key_share=True, skip_locked=True)
+    return set(conn.scalars(_locking(conn, table, skip_locked=True), {"ids": list(ids)}))
+
+
+def _locking(conn: sa.Connection, table: sa.Table, *, skip_locked: bool) -> sa.Select[Any]:
+    return cached(
+        conn,
+        ("lock", table.name, skip_locked),
+        lambda: (
+            sa.select(table.c.id)
+            .where(id_in(conn, table.c.id, "ids"))
+            .order_by(table.c.id)
+            .with_for_update(key_share=True, skip_locked=skip_locked)
+        ),
     )
-    return set(conn.scalars(statement, {"ids": sorted(ids)}))
 
 
 def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:

@@ -48,7 +48,7 @@ def _session_options(lease: float) -> str:
     wait = max(min(15.0, lease / 4), 1.5)
     return (
         f"-c idle_in_transaction_session_timeout={idle:.3f}s -c lock_timeout={wait:.3f}s "
-        f"-c statement_timeout=30s -c plan_cache_mode=force_custom_plan"
+        f"-c statement_timeout=30s -c plan_cache_mode=force_custom_plan -c jit=off"
     )
 
 

@@ -298,13 +298,12 @@ def _stopped_jobs(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
         return set()
     dialect.lock_rows(conn, jobs, job_ids)
     statement = dialect.cached(conn, "stopped", lambda: _inactive(conn))
-    return set(conn.scalars(statement, {"wanted": dialect.packed([[i] for i in job_ids])}))
+    return set(conn.scalars(statement, {"wanted": dialect.id_list(conn, job_ids)}))
 
 
 def _inactive(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = dialect.rows(conn, "wanted", {"id": "int"})
     return sa.select(jobs.c.id).where(
-        jobs.c.id.in_(sa.select(wanted.c.id)), sa.not_(is_state(jobs.c.state, *JOB_ACTIVE))
+        dialect.id_in(conn, jobs.c.id, "wanted"), sa.not_(is_state(jobs.c.state, *JOB_ACTIVE))
     )
 
 

@@ -283,3 +283,24 @@ def test_every_move_of_a_job_is_named_by_a_person_or_follows_from_its_tasks():
         "skipped",
         "lost",
     }
+
+
+def test_resuming_does_not_run_again_what_must_not_run_twice(stage: Stage):
+    job_id = stage.one("once")
+    stage.claim()
+    stage.reap("w1")
+    verbs.resume(stage.desk(), [job_id])
+    assert (stage.job(job_id).state, stage.task(job_id).state) == ("failed", "lost")
+    assert stage.claim() == []
+    verbs.retry(stage.desk(), [job_id])
+    assert stage.run() == [job_id]
+
+
+def test_stopping_what_must_not_run_twice_gives_it_up_as_lost(stage: Stage):
+    job_id = stage.one("once")
+    [lease] = stage.claim()
+    verbs.stop(stage.desk(), [job_id])
+    assert stage.task(job_id).state == "lost"
+    assert stage.settle(ending(lease)) == set()
+    verbs.resume(stage.desk(), [job_id])
+    assert stage.claim() == []
