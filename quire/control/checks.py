@@ -64,9 +64,10 @@ def wishes(given: Sequence[Submission]) -> None:
     if len(set(refs)) < len(refs):
         twice = sorted({ref for ref in refs if refs.count(ref) > 1})
         raise BadInput(f"ref {twice[0]!r}: used by two jobs of this request.")
+    known = set(refs)
     for wish in given:
         for before in wish.after:
-            if isinstance(before, str) and before not in refs:
+            if isinstance(before, str) and before not in known:
                 raise BadInput(f"after {before!r}: no job of this request has that ref.")
     _no_cycle(given)
 

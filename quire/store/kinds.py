@@ -10,6 +10,9 @@ from quire.model.records import KindRow
 from quire.store import dialect
 from quire.store.tables import kinds
 
+c = kinds.c
+_KINDS = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at).order_by(c.name)
+
 
 def announce(conn: sa.Connection, known: Iterable[JobKind]) -> None:
     """Write down the kinds that a process can run; sorted, so that two never deadlock."""
@@ -25,9 +28,7 @@ def announce(conn: sa.Connection, known: Iterable[JobKind]) -> None:
 
 def listed(conn: sa.Connection) -> dict[str, KindRow]:
     """Return every kind, by name."""
-    c = kinds.c
-    query = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at)
-    return {row.name: KindRow(*row) for row in conn.execute(query.order_by(c.name))}
+    return {row.name: KindRow(*row) for row in conn.execute(_KINDS)}
 
 
 def pause(conn: sa.Connection, name: str, *, now: Instant) -> bool:

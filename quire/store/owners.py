@@ -8,28 +8,27 @@ from quire.model.records import Owner
 from quire.store import dialect
 from quire.store.tables import jobs, owners
 
+_OWNER = sa.select(owners).where(
+    owners.c.tenant == sa.bindparam("tenant"), owners.c.user_name == sa.bindparam("user")
+)
+_LOCKED = _OWNER.with_for_update(key_share=True)
+
 
 def locked(conn: sa.Connection, tenant: str, user: str) -> Owner:
     """Return the owner, made if missing, with its row locked: first in the lock order."""
-    query = (
-        sa.select(owners)
-        .where(owners.c.tenant == tenant, owners.c.user_name == user)
-        .with_for_update(key_share=True)
-    )
-    row = conn.execute(query).one_or_none()
+    whose = {"tenant": tenant, "user": user}
+    row = conn.execute(_LOCKED, whose).one_or_none()
     if row is None:
         dialect.upsert(
             conn, owners, {"tenant": tenant, "user_name": user}, ["tenant", "user_name"], []
         )
-        row = conn.execute(query).one()
+        row = conn.execute(_LOCKED, whose).one()
     return Owner(*row)
 
 
 def found(conn: sa.Connection, tenant: str, user: str) -> Owner | None:
     """Return the owner if it exists."""
-    row = conn.execute(
-        sa.select(owners).where(owners.c.tenant == tenant, owners.c.user_name == user)
-    ).one_or_none()
+    row = conn.execute(_OWNER, {"tenant": tenant, "user": user}).one_or_none()
     return Owner(*row) if row else None
 
 

@@ -19,25 +19,41 @@ from quire.store.tables import bands, is_state, jobs, kinds, owners, tasks
 BLOCKED, READY = TaskState.BLOCKED, TaskState.READY
 
 
+_LAST_TAGS = sa.select(
+    sa.select(sa.func.max(tasks.c.fair_tag))
+    .where(
+        is_state(tasks.c.state, READY),
+        tasks.c.owner_id == sa.bindparam("owner"),
+        tasks.c.queue == sa.bindparam("queue"),
+        tasks.c.priority == sa.bindparam("priority"),
+    )
+    .scalar_subquery(),
+    sa.select(bands.c.claimed_tag)
+    .where(bands.c.queue == sa.bindparam("queue"), bands.c.priority == sa.bindparam("priority"))
+    .scalar_subquery(),
+)
+_DUE = (
+    sa.select(tasks.c.id)
+    .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at <= sa.bindparam("wall"))
+    .order_by(tasks.c.due_at)
+    .limit(sa.bindparam("limit"))
+)
+_NEXT_DUE = (
+    sa.select(tasks.c.due_at)
+    .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at.is_not(None))
+    .order_by(tasks.c.due_at)
+    .limit(1)
+)
+
+
 def last_tags(
     conn: sa.Connection, bands_of: Iterable[tuple[int, str, int]]
 ) -> dict[tuple[int, str, int], float]:
     """Return for each (owner, queue, priority) the tag that the next task's is added to."""
     found = {}
     for owner_id, queue, priority in sorted(set(bands_of)):
-        own = conn.scalar(
-            sa.select(sa.func.max(tasks.c.fair_tag)).where(
-                is_state(tasks.c.state, READY),
-                tasks.c.owner_id == owner_id,
-                tasks.c.queue == queue,
-                tasks.c.priority == priority,
-            )
-        )
-        claimed = conn.scalar(
-            sa.select(bands.c.claimed_tag).where(
-                bands.c.queue == queue, bands.c.priority == priority
-            )
-        )
+        band = {"owner": owner_id, "queue": queue, "priority": priority}
+        own, claimed = conn.execute(_LAST_TAGS, band).one()
         found[owner_id, queue, priority] = fair.start(own, claimed)
     return found
 
@@ -115,23 +131,13 @@ def takes_turn(job: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def move_due(conn: sa.Connection, *, now: Instant, limit: int = 500) -> int:
     """Move tasks whose time has come; returns how many became ready."""
-    due = conn.scalars(
-        sa.select(tasks.c.id)
-        .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at <= now.wall)
-        .order_by(tasks.c.due_at)
-        .limit(limit)
-    ).all()
+    due = conn.scalars(_DUE, {"wall": now.wall, "limit": limit}).all()
     return release(conn, due, now=now)
 
 
 def next_due_at(conn: sa.Connection) -> float | None:
     """Return when the next blocked task falls due."""
-    found: float | None = conn.scalar(
-        sa.select(tasks.c.due_at)
-        .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at.is_not(None))
-        .order_by(tasks.c.due_at)
-        .limit(1)
-    )
+    found: float | None = conn.scalar(_NEXT_DUE)
     return found
 
 

@@ -30,13 +30,15 @@ class Order(NamedTuple):
     kind: KindRow
 
 
+_EARLIER = sa.select(submissions.c.body_hash, submissions.c.job_ids).where(
+    submissions.c.owner_id == sa.bindparam("owner"), submissions.c.key == sa.bindparam("call")
+)
+_REMEMBER = sa.insert(submissions)
+
+
 def earlier(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> list[int] | None:
     """Return the jobs that this key made before, or refuse a key used for another body."""
-    row = conn.execute(
-        sa.select(submissions.c.body_hash, submissions.c.job_ids).where(
-            submissions.c.owner_id == owner_id, submissions.c.key == key
-        )
-    ).one_or_none()
+    row = conn.execute(_EARLIER, {"owner": owner_id, "call": key}).one_or_none()
     if row is None:
         return None
     if row.body_hash != body_hash:
@@ -64,7 +66,7 @@ def remember(
         "job_ids": json.dumps(list(ids)),
         "created_at": now.wall,
     }
-    conn.execute(sa.insert(submissions).values(**row))
+    conn.execute(_REMEMBER, row)
 
 
 def prune_keys(conn: sa.Connection, *, before: float) -> int:
