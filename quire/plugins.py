@@ -63,7 +63,7 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except PluginFailed:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginFailed(
             f"plugin {name}: {type(error).__name__}: {error}. Nothing of it was loaded."
         ) from error

@@ -97,6 +97,10 @@ def _checked(s: Settings) -> Settings:
             f"QUIRE_HEARTBEAT_INTERVAL ({s.heartbeat_interval:g} s) must be above 0 and below "
             f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s), or every lease would end while held."
         )
+    for name, least in _LEAST.items():
+        # Written so that NaN, which is neither above nor below anything, is refused too.
+        if not least <= getattr(s, name) < 1e12:
+            raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is not {least:g} or more.")
     if s.concurrency < 0 or s.concurrency > 1024:
         raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
     if s.log_level not in ("debug", "info", "warning", "error"):
@@ -104,6 +108,18 @@ def _checked(s: Settings) -> Settings:
     return s
 
 
+_LEAST: dict[str, float] = {
+    "sweep_interval": 0.05,
+    "poll_interval": 0.05,
+    "aging_seconds": 1.0,
+    "stop_grace": 0.0,
+    "child_max_tasks": 0,
+    "child_max_rss": 0,
+    "payload_limit": 1,
+    "keep_completed_days": 0.0,
+    "keep_failed_days": 0.0,
+    "keep_events_days": 0.0,
+}
 POLICIES = ("all", "queue", "replace", "reject")
 
 

@@ -65,7 +65,7 @@ def jobs(
             _print(_page(opened, filters), filters)
 
 
-def _act(verb: str, filters: dict[str, Any], yes: bool) -> None:
+def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
     """Apply a verb to all jobs that match and allow it, after asking."""
     from quire.cli import opening
     from quire.control import jobs as verbs
@@ -77,7 +77,7 @@ def _act(verb: str, filters: dict[str, Any], yes: bool) -> None:
             return
         if not yes:
             _ask(verb, number)
-        done = verbs.in_bulk(opened.desk, verb, **filters)
+        done = verbs.in_bulk(opened.desk, verb, options=how, **filters)
         console.say(f"{words.count(done, 'job')} {PAST[verb]}.")
 
 
@@ -99,15 +99,49 @@ for _verb, _sentence in {
     "stop": "Stop all jobs that match; they can be resumed.",
     "resume": "Resume the stopped and failed jobs that match.",
     "cancel": "Cancel all jobs that match, for good.",
-    "retry": "Run again what did not succeed of the jobs that match.",
     "delete": "Delete the jobs that match and are over, with their history.",
 }.items():
     app.command(_verb, help=_sentence)(_bulk(_verb))
 
 
+Failed = Annotated[bool, typer.Option("--failed", help="Only what failed or was lost.")]
+Priority = Annotated[int, typer.Argument(metavar="PRIORITY", help="1 (first) to 10 (last).")]
+
+
+@app.command()
+def retry(
+    failed: Failed = False,
+    state: options.States = None,
+    kind: options.Kind = None,
+    platform: options.Platform = None,
+    account: options.Account = None,
+    user: options.User = None,
+    yes: options.Yes = False,
+) -> None:
+    """Run again what did not succeed of the jobs that match."""
+    _act("retry", _filters(state, kind, platform, account, user), yes, only_failed=failed)
+
+
+@app.command()
+def priority(
+    priority: Priority,
+    state: options.States = None,
+    kind: options.Kind = None,
+    platform: options.Platform = None,
+    account: options.Account = None,
+    user: options.User = None,
+    yes: options.Yes = False,
+) -> None:
+    """Give the jobs that match another priority."""
+    from quire.control import checks
+
+    checks.priority(priority)
+    _act("priority", _filters(state, kind, platform, account, user), yes, priority=priority)
+
+
 PAST = {
     "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "retried",
-    "delete": "deleted",
+    "delete": "deleted", "priority": "given another priority",
 }  # fmt: skip
 
 
@@ -137,10 +171,10 @@ def _cursor(text: str | None) -> int | None:
 
 def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
     """Count the jobs that match and whose state allows the verb."""
-    from quire.model.states import JOB_DELETABLE, JOB_MOVES
+    from quire.control.jobs import states_for
     from quire.store import reports
 
-    allowed = set(JOB_DELETABLE if verb == "delete" else JOB_MOVES[verb].sources)
+    allowed = set(states_for(verb))
     wanted = {**filters, "states": sorted(allowed & set(filters["states"] or allowed))}
     number, last = 0, 0
     while wanted["states"]:

@@ -6,7 +6,7 @@ Each takes a `Desk`: the database, whose request it is, and what this process ca
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from quire.control import checks
 from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.contracts import JobKind
 from quire.model.records import KindRow, Owner, Submission
-from quire.model.states import JOB_MOVES, JobState, Reason, TaskState
+from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store import dialect, kinds, moves, owners, ready, reports
 from quire.store import submit as storing
 from quire.store.engine import Database
@@ -152,13 +152,21 @@ def release_paused(conn: Any, kind: str, now: Instant) -> int:
 
 VERBS: dict[str, Callable[..., list[int]]] = {
     "stop": stop, "cancel": cancel, "resume": resume, "retry": retry, "delete": delete,
+    "priority": reprioritise,
 }  # fmt: skip
 
 
-def in_bulk(desk: Desk, verb: str, *, states: Sequence[str] | None = None, **filters: Any) -> int:
+def in_bulk(
+    desk: Desk,
+    verb: str,
+    *,
+    states: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **filters: Any,
+) -> int:
     """Apply a verb to every job that matches and allows it, page by page; returns how many."""
     act = VERBS[verb]
-    allowed = [s for s in JobState if _allows(verb, s) and (not states or s in states)]
+    allowed = [s for s in states_for(verb) if not states or s in states]
     # Jobs move out of the allowed states as we go: a job made meanwhile must not keep us here.
     with desk.db.read() as conn:
         last = reports.last_job_id(conn)
@@ -171,7 +179,7 @@ def in_bulk(desk: Desk, verb: str, *, states: Sequence[str] | None = None, **fil
         ids = [i for i in ids if i <= last]
         if not ids:
             return done
-        done += len(act(desk, ids))
+        done += len(act(desk, ids, **(options or {})))
         after = ids[-1]
 
 
@@ -195,10 +203,13 @@ def _refusal(verb: str, job_id: int, found: dict[str, Any]) -> str:
     return f"job {job_id}: it is {found['state']}; cannot {verb} it. Possible now: {can}."
 
 
-def _allows(verb: str, state: str) -> bool:
+def states_for(verb: str) -> list[str]:
+    """List the states of a job that allow a verb."""
     if verb == "delete":
-        return state not in (JobState.PENDING, JobState.RUNNING)
-    return state in JOB_MOVES[verb].sources
+        return list(JOB_DELETABLE)
+    if verb == "priority":
+        return [*JOB_ACTIVE, JobState.STOPPED]
+    return [state for state in JobState if state in JOB_MOVES[verb].sources]
 
 
 def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:

@@ -31,8 +31,18 @@ def sweep(db: Database, settings: Settings, own_id: str, known: Sequence[str]) -
     while db.write(lambda conn, now: moves.sweep_halted(conn, now=now)) == moves.BATCH:
         pass
     db.write(lambda conn, now: _unblock(conn, now, known))
+    finish_revivals(db)
     if taken or dead:
         wakeup.ring(settings.home)
+
+
+def finish_revivals(db: Database) -> None:
+    """Go on where a process that resumed jobs died before it had released their tasks."""
+    with db.read() as conn:
+        ids = moves.reviving(conn)
+    more = bool(ids)
+    while more:
+        more = db.write(lambda conn, now: moves.release_stopped(conn, ids, now=now)) > 0
 
 
 def find_dead(db: Database, own_id: str, lease: float) -> list[WorkerRow]:

@@ -132,7 +132,7 @@ def revive(
         conn.scalars(
             sa.update(jobs)
             .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(move.sources)))
-            .values(state=move.target, error=None, finished_at=None)
+            .values(state=move.target, error=None, finished_at=None, is_reviving=True)
             .returning(j.id)
         )
     )
@@ -182,7 +182,15 @@ def release_stopped(
         .limit(limit)
     ).all()
     ready.release(conn, ids, now=now)
+    if not ids:
+        over = sa.and_(j.id.in_(list(job_ids)), j.is_reviving)
+        conn.execute(sa.update(jobs).where(over).values(is_reviving=False))
     return len(ids)
+
+
+def reviving(conn: sa.Connection, limit: int = 200) -> list[int]:
+    """List jobs whose revival was not finished: by a process that died, or that is still at it."""
+    return list(conn.scalars(sa.select(j.id).where(j.is_reviving).order_by(j.id).limit(limit)))
 
 
 def reprioritise(

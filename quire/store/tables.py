@@ -75,6 +75,8 @@ jobs = sa.Table(
     sa.Column("run_at", Time),
     sa.Column("exclusive_key", sa.Text),
     sa.Column("has_successors", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Resumed or retried, and tasks of it may still be blocked as stopped.
+    sa.Column("is_reviving", sa.Boolean, nullable=False, server_default=sa.false()),
     *(
         sa.Column(f"tasks_{state}", sa.Integer, nullable=False, server_default="0")
         for state in TaskState
@@ -120,6 +122,12 @@ HALTING = (
 )
 _halting = sa.text(HALTING)
 sa.Index("ix_jobs_halting", jobs.c.id, sqlite_where=_halting, postgresql_where=_halting)
+sa.Index(
+    "ix_jobs_reviving",
+    jobs.c.id,
+    sqlite_where=jobs.c.is_reviving,
+    postgresql_where=jobs.c.is_reviving,
+)
 _active = is_state(jobs.c.state, *JOB_ACTIVE)
 sa.Index("ix_jobs_active_owner", jobs.c.owner_id, sqlite_where=_active, postgresql_where=_active)
 _exclusive = sa.and_(is_state(jobs.c.state, JobState.RUNNING), jobs.c.exclusive_key.is_not(None))

@@ -294,7 +294,7 @@ def test_a_person_may_ask_for_a_second_run_of_what_must_not_run_twice(db: Databa
     job = stage.one("once")
     stage.claim()
     stage.reap("w1")
-    assert jobs.resume(stage.desk(), [job]) == [job]
+    assert jobs.retry(stage.desk(), [job]) == [job]
     [lease] = stage.claim()
     assert doctor.examine(db).violations == []
     stage.settle(ending(lease))

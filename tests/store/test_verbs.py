@@ -8,6 +8,8 @@ from quire.control import jobs as verbs
 from quire.errors import BadInput, Conflict, NotFound, UnknownKind
 from quire.model.records import Submission
 from quire.model.states import JOB_MOVES, JobState, TaskState
+from quire.runtime import sweep
+from quire.store import moves
 from tests.store.stage import Stage, ending
 
 
@@ -304,3 +306,34 @@ def test_stopping_what_must_not_run_twice_gives_it_up_as_lost(stage: Stage):
     assert stage.settle(ending(lease)) == set()
     verbs.resume(stage.desk(), [job_id])
     assert stage.claim() == []
+
+
+def test_a_resume_whose_process_died_halfway_is_finished_by_a_sweep(stage: Stage):
+    job = stage.one()
+    verbs.stop(stage.desk(), [job])
+    states = [TaskState.FAILED, TaskState.LOST]
+    stage.db.write(lambda conn, now: moves.revive(conn, [job], "resume", states, now=now))
+    assert stage.claim() == []
+    sweep.finish_revivals(stage.db)
+    assert stage.run() == [job]
+    with stage.db.read() as conn:
+        assert moves.reviving(conn) == []
+
+
+def test_jobs_are_given_another_priority_in_bulk(stage: Stage):
+    first, second = stage.many(2)
+    later = stage.one("other")
+    options = {"priority": 1}
+    assert verbs.in_bulk(stage.desk(), "priority", options=options, kind="other") == 1
+    assert stage.run(limit=3) == [later, first, second]
+
+
+def test_only_what_failed_is_retried_in_bulk(stage: Stage):
+    failed, cancelled = stage.many(2)
+    [lease] = stage.claim()
+    stage.settle(ending(lease, "fail", "failed", error="no"))
+    verbs.cancel(stage.desk(), [cancelled])
+    assert (
+        verbs.in_bulk(stage.desk(), "retry", options={"only_failed": True}, states=["failed"]) == 1
+    )
+    assert stage.run() == [failed]

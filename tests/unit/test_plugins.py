@@ -77,7 +77,6 @@ def test_a_broken_file_is_refused_with_its_error_and_can_be_mended(tmp_path):
     assert "greet" in load(path)
 
 
-@pytest.mark.xfail(reason="plugins._module catches Exception only", raises=SystemExit)
 def test_a_plugin_that_exits_on_import_is_refused(tmp_path):
     with pytest.raises(PluginFailed, match="SystemExit"):
         load(write(tmp_path, "leaves.py", "raise SystemExit(3)\n"))

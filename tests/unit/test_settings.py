@@ -66,7 +66,6 @@ def test_a_bad_value_is_refused_by_name(tmp_path, name, value):
         load(tmp_path, {name: value})
 
 
-@pytest.mark.xfail(reason="only the heartbeat, concurrency and the words are checked so far")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
