@@ -6,6 +6,15 @@ from dataclasses import dataclass
 MAX_CRASHES = 10
 
 
+def delay_after_death(crashes: int) -> float:
+    """Return the wait after the `crashes`-th death: none after two, then 1 s, doubling.
+
+    Whatever kills worker after worker would else find the same innocent tasks at the head of the
+    queue each time, until they had died often enough to be given up.
+    """
+    return 0.0 if crashes < 3 else float(2 ** (crashes - 3))
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Delays that double from `first` to `most` seconds, spread by up to `jitter` of themselves."""

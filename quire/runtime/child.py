@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic, monotonic_ns, time
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import LeaseLost, Permanent, PluginFailed, Stopped, Transient
+from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, PluginFailed, Stopped, Transient
 from quire.runtime.outlet import Outlet
 from quire.runtime.slate import Slate, Turnstile
 from quire.runtime.wire import Assignment, Inbox, printable
@@ -206,6 +206,8 @@ def judge(
     if isinstance(error, KeyboardInterrupt):
         return _failed("transient", "handler raised KeyboardInterrupt")
     trace = _trace(error)
+    if isinstance(error, DatabaseUnavailable):
+        return _failed("outage", str(error), trace)
     if isinstance(error, Permanent):
         return _failed("permanent", str(error) or type(error).__name__, trace)
     if isinstance(error, TypeError) and (wrong := _wrong_call(function, context, arguments)):

@@ -2,11 +2,12 @@
 
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
-from quire.model.retry import MAX_CRASHES, Backoff
+from quire.model.retry import MAX_CRASHES, Backoff, delay_after_death
 from quire.runtime.wire import Ended
 
 #: The run was ended from outside, and its task is not to blame.
 _INNOCENT = ("unstarted", "revoked", "stopped")
+OUTAGE_SECONDS = 5.0
 #: The run's own end was never seen.
 _UNSEEN = ("crashed", "died", "timeout", "memory", "wedged")
 
@@ -27,6 +28,10 @@ def decide(
         return _ending(ended, lease, worker_id, "lose", ended.outcome, error=why)
     if ended.outcome == "died":
         return _died(ended, lease, worker_id)
+    if ended.outcome == "outage":
+        # The database was away when the handler wanted to write: no fault of the task.
+        wait = OUTAGE_SECONDS * (0.5 + spread)
+        return _ending(ended, lease, worker_id, "retry", "outage", give_back=True, due_in=wait)
     if ended.outcome == "permanent":
         return _ending(ended, lease, worker_id, "fail", "failed")
     return _again(ended, lease, kind, spread, worker_id)
@@ -37,7 +42,9 @@ def _died(ended: Ended, lease: Lease, worker_id: str) -> Ending:
     if lease.crashes + 1 >= MAX_CRASHES:
         why = f"killed from outside {MAX_CRASHES} times while it ran"
         return _ending(ended, lease, worker_id, "lose", "died", error=why, crashed=True)
-    return _ending(ended, lease, worker_id, "return", "died", give_back=True, crashed=True)
+    wait = delay_after_death(lease.crashes + 1)
+    move = "retry" if wait else "return"
+    return _ending(ended, lease, worker_id, move, "died", give_back=True, crashed=True, due_in=wait)
 
 
 def _again(ended: Ended, lease: Lease, kind: JobKind, spread: float, worker_id: str) -> Ending:

@@ -33,7 +33,7 @@ class Assignment(NamedTuple):
 class Ended(NamedTuple):
     """How one assignment ended; `result` is JSON text, `began_at` is wall time (0: never began).
 
-    The child says done, transient, permanent, stopped, settled or revoked (skipped). The parent
+    The child says done, transient, permanent, outage, stopped, settled or revoked. The parent
     says crashed, died, timeout, memory, wedged, revoked or unstarted.
     """
 

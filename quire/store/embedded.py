@@ -177,7 +177,9 @@ def noted(path: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        _write_note(note, _HOLDER.pack(0, b"", 0.0))
+        # After the commit another may hold the lock already, and its note must stay.
+        if os.pread(note, 8, 0) == struct.pack("<q", os.getpid()):
+            _write_note(note, _HOLDER.pack(0, b"", 0.0))
 
 
 _notes: dict[Path, int] = {}

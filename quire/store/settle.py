@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.errors import LeaseLost
 from quire.model.records import Ending
-from quire.model.retry import MAX_CRASHES
+from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_MOVES, JobState, Reason, TaskState
 from quire.store import dialect, edges, events, history
 from quire.store.counts import Deltas, Touched, bump, ended
@@ -23,6 +23,8 @@ t = tasks.c
 RUNNING = TaskState.RUNNING
 _HELD = {"id": "int", "fence": "int"}
 #: States in which a task's cost counts as progress of its job.
+#: Seconds until a task may run again, by the deaths it has suffered before this one.
+_DELAYS = {n: wait for n in range(MAX_CRASHES) if (wait := delay_after_death(n + 1))}
 _STOPPED_ONCE = "it was stopped while it ran, and it must not run twice"
 COUNTED = (TaskState.DONE.value, TaskState.SKIPPED.value)
 
@@ -245,6 +247,7 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
     holders = history.holders(conn, held)
     h = dialect.rows(conn, "held", _HELD)
     given_up = sa.or_(t.at_most_once, t.crashes + 1 >= MAX_CRASHES)
+    waits = sa.and_(sa.not_(given_up), t.crashes.in_(list(_DELAYS)))
     why = sa.case(
         (t.at_most_once, "its worker died while it ran, and it must not run twice"),
         else_=f"its worker died {MAX_CRASHES} times while it ran",
@@ -253,7 +256,13 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
         sa.update(tasks)
         .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
         .values(
-            state=sa.case((given_up, TaskState.LOST.value), else_=TaskState.READY.value),
+            state=sa.case(
+                (given_up, TaskState.LOST.value),
+                (t.crashes.in_(list(_DELAYS)), TaskState.BLOCKED.value),
+                else_=TaskState.READY.value,
+            ),
+            reason=sa.case((waits, Reason.BACKOFF.value), else_=sa.null()),
+            due_at=sa.case((waits, now.wall + sa.case(_DELAYS, value=t.crashes)), else_=sa.null()),
             error=sa.case((given_up, why), else_=t.error),
             finished_at=sa.case((given_up, now.wall), else_=sa.null()),
             fence=t.fence + 1,

@@ -128,15 +128,16 @@ def test_twenty_kills_of_the_worker_lose_and_double_nothing(site: Site):
     print(f"seed {seed}")
     chance = random.Random(seed)
     wanted = [f"{n:03}" for n in range(200)]
-    jobs = site.submit_many("i.effect", [{"tag": tag, "seconds": 0.05} for tag in wanted])
+    jobs = site.submit_many("i.effect", [{"tag": tag, "seconds": 0.02} for tag in wanted])
     for _ in range(20):
-        worker = site.worker(concurrency=1)
-        # Each life ends a task: one whose worker dies ten times is given up as lost, by design.
-        site.until_traced("ended", times=len(site.trace("ended")) + 1)
-        pause(chance.uniform(0, 0.1))
+        began = len(site.trace("began"))
+        worker = site.worker()
+        # As soon as it has begun anything, at a moment of its work that nobody chose.
+        site.until_traced("began", times=began + 1)
+        pause(chance.uniform(0, 0.3))
         worker.kill()
     site.worker()
-    assert site.until_over(jobs, within=90) == {"completed": 200}
+    assert site.until_over(jobs, within=120) == {"completed": 200}
     assert site.effects() == wanted
     site.assert_healthy()
 

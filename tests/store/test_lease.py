@@ -6,6 +6,7 @@ import pytest
 
 from quire.control import jobs as verbs
 from quire.errors import LeaseLost
+from quire.model.retry import delay_after_death
 from quire.store import settle
 from tests.store.stage import Stage, ending
 
@@ -173,11 +174,26 @@ def test_deaths_spend_no_attempts_but_the_tenth_gives_the_task_up_as_lost(stage:
         [lease] = stage.claim()
         assert (lease.attempt, lease.crashes) == (1, death - 1)
         stage.reap("w1")
+        stage.clock.advance(delay_after_death(death))
+        stage.move_due()
     task, job = stage.task(job_id), stage.job(job_id)
     assert (task.state, task.crashes, job.state) == ("lost", 10, "failed")
     assert "died 10 times" in job.error
     assert stage.outcomes(job_id) == ["died"] * 10
     assert [row.attempt for row in stage.rows("attempts")] == [1] * 10
+
+
+def test_from_the_third_death_on_a_task_waits_longer_each_time(stage: Stage):
+    job_id = stage.one()
+    waits = []
+    for _ in range(6):
+        stage.claim()
+        stage.reap("w1")
+        task = stage.task(job_id)
+        waits.append((task.due_at or stage.now().wall) - stage.now().wall)
+        stage.clock.advance(waits[-1])
+        stage.move_due()
+    assert waits == [0, 0, 1, 2, 4, 8]
 
 
 def test_a_task_that_may_run_at_most_once_is_lost_when_its_worker_dies(stage: Stage):
