@@ -136,12 +136,12 @@ def priority(
     from quire.control import checks
 
     checks.priority(priority)
-    _act("priority", _filters(state, kind, platform, account, user), yes, priority=priority)
+    _act("reprioritise", _filters(state, kind, platform, account, user), yes, priority=priority)
 
 
 PAST = {
     "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "retried",
-    "delete": "deleted", "priority": "given another priority",
+    "delete": "deleted", "reprioritise": "given another priority",
 }  # fmt: skip
 
 

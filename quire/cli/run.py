@@ -3,12 +3,13 @@
 import contextlib
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire.cli import console, options
-from quire.errors import BadInput, DatabaseUnavailable, NotFound
+from quire.errors import BadInput, DatabaseUnavailable, NotFound, PluginFailed
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -118,6 +119,10 @@ def _started(
     served = tuple(queues) if queues else None
     settings = opening.chosen(plugins, concurrency=concurrency, queues=served)
     log.setup(as_json=settings.log_json, level=settings.log_level)
+    for name in settings.plugins:
+        # Looked at, not loaded: only children run what is in it.
+        if name.endswith(".py") and not Path(name).is_file():
+            raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
     # A database that is away comes back, and the loops wait for it; the rest does not.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()

@@ -152,7 +152,7 @@ def release_paused(conn: Any, kind: str, now: Instant) -> int:
 
 VERBS: dict[str, Callable[..., list[int]]] = {
     "stop": stop, "cancel": cancel, "resume": resume, "retry": retry, "delete": delete,
-    "priority": reprioritise,
+    "reprioritise": reprioritise,
 }  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def states_for(verb: str) -> list[str]:
     """List the states of a job that allow a verb."""
     if verb == "delete":
         return list(JOB_DELETABLE)
-    if verb == "priority":
+    if verb == "reprioritise":
         return [*JOB_ACTIVE, JobState.STOPPED]
     return [state for state in JobState if state in JOB_MOVES[verb].sources]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.integration.cli_command"]
+
 PLUGIN = """
 from quire import Permanent, Transient, job
-
-pytest_plugins = ["tests.integration.cli_command"]
 
 
 @job("good", retries=2, backoff=0.01, backoff_most=0.01)

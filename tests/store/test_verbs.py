@@ -324,7 +324,7 @@ def test_jobs_are_given_another_priority_in_bulk(stage: Stage):
     first, second = stage.many(2)
     later = stage.one("other")
     options = {"priority": 1}
-    assert verbs.in_bulk(stage.desk(), "priority", options=options, kind="other") == 1
+    assert verbs.in_bulk(stage.desk(), "reprioritise", options=options, kind="other") == 1
     assert stage.run(limit=3) == [later, first, second]
 
 
