@@ -264,16 +264,19 @@ class Worker:
         wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
         idle = len(self.children.idle())
 
-        def act(conn: Any, at: Instant) -> tuple[list[claim.Claimed], float | None]:
-            settle.settle(conn, endings, now=at)
+        def act(conn: Any, at: Instant) -> tuple[set[int], list[claim.Claimed], float | None]:
+            settled = settle.settle(conn, endings, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
             if not wants:
-                return [], self.next_due
+                return settled, [], self.next_due
             ready.move_due(conn, now=at)
-            return self._claim(conn, at, idle), ready.next_due_at(conn)
+            return settled, self._claim(conn, at, idle), ready.next_due_at(conn)
 
-        claimed, self.next_due = self.db.write(act)
+        settled, claimed, self.next_due = self.db.write(act)
+        for one in endings:
+            if one.task_id not in settled:
+                log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
         leases = [lease for part in claimed for lease in part.leases()]
         self.endings = []
         self.progress.clear()
