@@ -3,6 +3,7 @@
 QuireError
 ├── Transient               the same work may succeed later: retried with backoff
 │   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
+│   ├── FetchFailed           a file could not be brought now: network, disk, or it changed
 │   └── WorkerStartFailed     a worker or its children cannot be started
 ├── Permanent               the same work will fail again: never retried
 │   ├── Refused               a request that cannot be carried out as asked
@@ -11,6 +12,11 @@ QuireError
 │   │   ├── NotFound            no such job, task or worker for this tenant
 │   │   ├── Conflict            the state does not allow it, or a key was used for another body
 │   │   └── UserBusy            the user's policy is `reject` and another job is active
+│   ├── Overtaken             a newer generation of the document is at work, or it was deleted
+│   ├── Unreadable            a file that cannot be read: damaged, protected, not supported
+│   ├── SourceRefused        a source, or a limit of ours, does not give the file
+│   │   └── Gone                it is no longer there
+│   ├── Damaged              bytes are not what they were or were said to be
 │   ├── SchemaAhead          the database belongs to a later Quire
 │   └── PluginFailed          a plugin cannot be loaded
 ├── Stopped                 the job was stopped or cancelled; raised by `ctx.check()`
@@ -34,6 +40,10 @@ class Transient(QuireError):
 
 class DatabaseUnavailable(Transient):
     """The database cannot be reached, is locked, full or read-only."""
+
+
+class FetchFailed(Transient):
+    """A file could not be brought now: the network or the disk failed, or it changed."""
 
 
 class WorkerStartFailed(Transient):
@@ -68,6 +78,26 @@ class Conflict(Refused):
 
 class UserBusy(Refused):
     """The user's policy is `reject` and another of their jobs is active."""
+
+
+class Overtaken(Permanent):
+    """A newer generation of the document is at work, or the document was deleted."""
+
+
+class Unreadable(Permanent):
+    """A file, or a page of it, cannot be read: damaged, protected or of no supported type."""
+
+
+class SourceRefused(Permanent):
+    """A source, or a limit of ours, does not give the file."""
+
+
+class Gone(SourceRefused):
+    """What was listed is no longer there."""
+
+
+class Damaged(Permanent):
+    """Bytes are not what they were, or not what they were said to be."""
 
 
 class SchemaAhead(Permanent):

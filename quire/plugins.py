@@ -14,7 +14,7 @@ from types import ModuleType
 from quire.errors import PluginFailed
 from quire.model.contracts import MARK, JobKind
 
-BUILT_IN = ("quire.builtin",)
+BUILT_IN = ("quire.builtin", "quire.ingest.kinds")
 GROUP = "quire"
 
 

@@ -60,8 +60,33 @@ class Settings:
     sqlite_synchronous: str = _setting(
         "full", "full loses nothing on power failure; normal may lose the last commits."
     )
+    gdrive_credentials: str = _setting(
+        "", "Path of a Google service account or OAuth token file, for Google Drive."
+    )
+    bucket_endpoint: str = _setting(
+        "", "Endpoint of an S3-compatible store; empty means the provider's own."
+    )
+    fetch_private: bool = _setting(
+        False, "Let fetches reach private, loopback and link-local addresses."
+    )
+    fetch_max_bytes: int = _setting(4 << 30, "Largest file that is fetched, in bytes.")
+    embed_url: str = _setting("", "Base URL of an OpenAI-compatible endpoint for embedders.")
+    embed_key: str = _setting("", "Key for that endpoint.")
+    embed_dimensions: int = _setting(0, "Length of its vectors; 0 means as the model gives them.")
+    keep_generations_hours: float = _setting(
+        24.0, "Hours after which replaced and failed generations of documents are collected."
+    )
     log_json: bool = _setting(False, "Write log lines as JSON.")
     log_level: str = _setting("info", "Lowest level that is logged: debug, info, warning or error.")
+
+    @property
+    def for_children(self) -> dict[str, Any]:
+        """What handlers may need to know, as JSON."""
+        names = (
+            "gdrive_credentials", "bucket_endpoint", "fetch_private", "fetch_max_bytes",
+            "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous", "lease_seconds",
+        )  # fmt: skip
+        return {"home": str(self.home), "url": self.url, **{n: getattr(self, n) for n in names}}
 
     @property
     def url(self) -> str:
@@ -119,6 +144,9 @@ _LEAST: dict[str, float] = {
     "keep_completed_days": 0.0,
     "keep_failed_days": 0.0,
     "keep_events_days": 0.0,
+    "keep_generations_hours": 0.0,
+    "fetch_max_bytes": 1,
+    "embed_dimensions": 0,
 }
 POLICIES = ("all", "queue", "replace", "reject")
 

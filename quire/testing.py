@@ -36,7 +36,7 @@ def scratch_app(
     found: dict[str, JobKind] = {getattr(h, MARK).name: getattr(h, MARK) for h in handlers}
     app.registry = Registry({**app.registry.kinds, **found})
     app.db.clock = clock or FakeClock()
-    app.db.write(lambda conn, now: kinds.announce(conn, found.values()))
+    app.db.write(lambda conn, now: kinds.announce(conn, app.registry.kinds.values()))
     return app
 
 
@@ -100,7 +100,7 @@ class _Port(SimpleNamespace):
 
     def __init__(self, app: App, lease: Lease) -> None:
         super().__init__(
-            scratch_root=app.settings.home / "scratch", settings={"worker_id": WORKER},
+            scratch_root=app.settings.home / "scratch", settings={**app.settings.for_children, "worker_id": WORKER},
             is_settled=False, _app=app, _lease=lease,
         )  # fmt: skip
 

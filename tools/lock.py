@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 #: Extras that `make run` installs beside the base dependencies; they are part of base.lock.
-RUN_EXTRAS: tuple[str, ...] = ()
+RUN_EXTRAS: tuple[str, ...] = ("ocr",)
 #: What setup.sh builds the editable install with: hatchling asks for editables when it runs.
 BUILD = ("editables",)
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<rest>[^\\]+?)\s*\\?$", re.MULTILINE)

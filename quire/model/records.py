@@ -29,6 +29,17 @@ class KindRow(NamedTuple):
     paused_at: float | None
 
 
+class About(NamedTuple):
+    """What of a document a task works on, and which other tasks it must not run beside."""
+
+    document_id: int | None = None
+    generation: int | None = None
+    from_page: int | None = None
+    to_page: int | None = None
+    digest: str | None = None
+    exclusive_key: str | None = None
+
+
 class Lease(NamedTuple):
     """A worker's right to run a task; `fence` proves it in every write."""
 
@@ -46,6 +57,8 @@ class Lease(NamedTuple):
     fair_tag: float
     begin_at: float
     is_alone: bool = False  # must be the only task handed to its child
+    from_page: int | None = None
+    to_page: int | None = None
 
 
 class Ending(NamedTuple):
@@ -54,7 +67,7 @@ class Ending(NamedTuple):
     task_id: int
     fence: int
     job_id: int
-    move: str  # finish | skip | retry | return | fail | lose
+    move: str  # finish | skip | split | quarantine | retry | return | fail | lose
     outcome: str  # the word in the attempt's history
     result: str | None = None
     error: str | None = None
@@ -94,6 +107,7 @@ class TaskSeed(NamedTuple):
     run_at: float | None = None
     after: tuple[int, ...] = ()  # positions of earlier seeds of the same call
     after_failure: str = "cancel"
+    about: About = About()
 
 
 class WorkerRow(NamedTuple):

@@ -43,6 +43,32 @@ class Reason(StrEnum):
     PAUSED = "paused"  # its kind is paused
     STOPPED = "stopped"  # its job is stopped
     NO_WORKER = "no_worker"  # the worker that met it does not know its kind
+    LOCK_HELD = "lock_held"  # another task with the same exclusive key runs
+
+
+class DocumentState(StrEnum):
+    """Where a document stands; `locked` is another word for queued or indexing."""
+
+    NOT_INDEXED = "not_indexed"
+    QUEUED = "queued"
+    INDEXING = "indexing"
+    SUCCESS = "success"
+    FAILED = "failed"
+
+
+class GenerationState(StrEnum):
+    """What became of one (re)index of a document."""
+
+    BUILDING = "building"
+    LIVE = "live"  # what search sees
+    REPLACED = "replaced"  # by a newer live one
+    FAILED = "failed"
+    DROPPED = "dropped"  # cancelled, or overtaken by a newer one before it was live
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing will be written under it or read from it."""
+        return self not in (GenerationState.BUILDING, GenerationState.LIVE)
 
 
 class Move(NamedTuple):
@@ -66,6 +92,8 @@ TASK_MOVES: dict[str, Move] = {
     "claim": _move(T.READY, to=T.RUNNING),
     "finish": _move(T.RUNNING, to=T.DONE, fenced=True),
     "skip": _move(T.RUNNING, to=T.SKIPPED, fenced=True),
+    "split": _move(T.RUNNING, to=T.SKIPPED, fenced=True),
+    "quarantine": _move(T.RUNNING, to=T.SKIPPED, fenced=True),
     "retry": _move(T.RUNNING, to=T.BLOCKED, fenced=True),
     "return": _move(T.RUNNING, to=T.READY, fenced=True),
     "fail": _move(T.RUNNING, to=T.FAILED, fenced=True),
@@ -84,6 +112,18 @@ JOB_MOVES: dict[str, Move] = {
     "resume": _move(J.STOPPED, J.FAILED, to=J.PENDING, by_user=True),
     "retry": _move(J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING, by_user=True),
 }
+
+D = DocumentState
+DOCUMENT_MOVES: dict[str, Move] = {
+    "queue": _move(D.NOT_INDEXED, D.SUCCESS, D.FAILED, to=D.QUEUED),
+    "take over": _move(D.QUEUED, D.INDEXING, to=D.QUEUED),
+    "start": _move(D.QUEUED, to=D.INDEXING, fenced=True),
+    "swap": _move(D.INDEXING, to=D.SUCCESS, fenced=True),
+    "fail": _move(D.QUEUED, D.INDEXING, to=D.FAILED),
+    "drop": _move(D.QUEUED, D.INDEXING, to=D.NOT_INDEXED),
+    "keep": _move(D.QUEUED, D.INDEXING, to=D.SUCCESS),
+}
+DOCUMENT_LOCKED = (D.QUEUED, D.INDEXING)
 
 TASK_OPEN = (T.BLOCKED, T.READY, T.RUNNING)
 TASK_FINAL = tuple(s for s in T if s not in TASK_OPEN)

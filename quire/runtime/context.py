@@ -7,7 +7,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +116,29 @@ class Context:
         self.check()
         takes = _takes_argument(act)
         return fenced.step(self._database(), self.task_id, self._task.fence, name, act, takes)
+
+    def write(self, act: "Callable[[Transaction], Any]") -> Any:
+        """Write under the fence while the task goes on; a later try may write the same again."""
+        from quire.store import fenced
+
+        self.check()
+        return fenced.write(self._database(), self.task_id, self._task.fence, act)
+
+    def recall(self, name: str) -> tuple[bool, Any]:
+        """Return whether a step was made by this or an earlier try, and its result."""
+        from quire.store import fenced
+
+        return fenced.recall(self._database(), self.task_id, name)
+
+    @property
+    def database(self) -> "Database":
+        """The database, for reading."""
+        return self._database()
+
+    @property
+    def settings(self) -> "Mapping[str, Any]":
+        """What the worker tells its children: the home, endpoints and limits."""
+        return self._port.settings
 
     def close(self) -> None:
         """Remove the scratch folder."""

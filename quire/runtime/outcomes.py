@@ -8,6 +8,9 @@ from quire.runtime.wire import Ended
 #: The run was ended from outside, and its task is not to blame.
 _INNOCENT = ("unstarted", "revoked", "stopped")
 OUTAGE_SECONDS = 5.0
+#: What a page can do to the process that reads it.
+_POISON = ("crashed", "timeout", "memory", "wedged")
+RANGE_CRASHES, PAGE_CRASHES = 2, 3
 #: The run's own end was never seen.
 _UNSEEN = ("crashed", "died", "timeout", "memory", "wedged")
 
@@ -34,7 +37,22 @@ def decide(
         return _ending(ended, lease, worker_id, "retry", "outage", give_back=True, due_in=wait)
     if ended.outcome == "permanent":
         return _ending(ended, lease, worker_id, "fail", "failed")
+    if ended.outcome in _POISON and lease.from_page is not None:
+        if (found := _isolated(ended, lease, worker_id)) is not None:
+            return found
     return _again(ended, lease, kind, spread, worker_id)
+
+
+def _isolated(ended: Ended, lease: Lease, worker_id: str) -> Ending | None:
+    """A range that killed its process twice is cut in two; a page that did so thrice is set apart."""
+    error = ended.error or f"the run ended: {ended.outcome}"
+    if lease.from_page != lease.to_page:
+        if lease.attempt < RANGE_CRASHES:
+            return None
+        return _ending(ended, lease, worker_id, "split", ended.outcome, error=error, crashed=True)
+    if lease.attempt < PAGE_CRASHES:
+        return None
+    return _ending(ended, lease, worker_id, "quarantine", ended.outcome, error=error, crashed=True)
 
 
 def _died(ended: Ended, lease: Lease, worker_id: str) -> Ending:

@@ -104,12 +104,7 @@ class Worker:
             scratch=self.scratch,
             max_tasks=s.child_max_tasks,
             max_rss=s.child_max_rss,
-            settings={
-                "url": s.url,
-                "sqlite_synchronous": s.sqlite_synchronous,
-                "lease_seconds": s.lease_seconds,
-                "worker_id": self.id,
-            },
+            settings={**s.for_children, "worker_id": self.id},
         )
 
     def _prepare(self) -> None:

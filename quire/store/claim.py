@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.records import Lease
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
-from quire.store import dialect, ready
+from quire.store import dialect, exclusive, ready
 from quire.store.counts import Deltas, bump, start
 from quire.store.tables import is_state, jobs, kinds, owners, tasks
 
@@ -34,6 +34,9 @@ _HEAD = (
         t.priority,
         t.fair_tag,
         t.at_most_once,
+        t.from_page,
+        t.to_page,
+        t.exclusive_key,
     )
     .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
     .order_by(t.queue, t.priority, t.fair_tag, t.id)
@@ -125,12 +128,13 @@ def _sorted_out(
     """Pick the rows to take, and those that may not run with the reason why."""
     paused = set(conn.scalars(_PAUSED))
     behind = _behind(conn, found_jobs)
+    locked = exclusive.running_keys(conn, head)
     taken: list[Any] = []
     aside: list[tuple[Any, str]] = []
     for row in head:
         if len(taken) == limit:
             break
-        why = _obstacle(row, found_jobs[row[1]][1], paused, behind, known, room)
+        why = _obstacle(row, found_jobs[row[1]][1], paused, behind, known, room, locked)
         if why is not None:
             aside.append((row, why))
             continue
@@ -139,6 +143,7 @@ def _sorted_out(
                 continue
             alone -= 1
         taken.append(row)
+        locked.add(row[14])
         if room and row.owner_id in room:
             room[row.owner_id] -= 1
     return taken, aside
@@ -204,6 +209,7 @@ def _obstacle(
     behind: set[int],
     known: Collection[str],
     room: dict[int, int],
+    locked: set[str | None],
 ) -> str | None:
     if job_state not in _ACTIVE:
         is_cancelled = job_state == JobState.CANCELLED
@@ -216,7 +222,7 @@ def _obstacle(
         return Reason.NO_WORKER
     if room and room.get(row[2], 1) <= 0:
         return Reason.CAP
-    return None
+    return Reason.LOCK_HELD if row[14] is not None and row[14] in locked else None
 
 
 def _take(
@@ -252,6 +258,9 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
     deltas = Deltas()
     for why in sorted({why for _, why in aside}):
         rows = [row for row, each in aside if each == why]
+        if why == Reason.LOCK_HELD:
+            exclusive.put_off(conn, [row.id for row in rows], now=now)
+            continue
         ids = dialect.rows(conn, "aside", {"id": "int"})
         cancelled = why == TaskState.CANCELLED
         target = TaskState.CANCELLED if cancelled else TaskState.BLOCKED
@@ -272,9 +281,9 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
 
 def _lease(row: Any, job_payload: str, queue: str, at: float) -> Lease:
     (task_id, job_id, owner_id, kind, payload, attempt, max_attempts, crashes, fence, priority,
-     tag, at_most_once) = row  # fmt: skip
+     tag, at_most_once, from_page, to_page, _) = row  # fmt: skip
     return Lease(
         task_id, fence + 1, job_id, owner_id, kind, job_payload if payload is None else payload,
         attempt + 1, max_attempts, crashes, queue, priority, tag, at,
-        bool(crashes or at_most_once),
+        bool(crashes or at_most_once), from_page, to_page,
     )  # fmt: skip

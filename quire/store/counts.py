@@ -136,7 +136,9 @@ def _bumping(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) 
     succeeded = sa.and_(ends, spoilt == 0)
     done = j.cost_done + d.c.cost_done if "cost_done" in extras else j.cost_done
     total = j.cost_total + d.c.cost_total if "cost_total" in extras else j.cost_total
-    fraction = sa.case((sa.or_(total <= 0, done > total), 1.0), else_=done / total)
+    fraction = sa.case(
+        (j.is_growing, 0.0), (sa.or_(total <= 0, done > total), 1.0), else_=done / total
+    )
     error = sa.func.coalesce(d.c.error, j.error) if "error" in extras else j.error
     values: dict[str, Any] = {f"tasks_{s}": after[s] for s in states}
     values.update(

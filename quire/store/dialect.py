@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from quire.clock import Clock, FakeClock, Instant
+from quire.errors import Refused
 
 #: Types a column of `rows` may have, by the word used there.
 _SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
@@ -19,6 +20,22 @@ _SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
     "text": sa.Text,
     "bool": sa.Boolean,
 }
+
+
+class Vector(sa.types.UserDefinedType[Any]):
+    """A list of float32: a blob on SQLite, pgvector's type on PostgreSQL. Given as bytes."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """Name the column's type."""
+        return "vector"
+
+    def bind_processor(self, dialect: sa.Dialect) -> Any:
+        """Give bytes as they are to SQLite, and as text to PostgreSQL."""
+        if dialect.name == "sqlite":
+            return None
+        return lambda value: str(memoryview(value).cast("f").tolist())
 
 
 def is_sqlite(conn: sa.Connection | sa.Engine) -> bool:
@@ -309,3 +326,94 @@ def unhurried(conn: sa.Connection) -> None:
     if not is_sqlite(conn):
         conn.exec_driver_sql("SET LOCAL statement_timeout = '10min'")
         conn.exec_driver_sql("SET LOCAL work_mem = '64MB'")
+
+
+def prepare_vectors(conn: sa.Connection) -> None:
+    """Make the vector type known; SQLite keeps vectors as blobs."""
+    if is_sqlite(conn):
+        return
+    found = conn.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
+    if found.first() is None:
+        raise Refused(
+            "database: this PostgreSQL has no pgvector. Install the extension (Debian: "
+            "postgresql-NN-pgvector), then run `quire migrate` again; nothing was changed."
+        )
+    conn.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector")
+
+
+def create_text_index(conn: sa.Connection, chunks: sa.Table) -> None:
+    """Create the full-text index over chunks; `index_texts` fills it."""
+    if is_sqlite(conn):
+        # The text is in `chunks` already; only from 3.43 on can rows without text be deleted.
+        found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+        is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
+        lean = "content='', contentless_delete=1, " if is_lean else ""
+        conn.exec_driver_sql(
+            f"CREATE VIRTUAL TABLE chunk_words USING fts5(words, {lean}"
+            "tokenize='porter unicode61 remove_diacritics 2')"
+        )
+        return
+    conn.exec_driver_sql(f"ALTER TABLE {chunks.name} ADD COLUMN words tsvector")
+    conn.exec_driver_sql(f"CREATE INDEX ix_chunks_words ON {chunks.name} USING gin (words)")
+
+
+def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
+    """Make chunks findable by their analysed words; a chunk that is indexed is indexed anew."""
+    if not texts:
+        return
+    if is_sqlite(conn):
+        text = (
+            "INSERT OR REPLACE INTO chunk_words(rowid, words) "
+            "SELECT value ->> 0, value ->> 1 FROM json_each(?)"
+        )
+    else:
+        text = (
+            "UPDATE chunks SET words = to_tsvector('simple', value ->> 1) "
+            "FROM jsonb_array_elements(CAST(%s AS jsonb)) value WHERE id = (value ->> 0)::bigint"
+        )
+    conn.exec_driver_sql(text, (packed(texts),))
+
+
+def unindex_texts(conn: sa.Connection, ids: Sequence[int]) -> None:
+    """Forget the words of chunks that are about to be deleted."""
+    if is_sqlite(conn) and ids:
+        text = "DELETE FROM chunk_words WHERE rowid IN (SELECT value FROM json_each(?))"
+        conn.exec_driver_sql(text, (_encode(ids),))
+
+
+def insert_missing(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    returning: Sequence[str] = (),
+) -> list[Any]:
+    """Insert those rows that break no unique key; returns the columns asked for of these."""
+    if not values:
+        return []
+    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
+    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
+    text = (
+        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picks)} "  # noqa: S608
+        f"FROM {source} WHERE true ON CONFLICT DO NOTHING"
+        + (f" RETURNING {', '.join(returning)}" if returning else "")
+    )
+    found = conn.exec_driver_sql(
+        text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
+    )
+    return list(found) if returning else []
+
+
+def insert_missing_blobs(
+    conn: sa.Connection, table: sa.Table, rows_of: Sequence[Mapping[str, Any]]
+) -> None:
+    """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
+    if rows_of:
+        build = sqlite.insert if is_sqlite(conn) else postgresql.insert
+        conn.execute(build(table).on_conflict_do_nothing(), list(rows_of))
+
+
+def lock_name(conn: sa.Connection, name: str) -> None:
+    """Let one transaction at a time go on that names the same; on SQLite the write lock does."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended(%s, 7))", (name,))

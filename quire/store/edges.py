@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
-from quire.store import dialect, events, ready
+from quire.store import dialect, events, fallen, ready
 from quire.store.counts import Deltas, bump, ended
 from quire.store.tables import edges, is_state, jobs, tasks
 
@@ -105,13 +105,16 @@ def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant
             error=d.c.error,
             finished_at=now.wall,
         )
-        .returning(t.id, t.job_id, t.has_successors, t.error),
+        .returning(
+            t.id, t.job_id, t.has_successors, t.error, t.document_id, t.generation, t.from_page
+        ),
         {"doomed": dialect.packed(sorted(doomed.items()))},
     ).all()
     deltas = Deltas()
     for row in rows:
         deltas[row.job_id].move(TaskState.BLOCKED, TaskState.CANCELLED)
         deltas[row.job_id].error = row.error
+    fallen.record(conn, rows, now=now)
     # A job that was itself cancelled in this transaction has told so already.
     active = _active_of(conn, deltas)
     over = [j for j in ended(bump(conn, deltas, now=now)) if j.id in active]

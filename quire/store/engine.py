@@ -181,7 +181,7 @@ def _is_conflict(error: sa.exc.DBAPIError) -> bool:
         return True
     # Two claims started two jobs of one exclusive key at the same instant: the second looks again.
     broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-    return bool(broken == "uq_jobs_exclusive")
+    return broken in ("uq_jobs_exclusive", "uq_tasks_exclusive")
 
 
 _SQLITE_TROUBLE = (

@@ -9,11 +9,15 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, Refused
-from quire.model.records import Ending, TaskSeed
-from quire.model.states import TaskState
+from quire.model.records import About, Ending, TaskSeed
+from quire.model.states import TASK_MOVES, TaskState
 from quire.store import counts, dialect, edges, kinds, owners, settle, steps, tasks
 from quire.store.engine import Database
 from quire.store.tables import tasks as tasks_table
+
+NOTHING = About()
+#: How a run ends that its own transaction ended.
+_OWN_ENDS = (TaskState.DONE, TaskState.SKIPPED, TaskState.FAILED)
 
 
 class Transaction:
@@ -25,6 +29,31 @@ class Transaction:
         self._now = now
         self._seeds: list[TaskSeed] = []
         self.result: str | None = None
+        self.move = "finish"
+        self.error: str | None = None
+
+    @property
+    def connection(self) -> sa.Connection:
+        """The connection, for Quire's own statements."""
+        return self._conn
+
+    @property
+    def now(self) -> Instant:
+        """The moment of the transaction."""
+        return self._now
+
+    @property
+    def owner_id(self) -> int:
+        """Whose job it is."""
+        return int(self._row.owner_id)
+
+    def skip(self, why: str) -> None:
+        """End the task as skipped: there was nothing left to do."""
+        self.move, self.error = "skip", why
+
+    def fail(self, why: str) -> None:
+        """End the task as failed, and keep what this transaction writes."""
+        self.move, self.error = "fail", why
 
     def execute(
         self, sql: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
@@ -45,11 +74,12 @@ class Transaction:
         cost: float = 1.0,
         after: Sequence[int] = (),
         after_failure: str = "cancel",
+        about: About = NOTHING,
     ) -> int:
         """Add a child task to the job; returns its number, for `after` of later ones."""
         seed = TaskSeed(
             kind, json.dumps(dict(payload or {}), allow_nan=False), cost, None, tuple(after),
-            after_failure,
+            after_failure, about,
         )  # fmt: skip
         if any(not 0 <= each < len(self._seeds) for each in seed.after):
             raise Refused(f"spawn({kind!r}): `after` names a child that was not spawned before it")
@@ -77,6 +107,7 @@ class Transaction:
                 parent_id=self._row.id,
                 waits=len(set(seed.after)),
                 has_successors=at in awaited,
+                about=seed.about,
             )
             for at, seed in enumerate(self._seeds)
         ]
@@ -110,8 +141,9 @@ def ending(
         yield transaction
         transaction.plant()
         done = Ending(
-            task_id, fence, row.job_id, "finish", TaskState.DONE, result=transaction.result,
-            began_at=began_at, duration=max(now.wall - began_at, 0.0), worker_id=worker_id,
+            task_id, fence, row.job_id, transaction.move, TASK_MOVES[transaction.move].target,
+            result=transaction.result, error=transaction.error, began_at=began_at,
+            duration=max(now.wall - began_at, 0.0), worker_id=worker_id,
         )  # fmt: skip
         if not settle.settle(conn, [done], now=now):
             raise LeaseLost(f"task {task_id}: fence {fence} is no longer current")
@@ -125,18 +157,36 @@ def judged(db: Database, task_id: int, fence: int) -> Iterator[None]:
         yield
     except DatabaseUnavailable:
         with db.begin() as conn:
-            if settle.was_settled(conn, task_id, fence) != TaskState.DONE:
+            if settle.was_settled(conn, task_id, fence) not in _OWN_ENDS:
                 raise
+
+
+def write(db: Database, task_id: int, fence: int, act: Any) -> Any:
+    """Make a write of a task that goes on, under its fence; it may be made again by a retry."""
+
+    def whole(conn: sa.Connection, now: Instant) -> Any:
+        transaction = Transaction(conn, settle.hold(conn, task_id, fence), now)
+        result = act(transaction)
+        transaction.plant()
+        return result
+
+    return db.write(whole)
+
+
+def recall(db: Database, task_id: int, name: str) -> tuple[bool, Any]:
+    """Return whether a step was made, and its result."""
+    with db.read() as conn:
+        is_made, text = steps.found(conn, task_id, name)
+    return is_made, _decoded(text)
 
 
 def step(
     db: Database, task_id: int, fence: int, name: str, compute: Any, takes_transaction: bool
 ) -> Any:
     """Return the step's stored result, or make it and store it under the fence."""
-    with db.read() as conn:
-        is_made, text = steps.found(conn, task_id, name)
+    is_made, value = recall(db, task_id, name)
     if is_made:
-        return _decoded(text)
+        return value
     value = None if takes_transaction else compute()
 
     def act(conn: sa.Connection, now: Instant) -> Any:
@@ -144,7 +194,12 @@ def step(
         is_made, text = steps.found(conn, task_id, name)
         if is_made:  # our own COMMIT of an earlier call went through unseen
             return _decoded(text)
-        result = compute(Transaction(conn, row, now)) if takes_transaction else value
+        result = value
+        if takes_transaction:
+            transaction = Transaction(conn, row, now)
+            result = compute(transaction)
+            transaction.plant()
+            dialect.notify(conn, "quire")
         steps.store(conn, task_id, name, fence, _encoded(result, f"step {name!r}"), now=now)
         return result
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.model.states import Reason, TaskState
 from quire.store import breaches, circles, dialect
-from quire.store.tables import attempts, edges, is_state, jobs, metadata, steps, tasks
+from quire.store.tables import ENGINE, attempts, edges, is_state, jobs, steps, tasks
 
 t = tasks.c
 
@@ -100,7 +100,7 @@ def _next_id(table: sa.Table) -> Invariant:
 
 _DECLARED = [
     _reference(key.parent, key.column)
-    for table in metadata.sorted_tables
+    for table in ENGINE
     for key in sorted(table.foreign_keys, key=lambda key: key.parent.name)
 ]
 _OPEN_EDGE = edges.c.satisfied_at.is_(None)
@@ -108,7 +108,7 @@ _OPEN_EDGE = edges.c.satisfied_at.is_(None)
 #: Each one is checked by `doctor`, over all tenants.
 INVARIANTS: tuple[Invariant, ...] = (
     Invariant("file.pages", "Every page of the file is whole.", dialect.damaged_pages),
-    *(_constraints(table) for table in metadata.sorted_tables if _checks(table)),
+    *(_constraints(table) for table in ENGINE if _checks(table)),
     *_DECLARED,
     _reference(attempts.c.task_id, t.id),
     _reference(steps.c.task_id, t.id),

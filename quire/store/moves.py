@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
-from quire.store import dialect, edges, events, ready, settle
+from quire.store import dialect, edges, events, fallen, ready, settle
 from quire.store.counts import Deltas, bump
 from quire.store.tables import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.tables import edges as edges_table
@@ -52,6 +52,7 @@ def halt(
         now=now,
     )
     if move.target == JobState.CANCELLED:
+        fallen.drop(conn, changed, now=now)
         over = {row.id: move.target for row in done if row.has_successors}
         edges.satisfy_jobs(conn, over, now=now)
     edges.let_next_job_go(conn, {row.owner_id for row in done if row.exclusive_key}, now=now)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -224,9 +224,11 @@ def _task(row: Any) -> dict[str, Any]:
     return {
         **{name: getattr(row, name) for name in names},
         **{name: iso(getattr(row, name)) for name in times},
-        "from_page": None,
-        "to_page": None,
-        "digest": None,
+        **{
+            name: getattr(row, name)
+            for name in ("document_id", "generation", "from_page", "to_page")
+        },
+        "digest": row.digest,
         "process_duration": spent,
     }
 
@@ -241,3 +243,18 @@ def active_of(conn: sa.Connection, owner_id: int) -> Sequence[int]:
 def last_job_id(conn: sa.Connection) -> int:
     """Return the latest job's id; 0 without any."""
     return conn.scalar(sa.select(sa.func.max(j.id))) or 0
+
+
+class Span(NamedTuple):
+    """Which part of a document a task works on."""
+
+    generation: int
+    from_page: int
+    to_page: int
+
+
+def span_of(conn: sa.Connection, task_id: int) -> Span:
+    """Return the part of a document that a task works on."""
+    return Span(
+        *conn.execute(sa.select(t.generation, t.from_page, t.to_page).where(t.id == task_id)).one()
+    )

@@ -15,7 +15,7 @@ from quire.errors import LeaseLost
 from quire.model.records import Ending
 from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_MOVES, JobState, Reason, TaskState
-from quire.store import dialect, edges, events, history
+from quire.store import dialect, edges, events, fallen, history, ranges
 from quire.store.counts import Deltas, Touched, bump, ended
 from quire.store.tables import attempts, is_state, jobs, tasks
 
@@ -96,6 +96,7 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
         return set()
     deltas, lines = _tally(rows, by_run, now)
     history.write(conn, lines)
+    ranges.follow(conn, rows, by_run, deltas, now=now)
     _tell_of_trouble(conn, by_run, rows, now)
     finish_jobs(conn, bump(conn, deltas, now=now, are_locked=True), now=now)
     edges.satisfy_tasks(
@@ -111,12 +112,12 @@ def _tally(
     deltas = Deltas()
     lines: list[tuple[Any, ...]] = []
     # Unpacked by position: this loop runs for every task there is, inside the transaction.
-    for task_id, job_id, fence, attempt, state, cost, parent_id, begin_at, _ in rows:
+    for task_id, job_id, fence, attempt, state, cost, parent_id, begin_at, *_ in rows:
         one = by_run[task_id, fence]
         delta = deltas[job_id]
         delta.move(RUNNING, state)
         if state in COUNTED:
-            delta.cost_done += cost
+            delta.cost_done += 0.0 if one.move == "split" else cost
         elif state == TaskState.BLOCKED:
             delta.retry_count += 1
         if one.error is not None:
@@ -281,6 +282,9 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
             t.error,
             t.has_successors,
             t.at_most_once,
+            t.document_id,
+            t.generation,
+            t.from_page,
         ),
         {"held": dialect.packed(held)},
     ).all()
@@ -289,6 +293,7 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
         deltas[row.job_id].move(RUNNING, row.state)
         if row.state == TaskState.LOST:
             deltas[row.job_id].error = row.error
+    fallen.record(conn, [row for row in rows if row.state == TaskState.LOST], now=now)
     history.remember(conn, rows, holders, "died", "the worker died or its lease ended", now)
     died = [
         events.Event(r.job_id, "task.died", r.id, {"worker": holders[r.id], "state": r.state})
@@ -373,6 +378,10 @@ def _ending(conn: sa.Connection, told: Sequence[str], waits: bool) -> Any:
             t.parent_id,
             t.begin_at,
             t.has_successors,
+            t.document_id,
+            t.generation,
+            t.from_page,
+            t.error,
         )
     )
 

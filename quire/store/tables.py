@@ -75,6 +75,8 @@ jobs = sa.Table(
     sa.Column("run_at", Time),
     sa.Column("exclusive_key", sa.Text),
     sa.Column("has_successors", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Its list of files still grows, so a fraction would be false.
+    sa.Column("is_growing", sa.Boolean, nullable=False, server_default=sa.false()),
     # Resumed or retried, and tasks of it may still be blocked as stopped.
     sa.Column("is_reviving", sa.Boolean, nullable=False, server_default=sa.false()),
     *(
@@ -159,6 +161,15 @@ tasks = sa.Table(
     sa.Column("ready_at", Time),
     sa.Column("cost", sa.Double, nullable=False, server_default="1"),
     sa.Column("payload", sa.Text),
+    # What of a document it works on; all empty for other kinds of jobs.
+    sa.Column("document_id", Id),
+    sa.Column("generation", sa.Integer),
+    sa.Column("from_page", sa.Integer),
+    sa.Column("to_page", sa.Integer),
+    sa.Column("digest", sa.Text),
+    # One running task at a time has the same key.
+    sa.Column("exclusive_key", sa.Text),
+    sa.Column("lock_tries", sa.Integer, nullable=False, server_default="0"),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
     sa.Column("max_attempts", sa.Integer, nullable=False),
     sa.Column("crashes", sa.Integer, nullable=False, server_default="0"),
@@ -206,6 +217,23 @@ _partial(
 )
 _partial("ix_tasks_running", "running", t.worker_id)
 sa.Index("ix_tasks_job", t.job_id, t.state, t.id)
+_of_document = t.document_id.is_not(None)
+sa.Index(
+    "ix_tasks_document",
+    t.document_id,
+    t.generation,
+    t.state,
+    sqlite_where=_of_document,
+    postgresql_where=_of_document,
+)
+_exclusive_task = sa.and_(is_state(t.state, TaskState.RUNNING), t.exclusive_key.is_not(None))
+sa.Index(
+    "uq_tasks_exclusive",
+    t.exclusive_key,
+    unique=True,
+    sqlite_where=_exclusive_task,
+    postgresql_where=_exclusive_task,
+)
 
 attempts = sa.Table(
     "attempts",
@@ -306,3 +334,6 @@ events = sa.Table(
     sa.Column("detail", sa.Text),
 )
 sa.Index("ix_events_job", events.c.job_id, events.c.id)
+
+#: What the engine needs, in the order of creation; documents have tables of their own.
+ENGINE = tuple(metadata.sorted_tables)

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model import fair
-from quire.model.records import KindRow, Owner
+from quire.model.records import About, KindRow, Owner
 from quire.model.states import Reason, TaskState
 from quire.store import dialect, ready
 from quire.store.tables import tasks
@@ -16,7 +16,7 @@ READY, BLOCKED = TaskState.READY.value, TaskState.BLOCKED.value
 _COLUMNS = (
     "id", "job_id", "owner_id", "parent_id", "kind", "queue", "state", "reason", "due_at",
     "run_at", "waits", "has_successors", "priority", "fair_tag", "ready_at", "cost", "payload",
-    "max_attempts", "at_most_once",
+    "max_attempts", "at_most_once", *About._fields,
 )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ class Planting(NamedTuple):
     has_successors: bool = False
     is_behind: bool = False
     max_attempts: int | None = None
+    about: About = About()
 
 
 class Planted(NamedTuple):
@@ -100,7 +101,7 @@ def _row(
         task_id, p.job_id, owner_id, p.parent_id, p.kind.name, p.kind.queue, state,
         None if reason is None else str(reason), due_at, p.run_at, p.waits, p.has_successors,
         p.priority, tag, ready_at, p.cost, p.payload, _attempts(p),
-        p.kind.at_most_once,
+        p.kind.at_most_once, *p.about,
     ]  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Lists sources and brings their bytes here."""

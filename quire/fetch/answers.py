@@ -1,0 +1,111 @@
+"""What the headers of an answer say: ranges, lengths, digests, and how long to wait."""
+
+import base64
+import binascii
+import json
+import re
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+_RANGE = re.compile(r"bytes\s+(\d+)-(\d+)/(\d+|\*)")
+_EMPTY_RANGE = re.compile(r"bytes\s+\*/(\d+)")
+_RATE_LIMITS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+class Span(NamedTuple):
+    """Which bytes an answer holds: from `start` up to `stop`, of `total`."""
+
+    start: int
+    stop: int
+    total: int | None
+
+
+def span(headers: dict[str, str]) -> Span | None:
+    """Read Content-Range."""
+    if not (found := _RANGE.match(headers.get("content-range", ""))):
+        return None
+    total = None if found[3] == "*" else int(found[3])
+    return Span(int(found[1]), int(found[2]) + 1, total)
+
+
+def total_of_unmet_range(headers: dict[str, str]) -> int | None:
+    """Read the size that comes with 416."""
+    found = _EMPTY_RANGE.match(headers.get("content-range", ""))
+    return int(found[1]) if found else None
+
+
+def length(headers: dict[str, str]) -> int | None:
+    """Read Content-Length."""
+    text = headers.get("content-length", "")
+    return int(text) if text.isdigit() else None
+
+
+def retry_after(headers: dict[str, str], now: float) -> float | None:
+    """Read Retry-After, seconds or a date, as seconds from `now` of the wall clock."""
+    text = headers.get("retry-after", "").strip()
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError):
+        return None
+
+
+def is_rate_limit(body: str) -> bool:
+    """Tell whether a 403 of Google means: later."""
+    return bool(_RATE_LIMITS & set(google_reasons(body)))
+
+
+def google_reasons(body: str) -> list[str]:
+    """Return the reasons that an error of a Google API names."""
+    try:
+        errors = json.loads(body)["error"]["errors"]
+        return [str(each.get("reason", "")) for each in errors]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def google_message(body: str) -> str:
+    """Return what an error of a Google API says, or nothing."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def is_strong(etag: str | None) -> bool:
+    """Tell whether an ETag promises the same bytes, not only the same meaning."""
+    return bool(etag) and not str(etag).startswith("W/")
+
+
+def digests(headers: dict[str, str], *, whole: bool) -> dict[str, str]:
+    """Return the hashes of the whole file that headers give, in hex by algorithm."""
+    named = headers.get("x-goog-hash", "") + "," + headers.get("repr-digest", "")
+    pairs = [each.strip().partition("=") for each in named.split(",")]
+    texts = {name.lower(): value.strip(":") for name, _, value in pairs}
+    texts["md5"] = headers.get("x-ms-blob-content-md5") or texts.get("md5", "")
+    if whole and not texts["md5"]:
+        texts["md5"] = headers.get("content-md5", "")
+    known = {"md5": (texts["md5"], 16), "sha256": (texts.get("sha-256", ""), 32)}
+    found = {name: _hex(text, size) for name, (text, size) in known.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+def md5_of_etag(headers: dict[str, str]) -> str:
+    """Return the MD5 that a bucket's ETag is, or nothing where it is something else."""
+    # With KMS keys or in several parts the ETag is no MD5, though it may look like one.
+    if headers.get("x-amz-server-side-encryption", "AES256") != "AES256":
+        return ""
+    if "x-amz-server-side-encryption-customer-algorithm" in headers:
+        return ""
+    text = headers.get("etag", "").strip('"')
+    return text if _MD5.fullmatch(text) else ""
+
+
+def _hex(text: str, size: int) -> str:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return ""
+    return raw.hex() if len(raw) == size else ""

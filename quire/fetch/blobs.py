@@ -1,0 +1,177 @@
+"""Bytes kept under their own SHA-256: a folder of files that are written once.
+
+A blob is put by rename after fsync, so that it is whole or absent. Its bytes are hashed again
+when they are first read in a life of the file; a mismatch is an error, never a result.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from quire.errors import Conflict, Damaged, Gone
+from quire.fetch.names import safe_name
+from quire.fetch.parts import disk_words, remove
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_Life = tuple[int, int, int, int]
+
+
+class Blobs(Protocol):
+    """Where the bytes of documents are kept."""
+
+    def scratch(self, name: str) -> Path:
+        """Return the place of a part; the same name gives the same place."""
+        ...
+
+    def put(self, part: Path, digest: str) -> None:
+        """Keep a part's bytes, whose SHA-256 the caller has computed."""
+        ...
+
+    def path(self, digest: str) -> Path:
+        """Return where the bytes are."""
+        ...
+
+    def checked_path(self, digest: str, size: int) -> Path:
+        """Return where the bytes are, after they were verified, or raise Damaged."""
+        ...
+
+    def verify(self, digest: str) -> bool:
+        """Hash the bytes again and tell whether they are what they were."""
+        ...
+
+    def delete(self, digest: str) -> None:
+        """Remove the bytes, if they are there."""
+        ...
+
+    def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
+        """Write the original to a file, or under its own name into a folder."""
+        ...
+
+
+class BlobFolder:
+    """Blobs in a folder of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._verified: dict[str, _Life] = {}
+
+    def scratch(self, name: str) -> Path:
+        """Return the place of a part; the same name gives the same place."""
+        plain = name if _PLAIN.fullmatch(name) else hashlib.sha256(os.fsencode(name)).hexdigest()
+        folder = self.root / "parts"
+        with disk_words(name, folder / plain):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{plain}.part"
+
+    def put(self, part: Path, digest: str) -> None:
+        """Keep a part's bytes, whose SHA-256 the caller has computed."""
+        place = self.path(digest)
+        with disk_words(digest, part):
+            size = part.stat().st_size
+            if place.exists() and self._is_whole(digest, size):
+                remove(part)
+                return
+            part.chmod(0o444)
+            _sync(part)
+            _make_folder(place.parent)
+            os.replace(part, place)  # noqa: PTH105
+            _sync(place.parent)
+        remove(part)
+
+    def path(self, digest: str) -> Path:
+        """Return where the bytes are, or would be."""
+        if not _DIGEST.fullmatch(digest):
+            raise ValueError(f"not a SHA-256: {digest!r}")
+        return self.root / digest[:2] / digest[2:]
+
+    def verify(self, digest: str) -> bool:
+        """Hash the bytes again and tell whether they are what they were."""
+        return self._digest_of(digest) == digest
+
+    def checked_path(self, digest: str, size: int) -> Path:
+        """Return where the bytes are, hashed once for each life of the file, or raise Damaged."""
+        place = self.path(digest)
+        life = self._life(place)
+        if self._verified.get(digest) == life and life[2] == size:
+            return place
+        if life[2] != size:
+            raise _damaged(digest, f"{size:,} bytes", f"{life[2]:,}")
+        if (got := self._digest_of(digest)) != digest:
+            raise _damaged(digest, f"sha256 {digest}", got)
+        self._verified[digest] = life
+        return place
+
+    def delete(self, digest: str) -> None:
+        """Remove the bytes, if they are there."""
+        self._verified.pop(digest, None)
+        self.path(digest).unlink(missing_ok=True)
+
+    def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
+        """Write the original to a file, or under its own name into a folder."""
+        place = self.checked_path(digest, self._life(self.path(digest))[2])
+        goal = target / safe_name(name) if target.is_dir() else target
+        if goal.exists() and not replace:
+            raise Conflict(f"{goal}: exists already. Name another place, or remove it first.")
+        # The goal's own name may have no room for a suffix.
+        fresh = goal.with_name(f".{digest[:16]}.part")
+        with disk_words(name, fresh):
+            shutil.copyfile(place, fresh)
+            _sync(fresh)
+            os.replace(fresh, goal)  # noqa: PTH105
+        return goal
+
+    def abandoned(self, before: float) -> list[Path]:
+        """Return the parts that nobody has written to since a moment of the wall clock."""
+        folder = self.root / "parts"
+        found = sorted(folder.glob("*.part")) if folder.is_dir() else []
+        return [part for part in found if part.stat().st_mtime < before]
+
+    def _is_whole(self, digest: str, size: int) -> bool:
+        # Good bytes take the place of a blob that was damaged on the disk.
+        try:
+            self.checked_path(digest, size)
+        except (Damaged, Gone):
+            return False
+        return True
+
+    def _life(self, place: Path) -> _Life:
+        try:
+            stat = place.stat()
+        except FileNotFoundError:
+            raise Gone(
+                f"blob {place.parent.name}{place.name}: its file is missing from {self.root}. "
+                "Fetch the document again."
+            ) from None
+        return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+    def _digest_of(self, digest: str) -> str:
+        place = self.path(digest)
+        self._life(place)
+        with place.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _damaged(digest: str, expected: str, got: str) -> Damaged:
+    return Damaged(
+        f"blob {digest[:12]}…: the stored bytes have changed (expected {expected}, got {got}). "
+        "Check the disk, then fetch the document again."
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    """Make what was written to a file, or renamed in a folder, survive a power cut."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,169 @@
+"""One HTTP request with its redirects: what every remote source is read by.
+
+The body is passed on as it comes, undecoded. Credentials are for the host they were made for:
+a redirect to another one goes without them.
+"""
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from types import TracebackType
+from typing import Self
+from urllib.parse import urljoin, urlsplit
+
+import httpcore
+
+from quire.errors import SourceRefused
+from quire.fetch.items import Check, SourceOptions
+from quire.fetch.network import Deadline, GuardedBackend
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PRIVATE_HEADERS = frozenset({"authorization", "cookie", "x-goog-drive-resource-keys"})
+_LONGEST_ERROR = 64 << 10
+
+
+class Broken(Exception):
+    """One try failed in a way that another may not."""
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask for."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+    method: str = "GET"
+
+
+@dataclass(slots=True)
+class Answer:
+    """Status and headers of an answer, and its body as it comes."""
+
+    status: int
+    headers: dict[str, str]
+    pieces: Iterator[bytes]
+    url: str
+
+    def text(self) -> str:
+        """Return the beginning of the body, for an error that it explains."""
+        got = b""
+        for piece in self.pieces:
+            got += piece
+            if len(got) >= _LONGEST_ERROR:
+                break
+        return got[:_LONGEST_ERROR].decode("utf-8", "replace")
+
+
+class Web:
+    """The connections of one transfer."""
+
+    def __init__(self, options: SourceOptions, check: Check) -> None:
+        self.deadline = Deadline(check, options.clock)
+        self._limits = options.limits
+        backend = GuardedBackend(self.deadline, allow_private=options.allow_private)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=_trust(), network_backend=backend, keepalive_expiry=30
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def ask(self, request: Request) -> Iterator[Answer]:
+        """Send a request, follow its redirects and give the answer; a broken try is `Broken`."""
+        self.deadline.begin(self._limits.chunk_seconds)
+        with _plain_reasons(request.url):
+            for _ in range(self._limits.redirects + 1):
+                with self._once(request) as answer:
+                    if answer.status not in _REDIRECTS or "location" not in answer.headers:
+                        yield answer
+                        return
+                    request = _redirected(request, answer.headers["location"])
+        raise SourceRefused(
+            f"{bare(request.url)}: more than {self._limits.redirects} redirects. "
+            "Give the address that they lead to."
+        )
+
+    @contextmanager
+    def _once(self, request: Request) -> Iterator[Answer]:
+        asked = {"User-Agent": "quire", "Accept-Encoding": "identity", **request.headers}
+        timeouts = {"connect": 30.0, "pool": 30.0}
+        with self._pool.stream(
+            request.method,
+            request.url,
+            headers=list(asked.items()),
+            extensions={"timeout": timeouts},
+        ) as response:
+            found = {
+                key.decode("latin-1").lower(): value.decode("latin-1")
+                for key, value in response.headers
+            }
+            yield Answer(response.status, found, response.iter_stream(), request.url)
+
+
+@contextmanager
+def _plain_reasons(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpcore.TimeoutException as error:
+        raise Broken(str(error) or "the server did not answer in time") from error
+    except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise SourceRefused(
+                f"{bare(url)}: the server's certificate is not trusted ({cause.verify_message}). "
+                "Add its authority by SSL_CERT_FILE."
+            ) from error
+        raise Broken(f"the connection failed ({str(error) or type(error).__name__})") from error
+    except httpcore.UnsupportedProtocol as error:
+        raise SourceRefused(f"{bare(url)}: only http and https can be fetched.") from error
+
+
+def _redirected(request: Request, location: str) -> Request:
+    url = urljoin(request.url, location)
+    before, after = urlsplit(request.url), urlsplit(url)
+    if after.scheme not in ("http", "https"):
+        raise SourceRefused(
+            f"{bare(request.url)}: redirects to {after.scheme}:, only http and https are followed."
+        )
+    if before.scheme == "https" and after.scheme == "http":
+        raise SourceRefused(
+            f"{bare(request.url)}: redirects from https to http, which is not followed. "
+            "Give the address that it leads to."
+        )
+    headers = request.headers
+    if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+        headers = {k: v for k, v in headers.items() if k.lower() not in _PRIVATE_HEADERS}
+    return Request(url, headers, request.method)
+
+
+def bare(url: str) -> str:
+    """Return a URL without its query and password, which may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Trust the system's authorities and those that come with httpx."""
+    context = ssl.create_default_context()
+    if not os.environ.get("SSL_CERT_FILE"):
+        import certifi
+
+        context.load_verify_locations(certifi.where())
+    return context

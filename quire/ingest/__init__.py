@@ -1,0 +1,1 @@
+"""The job kinds that take documents in."""

@@ -1,0 +1,43 @@
+"""The job kinds of ingestion. Importing this loads no parser and no model.
+
+`ingest` lists sources; `ingest.document` takes in one file, and for a large one plans
+`ingest.range` tasks and an `ingest.swap` that waits for them.
+"""
+
+from typing import Any
+
+from quire.model.contracts import job
+
+_DAY = 24 * 3600.0
+
+
+@job("ingest", retries=5, timeout=7 * _DAY, backoff=5.0)
+def ingest(ctx: Any, **payload: Any) -> None:
+    """List sources and queue what is to be indexed."""
+    from quire.ingest import listing
+
+    listing.run(ctx, **payload)
+
+
+@job("ingest.document", retries=2, timeout=_DAY, backoff=5.0, memory=4 << 30)
+def document(ctx: Any, **payload: Any) -> None:
+    """Fetch a file and find out what it is; read it here if it is small."""
+    from quire.ingest import taking
+
+    taking.run(ctx, **payload)
+
+
+@job("ingest.range", retries=2, timeout=3600.0, wedged=600.0, backoff=2.0, memory=4 << 30)
+def pages(ctx: Any, **payload: Any) -> None:
+    """Read a range of pages, cut and embed their text."""
+    from quire.ingest import ranges
+
+    ranges.run(ctx, **payload)
+
+
+@job("ingest.swap", retries=2, timeout=_DAY, backoff=5.0, memory=4 << 30)
+def swap(ctx: Any, **payload: Any) -> None:
+    """Make a generation visible when all of its ranges have ended."""
+    from quire.ingest import taking
+
+    taking.finish(ctx, **payload)

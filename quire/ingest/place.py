@@ -1,0 +1,49 @@
+"""Where a handler finds things: the blobs of this home, the source of a file, the embedder."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quire.fetch.blobs import BlobFolder
+    from quire.fetch.items import Source
+    from quire.model.pipeline import Pipeline
+    from quire.text.embed import Embedder
+
+
+@cache
+def blobs_in(home: str) -> "BlobFolder":
+    """Return the blob folder of a home; one per process, which remembers what it verified."""
+    from quire.fetch.blobs import BlobFolder
+
+    return BlobFolder(Path(home) / "blobs")
+
+
+def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -> "Source":
+    """Open the source that a job names, with its options."""
+    from quire.fetch.sources import SourceOptions, open_source
+
+    credentials = settings.get("gdrive_credentials")
+    options = SourceOptions(
+        include=tuple(given.get("include") or ()),
+        exclude=tuple(given.get("exclude") or ()),
+        hidden=bool(given.get("hidden")),
+        credentials=Path(credentials) if credentials else None,
+        endpoint=str(given.get("endpoint") or settings.get("bucket_endpoint") or ""),
+        allow_private=bool(settings.get("fetch_private")),
+        max_bytes=int(settings.get("fetch_max_bytes") or 4 << 30),
+    )
+    return open_source(url, options)
+
+
+def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder":
+    """Open the embedder that a corpus names."""
+    from quire.text.embed import open_embedder
+
+    options: dict[str, Any] = {}
+    if pipeline.embedder.startswith("openai:"):
+        options = {"url": settings.get("embed_url") or "", "key": settings.get("embed_key") or ""}
+        if settings.get("embed_dimensions"):
+            options["dimensions"] = int(settings["embed_dimensions"])
+    return open_embedder(pipeline.embedder, **options)

@@ -1,0 +1,224 @@
+"""From pages to rows: reads what is not known yet, cuts it, embeds it, and stores it.
+
+Everything costly happens before the transaction; `Harvest.store` only writes. What exists under
+the same key is used instead, and counted as reused.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quire.model.pages import Page, PageFailure, Piece
+from quire.model.pipeline import Pipeline, text_digest
+from quire.parse import formats
+from quire.parse.options import Options
+from quire.store import account, documents, pages
+from quire.text import language, words
+from quire.text.chunk import ChunkOptions, pieces
+
+if TYPE_CHECKING:
+    from quire.text.embed import Embedder
+
+
+class Work(NamedTuple):
+    """What is needed to read pages of one generation."""
+
+    document_id: int
+    generation: int
+    tenant: str
+    name: str
+    path: Path
+    media_type: str
+    pipeline: Pipeline
+    embedder: "Embedder"
+    cut_id: int
+    model_id: int | None
+    is_analysed: bool  # the full-text index wants every word stemmed by us
+
+
+def options_of(pipeline: Pipeline) -> Options:
+    """Return the parser's share of a corpus's settings."""
+    languages = tuple(each.strip() for each in pipeline.ocr_languages.split(",") if each.strip())
+    ocr: Any = pipeline.ocr
+    return Options(pipeline.parser, ocr, languages, pipeline.row_size)
+
+
+class Harvest:
+    """The pages of one task, from the file or from earlier work, ready to be stored."""
+
+    def __init__(self, ctx: Any, work: Work) -> None:
+        self.ctx = ctx
+        self.work = work
+        self.fresh: list[pages.NewPage] = []
+        self.known: dict[str, pages.Known] = {}
+        self.numbers: dict[int, str] = {}
+        self.failures: dict[int, str] = {}
+        self.cuttings: dict[str, pages.Cutting] = {}
+        self.texts: dict[str, tuple[str, str, int]] = {}
+        self.words: dict[str, str] = {}
+        self.vectors: dict[str, bytes] = {}
+        self.reused: Counter[str] = Counter()
+
+    def gather(self, keys: Mapping[int, str], read: Callable[[list[int]], Iterable[Any]]) -> None:
+        """Find or read the pages (number → key); `read` yields those of the numbers it is given."""
+        work = self.work
+        with self.ctx.database.read() as conn:
+            self.known = pages.known(conn, work.tenant, list(keys.values()))
+        self.numbers = dict(keys)
+        missing = [number for number, key in sorted(keys.items()) if key not in self.known]
+        for number in sorted(set(keys) - set(missing)):
+            found = self.known[keys[number]]
+            self._count_reused(found.via, found.seconds)
+        began = time.perf_counter()
+        for page in read(missing) if missing else ():
+            self.ctx.check()
+            seconds, began = time.perf_counter() - began, time.perf_counter()
+            self.add(keys.get(page.number), page, seconds)
+            self.ctx.progress(len(self.fresh) / max(len(missing), 1), f"page {page.number}")
+        self._cut()
+        self._embed()
+
+    def add(self, key: str | None, page: Page | PageFailure, seconds: float) -> None:
+        """Take a page that was read, or note why it could not be."""
+        if isinstance(page, PageFailure):
+            self.failures[page.number] = page.error
+            return
+        if key is None:
+            return
+        if page.via == "ocr":
+            page = self._recognised(key, page, seconds)
+        tongue = self.work.pipeline.language
+        if tongue == "auto":
+            tongue = language.detect(page.text)
+        made = pages.NewPage(key, page, tongue, seconds)
+        self.fresh.append(made)
+        if page.via == "ocr":
+            # Each recognised page is kept at once: it is the costliest thing there is.
+            number = page.number
+            self.ctx.step(
+                f"ocr {self.work.generation}.{number}",
+                lambda tx: bool(
+                    pages.put(tx.connection, self.work.tenant, [made], self.ctx.task_id)
+                ),
+            )
+
+    def _recognised(self, key: str, page: Page, seconds: float) -> Page:
+        """Take the text of the same picture from earlier work, if the reader left it out."""
+        if page.text or not page.image_key or not self.knows_image(page.image_key):
+            return page
+        with self.ctx.database.read() as conn:
+            row = pages.of_image(conn, self.work.tenant, page.image_key)
+        if row is None:
+            return page
+        self._count_reused("ocr", row.seconds)
+        return page._replace(text=row.text, words=row.words, width=row.width, height=row.height)
+
+    def knows_image(self, image_key: str) -> bool:
+        """Tell whether the same picture was recognised before."""
+        with self.ctx.database.read() as conn:
+            return pages.of_image(conn, self.work.tenant, image_key) is not None
+
+    def _count_reused(self, via: str, seconds: float) -> None:
+        self.reused["ocr" if via == "ocr" else "pages"] += 1
+        self.reused["milliseconds"] += round(seconds * 1000)
+
+    def _cut(self) -> None:
+        """Cut the pages that were not cut this way before."""
+        work = self.work
+        with self.ctx.database.read() as conn:
+            cut = pages.cut_already(conn, [k.id for k in self.known.values()], work.cut_id)
+        todo = [(key, k.text, k.language) for key, k in self.known.items() if k.id not in cut]
+        todo += [(each.key, each.page.text, each.language) for each in self.fresh]
+        self.reused["cut"] += len(cut)
+        p = work.pipeline
+        options = ChunkOptions(p.chunk_tokens, p.overlap, p.delimiter)
+        index = words.indexed_simple if work.is_analysed else words.indexed
+        for key, text, tongue in todo:
+            found: Sequence[Piece] = pieces(text, options, work.embedder.counter)
+            digests = []
+            for piece in found:
+                chunk = text[piece.start : piece.stop]
+                digest = text_digest(chunk)
+                digests.append(digest)
+                if digest not in self.texts:
+                    self.texts[digest] = (chunk, tongue, piece.tokens)
+                    self.words[digest] = index(chunk, tongue)
+            self.cuttings[key] = pages.Cutting(found, digests)
+
+    def _embed(self) -> None:
+        """Embed the chunks that have no vector of the model yet."""
+        work = self.work
+        if work.model_id is None:
+            return
+        with self.ctx.database.read() as conn:
+            done = pages.embedded(conn, work.tenant, work.model_id, list(self.texts))
+            old = pages.chunks_of(
+                conn, [k.id for k in self.known.values()], work.cut_id, work.model_id
+            )
+        todo = {digest: text for digest, (text, _, _) in self.texts.items() if digest not in done}
+        todo.update(old)
+        self.reused["vectors"] += len(done)
+        if not todo:
+            return
+        self.ctx.check()
+        found = work.embedder.embed(list(todo.values()))
+        self.vectors = {digest: row.tobytes() for digest, row in zip(todo, found, strict=True)}
+
+    def store(self, tx: Any) -> None:
+        """Write everything under the fence; the generation must still be at work."""
+        work, conn = self.work, tx.connection
+        documents.check(conn, work.document_id, work.generation)
+        ids = {key: known.id for key, known in self.known.items()}
+        ids.update(pages.put(conn, work.tenant, self.fresh, self.ctx.task_id))
+        chunk_ids = pages.put_chunks(conn, work.tenant, self.texts, self.words, self.ctx.task_id)
+        by_page = {ids[key]: cutting for key, cutting in self.cuttings.items()}
+        pages.put_slices(conn, work.cut_id, by_page, chunk_ids)
+        if work.model_id is not None:
+            pages.put_vectors(conn, work.tenant, work.model_id, self.vectors)
+        filled: list[tuple[int, str, int | None, str | None]] = [
+            (number, key, ids[key], None) for number, key in self.numbers.items() if key in ids
+        ]
+        filled += [
+            (number, self.numbers.get(number, ""), None, self._why(number, error))
+            for number, error in self.failures.items()
+        ]
+        documents.set_leaves(conn, work.document_id, work.generation, filled)
+        account.add(conn, work.document_id, work.generation, self.ledger())
+
+    def ledger(self) -> dict[str, int]:
+        """Return what was made and what was reused, for the generation's account."""
+        made = Counter("ocr" if each.page.via == "ocr" else "pages" for each in self.fresh)
+        return {
+            **{f"{name}_made": count for name, count in made.items()},
+            "vectors_made": len(self.vectors),
+            **{f"{name}_reused": count for name, count in self.reused.items() if count},
+        }
+
+    def _why(self, number: int, error: str) -> str:
+        command = f"quire document read {self.work.document_id} --page {number}"
+        return json.dumps({"kind": "unreadable", "error": error, "command": command})
+
+
+def read_pages(harvest: Harvest, numbers: Sequence[int]) -> Iterable[Page | PageFailure]:
+    """Read pages of a file by number, in runs without gaps."""
+    work = harvest.work
+    options = options_of(work.pipeline)
+    for first, last in runs(numbers):
+        yield from formats.read(
+            work.path, work.media_type, options, first, last, known_image=harvest.knows_image
+        )
+
+
+def runs(numbers: Sequence[int], most: int | None = None) -> list[tuple[int, int]]:
+    """Join numbers into ranges without gaps, of at most `most` each."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        last = found[-1] if found else None
+        if last and number == last[1] + 1 and (most is None or number - last[0] < most):
+            found[-1] = (last[0], number)
+        else:
+            found.append((number, number))
+    return found

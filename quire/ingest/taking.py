@@ -1,0 +1,327 @@
+"""Takes in one document: fetch, find out what it is, then read it here or split it.
+
+What the same bytes gave before, in the same way, is taken over whole. A small file is read,
+stored and swapped in by this one task.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quire.errors import Overtaken, Permanent, Unreadable
+from quire.fetch.items import Item
+from quire.ingest import place, ranges
+from quire.ingest.listing import spawn_document
+from quire.ingest.reading import Harvest, Work, options_of, read_pages, runs
+from quire.model.pages import Outline
+from quire.model.pipeline import Pipeline, digest
+from quire.model.records import About
+from quire.parse import formats, sniff
+from quire.store import account, admit, corpora, documents, owners, pages, reports, vectors
+
+
+class Content(NamedTuple):
+    """The bytes of a file, where they are kept, and what they are."""
+
+    digest: str
+    path: Path
+    media_type: str
+    recipe: str
+
+
+def run(ctx: Any, document: int, **payload: Any) -> None:
+    """Take in a document under the generation of its task."""
+    try:
+        begun = ctx.write(
+            lambda tx: documents.begin(tx.connection, ctx.task_id, document, now=tx.now)
+        )
+        _Taking(ctx, begun, payload).run()
+    except Overtaken as error:
+        with ctx.fenced() as tx:
+            tx.skip(str(error))
+
+
+def finish(ctx: Any, document: int, **payload: Any) -> None:
+    """Swap in a generation whose ranges have ended; a revived one is taken in again."""
+    with ctx.database.read() as conn:
+        generation = reports.span_of(conn, ctx.task_id).generation
+        is_at_work = documents.is_current(conn, document, generation)
+    if not is_at_work:
+        run(ctx, document, **payload)
+        return
+    try:
+        with ctx.fenced() as tx:
+            swap(tx, document, generation)
+    except Overtaken as error:
+        with ctx.fenced() as tx:
+            tx.skip(str(error))
+
+
+def swap(tx: Any, document: int, generation: int) -> None:
+    """Swap in a generation, or end the task as failed with the reason."""
+    swapped = documents.swap(tx.connection, document, generation, now=tx.now)
+    if swapped.failure is not None:
+        tx.fail(swapped.failure)
+        return
+    tx.finish(
+        {"pages": swapped.pages, "chunks": swapped.chunks, "page_errors": swapped.page_errors}
+    )
+
+
+class _Taking:
+    def __init__(self, ctx: Any, begun: documents.Begun, payload: Mapping[str, Any]) -> None:
+        self.ctx = ctx
+        self.begun = begun
+        self.payload = payload
+        self.pipeline = Pipeline().merged(begun.settings)
+        self.blobs = place.blobs_in(ctx.settings["home"])
+
+    def run(self) -> None:
+        content = self._content()
+        if self._take_over(content):
+            return
+        try:
+            outline = formats.look(content.path, content.media_type)
+            self._take_in(content, outline)
+        except Unreadable as error:
+            # The parser knows the blob's name, people know the document's.
+            raise Unreadable(str(error).replace(content.path.name, self.begun.name)) from None
+
+    def _content(self) -> Content:
+        stored, size = self.payload.get("digest"), self.payload.get("size", 0)
+        if stored is None:
+            stored, size = self._fetch()
+        path = self.blobs.checked_path(stored, size)
+        media_type = sniff.media_type(path, self.begun.name)
+        recipe = digest(
+            formats.recipe(media_type, options_of(self.pipeline)),
+            self.pipeline.cut(),
+            self.pipeline.row_size,
+            self._embedder().name,
+        )
+        return Content(stored, path, media_type, recipe)
+
+    def _fetch(self) -> tuple[str, int]:
+        """Bring the bytes here; a later try goes on with the part that this one left."""
+        ctx = self.ctx
+        item = Item(**self.payload["item"])
+        source = place.source_of(ctx.settings, self.payload["source"], self.payload["options"])
+        part = self.blobs.scratch(f"task-{ctx.task_id}")
+
+        def tell(got: int, whole: int | None) -> None:
+            ctx.progress(got / whole if whole else None, f"fetched {got:,} bytes")
+
+        fetched = source.fetch(item, part, tell, ctx.check)
+        self._keep(part, fetched.sha256, fetched.size)
+        return fetched.sha256, fetched.size
+
+    def _keep(self, part: Path, sha256: str, size: int) -> None:
+        # The row first: from now on no collector takes the file away.
+        self.ctx.write(
+            lambda tx: pages.put_content(
+                tx.connection, self.begun.tenant, sha256, size, tx.now.wall
+            )
+        )
+        self.blobs.put(part, sha256)
+
+    def _embedder(self) -> Any:
+        return place.embedder_of(self.ctx.settings, self.pipeline)
+
+    def _describe(self, tx: Any, content: Content, outline: Outline | None) -> Work:
+        """Write what the generation is made of and how; returns the work to be done."""
+        conn, embedder = tx.connection, self._embedder()
+        cut = self.pipeline.cut() | {"counter": embedder.counter.name}
+        cut_id = documents.cut_of(conn, digest(cut), admit.canonical(cut))
+        model_id = None
+        if embedder.dimensions:
+            model_id = vectors.register(conn, embedder.name, embedder.dimensions)
+        documents.check(conn, self.begun.id, self.begun.generation)
+        documents.describe(
+            conn,
+            self.begun.id,
+            self.begun.generation,
+            digest=content.digest,
+            recipe=content.recipe,
+            media_type=content.media_type,
+            cut_id=cut_id,
+            model_id=model_id,
+        )
+        return Work(
+            self.begun.id, self.begun.generation, self.begun.tenant, self.begun.name, content.path,
+            content.media_type, self.pipeline, embedder, cut_id, model_id,
+            self.ctx.database.path is None,
+        )  # fmt: skip
+
+    def _take_over(self, content: Content) -> bool:
+        """Use what the same bytes gave before in the same way, if there is such a thing."""
+        begun = self.begun
+        with self.ctx.database.read() as conn:
+            giver = documents.donor(conn, begun.tenant, content.digest, content.recipe)
+        if giver is None:
+            return False
+        with self.ctx.fenced() as tx:
+            self._describe(tx, content, None)
+            documents.copy_leaves(tx.connection, giver, begun.id, begun.generation)
+            kept = account.kept(tx.connection, begun.id, begun.generation)
+            account.add(tx.connection, begun.id, begun.generation, kept | {"whole_reused": 1})
+            self._attach(tx, content)
+            account.share_thumbnail(tx.connection, giver[0], begun.id)
+            swap(tx, begun.id, begun.generation)
+        return True
+
+    def _take_in(self, content: Content, outline: Outline) -> None:
+        keys = self._keys(content, outline)
+        most = {"page": self.pipeline.page_size, "row": self.pipeline.row_size}.get(outline.unit)
+        # A try after a crash reads by ranges, which can be cut in two.
+        is_small = most is None or (outline.count <= most and self.ctx.attempt == 1)
+        picture = self._picture(content)
+        if is_small:
+            self._read_here(content, outline, keys, picture)
+        else:
+            self._split(content, outline, keys, picture, most or 1)
+
+    def _keys(self, content: Content, outline: Outline) -> dict[int, str]:
+        """Name every page by what it is made from and how it is read."""
+        recipe = formats.recipe(content.media_type, options_of(self.pipeline))
+        if outline.unit != "page":
+            return {}
+        parts = outline.keys or [f"{content.digest} {n}" for n in range(1, outline.count + 1)]
+        return {n: digest("page", part, recipe) for n, part in enumerate(parts, start=1)}
+
+    def _read_here(
+        self, content: Content, outline: Outline, keys: dict[int, str], picture: str | None
+    ) -> None:
+        work = self.ctx.write(lambda tx: self._describe(tx, content, outline))
+        harvest = Harvest(self.ctx, work)
+        if outline.unit == "row":
+            ranges.read_rows(harvest, 1, outline.count)
+        elif outline.unit == "page":
+            harvest.gather(keys, lambda numbers: read_pages(harvest, numbers))
+        else:
+            read_whole(harvest, content.digest)
+        with self.ctx.fenced() as tx:
+            harvest.store(tx)
+            self._attach(tx, content)
+            account.set_thumbnail(tx.connection, self.begun.id, picture)
+            swap(tx, self.begun.id, self.begun.generation)
+
+    def _split(
+        self,
+        content: Content,
+        outline: Outline,
+        keys: dict[int, str],
+        picture: str | None,
+        most: int,
+    ) -> None:
+        begun = self.begun
+        with self.ctx.fenced() as tx:
+            work = self._describe(tx, content, outline)
+            account.set_thumbnail(tx.connection, begun.id, picture)
+            if outline.unit == "row":
+                spans = [
+                    (first, min(first + most - 1, outline.count))
+                    for first in range(1, outline.count + 1, most)
+                ]
+            else:
+                missing = documents.plan_leaves(
+                    tx.connection, begun.tenant, begun.id, begun.generation, keys,
+                    cut_id=work.cut_id, model_id=work.model_id,
+                )  # fmt: skip
+                kept = account.kept(tx.connection, begun.id, begun.generation)
+                account.add(tx.connection, begun.id, begun.generation, kept)
+                spans = runs(missing, most)
+            if not spans:
+                swap(tx, begun.id, begun.generation)
+                return
+            self._spawn(tx, outline.unit, spans)
+
+    def _spawn(self, tx: Any, unit: str, spans: list[tuple[int, int]]) -> None:
+        begun = self.begun
+        made = [
+            tx.spawn(
+                "ingest.range",
+                {"document": begun.id, "unit": unit},
+                cost=float(last - first + 1) if unit == "page" else 1.0,
+                about=About(begun.id, begun.generation, first, last),
+            )
+            for first, last in spans
+        ]
+        tx.spawn(
+            "ingest.swap",
+            {"document": begun.id, **self.payload},
+            after=made,
+            after_failure="run",
+            about=About(begun.id, begun.generation, exclusive_key=f"document {begun.id}"),
+        )
+
+    def _picture(self, content: Content) -> str | None:
+        """Make the thumbnail and keep it as a blob; a page that cannot be drawn has none."""
+        if not self.pipeline.thumbnails:
+            return None
+        import hashlib
+
+        from quire.parse.thumbnail import thumbnail
+
+        found = thumbnail(content.path, content.media_type)
+        if found is None:
+            return None
+        name = hashlib.sha256(found).hexdigest()
+        part = self.blobs.scratch(f"picture-{self.ctx.task_id}")
+        part.write_bytes(found)
+        self._keep(part, name, len(found))
+        return name
+
+    def _attach(self, tx: Any, content: Content) -> None:
+        """Take in the files inside a message as documents of their own."""
+        if content.media_type != "message/rfc822":
+            return
+        import hashlib
+
+        from quire.parse.mail import attachments
+
+        sightings, payloads = [], []
+        for at, each in enumerate(attachments(content.path)):
+            name = hashlib.sha256(each.content).hexdigest()
+            part = self.blobs.scratch(f"attached-{self.ctx.task_id}-{at}")
+            part.write_bytes(each.content)
+            pages.put_content(
+                tx.connection, self.begun.tenant, name, len(each.content), tx.now.wall
+            )
+            self.blobs.put(part, name)
+            uri = f"{self.begun.uri}#{at + 1}/{each.name}"
+            sightings.append(admit.Sighting(uri, each.name, name, "", self.begun.id))
+            payloads.append({"digest": name, "size": len(each.content)})
+        wish = admit.Wish(
+            owners.by_id(tx.connection, self.begun.owner_id), self.ctx.job_id, self.begun.uri,
+            admit.canonical(asdict(self.pipeline)),
+            tuple(corpora.of_document(tx.connection, self.begun.id)),
+        )  # fmt: skip
+        admitted = admit.admit(tx.connection, wish, sightings, now=tx.now)
+        for one, payload in zip(admitted, payloads, strict=True):
+            if one.is_taken:
+                spawn_document(tx, one, payload)
+
+
+def read_whole(harvest: Harvest, content_digest: str) -> None:
+    """Read a file that has no pages known beforehand; whatever it yields becomes its pages."""
+    work = harvest.work
+    options = options_of(work.pipeline)
+    recipe = formats.recipe(work.media_type, options)
+
+    def keys_to(count: int) -> dict[int, str]:
+        return {n: digest("whole", content_digest, recipe, n) for n in range(1, count + 1)}
+
+    with harvest.ctx.database.read() as conn:
+        keys = keys_to(account.pages_before(conn, work.tenant, content_digest))
+        known = pages.known(conn, work.tenant, list(keys.values()))
+    if keys and len(known) == len(keys):
+        harvest.gather(keys, lambda _: ())
+        return
+    made = {}
+    for page in formats.read(work.path, work.media_type, options, 1, 1):
+        harvest.ctx.check()
+        made[page.number] = page
+    harvest.gather(keys_to(max(made, default=0)), lambda numbers: (made[n] for n in numbers))
+    if not made:
+        raise Permanent(f"{work.name}: nothing could be read from it.")

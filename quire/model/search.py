@@ -1,0 +1,50 @@
+"""What a search is about: the model, where to look, and what was found."""
+
+from typing import NamedTuple
+
+
+class Model(NamedTuple):
+    """An embedding model as the database knows it."""
+
+    id: int
+    name: str
+    dimensions: int
+
+
+class Scope(NamedTuple):
+    """Where to look: the live documents of a tenant, or some of them."""
+
+    tenant: str
+    corpus_id: int | None = None
+    documents: tuple[int, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()  # entries that the metadata must have
+    media_type: str | None = None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Tell whether some live documents are left out."""
+        return self != Scope(self.tenant)
+
+
+class Place(NamedTuple):
+    """A chunk where it stands in a document."""
+
+    chunk_id: int
+    document_id: int
+    name: str
+    uri: str
+    page: int
+    label: str | None
+    text: str  # of the chunk
+    start: int  # of the chunk in the page's text
+    page_text: str | None  # None where the page has no boxes
+    words: bytes | None  # packed boxes
+    corpora: tuple[str, ...]
+
+
+class Words(NamedTuple):
+    """The words of a query, as each full-text index takes them."""
+
+    fts5: str
+    tsquery: str
+    stems: tuple[str, ...]

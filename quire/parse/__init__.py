@@ -1,0 +1,1 @@
+"""Reads files: what they are, their pages, words and pictures. No database."""

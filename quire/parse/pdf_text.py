@@ -1,0 +1,158 @@
+"""The text of a PDF page and a box for each word of it, asked of PDFium by bare ctypes.
+
+Two calls a word, for the loose boxes (as high as the font) of its first and last character, write
+straight into one block of numbers; anything per character costs twice as much.
+"""
+
+import ctypes
+import functools
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quire.errors import Unreadable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Boxes = npt.NDArray[np.float64]
+
+MOST_WORDS = 100_000
+
+#: Where PDFium joined the halves of a word that a hyphen split over two lines.
+_JOINT = "\x02"
+_WORD = re.compile(rf"[^\s{_JOINT}]+")
+_ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\ud800-\udfff\u2028\u2029\ufffe\uffff]")
+_SPACES = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 161)], " ")
+_CLEAN: dict[int, str] = _SPACES | {0x02: _JOINT, 0xFFFE: _JOINT, 0xFFFF: " "}
+_CLEAN |= {0x2028: "\n", 0x2029: "\n"}
+_CLEAN |= dict.fromkeys(range(55296, 57344), "�")
+_REAL_HYPHEN = re.compile(rf"(?<=[^\W_]){_JOINT}(?=[A-Z0-9])|(?<=\d){_JOINT}(?=\w)")
+_RAGGED = re.compile(r"[ \t]+(?=\n)|\n{3,}|\r\n?")
+
+
+class Written(NamedTuple):
+    """What is written on a page."""
+
+    text: str
+    boxes: "Boxes"
+    cuts: list[int]
+
+
+class _Calls(NamedTuple):
+    """PDFium's functions, called without giving up Python's lock: it has one thread anyway."""
+
+    count: Any
+    text: Any
+    box: Any
+    index: Any
+    bounds: Any
+
+
+@functools.cache
+def _calls() -> _Calls:
+    import pypdfium2.raw as raw
+
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+
+    def bare(function: Any, *arguments: Any) -> Any:
+        address = ctypes.cast(function, pointer).value or 0
+        return ctypes.PYFUNCTYPE(number, *arguments)(address)
+
+    return _Calls(
+        bare(raw.FPDFText_CountChars, pointer),
+        bare(raw.FPDFText_GetText, pointer, number, number, pointer),
+        bare(raw.FPDFText_GetLooseCharBox, pointer, number, pointer),
+        bare(raw.FPDFText_GetCharIndexFromTextIndex, pointer, number),
+        bare(raw.FPDF_GetPageBoundingBox, pointer, pointer),
+    )
+
+
+def written(page: Any) -> Written:
+    """Return the text and the boxes of a pypdfium2 page, in the space of the upright page."""
+    textpage = page.get_textpage()
+    try:
+        place = ctypes.cast(textpage.raw, ctypes.c_void_p).value
+        count, raw = _raw_text(place)
+        found = [match.span() for match in _WORD.finditer(raw)]
+        if len(found) > MOST_WORDS:
+            raise Unreadable(f"{len(found):,} words on one page (at most {MOST_WORDS:,}).")
+        block = _corners(place, found, direct=count == len(raw))
+    finally:
+        textpage.close()
+    text, cuts = _tidy(raw)
+    return Written(text, _upright(page, block), cuts)
+
+
+def _raw_text(place: int | None) -> tuple[int, str]:
+    calls = _calls()
+    count = calls.count(place)
+    if count <= 0:
+        return 0, ""
+    buffer = ctypes.create_string_buffer(count * 4 + 4)
+    got = calls.text(place, 0, count, buffer)
+    raw = buffer.raw[: max(0, got - 1) * 2].decode("utf-16-le", "replace")
+    # One character stays one character: the places in `raw` are asked of PDFium.
+    return count, raw.translate(_CLEAN) if _ODD.search(raw) else raw
+
+
+def _corners(
+    place: int | None, found: list[tuple[int, int]], *, direct: bool
+) -> "npt.NDArray[np.float32]":
+    """Return left, bottom, right, top of each word in the space of the page as it is stored."""
+    import numpy as np
+
+    calls = _calls()
+    block = np.zeros((len(found), 2, 4), np.float32)  # left, top, right, bottom: twice
+    at, box, index = block.ctypes.data, calls.box, calls.index
+    if direct:
+        for start, stop in found:
+            box(place, start, at)
+            box(place, stop - 1, at + 16)
+            at += 32
+    else:  # the text has characters that the page has not, or the reverse
+        for start, stop in found:
+            box(place, index(place, start), at)
+            box(place, index(place, stop - 1), at + 16)
+            at += 32
+    low, high = block.min(1), block.max(1)
+    return np.stack([low[:, 0], low[:, 3], high[:, 2], high[:, 1]], axis=1)
+
+
+def _upright(page: Any, corners: "npt.NDArray[np.float32]") -> "Boxes":
+    """Turn corners of the stored page into boxes from the upper left of the page as it is seen."""
+    import numpy as np
+
+    bounds = (ctypes.c_float * 4)()  # left, top, right, bottom
+    _calls().bounds(ctypes.cast(page.raw, ctypes.c_void_p), bounds)
+    left, top, right, bottom = bounds
+    x0, y0, x1, y1 = corners.astype(np.float64).T
+    sides = {
+        0: (x0 - left, top - y1, x1 - left, top - y0),
+        90: (y0 - bottom, x0 - left, y1 - bottom, x1 - left),
+        180: (right - x1, y0 - bottom, right - x0, y1 - bottom),
+        270: (top - y1, right - x1, top - y0, right - x0),
+    }[page.get_rotation()]
+    boxes = np.stack(sides, axis=1)
+    boxes[:, 2:] -= boxes[:, :2]
+    return boxes
+
+
+def _tidy(raw: str) -> tuple[str, list[int]]:
+    """Return the text for readers, and where words are joined that stood on two lines.
+
+    Only the space between words changes, so that word *i* of the text stays word *i* of the page.
+    """
+    text = _RAGGED.sub(_ragged, raw.replace("\r\n", "\n")).strip()
+    if not unicodedata.is_normalized("NFC", text):
+        text = unicodedata.normalize("NFC", text)
+    if _JOINT not in text:
+        return text, []
+    text = _REAL_HYPHEN.sub("-" + _JOINT, text)
+    places = [match.start() for match in re.finditer(_JOINT, text)]
+    return text.replace(_JOINT, ""), [place - before for before, place in enumerate(places)]
+
+
+def _ragged(found: re.Match[str]) -> str:
+    return {" ": "", "\t": "", "\r": "\n"}.get(found[0][0], "\n\n")

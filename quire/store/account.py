@@ -1,0 +1,73 @@
+"""What a generation made and what it reused: its account, and what that saved."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.states import GenerationState
+from quire.store.document_tables import documents, generations, leaves, pages
+from quire.store.tables import is_state
+
+d, g, leaf = documents.c, generations.c, leaves.c
+
+
+def add(conn: sa.Connection, document_id: int, generation: int, counts: Mapping[str, int]) -> None:
+    """Add to a generation's account; the caller has locked the document."""
+    mine = sa.and_(g.document_id == document_id, g.generation == generation)
+    text = conn.scalar(sa.select(g.reused).where(mine))
+    total = Counter(json.loads(text or "{}"))
+    total.update(counts)
+    conn.execute(
+        sa.update(generations).where(mine).values(reused=json.dumps(total, sort_keys=True))
+    )
+
+
+def kept(conn: sa.Connection, document_id: int, generation: int) -> dict[str, int]:
+    """Count the pages that a generation has from earlier work, and what they cost then."""
+    rows = conn.execute(
+        sa.select(pages.c.via, sa.func.count(), sa.func.sum(pages.c.seconds))
+        .join(leaves, leaf.page_id == pages.c.id)
+        .where(leaf.document_id == document_id, leaf.generation == generation)
+        .group_by(pages.c.via)
+    ).all()
+    found: Counter[str] = Counter()
+    for via, count, seconds in rows:
+        found["ocr_reused" if via == "ocr" else "pages_reused"] += count
+        found["milliseconds_reused"] += round((seconds or 0.0) * 1000)
+    return dict(found)
+
+
+def pages_before(conn: sa.Connection, tenant: str, digest: str) -> int:
+    """Return how many pages the same bytes gave before; 0 where that is not known."""
+    row = conn.execute(
+        sa.select(g.document_id, g.generation)
+        .where(
+            g.tenant == tenant,
+            g.digest == digest,
+            g.recipe.is_not(None),
+            is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
+        )
+        .order_by(g.document_id.desc(), g.generation.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return 0
+    found: int | None = conn.scalar(
+        sa.select(sa.func.count()).where(leaf.document_id == row[0], leaf.generation == row[1])
+    )
+    return found or 0
+
+
+def set_thumbnail(conn: sa.Connection, document_id: int, digest: str | None) -> None:
+    """Say which blob is the picture of the document's first page."""
+    if digest is not None:
+        conn.execute(sa.update(documents).where(d.id == document_id).values(thumbnail=digest))
+
+
+def share_thumbnail(conn: sa.Connection, giver_id: int, document_id: int) -> None:
+    """Use another document's picture: the bytes are the same."""
+    found: Any = conn.scalar(sa.select(d.thumbnail).where(d.id == giver_id))
+    set_thumbnail(conn, document_id, found)

@@ -1,0 +1,242 @@
+"""Takes note of what a source lists, and decides in the same transaction what is to be indexed.
+
+One call handles a page of a listing: whatever the number of items, a handful of statements.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.admission import Standing, decide
+from quire.model.records import Owner
+from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
+from quire.store import dialect
+from quire.store.document_tables import corpus_documents, documents, generations
+from quire.store.tables import is_state, tasks
+
+d, g = documents.c, generations.c
+_NEW = (
+    "id", "owner_id", "tenant", "uri", "name", "folder", "parent_id", "source", "listed_at", "seen",
+    "state", "generation", "settings", "created_at", "queued_at",
+)  # fmt: skip
+_GENERATION = (
+    "document_id", "generation", "tenant", "job_id", "state", "why", "settings", "created_at",
+)  # fmt: skip
+
+
+class Sighting(NamedTuple):
+    """A file as it is listed now."""
+
+    uri: str
+    name: str
+    seen: str
+    folder: str = ""
+    parent_id: int | None = None
+
+
+class Wish(NamedTuple):
+    """What all items of a listing have in common."""
+
+    owner: Owner
+    job_id: int
+    source: str
+    settings: str  # of the pipeline, as canonical JSON
+    corpus_ids: tuple[int, ...] = ()
+    is_forced: bool = False
+
+
+class Admitted(NamedTuple):
+    """What became of one item."""
+
+    document_id: int
+    generation: int
+    is_taken: bool
+    why: str
+
+
+def admit(
+    conn: sa.Connection, wish: Wish, items: Sequence[Sighting], *, now: Instant
+) -> list[Admitted]:
+    """Note the items, and give those that are to be indexed a generation of their own."""
+    if not items:
+        return []
+    # Two listings of one folder would insert the same documents.
+    dialect.lock_name(conn, f"admit {wish.owner.tenant}")
+    known = standing(conn, wish.owner.tenant, [item.uri for item in items])
+    verdicts = [
+        decide(
+            known.get(item.uri), item.seen, wish.settings, is_forced=wish.is_forced, now=now.wall
+        )
+        for item in items
+    ]
+    fresh = [item for item in items if item.uri not in known]
+    ids = dict(
+        zip(
+            (item.uri for item in fresh),
+            dialect.reserve_ids(conn, documents, len(fresh)) if fresh else (),
+            strict=True,
+        )
+    )
+    _insert(conn, wish, fresh, ids, now)
+    _touch(conn, wish, [known[i.uri].id for i in items if i.uri in known], now)
+    again = [
+        (known[item.uri].id, item)
+        for item, verdict in zip(items, verdicts, strict=True)
+        if verdict.is_taken and item.uri in known
+    ]
+    _requeue(conn, again, now)
+    admitted = [
+        Admitted(ids[item.uri], 1, True, verdict.why)
+        if item.uri in ids
+        else Admitted(known[item.uri].id, known[item.uri].generation + verdict.is_taken, *verdict)
+        for item, verdict in zip(items, verdicts, strict=True)
+    ]
+    _open_generations(conn, wish, [a for a in admitted if a.is_taken], now)
+    join_corpora(conn, wish.corpus_ids, [a.document_id for a in admitted])
+    return admitted
+
+
+def standing(conn: sa.Connection, tenant: str, uris: Sequence[str]) -> dict[str, Standing]:
+    """Return what is known of the documents at these places, their rows locked."""
+    wanted = dialect.rows(conn, "wanted", {"uri": "text"})
+    open_task = sa.exists().where(
+        tasks.c.document_id == d.id,
+        tasks.c.generation == d.generation,
+        is_state(tasks.c.state, *TASK_OPEN),
+    )
+    # Asked for locked documents only: of most there are neither tasks nor a question.
+    is_open = sa.case((is_state(d.state, *DOCUMENT_LOCKED), open_task), else_=sa.false())
+    rows = conn.execute(
+        sa.select(
+            d.id, d.state, d.generation, d.live_generation, d.seen, g.settings,
+            is_open.label("has_open_task"),
+            sa.func.coalesce(
+                sa.case((is_state(d.state, DocumentState.INDEXING), d.processing_started_at)),
+                d.queued_at, d.created_at,
+            ),
+            d.uri,
+        )
+        .join(wanted, wanted.c.uri == d.uri)
+        .join(
+            generations,
+            sa.and_(g.document_id == d.id, g.generation == d.generation),
+            isouter=True,
+        )
+        .where(d.tenant == tenant)
+        .order_by(d.id)
+        .with_for_update(of=documents),
+        {"wanted": dialect.packed([[uri] for uri in uris])},
+    )  # fmt: skip
+    return {row.uri: Standing(*row[:-1]) for row in rows}
+
+
+def _insert(
+    conn: sa.Connection,
+    wish: Wish,
+    fresh: Sequence[Sighting],
+    ids: dict[str, int],
+    now: Instant,
+) -> None:
+    o = wish.owner
+    rows = [
+        [
+            ids[i.uri], o.id, o.tenant, i.uri, i.name, i.folder, i.parent_id, wish.source, now.wall,
+            i.seen, DocumentState.QUEUED.value, 1, "{}", now.wall, now.wall,
+        ]
+        for i in fresh
+    ]  # fmt: skip
+    if rows:
+        dialect.bulk_insert(conn, documents, _NEW, rows)
+
+
+def _touch(conn: sa.Connection, wish: Wish, ids: Sequence[int], now: Instant) -> None:
+    """Remember that the source still lists these."""
+    if ids:
+        conn.execute(
+            sa.update(documents)
+            .where(dialect.id_in(conn, d.id, "ids"))
+            .values(listed_at=now.wall, source=wish.source, gone_at=None),
+            {"ids": dialect.id_list(conn, sorted(ids))},
+        )
+
+
+def _requeue(conn: sa.Connection, again: Sequence[tuple[int, Sighting]], now: Instant) -> None:
+    if not again:
+        return
+    a = dialect.rows(conn, "again", {"id": "int", "name": "text", "folder": "text", "seen": "text"})
+    conn.execute(
+        sa.update(documents)
+        .where(d.id == a.c.id)
+        .values(
+            state=DocumentState.QUEUED.value,
+            generation=d.generation + 1,
+            name=a.c.name,
+            folder=a.c.folder,
+            seen=a.c.seen,
+            queued_at=now.wall,
+            error=None,
+        ),
+        {"again": dialect.packed([[i, s.name, s.folder, s.seen] for i, s in sorted(again)])},
+    )
+
+
+def _open_generations(
+    conn: sa.Connection, wish: Wish, taken: Sequence[Admitted], now: Instant
+) -> None:
+    if not taken:
+        return
+    dropped = dialect.rows(conn, "dropped", {"id": "int", "generation": "int"})
+    # Only a takeover finds one: nothing works on it any more.
+    conn.execute(
+        sa.update(generations)
+        .where(
+            g.document_id == dropped.c.id,
+            g.generation < dropped.c.generation,
+            is_state(g.state, GenerationState.BUILDING),
+        )
+        .values(state=GenerationState.DROPPED.value, error="overtaken", finished_at=now.wall),
+        {"dropped": dialect.packed([[a.document_id, a.generation] for a in taken])},
+    )
+    rows = [
+        [
+            a.document_id, a.generation, wish.owner.tenant, wish.job_id,
+            GenerationState.BUILDING.value, a.why, wish.settings, now.wall,
+        ]
+        for a in taken
+    ]  # fmt: skip
+    dialect.bulk_insert(conn, generations, _GENERATION, rows)
+
+
+def join_corpora(
+    conn: sa.Connection, corpus_ids: Sequence[int], document_ids: Sequence[int]
+) -> None:
+    """Put documents into corpora; those that are in them already are left."""
+    pairs = [[c, i] for c in corpus_ids for i in sorted(set(document_ids))]
+    dialect.insert_missing(conn, corpus_documents, ("corpus_id", "document_id"), pairs)
+
+
+def gone(
+    conn: sa.Connection, tenant: str, source: str, *, listed_before: float, now: Instant
+) -> list[int]:
+    """Mark the documents that a complete listing of their source did not contain."""
+    rows = conn.scalars(
+        sa.update(documents)
+        .where(
+            d.tenant == tenant,
+            d.source == source,
+            d.listed_at < listed_before,
+            d.parent_id.is_(None),
+            d.gone_at.is_(None),
+        )
+        .values(gone_at=now.wall)
+        .returning(d.id)
+    )
+    return sorted(rows)
+
+
+def canonical(settings: dict[str, Any]) -> str:
+    """Write settings so that equal ones are equal texts."""
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"))

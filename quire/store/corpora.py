@@ -1,0 +1,111 @@
+"""Corpora: named sets of documents with the settings of their pipeline."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.states import TASK_OPEN
+from quire.store import dialect
+from quire.store.document_tables import corpora, corpus_documents, documents, generations, leaves
+from quire.store.tables import is_state, jobs, tasks
+
+c, d = corpora.c, documents.c
+
+
+class Corpus(NamedTuple):
+    """A corpus with its settings, those that differ from the defaults."""
+
+    id: int
+    name: str
+    settings: dict[str, Any]
+
+
+def named(conn: sa.Connection, tenant: str, name: str, *, now: Instant) -> Corpus:
+    """Return a tenant's corpus, made with default settings if it is missing."""
+    row = _found(conn, tenant, name)
+    if row is None:
+        create(conn, tenant, name, {}, now=now)
+        row = _found(conn, tenant, name)
+    assert row is not None  # noqa: S101
+    return Corpus(row.id, row.name, json.loads(row.settings))
+
+
+def found(conn: sa.Connection, tenant: str, name: str) -> Corpus | None:
+    """Return a tenant's corpus if it exists."""
+    row = _found(conn, tenant, name)
+    return None if row is None else Corpus(row.id, row.name, json.loads(row.settings))
+
+
+def _found(conn: sa.Connection, tenant: str, name: str) -> Any:
+    return conn.execute(sa.select(corpora).where(c.tenant == tenant, c.name == name)).one_or_none()
+
+
+def create(
+    conn: sa.Connection, tenant: str, name: str, settings: Mapping[str, Any], *, now: Instant
+) -> bool:
+    """Create a corpus; returns whether it was not there before."""
+    rows = dialect.insert_missing(
+        conn,
+        corpora,
+        ("tenant", "name", "settings", "created_at"),
+        [[tenant, name, json.dumps(dict(settings), sort_keys=True), now.wall]],
+        ("id",),
+    )
+    return bool(rows)
+
+
+def change(conn: sa.Connection, corpus_id: int, settings: Mapping[str, Any]) -> None:
+    """Replace a corpus's settings."""
+    conn.execute(
+        sa.update(corpora)
+        .where(c.id == corpus_id)
+        .values(settings=json.dumps(dict(settings), sort_keys=True))
+    )
+
+
+def listed(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
+    """List a tenant's corpora with the number of their documents."""
+    count = sa.select(sa.func.count()).where(corpus_documents.c.corpus_id == c.id).scalar_subquery()
+    rows = conn.execute(
+        sa.select(c.id, c.name, c.settings, count).where(c.tenant == tenant).order_by(c.name)
+    )
+    return [
+        {"id": i, "name": name, "settings": json.loads(settings), "documents": total}
+        for i, name, settings, total in rows
+    ]
+
+
+def of_document(conn: sa.Connection, document_id: int) -> list[int]:
+    """List the corpora that a document is in."""
+    cd = corpus_documents.c
+    return list(conn.scalars(sa.select(cd.corpus_id).where(cd.document_id == document_id)))
+
+
+def grows(conn: sa.Connection, job_id: int, *, is_growing: bool) -> None:
+    """Say whether a job's list of files still grows: no fraction is shown while it does."""
+    conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(is_growing=is_growing))
+
+
+def delete_documents(
+    conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: Instant
+) -> list[int]:
+    """Delete documents that nothing works on; their pages are collected later."""
+    if not ids:
+        return []
+    dialect.lock_rows(conn, documents, sorted(ids))
+    at_work = sa.exists().where(tasks.c.document_id == d.id, is_state(tasks.c.state, *TASK_OPEN))
+    going = list(
+        conn.scalars(
+            sa.select(d.id).where(d.id.in_(sorted(ids)), d.tenant == tenant, sa.not_(at_work))
+        )
+    )
+    conn.execute(sa.delete(leaves).where(leaves.c.document_id.in_(going)))
+    conn.execute(sa.delete(generations).where(generations.c.document_id.in_(going)))
+    cd = corpus_documents.c
+    conn.execute(sa.delete(corpus_documents).where(cd.document_id.in_(going)))
+    conn.execute(sa.update(documents).where(d.parent_id.in_(going)).values(parent_id=None))
+    conn.execute(sa.delete(documents).where(d.id.in_(going)))
+    return going

@@ -1,0 +1,363 @@
+"""The life of one document's generation: begun, filled with leaves, swapped in, or failed.
+
+Every function is called inside a fenced transaction, locks the document, and names the
+generation: what belongs to an older one finds that it was overtaken.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.errors import Overtaken
+from quire.model.states import DocumentState, GenerationState
+from quire.store import dialect, events, fallen
+from quire.store.document_tables import cuts, documents, generations, leaves, pages, slices, vectors
+from quire.store.tables import is_state, tasks
+
+d, g, leaf = documents.c, generations.c, leaves.c
+
+
+class Begun(NamedTuple):
+    """A document whose work begins, and under which generation."""
+
+    id: int
+    generation: int
+    tenant: str
+    owner_id: int
+    name: str
+    uri: str
+    settings: dict[str, Any]
+    live_generation: int | None
+
+
+def begin(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) -> Begun:
+    """Check that the task's generation is the newest, and lock the document for the work.
+
+    A task that was revived after its generation failed goes on under a new one.
+    """
+    wanted = conn.scalar(sa.select(tasks.c.generation).where(tasks.c.id == task_id))
+    row = conn.execute(
+        sa.select(
+            d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
+            g.settings, g.job_id,
+        )
+        .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
+        .where(d.id == document_id)
+        .with_for_update(of=documents)
+    ).one_or_none()  # fmt: skip
+    if row is None or row.generation != wanted:
+        newest = "it was deleted" if row is None else f"generation {row.generation} is newer"
+        raise Overtaken(f"document {document_id}: {newest}. Nothing was done for this one.")
+    generation = row.generation
+    if row.state not in (DocumentState.QUEUED, DocumentState.INDEXING):
+        generation = _reopen(conn, task_id, row, now)
+    conn.execute(
+        sa.update(documents)
+        .where(d.id == document_id)
+        .values(
+            state=DocumentState.INDEXING.value,
+            generation=generation,
+            processing_started_at=now.wall,
+            processing_finished_at=None,
+        )
+    )
+    conn.execute(
+        sa.update(generations)
+        .where(g.document_id == document_id, g.generation == generation)
+        .values(started_at=sa.func.coalesce(g.started_at, now.wall))
+    )
+    return Begun(
+        row.id, generation, row.tenant, row.owner_id, row.name, row.uri,
+        json.loads(row.settings), row.live_generation,
+    )  # fmt: skip
+
+
+def _reopen(conn: sa.Connection, task_id: int, row: Any, now: Instant) -> int:
+    generation: int = row.generation + 1
+    conn.execute(
+        sa.insert(generations).values(
+            document_id=row.id,
+            generation=generation,
+            tenant=row.tenant,
+            job_id=row.job_id,
+            state=GenerationState.BUILDING.value,
+            why="retried",
+            settings=row.settings,
+            created_at=now.wall,
+        )
+    )
+    conn.execute(sa.update(tasks).where(tasks.c.id == task_id).values(generation=generation))
+    return generation
+
+
+def check(conn: sa.Connection, document_id: int, generation: int) -> None:
+    """Lock the document and raise `Overtaken` where the generation is not at work any more."""
+    row = conn.execute(
+        sa.select(d.generation, d.state).where(d.id == document_id).with_for_update()
+    ).one_or_none()
+    if row is None or row.generation != generation or row.state != DocumentState.INDEXING:
+        raise Overtaken(
+            f"document {document_id}: generation {generation} is not the newest at work. "
+            "Nothing of it was written."
+        )
+
+
+def is_current(conn: sa.Connection, document_id: int, generation: int) -> bool:
+    """Tell without a lock whether work on a generation still makes sense."""
+    row = conn.execute(sa.select(d.generation, d.state).where(d.id == document_id)).one_or_none()
+    return row is not None and tuple(row) == (generation, DocumentState.INDEXING.value)
+
+
+def describe(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
+    """Write what the work has found out about its generation."""
+    conn.execute(
+        sa.update(generations)
+        .where(g.document_id == document_id, g.generation == generation)
+        .values(**values)
+    )
+
+
+def donor(conn: sa.Connection, tenant: str, digest: str, recipe: str) -> tuple[int, int] | None:
+    """Find a whole generation made from the same bytes in the same way."""
+    row = conn.execute(
+        sa.select(g.document_id, g.generation)
+        .where(
+            g.tenant == tenant,
+            g.digest == digest,
+            g.recipe == recipe,
+            is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
+            g.page_errors == 0,
+            sa.exists().where(leaf.document_id == g.document_id, leaf.generation == g.generation),
+        )
+        .order_by(g.document_id.desc(), g.generation.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else (row.document_id, row.generation)
+
+
+def copy_leaves(
+    conn: sa.Connection, giver: tuple[int, int], document_id: int, generation: int
+) -> int:
+    """Give a generation the leaves of another; returns how many."""
+    source = sa.select(
+        sa.literal(document_id), sa.literal(generation), leaf.number, leaf.key, leaf.page_id,
+        leaf.error,
+    ).where(leaf.document_id == giver[0], leaf.generation == giver[1])  # fmt: skip
+    return conn.execute(
+        sa.insert(leaves).from_select(
+            ["document_id", "generation", "number", "key", "page_id", "error"], source
+        )
+    ).rowcount
+
+
+def plan_leaves(
+    conn: sa.Connection,
+    tenant: str,
+    document_id: int,
+    generation: int,
+    keys: Mapping[int, str],
+    *,
+    cut_id: int,
+    model_id: int | None,
+) -> list[int]:
+    """Insert a leaf per page; returns the pages that are not complete from earlier work."""
+    conn.execute(
+        sa.delete(leaves).where(leaf.document_id == document_id, leaf.generation == generation)
+    )
+    rows = [[document_id, generation, number, key] for number, key in sorted(keys.items())]
+    dialect.bulk_insert(conn, leaves, ("document_id", "generation", "number", "key"), rows)
+    found = sa.select(pages.c.id).where(
+        pages.c.tenant == tenant, pages.c.key == leaf.key, _is_complete(cut_id, model_id)
+    )
+    mine = sa.and_(leaf.document_id == document_id, leaf.generation == generation)
+    conn.execute(sa.update(leaves).where(mine).values(page_id=found.scalar_subquery()))
+    _keep_pages(conn, mine)
+    return list(
+        conn.scalars(
+            sa.select(leaf.number).where(mine, leaf.page_id.is_(None)).order_by(leaf.number)
+        )
+    )
+
+
+def _is_complete(cut_id: int, model_id: int | None) -> sa.ColumnElement[bool]:
+    """Tell whether a page is cut and embedded as wanted."""
+    of_page = sa.and_(slices.c.page_id == pages.c.id, slices.c.cut_id == cut_id)
+    is_cut = sa.or_(pages.c.text == "", sa.exists().where(of_page))
+    if model_id is None:
+        return is_cut
+    missing = (
+        sa.select(sa.literal(1))
+        .select_from(slices)
+        .join(
+            vectors,
+            sa.and_(vectors.c.model_id == model_id, vectors.c.chunk_id == slices.c.chunk_id),
+            isouter=True,
+        )
+        .where(of_page, vectors.c.chunk_id.is_(None))
+        .correlate(pages)
+    )
+    return sa.and_(is_cut, sa.not_(missing.exists()))
+
+
+def _keep_pages(conn: sa.Connection, mine: sa.ColumnElement[bool]) -> None:
+    """Clear the condemnation of pages that are used again."""
+    used = sa.select(leaf.page_id).where(mine, leaf.page_id.is_not(None))
+    conn.execute(
+        sa.update(pages)
+        .where(pages.c.condemned_at.is_not(None), pages.c.id.in_(used))
+        .values(condemned_at=None)
+    )
+
+
+class Swapped(NamedTuple):
+    """What a swap made visible, or why there was nothing to show."""
+
+    pages: int
+    chunks: int
+    page_errors: int
+    failure: str | None
+
+
+def swap(conn: sa.Connection, document_id: int, generation: int, *, now: Instant) -> Swapped:
+    """Make the generation the one that search sees, or fail it if nothing of it is readable.
+
+    Two rows of `generations` and one of `documents` change, whatever the number of pages.
+    """
+    check(conn, document_id, generation)
+    found = _counted(conn, document_id, generation)
+    if found.failure is not None:
+        fallen.fail(conn, [(document_id, generation, found.failure)], now=now)
+        return found
+    counted = {"pages": found.pages, "chunks": found.chunks, "page_errors": found.page_errors}
+    conn.execute(
+        sa.update(generations)
+        .where(g.document_id == document_id, is_state(g.state, GenerationState.LIVE))
+        .values(state=GenerationState.REPLACED.value, finished_at=now.wall)
+    )
+    row = conn.execute(
+        sa.update(generations)
+        .where(g.document_id == document_id, g.generation == generation)
+        .values(state=GenerationState.LIVE.value, finished_at=now.wall, **counted)
+        .returning(g.digest, g.media_type, g.job_id)
+    ).one()
+    conn.execute(
+        sa.update(documents)
+        .where(d.id == document_id)
+        .values(
+            state=DocumentState.SUCCESS.value,
+            live_generation=generation,
+            digest=row.digest,
+            media_type=row.media_type,
+            error=None,
+            processing_finished_at=now.wall,
+            **counted,
+        )
+    )
+    detail = {"document_id": document_id, "generation": generation, **counted}
+    events.record(conn, [events.Event(row.job_id, "document.ready", None, detail)], now=now)
+    return found
+
+
+def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
+    mine = sa.and_(leaf.document_id == document_id, leaf.generation == generation)
+    total, bad, missing = conn.execute(
+        sa.select(
+            sa.func.count(),
+            sa.func.count(leaf.error),
+            sa.func.count().filter(leaf.page_id.is_(None), leaf.error.is_(None)),
+        ).where(mine)
+    ).one()
+    chunks = conn.scalar(
+        sa.select(sa.func.count())
+        .select_from(leaves)
+        .join(
+            generations, sa.and_(g.document_id == leaf.document_id, g.generation == leaf.generation)
+        )
+        .join(slices, sa.and_(slices.c.page_id == leaf.page_id, slices.c.cut_id == g.cut_id))
+        .where(mine)
+    )
+    failure = None
+    if missing:
+        why = _trouble(conn, document_id, generation)
+        failure = f"{missing:,} of {total:,} pages were not read: {why}"
+    elif total == 0 or bad == total:
+        failure = f"no page could be read ({total:,} tried): {_first_error(conn, mine)}"
+    elif not chunks:
+        failure = f"no text was found on its {total:,} pages. OCR reads pictures: see `ocr`."
+    return Swapped(total, chunks or 0, bad, failure)
+
+
+def _trouble(conn: sa.Connection, document_id: int, generation: int) -> str:
+    t = tasks.c
+    found: str | None = conn.scalar(
+        sa.select(t.error)
+        .where(t.document_id == document_id, t.generation == generation, t.error.is_not(None))
+        .order_by(t.id.desc())
+        .limit(1)
+    )
+    return found or "a part of the work was cancelled"
+
+
+def _first_error(conn: sa.Connection, mine: sa.ColumnElement[bool]) -> str:
+    text = conn.scalar(
+        sa.select(leaf.error).where(mine, leaf.error.is_not(None)).order_by(leaf.number).limit(1)
+    )
+    return str(json.loads(text)["error"]) if text else "the file has no pages"
+
+
+def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
+    """Return the id of a way to cut pages."""
+    found = conn.scalar(sa.select(cuts.c.id).where(cuts.c.key == key))
+    if found is None:
+        dialect.insert_missing(conn, cuts, ("key", "settings"), [[key, settings]])
+        found = conn.scalar(sa.select(cuts.c.id).where(cuts.c.key == key))
+    assert found is not None  # noqa: S101
+    return int(found)
+
+
+def work_of(conn: sa.Connection, document_id: int, generation: int) -> Any:
+    """Return what a range of pages needs to know about its generation."""
+    return conn.execute(
+        sa.select(
+            d.tenant, d.name, g.settings, g.digest, g.media_type, g.cut_id, g.model_id,
+        )
+        .join(generations, g.document_id == d.id)
+        .where(d.id == document_id, g.generation == generation)
+    ).one()  # fmt: skip
+
+
+def keys_of(
+    conn: sa.Connection, document_id: int, generation: int, first: int, last: int
+) -> dict[int, str]:
+    """Return the keys of the pages of a range that are still to be read."""
+    rows = conn.execute(
+        sa.select(leaf.number, leaf.key).where(
+            leaf.document_id == document_id,
+            leaf.generation == generation,
+            leaf.number.between(first, last),
+            leaf.page_id.is_(None),
+            leaf.error.is_(None),
+        )
+    )
+    return {row.number: row.key for row in rows}
+
+
+def set_leaves(
+    conn: sa.Connection,
+    document_id: int,
+    generation: int,
+    filled: Sequence[tuple[int, str, int | None, str | None]],
+) -> None:
+    """Write leaves (number, key, page_id, error) of a generation at work."""
+    for number, key, page_id, error in sorted(filled):
+        values = {
+            "document_id": document_id, "generation": generation, "number": number, "key": key,
+            "page_id": page_id, "error": error,
+        }  # fmt: skip
+        dialect.upsert(
+            conn, leaves, values, ["document_id", "generation", "number"],
+            ["key", "page_id", "error"],
+        )  # fmt: skip

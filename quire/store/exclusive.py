@@ -1,0 +1,69 @@
+"""Tasks that must not run beside each other: at most one running task has an exclusive key.
+
+A claim that meets a held key puts the task off for a while, and gives it up after some tries.
+The unique index over running tasks is what makes it true; this module keeps claims off it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.states import Reason, TaskState
+from quire.store import edges, events, fallen
+from quire.store.counts import Deltas, bump, ended
+from quire.store.tables import is_state, tasks
+
+t = tasks.c
+WAIT_SECONDS = 15.0
+MOST_TRIES = 10
+
+
+def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
+    """Return those exclusive keys of the head that a running task has."""
+    keys = {row.exclusive_key for row in head if row.exclusive_key is not None}
+    if not keys:
+        return set()
+    query = sa.select(t.exclusive_key).where(
+        is_state(t.state, TaskState.RUNNING), t.exclusive_key.in_(sorted(keys))
+    )
+    return set(conn.scalars(query))
+
+
+def put_off(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
+    """Let ready tasks wait for the holder of their key, or give them up after ten tries."""
+    gives_up = t.lock_tries + 1 >= MOST_TRIES
+    why = f"another task of the same document ran each of the {MOST_TRIES} times it was tried"
+    rows = conn.execute(
+        sa.update(tasks)
+        .where(t.id.in_(sorted(ids)), is_state(t.state, TaskState.READY))
+        .values(
+            state=sa.case(
+                (gives_up, TaskState.FAILED.value), else_=TaskState.BLOCKED.value
+            ),
+            reason=sa.case((gives_up, sa.null()), else_=Reason.LOCK_HELD.value),
+            due_at=sa.case((gives_up, sa.null()), else_=now.wall + WAIT_SECONDS),
+            error=sa.case((gives_up, why), else_=t.error),
+            finished_at=sa.case((gives_up, now.wall), else_=sa.null()),
+            lock_tries=t.lock_tries + 1,
+        )
+        .returning(
+            t.id, t.job_id, t.state, t.error, t.has_successors, t.document_id, t.generation,
+            t.from_page,
+        )
+    ).all()  # fmt: skip
+    deltas = Deltas()
+    for row in rows:
+        deltas[row.job_id].move(TaskState.READY, row.state)
+        deltas[row.job_id].error = row.error if row.state == TaskState.FAILED else None
+    lost = [row for row in rows if row.state == TaskState.FAILED]
+    fallen.record(conn, lost, now=now)
+    over = ended(bump(conn, deltas, now=now))
+    events.record(
+        conn,
+        [events.Event(j.id, f"job.{j.state}", None, {"error": j.error}) for j in over],
+        now=now,
+    )
+    edges.satisfy_tasks(conn, {r.id: r.state for r in lost if r.has_successors}, now=now)
+    edges.satisfy_jobs(conn, {j.id: j.state for j in over if j.has_successors}, now=now)

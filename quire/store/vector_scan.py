@@ -1,0 +1,219 @@
+"""Vectors of the embedded database, compared one and all: exact, and fast as they stay in memory.
+
+Each process keeps the vectors that it has read, by engine, model and tenant. Before a search it
+asks whether the database changed, and then reads only what was added. Vectors of a chunk never
+change and a chunk's id is never used again, so one too many in memory is no fault: whoever asks
+looks up which chunks are live. One too few would be, so what is there is counted and compared.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import sqlalchemy as sa
+
+from quire import log
+from quire.model.search import Model
+from quire.store import dialect
+from quire.store.document_tables import chunks, vectors
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.int64]
+    Matrix = npt.NDArray[np.float32]
+
+#: Above so many vectors a scan of all of them is slower than people like to wait.
+MANY = 500_000
+_BATCH = 10_000
+_rowid: sa.ColumnElement[int] = sa.literal_column("vectors.rowid", sa.BigInteger)
+
+
+def nearest(
+    conn: sa.Connection,
+    tenant: str,
+    model: Model,
+    query: bytes,
+    limit: int,
+    among: sa.Select[Any] | None = None,
+) -> list[tuple[int, float]]:
+    """List the chunks whose vectors are nearest to the query, with their cosine."""
+    import numpy as np
+
+    ids, matrix = _held(conn, model).view(conn, tenant)
+    scores = matrix @ _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
+    if among is not None:
+        allowed = np.fromiter(conn.scalars(among), np.int64)
+        picked = np.flatnonzero(np.isin(ids, allowed))
+        ids, scores = ids[picked], scores[picked]
+    if len(ids) > limit:
+        top = np.argpartition(scores, -limit)[-limit:]
+        ids, scores = ids[top], scores[top]
+    order = np.lexsort((ids, -scores))
+    return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+
+
+class Rows:
+    """Vectors with the ids of their chunks; what `view` gave stays as it was."""
+
+    def __init__(self, dimensions: int) -> None:
+        import numpy as np
+
+        self.count = 0
+        self.ids: Ids = np.empty(0, np.int64)
+        self.matrix: Matrix = np.empty((0, dimensions), np.float32)
+
+    def append(self, ids: "Ids", matrix: "Matrix") -> None:
+        """Add rows behind the others."""
+        import numpy as np
+
+        end = self.count + len(ids)
+        if end > len(self.ids):
+            room = max(end, len(self.ids) * 3 // 2)
+            held = self.ids[: self.count], self.matrix[: self.count]
+            self.ids = np.empty(room, np.int64)
+            self.matrix = np.empty((room, self.matrix.shape[1]), np.float32)
+            self.ids[: self.count], self.matrix[: self.count] = held
+        self.ids[self.count : end], self.matrix[self.count : end] = ids, matrix
+        self.count = end
+
+    def view(self) -> tuple["Ids", "Matrix"]:
+        """Return what is there now."""
+        return self.ids[: self.count], self.matrix[: self.count]
+
+    def keep(self, wanted: "npt.NDArray[np.bool_]") -> None:
+        """Drop the other rows."""
+        ids, matrix = self.view()
+        self.ids, self.matrix = ids[wanted], matrix[wanted]
+        self.count = len(self.ids)
+
+
+class Held:
+    """What this process holds of one model of one database."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.tenants: dict[str, Rows] = {}
+        self.lock = threading.Lock()
+        self.version = 0  # grows with each change
+        self.seen = (0, 0, 0)  # number of vectors, sum of their chunks' ids, last row
+        self.has_warned = False
+
+    def view(self, conn: sa.Connection, tenant: str) -> tuple["Ids", "Matrix"]:
+        """Return the ids and vectors of a tenant, brought up to date."""
+        with self.lock:
+            self._follow(conn)
+            return self.tenants.get(tenant, Rows(self.model.dimensions)).view()
+
+    def _follow(self, conn: sa.Connection) -> None:
+        notes = conn.connection.info
+        key = "vectors", self.model.id
+        counters = _change_counters(conn)
+        if notes.get(key) == (counters, self.version):
+            return
+        found = self._in_database(conn)
+        if found != self.seen:
+            self._read(conn, _rowid > self.seen[2])
+            if self._in_memory() != found[:2]:
+                self._compare(conn)
+            self.seen = found
+            self.version += 1
+            self._warn(found[0])
+        notes[key] = counters, self.version
+
+    def _in_database(self, conn: sa.Connection) -> tuple[int, int, int]:
+        v = vectors.c
+        row = conn.execute(
+            sa.select(sa.func.count(), sa.func.sum(v.chunk_id), sa.func.max(_rowid)).where(
+                v.model_id == self.model.id
+            )
+        ).one()
+        return row[0], row[1] or 0, row[2] or 0
+
+    def _in_memory(self) -> tuple[int, int]:
+        held = [rows.view()[0] for rows in self.tenants.values()]
+        return sum(map(len, held)), sum(int(ids.sum()) for ids in held)
+
+    def _read(self, conn: sa.Connection, which: sa.ColumnElement[bool], **given: Any) -> None:
+        v = vectors.c
+        # The plus keeps SQLite from reading the whole model by its key for the last few rows.
+        mine = sa.literal_column("+vectors.model_id") == self.model.id
+        query = (
+            sa.select(v.chunk_id, chunks.c.tenant, v.vector)
+            .join(chunks, chunks.c.id == v.chunk_id)
+            .where(mine, which)
+        )
+        found = conn.execution_options(stream_results=True).execute(query, given)
+        for batch in found.partitions(_BATCH):
+            self._add(batch)
+
+    def _add(self, found: Sequence[Any]) -> None:
+        import numpy as np
+
+        for tenant in {row[1] for row in found}:
+            mine = [row for row in found if row[1] == tenant]
+            ids = np.array([row[0] for row in mine], np.int64)
+            flat = np.frombuffer(b"".join(row[2] for row in mine), np.float32)
+            matrix = _normal(flat.reshape(len(mine), self.model.dimensions))
+            rows = self.tenants.setdefault(tenant, Rows(self.model.dimensions))
+            rows.append(ids, matrix)
+
+    def _compare(self, conn: sa.Connection) -> None:
+        """Drop what was deleted, and read what got the row of a deleted one."""
+        import numpy as np
+
+        v = vectors.c
+        query = sa.select(v.chunk_id).where(v.model_id == self.model.id)
+        there = np.fromiter(conn.scalars(query), np.int64)
+        for rows in self.tenants.values():
+            ids = rows.view()[0]
+            first = np.zeros(len(ids), np.bool_)
+            first[np.unique(ids, return_index=True)[1]] = True
+            rows.keep(first & np.isin(ids, there))
+        held = [rows.view()[0] for rows in self.tenants.values()]
+        missing = np.setdiff1d(there, np.concatenate(held)) if held else there
+        for batch in _batches(missing.tolist()):
+            which = dialect.id_in(conn, v.chunk_id, "ids")
+            self._read(conn, which, ids=dialect.id_list(conn, batch))
+
+    def _warn(self, count: int) -> None:
+        if count > MANY and not self.has_warned:
+            self.has_warned = True
+            log.event(
+                "search.many_vectors",
+                level="warning",
+                vectors=count,
+                why=f"above {MANY:,} a search of the embedded database takes longer and longer",
+                remedy="move to PostgreSQL: QUIRE_DATABASE_URL",
+            )
+
+
+_engines: "WeakKeyDictionary[sa.Engine, dict[int, Held]]" = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _held(conn: sa.Connection, model: Model) -> Held:
+    with _lock:
+        models = _engines.setdefault(conn.engine, {})
+        return models.setdefault(model.id, Held(model))
+
+
+def _change_counters(conn: sa.Connection) -> tuple[int, int]:
+    """Return what changes with every commit: of others, and of this connection itself."""
+    driver: Any = conn.connection.driver_connection
+    others: int = conn.exec_driver_sql("PRAGMA data_version").scalar_one()
+    return others, driver.total_changes
+
+
+def _normal(matrix: "Matrix") -> "Matrix":
+    import numpy as np
+
+    length = np.linalg.norm(matrix, axis=1, keepdims=True)
+    scaled: Matrix = matrix / np.maximum(length, np.finfo(np.float32).tiny)
+    return scaled
+
+
+def _batches(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (ids[at : at + _BATCH] for at in range(0, len(ids), _BATCH))

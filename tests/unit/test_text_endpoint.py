@@ -1,0 +1,249 @@
+"""An embedder behind HTTP, against a real server on loopback that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire.errors import BadInput, Permanent, Transient
+from quire.text.embed import open_embedder
+from quire.text.endpoint import Endpoint, EndpointOptions
+from quire.text.pace import Pace
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with what is in `script`, then with vectors of three dimensions."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.script: deque[tuple[int, dict[str, str], Any]] = deque()
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that hung up: one test is about that."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1/"
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append({"path": self.path, **body})
+        self.server.headers.append(dict(self.headers))
+        usual: tuple[int, dict[str, str], Any] = (200, {}, vectors(body["input"]))
+        status, headers, content = self.server.script.popleft() if self.server.script else usual
+        if status == 0:
+            self.close_connection = True
+            return
+        sent = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response_only(status)
+        for name, value in {**headers, "content-length": str(len(sent))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def vectors(texts: list[str], size: int = 3) -> dict[str, Any]:
+    """One vector a text, told apart by its length; in reverse, as the order is free."""
+    rows = [
+        {"index": n, "embedding": [float(len(text)), *[1.0] * (size - 1)]}
+        for n, text in enumerate(texts)
+    ]
+    return {"data": rows[::-1], "usage": {"total_tokens": 7}}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Waiting:
+    """A clock that only moves when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 0.0, list[float]()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.waits.append(round(seconds, 3))
+
+
+@pytest.fixture
+def opened(server: Server) -> Iterator[Any]:
+    made: list[Endpoint] = []
+
+    def open_(**options: Any) -> tuple[Endpoint, Waiting]:
+        time = Waiting()
+        given = {"url": server.url, "dimensions": 3, "clock": lambda: time.now, "wait": time.wait}
+        made.append(Endpoint("small", EndpointOptions(**{**given, **options})))
+        return made[-1], time
+
+    yield open_
+    for endpoint in made:
+        endpoint.close()
+
+
+def test_vectors_come_back_in_order_and_of_length_one(server, opened):
+    endpoint, _ = opened(key="secret")
+    found = endpoint.embed(["a", "four", "", "  "])
+    assert np.allclose(found[0] * np.sqrt(3), [1, 1, 1])
+    assert found[1].argmax() == 0
+    assert not found[2:].any()
+    assert server.asked == [
+        {
+            "path": "/v1/embeddings",
+            "model": "small",
+            "input": ["a", "four"],
+            "encoding_format": "float",
+        }
+    ]
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+    assert (endpoint.name, endpoint.usage.texts, endpoint.usage.tokens) == ("openai:small-3", 2, 7)
+    assert "secret" not in repr(endpoint.options)
+
+
+def test_requests_are_bounded_by_texts_and_by_tokens(server, opened):
+    endpoint, _ = opened(batch=3, batch_tokens=100)
+    endpoint.embed(["a", "b", "c", "word " * 60, "word " * 60, "d"])
+    sizes = [len(asked["input"]) for asked in server.asked]
+    assert sizes == [3, 1, 2]
+
+
+def test_an_overloaded_endpoint_is_asked_again_when_it_wishes(server, opened):
+    endpoint, time = opened()
+    server.script += [(429, {"Retry-After": "7"}, {}), (503, {}, {}), (500, {}, b"oops")]
+    endpoint.embed(["a"])
+    assert time.waits[0] == 7
+    assert 1.5 <= time.waits[1] <= 2.5 and 3 <= time.waits[2] <= 5
+    assert (endpoint.usage.requests, endpoint.usage.retries) == (4, 3)
+
+
+def test_a_retry_after_may_be_a_date_and_is_capped(server, opened):
+    endpoint, time = opened()
+    date = {"Date": "Mon, 16 Nov 2026 10:00:00 GMT"}
+    server.script += [
+        (429, {**date, "Retry-After": "Mon, 16 Nov 2026 10:00:09 GMT"}, {}),
+        (429, {"Retry-After": "86400"}, {}),
+        (429, {"Retry-After": "soon"}, {}),
+    ]
+    endpoint.embed(["a"])
+    assert time.waits[:2] == [9, 60]
+    assert 3 <= time.waits[2] <= 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (0, {}, b""),
+        (200, {}, b"<html>"),
+        (200, {}, {"data": []}),
+        (200, {}, {"data": [{"embedding": None}]}),
+        (200, {}, []),
+        (502, {}, b"bad gateway"),
+    ],
+    ids=["cut off", "not JSON", "short", "no numbers", "a list", "502"],
+)
+def test_what_may_pass_later_is_tried_again_and_then_transient(server, opened, answer):
+    endpoint, time = opened(attempts=3)
+    server.script += [answer]
+    assert endpoint.embed(["a"]).any()
+    server.script += [answer] * 3
+    with pytest.raises(Transient, match="no answer after 3 attempts") as error:
+        endpoint.embed(["a"])
+    assert error.value.retry_after is not None
+    assert len(time.waits) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((401, {}, {"error": "no key"}), "status 401 .*no key.*Check its key"),
+        ((400, {}, {"error": "too long"}), "status 400 .*too long"),
+        ((200, {}, vectors(["a"], 4)), "expected 3, got 4"),
+        ((200, {}, b'{"data": [{"embedding": [1, NaN, 1]}]}'), "not finite"),
+        ((200, {}, b'{"data": [{"embedding": [1, 1e99, 1]}]}'), "not finite"),
+    ],
+)
+def test_what_will_not_pass_fails_at_once(server, opened, answer, words):
+    endpoint, time = opened()
+    server.script += [answer]
+    with pytest.raises(Permanent, match=words):
+        endpoint.embed(["a"])
+    assert time.waits == []
+
+
+def test_an_endpoint_that_is_not_there_is_transient(opened):
+    endpoint, _ = opened(url="http://127.0.0.1:9/v1", attempts=2)
+    with pytest.raises(Transient, match="ConnectError"):
+        endpoint.embed(["a"])
+
+
+def test_a_timeout_is_transient(server, opened):
+    endpoint, _ = opened(attempts=1, timeout=0.0001)
+    with pytest.raises(Transient, match="Timeout"):
+        endpoint.embed(["a"])
+
+
+def test_bad_unicode_is_replaced(server, opened):
+    endpoint, _ = opened(send_dimensions=True)
+    endpoint.embed(["a\ud800b"])
+    assert server.asked[0]["input"] == ["a\ufffdb"]
+    assert server.asked[0]["dimensions"] == 3
+
+
+def test_an_endpoint_needs_a_url_a_model_and_dimensions():
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("openai:", {"url": "http://127.0.0.1", "dimensions": 3}),
+        ("openai:small", {"url": "http://127.0.0.1"}),
+        ("openai:small", {"dimensions": 3}),
+    ]
+    for name, options in wrong:
+        with pytest.raises(BadInput, match="are needed"):
+            open_embedder(name, **options)
+    endpoint = open_embedder("openai:small", url="nowhere", dimensions=3)
+    with pytest.raises(BadInput, match="not a URL"):
+        endpoint.embed(["a"])
+
+
+def test_requests_and_tokens_are_paced_by_the_minute():
+    time = Waiting()
+    pace = Pace(60, 600, lambda: time.now, time.wait)
+    for _ in range(200):
+        pace.enter(10)  # a request a second and ten tokens a second
+    assert 185 <= time.now <= 200
+    assert pace.waited == pytest.approx(time.now)
+    pace.enter(6000)
+    before = time.now
+    pace.enter(1)
+    assert 590 <= time.now - before <= 610
+
+
+def test_no_limit_never_waits():
+    time = Waiting()
+    pace = Pace(0, 0, lambda: time.now, time.wait)
+    for _ in range(100):
+        pace.enter(10**6)
+    assert time.waits == []
