@@ -10,22 +10,41 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quire.app import App
     from quire.errors import Permanent, QuireError, Stopped, Transient
-    from quire.model.contracts import job
+    from quire.fetch.items import Item
+    from quire.model.contracts import job, parser, source
+    from quire.model.pages import Page
     from quire.model.records import Submission
     from quire.runtime.context import Context
 
-__all__ = ["App", "Context", "Permanent", "QuireError", "Stopped", "Submission", "Transient", "job"]
+__all__ = [
+    "App",
+    "Context",
+    "Item",
+    "Page",
+    "Permanent",
+    "QuireError",
+    "Stopped",
+    "Submission",
+    "Transient",
+    "job",
+    "parser",
+    "source",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "App": "quire.app",
     "Context": "quire.runtime.context",
+    "Item": "quire.fetch.items",
+    "Page": "quire.model.pages",
     "Permanent": "quire.errors",
     "QuireError": "quire.errors",
     "Stopped": "quire.errors",
     "Submission": "quire.model.records",
     "Transient": "quire.errors",
     "job": "quire.model.contracts",
+    "parser": "quire.model.contracts",
+    "source": "quire.model.contracts",
 }
 
 

@@ -1,18 +1,20 @@
 """Collects what plugins mark: from Quire itself, from installed packages, and from named files.
 
-Built-ins pass through the same door as everybody else's.
+Built-ins pass through the same door as everybody else's. Collecting has no effect on anything
+else: a process that is to read or fetch by what was found says so once, with `equip`.
 """
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from quire.errors import PluginFailed
-from quire.model.contracts import MARK, JobKind
+from quire.model.contracts import MARK, JobKind, ParserKind, SourceKind
 
 BUILT_IN = ("quire.builtin", "quire.ingest.kinds")
 GROUP = "quire"
@@ -20,13 +22,31 @@ GROUP = "quire"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The job kinds that this process can run."""
+    """The job kinds that this process can run, and the parsers and sources of plugins."""
 
     kinds: dict[str, JobKind] = field(default_factory=dict)
+    parsers: dict[str, ParserKind] = field(default_factory=dict)
+    sources: dict[str, SourceKind] = field(default_factory=dict)
+
+    def put(self, mark: JobKind | ParserKind | SourceKind) -> None:
+        """Add what was marked, in place of another of its name."""
+        if isinstance(mark, JobKind):
+            self.kinds[mark.name] = mark
+        elif isinstance(mark, ParserKind):
+            self.parsers[mark.name] = mark
+        else:
+            self.sources[mark.name] = mark
+
+    def named_like(self, mark: JobKind | ParserKind | SourceKind) -> Any:
+        """Return what has the same name as `mark` among its like, if there is one."""
+        tables: dict[type, Mapping[str, Any]] = {
+            JobKind: self.kinds, ParserKind: self.parsers, SourceKind: self.sources,
+        }  # fmt: skip
+        return tables[type(mark)].get(mark.name)
 
 
 def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
-    """Collect the kinds of the built-ins, installed plugins, and the files or modules named."""
+    """Collect the marks of the built-ins, installed plugins, and the files or modules named."""
     registry = Registry()
     for module in BUILT_IN:
         collect(registry, importlib.import_module(module), module)
@@ -35,19 +55,48 @@ def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
     return registry
 
 
+def equip(registry: Registry) -> None:
+    """Let this process read by these parsers and list these sources, and by no other plugin's."""
+    from quire.fetch import sources
+    from quire.parse import plugged
+
+    plugged.use(registry.parsers)
+    sources.use(registry.sources)
+
+
 def collect(registry: Registry, module: ModuleType, origin: str) -> None:
-    """Add what `module` marks; two handlers of one name are refused."""
+    """Add what `module` marks; two of one name, or types that differ for a suffix, are refused."""
     for value in vars(module).values():
-        kind = getattr(value, MARK, None)
-        if not isinstance(kind, JobKind):
+        mark = getattr(value, MARK, None)
+        if not isinstance(mark, JobKind | ParserKind | SourceKind):
             continue
-        known = registry.kinds.get(kind.name)
-        if known is not None and known.function is not kind.function:
+        known = registry.named_like(mark)
+        if known is not None and _made_by(known) is not _made_by(mark):
             raise PluginFailed(
-                f"plugin {origin}: job kind {kind.name!r} is already defined in "
-                f"{known.function.__module__}. Rename one of them."
+                f"plugin {origin}: {_WORDS[type(mark)]} {mark.name!r} is already defined in "
+                f"{_made_by(known).__module__}. Rename one of them."
             )
-        registry.kinds[kind.name] = kind
+        if isinstance(mark, ParserKind):
+            _check_suffixes(registry, mark, origin)
+        registry.put(mark)
+
+
+_WORDS: dict[type, str] = {JobKind: "job kind", ParserKind: "parser", SourceKind: "source"}
+
+
+def _made_by(mark: JobKind | ParserKind | SourceKind) -> Any:
+    return mark.maker if isinstance(mark, SourceKind) else mark.function
+
+
+def _check_suffixes(registry: Registry, mark: ParserKind, origin: str) -> None:
+    for other in registry.parsers.values():
+        shared = sorted(set(other.suffixes) & set(mark.suffixes))
+        if shared and other.media_types[0] != mark.media_types[0]:
+            raise PluginFailed(
+                f"plugin {origin}: parser {mark.name!r} says that files named *{shared[0]} are "
+                f"{mark.media_types[0]}, and parser {other.name!r} that they are "
+                f"{other.media_types[0]}. Only one of them can be loaded."
+            )
 
 
 def _installed() -> Iterable[str]:

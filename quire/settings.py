@@ -63,6 +63,7 @@ class Settings:
     gdrive_credentials: str = _setting(
         "", "Path of a Google service account or OAuth token file, for Google Drive."
     )
+    gdrive_endpoint: str = _setting("", "Address of the Drive API; empty means Google's own.")
     bucket_endpoint: str = _setting(
         "", "Endpoint of an S3-compatible store; empty means the provider's own."
     )
@@ -83,7 +84,7 @@ class Settings:
     def for_children(self) -> dict[str, Any]:
         """What handlers may need to know, as JSON."""
         names = (
-            "gdrive_credentials", "bucket_endpoint", "fetch_private", "fetch_max_bytes",
+            "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "fetch_private", "fetch_max_bytes",
             "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous", "lease_seconds",
         )  # fmt: skip
         return {"home": str(self.home), "url": self.url, **{n: getattr(self, n) for n in names}}

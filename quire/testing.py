@@ -1,4 +1,4 @@
-"""For tests of job kinds: a scratch app with a clock of yours, and `drain()` to run what is due.
+"""For tests of plugins: a scratch app with a clock of yours, and `drain()` to run what is due.
 
 Handlers run in this process, one after another, through the real store: claims, fences,
 retries and steps are those of production; only the child processes are left out.
@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from quire import plugins
 from quire.app import App
 from quire.clock import FakeClock, Instant
 from quire.model.contracts import MARK, JobKind
 from quire.model.records import Lease
-from quire.plugins import Registry
 from quire.runtime.child import DONE, judge
 from quire.runtime.child import result_of as _result
 from quire.runtime.context import Context
@@ -31,10 +31,11 @@ WORKER = "w-testing"
 def scratch_app(
     home: Path, *handlers: Callable[..., Any], clock: FakeClock | None = None, **settings: Any
 ) -> App:
-    """Return an app on an empty database in `home` that knows the given handlers."""
+    """Return an app on an empty database in `home` that knows the handlers, parsers, sources."""
     app = App(load({}, home=home, **settings))
-    found: dict[str, JobKind] = {getattr(h, MARK).name: getattr(h, MARK) for h in handlers}
-    app.registry = Registry({**app.registry.kinds, **found})
+    for each in handlers:
+        app.registry.put(getattr(each, MARK))
+    plugins.equip(app.registry)
     app.db.clock = clock or FakeClock()
     app.db.write(lambda conn, now: kinds.announce(conn, app.registry.kinds.values()))
     return app
@@ -42,6 +43,7 @@ def scratch_app(
 
 def drain(app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000) -> list[Ended]:
     """Run every task that is due, and what becomes due by that; returns how each run ended."""
+    plugins.equip(app.registry)
     ended: list[Ended] = []
     while len(ended) < limit:
         leases = [lease for queue in queues for lease in _claim(app, queue)]
@@ -100,7 +102,8 @@ class _Port(SimpleNamespace):
 
     def __init__(self, app: App, lease: Lease) -> None:
         super().__init__(
-            scratch_root=app.settings.home / "scratch", settings={**app.settings.for_children, "worker_id": WORKER},
+            scratch_root=app.settings.home / "scratch",
+            settings={**app.settings.for_children, "worker_id": WORKER},
             is_settled=False, _app=app, _lease=lease,
         )  # fmt: skip
 

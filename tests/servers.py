@@ -12,6 +12,7 @@ import http.client
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -169,6 +170,11 @@ class FaultyServer:
         self._http.server_close()
         self._thread.join()
 
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self._http.handle_error = lambda *_: None  # type: ignore[method-assign]
+
     @property
     def port(self) -> int:
         return int(self._http.server_address[1])
@@ -247,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         return True
 
-    do_GET = do_HEAD = do_POST = do_PUT = respond  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = respond
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
@@ -274,8 +280,9 @@ def ranged(asked: Asked, content: bytes, headers: dict[str, str]) -> Reply:
 class FileServer(FaultyServer):
     """Serves files over HTTP, with or without ranges, ETags and digests."""
 
-    def __init__(self, *, ranges: bool = True, etags: bool = True) -> None:
+    def __init__(self, *, ranges: bool = True, etags: bool = True, guards: bool = True) -> None:
         super().__init__()
+        self.guards = guards
         self.files: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.ranges = ranges
         self.etags = etags
@@ -299,6 +306,8 @@ class FileServer(FaultyServer):
         content, headers = self.files[asked.path]
         if not self.ranges:
             return Reply(200, headers, content)
+        if not self.guards:
+            asked.headers.pop("if-range", None)
         return ranged(asked, content, headers)
 
 

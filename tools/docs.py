@@ -26,7 +26,10 @@ _PART = re.compile(
 )
 _TEST_LINK = re.compile(r"\[`?(?P<name>test_\w+)`?\]\([^)]*\)")
 #: Packages whose modules the code map names and does not describe.
-FOLDED = ("quire/bench", "quire/cli", "quire/control", "quire/store/migrations")
+FOLDED = (
+    "quire/bench", "quire/cli", "quire/control", "quire/fetch", "quire/ingest", "quire/parse",
+    "quire/runtime", "quire/store", "quire/text", "quire/store/migrations",
+)  # fmt: skip
 
 
 def documents() -> list[Path]:
@@ -85,6 +88,24 @@ def job_chart() -> str:
     return _fenced("mermaid", chart(JOB_MOVES))
 
 
+def document_chart() -> str:
+    """Draw the moves of a document."""
+    from quire.model.states import DOCUMENT_MOVES, chart
+
+    return _fenced("mermaid", chart(DOCUMENT_MOVES))
+
+
+def corpus_settings() -> str:
+    """Write every setting of a corpus as a row of a table."""
+    from quire.model.pipeline import described
+
+    rows = [
+        f"| `{name}` | {f'`{default}`' if default != '' else 'empty'} | {sentence} |"
+        for name, default, sentence in described()
+    ]
+    return "\n".join(["| setting | default | what it does |", "|---|---|---|", *rows])
+
+
 def code_map() -> str:
     """Write the tree of the package, one line for each module: the first of its docstring."""
     return _fenced("text", "\n".join(_branch(ROOT / "quire", 0)))
@@ -124,6 +145,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "errors": errors,
     "task-chart": task_chart,
     "job-chart": job_chart,
+    "document-chart": document_chart,
+    "corpus-settings": corpus_settings,
     "code-map": code_map,
     "invariants": invariants,
     "invariant-names": invariant_names,

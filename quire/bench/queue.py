@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 from quire.bench import claims, drain, enqueue, fairness, idle, pickup, recovery, server, stopping
 from quire.bench.figures import Figure, table
 from quire.bench.site import Site
-from quire.bench.sizes import FULL, QUICK, Sizes
+from quire.bench.sizes import FULL, QUICK
 from quire.errors import BadInput, QuireError
 from quire.store import embedded
 
-Measure = Callable[[Site, Sizes], Iterator[Figure]]
+Measure = Callable[[Site, Any], Iterator[Figure]]
 MEASURES: dict[str, Measure] = {
     "enqueue": enqueue.measure,
     "drain": drain.measure,
@@ -29,6 +29,7 @@ MEASURES: dict[str, Measure] = {
     "idle": idle.measure,
     "fairness": fairness.measure,
 }
+_CLOSING = "Every commit is flushed, the bare loop's too."
 
 
 def main(
@@ -48,16 +49,24 @@ def main(
     return 1 if report["failures"] else 0
 
 
-def named(only: Sequence[str] | None) -> list[str]:
+def named(only: Sequence[str] | None, measures: Mapping[str, Measure] = MEASURES) -> list[str]:
     """Read the names of measurements; none means all."""
     names = [part for text in only or () for part in text.split(",") if part]
-    if unknown := [name for name in names if name not in MEASURES]:
-        known = ", ".join(MEASURES)
+    if unknown := [name for name in names if name not in measures]:
+        known = ", ".join(measures)
         raise BadInput(f"--only {unknown[0]}: no such measurement. Known: {known}.")
-    return [name for name in MEASURES if not names or name in names]
+    return [name for name in measures if not names or name in names]
 
 
-def run(database: str, names: Sequence[str], sizes: Sizes, *, is_quick: bool) -> dict[str, Any]:
+def run(
+    database: str,
+    names: Sequence[str],
+    sizes: Any,
+    *,
+    is_quick: bool,
+    measures: Mapping[str, Measure] = MEASURES,
+    closing: str = _CLOSING,
+) -> dict[str, Any]:
     """Run measurements on the databases asked for; returns everything that is reported."""
     began = time.monotonic()
     machine = _machine()
@@ -68,7 +77,7 @@ def run(database: str, names: Sequence[str], sizes: Sizes, *, is_quick: bool) ->
             for name in names:
                 _note(f"{site.name}: {name}")
                 try:
-                    for one in MEASURES[name](site, sizes):
+                    for one in measures[name](site, sizes):
                         figures.append((site.name, name, one))
                 except QuireError as error:
                     failures.append(f"{site.name}: {name}: {error}")
@@ -79,6 +88,7 @@ def run(database: str, names: Sequence[str], sizes: Sizes, *, is_quick: bool) ->
         "seconds": time.monotonic() - began,
         "figures": figures,
         "failures": failures,
+        "closing": closing,
     }
 
 
@@ -91,9 +101,7 @@ def as_text(report: dict[str, Any]) -> str:
         lines += ["", site, table(own)]
     kind = "quick: too small to judge targets by" if report["is_quick"] else "full"
     lines += ["", *(f"FAILED {each}" for each in report["failures"])]
-    lines += [
-        f"{report['seconds']:.0f} s, {kind}. Every commit is flushed, the bare loop's too.",
-    ]
+    lines += [f"{report['seconds']:.0f} s, {kind}. {report['closing']}"]
     return "\n".join(lines)
 
 

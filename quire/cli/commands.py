@@ -7,7 +7,11 @@ from typer.core import TyperGroup
 
 from quire.cli import (
     configuration,
+    corpus,
     database,
+    document,
+    documents,
+    ingest,
     job,
     jobs,
     kinds,
@@ -15,13 +19,15 @@ from quire.cli import (
     measuring,
     owner,
     run,
+    search,
     status,
     submit,
 )
 
 ORDER = (
-    "up", "worker", "scheduler", "submit", "status", "jobs", "job", "logs", "pause", "unpause",
-    "owner", "migrate", "doctor", "settings", "bench", "demo", "version",
+    "up", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus", "submit",
+    "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor",
+    "settings", "bench", "demo", "version",
 )  # fmt: skip
 
 
@@ -65,6 +71,7 @@ def root(version: Version = False) -> None:
 
 
 for _command in (
+    *(ingest.ingest, search.search, documents.documents),
     *(run.up, run.scheduler, submit.submit, status.status, logs.logs, kinds.pause, kinds.unpause),
     *(database.migrate, database.doctor, configuration.settings, configuration.version),
     measuring.demo,
@@ -73,5 +80,7 @@ for _command in (
 app.add_typer(run.worker_app, name="worker")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(job.app, name="job")
+app.add_typer(document.app, name="document")
+app.add_typer(corpus.app, name="corpus")
 app.add_typer(owner.app, name="owner")
 app.add_typer(measuring.app, name="bench")

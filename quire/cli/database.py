@@ -1,7 +1,7 @@
 """`quire migrate` and `quire doctor`: the schema, and whether what is stored is consistent."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,7 +34,15 @@ def migrate(json: options.Json = False) -> None:
         console.say(f"{name}: up to date (version {version}).")
 
 
-def doctor(json: options.Json = False) -> None:
+Source = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Instead, say whether this source can be listed and read, else why not."
+    ),
+]
+
+
+def doctor(source: Source = None, json: options.Json = False) -> None:
     """Check that what is stored is consistent.
 
     Exits with 1 where it is not.
@@ -42,6 +50,9 @@ def doctor(json: options.Json = False) -> None:
     from quire.cli import opening
     from quire.control import doctor as examining
 
+    if source is not None:
+        _examine_source(source, json)
+        return
     with opening.reading() as opened:
         report = examining.examine(opened.db, sweep_interval=opened.settings.sweep_interval)
     if json:
@@ -50,6 +61,21 @@ def doctor(json: options.Json = False) -> None:
         for line in lines(report):
             console.say(line)
     if not report.is_healthy:
+        raise typer.Exit(1)
+
+
+def _examine_source(source: str, json: bool) -> None:
+    from quire.cli import opening
+    from quire.control.ingest import examine_source
+
+    opening.equip()
+    is_well, sentences = examine_source(source, opening.chosen().for_children)
+    if json:
+        console.as_json({"source": source, "is_readable": is_well, "findings": sentences})
+    else:
+        for line in sentences:
+            console.say(words.one_line(line, 1000))
+    if not is_well:
         raise typer.Exit(1)
 
 

@@ -31,6 +31,25 @@ Wait = Annotated[
 ]
 
 
+WaitHere = Annotated[
+    bool,
+    typer.Option(
+        "--wait",
+        help="Wait for the end; exit with 1 unless it completed. Of an ingest job: where no "
+        "worker runs on the embedded database, run one until then.",
+    ),
+]
+OneFile = Annotated[
+    int | None,
+    typer.Option(
+        "--file",
+        parser=options.document_id,
+        metavar="DOCUMENT",
+        help="Only this file, which failed; `quire job show` lists them.",
+    ),
+]
+
+
 @app.command()
 def show(
     job: options.JobId, watch: Watch = False, wait: Wait = False, json: options.Json = False
@@ -68,13 +87,14 @@ def stop(
 
 
 @app.command()
-def resume(job: options.JobId) -> None:
+def resume(job: options.JobId, wait: WaitHere = False) -> None:
     """Go on with a stopped or failed job.
 
     Only what is pending or failed runs; what was done stays done.
     """
     _act("resume", job)
-    console.say(f"job {job} resumed. Follow with: quire job show {job} --watch")
+    console.say(f"job {job} resumed.{'' if wait else _follow(job)}")
+    _wait(job, wait)
 
 
 @app.command()
@@ -95,10 +115,14 @@ def retry(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only what failed, not what was cancelled.")
     ] = False,
+    file: OneFile = None,
+    wait: WaitHere = False,
 ) -> None:
     """Run again, with fresh attempts, what did not succeed."""
-    _act("retry", job, only_failed=failed)
-    console.say(f"job {job} runs again. Follow with: quire job show {job} --watch")
+    _act("retry", job, only_failed=failed, document_id=file)
+    what = f"job {job} runs again" if file is None else f"document {file} of job {job} runs again"
+    console.say(f"{what}.{'' if wait else _follow(job)}")
+    _wait(job, wait)
 
 
 @app.command()
@@ -151,6 +175,26 @@ def explain(job: options.JobId, task: OneTask = None, json: options.Json = False
             console.say(words.clean(line))
 
 
+def _follow(job_id: int) -> str:
+    return f" Follow with: quire job show {job_id} --watch"
+
+
+def _wait(job_id: int, is_wanted: bool) -> None:
+    """Wait for a job that runs again; one that ingests is shown with its files."""
+    from quire.cli import following, opening, waiting
+
+    if not is_wanted:
+        return
+    with opening.reading() as opened:
+        if found(opened, job_id)["kind"] == "ingest":
+            code = following.to_the_end(opened, job_id)
+        else:
+            ended = waiting.until_over(opened, [job_id])
+            console.say(f"{waiting.outcome(ended)}.")
+            code = waiting.exit_code(ended)
+    raise typer.Exit(code)
+
+
 def found(opened: "App", job_id: int) -> dict[str, Any]:
     """Return a job of this tenant, or refuse."""
     from quire.store import reports
@@ -172,11 +216,12 @@ def _act(verb: str, job_id: int, **options_of_verb: Any) -> None:
 
 
 def _whole(opened: "App", job_id: int) -> dict[str, Any]:
-    """Return a job with its tasks and runs."""
-    from quire.store import reports
+    """Return a job with its files, those that failed first, its tasks and its runs."""
+    from quire.store import files, reports
 
     one = found(opened, job_id)
     with opened.db.read() as conn:
+        one["file_list"] = files.page_of_files(conn, job_id, worst_first=True)
         one["task_list"] = reports.page_of_tasks(conn, job_id)
         one["attempts"] = reports.attempts_of(conn, job_id)
     return one
@@ -197,6 +242,8 @@ def _drawn(one: dict[str, Any]) -> "Group":
     title = Text(f"job {one['id']}  {words.one_line(one['kind'])}  ", style="bold")
     title.append(one["state"], style=words.COLOURS[one["state"]])
     parts: list[RenderableType] = [title, _facts(one)]
+    if one["file_list"]["items"]:
+        parts += [Text(""), _files(one)]
     if one["task_list"]["items"]:
         parts += [Text(""), _tasks(one)]
     if one["attempts"]:
@@ -214,7 +261,8 @@ def _facts(one: dict[str, Any]) -> "Table":
     retries = f"{one['retry_count']} of {one['max_retries']}" if one["retry_count"] else ""
     ends = f"{words.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
     facts = {
-        "progress": words.bar(one["progress"]),
+        "progress": words.progress(one) or words.bar(one["progress"]),
+        "files": words.files(one) if one["files"] else "",
         "last said": words.one_line(one["progress_message"]),
         "about to end": words.when(one["eta_at"], now) if one["eta_at"] else "",
         "owner": f"{words.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
@@ -236,6 +284,31 @@ def _facts(one: dict[str, Any]) -> "Table":
     for name, text in facts.items():
         if text:
             drawn.add_row(f"  {name}", text)
+    return drawn
+
+
+def _files(one: dict[str, Any]) -> "Table":
+    from rich.text import Text
+
+    items = one["file_list"]["items"][:FEW]
+    drawn = console.table(
+        "DOCUMENT", "FILE", "STATE", "PAGES", "DETAIL", right=("DOCUMENT", "PAGES"), wide="DETAIL"
+    )
+    for each in items:
+        state = words.state_of(each)
+        detail = words.one_line(each["error"])
+        if each["page_errors"] and not detail:
+            detail = f"{words.count(each['page_errors'], 'page')} could not be read"
+        drawn.add_row(
+            str(each["document_id"]),
+            words.one_line(each["name"], 40),
+            Text(state, style=words.COLOURS[state]),
+            "" if each["pages"] is None else f"{each['pages']:,}",
+            detail,
+        )
+    total = sum(one["files"].values())
+    if total > len(items):
+        drawn.add_row("…", f"{total - len(items):,} more", "", "", "")
     return drawn
 
 
@@ -290,5 +363,7 @@ def _trace(one: dict[str, Any]) -> str:
     for run in one["attempts"]:
         if run["traceback"]:
             lines = words.clean(run["traceback"]).rstrip().split("\n")
+            if one["files"] and lines[-1].startswith("quire.errors."):
+                return ""  # a file that cannot be taken in: its reason says all
             return "\n".join(f"  {line}" for line in lines[-TRACEBACK_LINES:])
     return ""

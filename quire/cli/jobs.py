@@ -232,7 +232,7 @@ def _drawn(page: dict[str, Any]) -> "Table":
             str(job["id"]),
             words.one_line(job["kind"], 30),
             Text(job["state"], style=words.COLOURS[job["state"]]),
-            words.bar(job["progress"]) if job["state"] != "pending" or job["progress"] else "",
+            words.progress(job),
             words.one_line(job["owner"]["user"], 20),
             str(job["priority"]),
             words.age(job["created_at"], now),

@@ -1,5 +1,6 @@
 """`quire bench` and `quire demo`: see what it does and how fast."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,14 @@ app = typer.Typer(
 Where = Annotated[
     str | None,
     typer.Option(metavar="WHICH", help="embedded, or the URL of a PostgreSQL; else both kinds."),
+]
+One = Annotated[
+    str | None,
+    typer.Option(metavar="WHICH", help="embedded (default), both, or the URL of a PostgreSQL."),
+]
+Corpus = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Your own PDFs instead of made ones, for `pages`."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer jobs: a minute instead of several.")]
 Only = Annotated[
@@ -39,6 +48,22 @@ def queue(
     from quire.bench import queue as measured
 
     raise typer.Exit(measured.main(database=database, quick=quick, only=only, json=json))
+
+
+@app.command()
+def ingest(
+    database: One = None,
+    quick: Quick = False,
+    only: Only = None,
+    json: JsonFile = None,
+    corpus: Corpus = None,
+) -> None:
+    """Measure the pipeline from files to searches, beside a bare loop of the same libraries."""
+    from quire.bench import ingest as measured
+
+    raise typer.Exit(
+        measured.main(database=database, quick=quick, only=only, json=json, corpus=corpus)
+    )
 
 
 def demo() -> None:

@@ -18,6 +18,13 @@ def chosen(plugins: Sequence[str] | None = None, **given: Any) -> Settings:
     return replace(settings, plugins=(*settings.plugins, *(plugins or ())))
 
 
+def equip() -> None:
+    """Make the parsers and sources of plugins known to commands that list, read or check them."""
+    from quire import plugins as loading
+
+    loading.equip(loading.load(chosen().plugins))
+
+
 @contextlib.contextmanager
 def reading() -> Iterator["App"]:
     """Open an existing home without plugins, which only those need who run or submit jobs."""

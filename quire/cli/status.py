@@ -56,6 +56,7 @@ def _drawn(found: dict[str, Any]) -> "Group":
     facts.add_row("database", found["database"])
     facts.add_row("jobs", _counts(found["jobs"]))
     facts.add_row("tasks", _counts(found["tasks"]))
+    facts.add_row("documents", _counts(found["documents"]))
     if found["paused"]:
         names = ", ".join(words.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
@@ -74,7 +75,8 @@ def _counts(numbers: dict[str, int]) -> "Text":
     parts = [(state, number) for state, number in numbers.items() if number]
     if parts:
         shown = Text(", ").join(
-            Text(f"{number:,} {state}", style=words.COLOURS[state]) for state, number in parts
+            Text(f"{number:,} {state.replace('_', ' ')}", style=words.COLOURS[state])
+            for state, number in parts
         )
     return shown
 

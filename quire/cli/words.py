@@ -5,14 +5,17 @@ import time
 from datetime import datetime
 from typing import Any
 
-#: Colours of job and task states, as rich names them.
+#: Colours of the states of jobs, tasks and documents, as rich names them.
 COLOURS = {
-    "pending": "yellow", "blocked": "yellow", "ready": "yellow",
-    "running": "cyan",
-    "completed": "green", "done": "green",
+    "pending": "yellow", "blocked": "yellow", "ready": "yellow", "queued": "yellow",
+    "running": "cyan", "indexing": "cyan",
+    "completed": "green", "done": "green", "success": "green", "success with errors": "yellow",
     "failed": "red", "lost": "red",
     "stopped": "magenta", "cancelled": "bright_black", "skipped": "bright_black",
+    "not_indexed": "bright_black",
 }  # fmt: skip
+#: States of a file in which nothing more of it will run by itself.
+OVER = ("success", "failed", "cancelled")
 _UNITS = ((31_557_600.0, "years"), (86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 BAR = 10
 
@@ -74,6 +77,13 @@ def short_json(value: Any, limit: int = 400) -> str:
     return one_line(json.dumps(value, ensure_ascii=False), limit)
 
 
+def progress(job: dict[str, Any]) -> str:
+    """Draw how far a job is; while its list of files grows, any fraction would be false."""
+    if job["is_listing"]:
+        return "listing"
+    return bar(job["progress"]) if job["state"] != "pending" or job["progress"] else ""
+
+
 def bar(fraction: float) -> str:
     """Draw how far something is: `━━━━━───── 52 %`."""
     full = int(fraction * BAR)
@@ -82,7 +92,34 @@ def bar(fraction: float) -> str:
 
 def size(number: int) -> str:
     """Write bytes as `12 MB`."""
+    if number < 1024:
+        return count(number, "byte")
     return f"{number / 1_048_576:,.0f} MB" if number >= 1_048_576 else f"{number / 1024:,.0f} kB"
+
+
+def media_type(name: str | None) -> str:
+    """Shorten a media type to what tells it from others: `pdf`, `wordprocessingml`."""
+    short = (name or "").rpartition("/")[2].removeprefix("x-")
+    if short.startswith("vnd.openxmlformats-officedocument."):
+        office = {"wordprocessingml": "docx", "spreadsheetml": "xlsx", "presentationml": "pptx"}
+        return office.get(short.split(".")[2], short)
+    return one_line(short, 20)
+
+
+def state_of(document: dict[str, Any]) -> str:
+    """Name the state of a document, or of a file of a job: errors of pages are never hidden."""
+    spoilt = document["state"] == "success" and document["page_errors"]
+    return "success with errors" if spoilt else str(document["state"])
+
+
+def files(job: dict[str, Any]) -> str:
+    """Write how far the files of a job are: `12 of 40 files done, 1 failed`."""
+    counts = job["files"]
+    done, total = sum(counts.get(state, 0) for state in OVER), sum(counts.values())
+    bad = f", {counts['failed']:,} failed" if counts.get("failed") else ""
+    if job["is_listing"]:
+        return f"listing: {count(total, 'file')} found, {done:,} done{bad}"
+    return f"{done:,} of {count(total, 'file')} done{bad}"
 
 
 def took(job: dict[str, Any]) -> str:
@@ -98,4 +135,6 @@ def detail(job: dict[str, Any], now: float) -> str:
     start = epoch(job["run_at"])
     if job["state"] == "pending" and start is not None and start > now:
         return f"starts in {span(start - now)}"
-    return one_line(job["progress_message"]) if job["state"] == "running" else ""
+    if job["state"] != "running":
+        return ""
+    return files(job) if job["files"] else one_line(job["progress_message"])

@@ -1,14 +1,23 @@
-"""Examines the whole database, all tenants: every invariant of the design. It changes nothing."""
+"""Examines the whole database, all tenants: every invariant of the design.
 
+An examination changes nothing. `mend` does, where what is right can be derived without a doubt.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from quire.store import migrate
+from quire.clock import Instant
+from quire.errors import QuireError
+from quire.fetch.blobs import Blobs
+from quire.store import document_invariants, invariants, mending, migrate
+from quire.store.collect import used_contents
 from quire.store.engine import Database
-from quire.store.invariants import INVARIANTS, violators
+from quire.store.invariants import violators
 
 #: How many examples a violation names.
 SHOWN = 5
+ALL = (*invariants.INVARIANTS, *document_invariants.INVARIANTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +43,80 @@ class Report:
         return not self.violations
 
 
-def examine(db: Database, *, sweep_interval: float = 10.0) -> Report:
+def examine(
+    db: Database,
+    *,
+    sweep_interval: float = 10.0,
+    blobs: Blobs | None = None,
+    deep: bool = False,
+) -> Report:
     """Check every invariant, each in a short read of its own; what a sweep will mend is let pass.
 
     Things that other processes mend at their next sweep may take two of `sweep_interval` seconds.
+    With `blobs`, their files are looked for; `deep` hashes all of their bytes again.
     """
     if (outdated := _schema(db)) is not None:
         # Queries that this Quire has would not fit the tables of another.
         return Report(1, [outdated])
     found = []
-    for invariant in INVARIANTS:
+    for invariant in ALL:
         with db.read() as conn:
             now = db.now(conn)
             clocks = {"wall": now.wall, "lease": now.lease, "slack": 2 * sweep_interval}
             count, examples = violators(conn, invariant, clocks, limit=SHOWN)
         if count:
             found.append(Violation(invariant.name, count, examples, invariant.sentence))
-    return Report(1 + len(INVARIANTS), found)
+    if blobs is not None:
+        found += _files(db, blobs, deep)
+    return Report(1 + len(ALL) + (blobs is not None), found)
+
+
+def mend(db: Database) -> dict[str, int]:
+    """Mend what can be derived anew without a doubt; returns how many rows, by invariant."""
+    analyse = _analysis(db)
+    acts: dict[str, Callable[[Any, Instant], int]] = {
+        "documents.locked": mending.take_over,
+        "chunks.words": lambda conn, now: mending.index_words(conn, analyse),
+        "generations.counts": lambda conn, now: mending.recount(conn),
+        "documents.told": lambda conn, now: mending.retell(conn),
+    }
+    mended = {}
+    for name, act in acts.items():
+        total = 0
+        while count := db.write(act):
+            total += count
+        if total:
+            mended[name] = total
+    return mended
+
+
+def _analysis(db: Database) -> Callable[[str, str], str]:
+    """Return how the full-text index of this database takes a text in a language."""
+    from quire.text import words
+
+    return words.indexed_simple if db.path is None else words.indexed
+
+
+def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
+    """Look for the files of all blobs that documents use."""
+    bad: list[int | str] = []
+    place, is_over = ("", ""), False
+    while not is_over:
+        with db.read() as conn:
+            some, place = used_contents(conn, place)
+        bad += [digest for digest, size in some if not _is_whole(blobs, digest, size, deep)]
+        is_over = place == ("", "")
+    how = "with the bytes that it is named after" if deep else "with its size"
+    sentence = f"The file of every blob that a document uses is there, {how}."
+    return [Violation("blobs.files", len(bad), bad[:SHOWN], sentence)] if bad else []
+
+
+def _is_whole(blobs: Blobs, digest: str, size: int, deep: bool) -> bool:
+    try:
+        found = blobs.path(digest).stat().st_size
+        return found == size and (not deep or blobs.verify(digest))
+    except (OSError, ValueError, QuireError):
+        return False
 
 
 def as_json(report: Report) -> dict[str, Any]:

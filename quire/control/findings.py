@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from quire.clock import Instant
 from quire.control.wording import Finding, after_words, listed, number, outcome_words, share, span
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
-from quire.store import waiting
+from quire.store import exclusive, waiting
 from quire.store.reports import iso
 
 #: How many predecessors a finding names.
@@ -141,6 +141,15 @@ def _backoff(case: Case) -> Finding:
     return Finding("backoff", text, step, None, row.due_at)
 
 
+def _lock_held(case: Case) -> Finding:
+    row = case.row
+    tries = f"{row.lock_tries} of {exclusive.MOST_TRIES}"
+    text = f"Another task of the same document ran when its turn came, {tries} times."
+    left = max(row.due_at - case.now.wall, 0.0)
+    step = f"It tries again in {span(left)}; after {exclusive.MOST_TRIES} times it fails."
+    return Finding("lock_held", text, step, None, row.due_at)
+
+
 def _after(case: Case) -> Finding:
     row = case.row
     some = waiting.predecessors(case.conn, row.id, limit=SHOWN)
@@ -252,6 +261,7 @@ def _no_worker(case: Case, crews: list[waiting.Crew]) -> Finding:
 BLOCKED_BY: dict[str, Callable[[Case], Finding]] = {
     Reason.DUE: _due,
     Reason.BACKOFF: _backoff,
+    Reason.LOCK_HELD: _lock_held,
     Reason.AFTER: _after,
     Reason.CAP: _cap,
     Reason.USER_BUSY: _user_busy,

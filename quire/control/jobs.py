@@ -16,7 +16,7 @@ from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.contracts import JobKind
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
-from quire.store import dialect, kinds, moves, owners, ready, reports
+from quire.store import again, dialect, kinds, moves, owners, ready, reports
 from quire.store import submit as storing
 from quire.store.engine import Database
 
@@ -40,9 +40,17 @@ class Desk:
 
 
 def submit(
-    desk: Desk, wishes: Sequence[Submission], *, key: str | None = None, by_person: bool = True
+    desk: Desk,
+    wishes: Sequence[Submission],
+    *,
+    key: str | None = None,
+    by_person: bool = True,
+    then: Callable[[Any, list[int], Instant], None] = lambda conn, ids, now: None,
 ) -> list[int]:
-    """Create jobs, all or none; returns their ids. The same key never creates them twice."""
+    """Create jobs, all or none; returns their ids. The same key never creates them twice.
+
+    What `then` writes is committed with them.
+    """
     if not wishes:
         return []
     payloads = [checks.payload(wish, desk.payload_limit) for wish in wishes]
@@ -62,6 +70,7 @@ def submit(
         )
         if by_person and _policy(desk, owner) == "replace":
             _replace(conn, owner, ids, now)
+        then(conn, ids, now)
         storing.remember(conn, owner.id, key, body, ids, now=now)
         dialect.notify(conn, CHANNEL)
         return ids
@@ -87,11 +96,21 @@ def resume(desk: Desk, job_ids: Sequence[int]) -> list[int]:
     return _revive(desk, job_ids, "resume", [TaskState.FAILED, TaskState.LOST])
 
 
-def retry(desk: Desk, job_ids: Sequence[int], *, only_failed: bool = False) -> list[int]:
-    """Run again, with fresh attempts, what did not succeed; or only what failed."""
+def retry(
+    desk: Desk,
+    job_ids: Sequence[int],
+    *,
+    only_failed: bool = False,
+    document_id: int | None = None,
+) -> list[int]:
+    """Run again, with fresh attempts, what did not succeed; only what failed, or only one file."""
     states = [TaskState.FAILED, TaskState.LOST]
     return _revive(
-        desk, job_ids, "retry", states if only_failed else [*states, TaskState.CANCELLED]
+        desk,
+        job_ids,
+        "retry",
+        states if only_failed else [*states, TaskState.CANCELLED],
+        document_id=document_id,
     )
 
 
@@ -229,11 +248,24 @@ def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> lis
     return changed
 
 
-def _revive(desk: Desk, job_ids: Sequence[int], verb: str, states: Sequence[str]) -> list[int]:
+def _revive(
+    desk: Desk,
+    job_ids: Sequence[int],
+    verb: str,
+    states: Sequence[str],
+    *,
+    document_id: int | None = None,
+) -> list[int]:
     def act(conn: Any, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
         whose = owners.of_jobs(conn, job_ids, lock=True)
-        changed = moves.revive(conn, job_ids, verb, states, now=now)
+        if document_id is not None and not again.ended_badly(conn, job_ids, document_id, states):
+            raise Conflict(
+                f"document {document_id}: it did not fail in job "
+                f"{', '.join(map(str, job_ids))}, so there is nothing to run again. "
+                f"`quire document show {document_id}` shows how it stands."
+            )
+        changed = moves.revive(conn, job_ids, verb, states, document_id=document_id, now=now)
         for owner in whose:
             active = storing.active_jobs(conn, owner.id)
             mine = [i for i in changed if i in set(active)]

@@ -7,14 +7,13 @@ is found comes from the second, so that all hits of a document belong to one gen
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from quire.errors import BadInput, NotFound, QuireError
-from quire.model.search import Model, Place, Scope, Words
+from quire.model.search import Found, Model, Place, Scope, Words
 from quire.parse import words as boxing
+from quire.store import corpora, text_index, vectors
 from quire.store import search as store
-from quire.store import text_index, vectors
 from quire.store.engine import Database
 from quire.text import embed, ranking, snippets, words
 
@@ -22,13 +21,10 @@ MODES = ("fused", "text", "vector")
 MOST = 100
 #: Characters of a query; what is more is not read.
 LONGEST = 2_000
-#: Words of a query that are looked up.
-MOST_TERMS = 32
-#: Chunks that each index gives to be fused, at least.
-DEPTH = 50
 #: Characters of the text shown with a hit.
 WIDTH = 240
 
+Ranked = list[tuple[int, float]]
 Open = Callable[[str], embed.Embedder]
 
 
@@ -36,7 +32,8 @@ class Wanted(NamedTuple):
     """A query made ready for the indexes."""
 
     scope: Scope
-    terms: list[list[str]]
+    terms: list[list[str]]  # as FTS5 has them
+    simple: list[list[str]]  # as PostgreSQL has them
     points: list[tuple[Model, bytes]]  # the query's vector by each model in use
     note: str | None
 
@@ -61,7 +58,7 @@ def search(
     wanted = _prepared(db, filters, corpus, text, mode, embedder)
     used = mode if wanted.points or mode == "text" else "text"
     with db.read() as conn:
-        ranked = _ranked(conn, wanted, used, max(DEPTH, 2 * limit))
+        ranked = _ranked(conn, wanted, used, limit)
         scores = dict(ranked[:limit])
         places = store.places(conn, wanted.scope, list(scores), limit)
     items = [_hit(place, scores[place.chunk_id], wanted.terms) for place in places]
@@ -88,7 +85,8 @@ def _prepared(
         scope = filters._replace(corpus_id=_corpus(conn, filters.tenant, corpus))
         used = [] if mode == "text" else store.models_in_use(conn, filters.tenant)
         spoken = store.languages(conn, filters.tenant)
-    terms = words.query_terms(text, spoken)[:MOST_TERMS]
+    terms = words.query_terms(text, spoken)
+    simple = [f for f in words.query_terms(text, spoken, simple=True) if words.tsquery([f])]
     points, notes = [], []
     for model, settings in used:
         try:
@@ -97,17 +95,16 @@ def _prepared(
             notes.append(f"{error} Documents embedded with {model.name} were searched by words.")
     if mode != "text" and spoken and not used:
         notes.append("No document has vectors; searched by words.")
-    return Wanted(scope, terms, points, " ".join(notes) or None)
+    return Wanted(scope, terms, simple, points, " ".join(notes) or None)
 
 
 def _corpus(conn: Any, tenant: str, name: str | None) -> int | None:
     if name is None:
         return None
-    found = store.corpus_named(conn, tenant, name)
+    found = corpora.found(conn, tenant, name)
     if found is None:
-        known = ", ".join(store.corpus_names(conn, tenant)[:20]) or "none"
-        raise NotFound(f"corpus {name!r}: no such corpus. Known: {known}.")
-    return found
+        raise NotFound(f"corpus {name}: no such corpus. `quire corpus list` lists them.")
+    return found.id
 
 
 def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
@@ -117,41 +114,57 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
             f"embedder: the documents were embedded with {model.name}, and here is {opened.name}. "
             "Re-index them to compare both."
         )
-    return opened.embed([text])[0].tobytes()
+    point: bytes = opened.embed([text])[0].tobytes()
+    return point
 
 
-def _ranked(conn: Any, wanted: Wanted, mode: str, depth: int) -> store.Ranked:
-    by_words: store.Ranked = []
-    if mode != "vector" and wanted.terms:
-        find = partial(_matches, conn, wanted)
-        by_words = store.best(conn, wanted.scope, find, depth)
+def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> Ranked:
+    by_words = [] if mode == "vector" else _by_words(conn, wanted, limit)
     if mode == "text":
         return by_words
-    by_vector = _interleaved([_near(conn, wanted.scope, *at, depth) for at in wanted.points])
-    return by_vector if mode == "vector" else ranking.fuse(by_words, by_vector)
+    by_vector = _interleaved([_near(conn, wanted.scope, *at, limit) for at in wanted.points])
+    if mode == "vector":
+        return by_vector
+    best = [chunk_id for chunk_id, _ in by_words[: ranking.COVERED_TEXTS]]
+    covered = ranking.covered(store.texts(conn, best), wanted.terms)
+    return ranking.fuse(by_words, by_vector, covered)
 
 
-def _matches(conn: Any, wanted: Wanted, limit: int, among: Any) -> store.Ranked:
+def _by_words(conn: Any, wanted: Wanted, limit: int) -> Ranked:
+    if not wanted.terms:
+        return []
     asked = Words(
-        words.fts5(wanted.terms),
-        words.tsquery(wanted.terms),
-        tuple(dict.fromkeys(stem for term in wanted.terms for stem in term)),
+        tuple(words.fts5([forms]) for forms in wanted.terms),
+        tuple(words.tsquery([forms]) for forms in wanted.simple),
     )
-    return text_index.matches(conn, wanted.scope.tenant, asked, limit, among, ranking.bm25)
+
+    def score(
+        texts: Sequence[tuple[str, str]], frequencies: Sequence[int], total: int
+    ) -> Sequence[float]:
+        indexed = [words.indexed_simple(text, language) for text, language in texts]
+        return ranking.bm25(indexed, wanted.simple, frequencies, total)
+
+    def find(count: int, among: Any) -> Found:
+        tenant = wanted.scope.tenant
+        return text_index.matches(conn, tenant, asked, count, among, enough=limit, score=score)
+
+    return store.best(conn, wanted.scope, find, max(ranking.DEPTH, limit), enough=limit)
 
 
-def _near(conn: Any, scope: Scope, model: Model, point: bytes, depth: int) -> store.Ranked:
-    def find(limit: int, among: Any) -> store.Ranked:
-        return vectors.nearest(conn, scope.tenant, model, point, limit, among)
+def _near(conn: Any, scope: Scope, model: Model, point: bytes, limit: int) -> Ranked:
+    def find(count: int, among: Any) -> Found:
+        return vectors.nearest(conn, scope.tenant, model, point, count, among)
 
+    depth = max(ranking.DEPTH, limit)
+    found = store.best(conn, scope, find, depth, enough=limit, model=model)
     # At a right angle or more it has nothing to do with the query.
-    return [at for at in store.best(conn, scope, find, depth, model) if at[1] > 0]
+    return [at for at in found if at[1] > 0]
 
 
-def _interleaved(lists: Sequence[store.Ranked]) -> store.Ranked:
+def _interleaved(lists: Sequence[Ranked]) -> Ranked:
     """Merge by rank: cosines of different models cannot be compared."""
-    if len(lists) == 1:
-        return lists[0]
+    if len(lists) < 2:
+        return lists[0] if lists else []
     merged: dict[int, float] = {}
     for _, _, (chunk_id, score) in sorted(
         (rank, at, item) for at, each in enumerate(lists) for rank, item in enumerate(each)
@@ -161,7 +174,7 @@ def _interleaved(lists: Sequence[store.Ranked]) -> store.Ranked:
 
 
 def _hit(place: Place, score: float, terms: list[list[str]]) -> dict[str, Any]:
-    text, ranges = snippets.snippet(place.text, terms, WIDTH)
+    text, marks = snippets.snippet(place.text, terms, WIDTH)
     return {
         "document_id": place.document_id,
         "name": place.name,
@@ -169,22 +182,23 @@ def _hit(place: Place, score: float, terms: list[list[str]]) -> dict[str, Any]:
         "label": place.label,
         "score": round(score, 6),
         "text": text,
-        "highlights": [list(each) for each in ranges],
-        "boxes": _boxes(place, terms),
+        "highlights": [list(mark) for mark in marks],
+        "boxes": _boxes(place, text, marks),
         "uri": place.uri,
         "corpora": list(place.corpora),
     }
 
 
-def _boxes(place: Place, terms: list[list[str]]) -> list[list[float]]:
-    """Return the boxes of the words found, else those of the whole chunk."""
+def _boxes(place: Place, shown: str, marks: Sequence[tuple[int, int]]) -> list[list[float]]:
+    """Return the boxes of the words marked in what is shown, else those of the whole chunk."""
     if not place.words or place.page_text is None:
         return []
-    end = place.start + len(place.text)
-    found = snippets.found(place.text, terms) if place.text else []
-    spans = [(place.start + a, place.start + b) for a, b in found] or [(place.start, end)]
+    # A snippet has plain spaces where the text has any white space.
+    plain = "".join(" " if char.isspace() else char for char in place.text)
+    at = place.start + max(plain.find(shown), 0)
+    spans = [(at + start, at + stop) for start, stop in marks]
     return [
         list(box)
-        for start, stop in spans
-        for box in boxing.boxes(place.words, place.page_text, start, stop)
+        for span in spans or [(place.start, place.start + len(place.text))]
+        for box in boxing.boxes(place.words, place.page_text, *span)
     ]

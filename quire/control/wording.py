@@ -36,6 +36,11 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def count_of(count: int, noun: str) -> str:
+    """Write `1 page` or `2,000 pages`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def share(fraction: float) -> str:
     """Write a fraction as per cent."""
     return f"{fraction * 100:.0f} %"

@@ -8,10 +8,12 @@ import hashlib
 import os
 import re
 import shutil
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from quire.errors import Conflict, Damaged, Gone
+from quire.errors import Conflict, Damaged, FetchFailed, Gone
 from quire.fetch.names import safe_name
 from quire.fetch.parts import disk_words, remove
 
@@ -70,17 +72,30 @@ class BlobFolder:
     def put(self, part: Path, digest: str) -> None:
         """Keep a part's bytes, whose SHA-256 the caller has computed."""
         place = self.path(digest)
-        with disk_words(digest, part):
-            size = part.stat().st_size
-            if place.exists() and self._is_whole(digest, size):
-                remove(part)
-                return
-            part.chmod(0o444)
-            _sync(part)
-            _make_folder(place.parent)
-            os.replace(part, place)  # noqa: PTH105
-            _sync(place.parent)
+        # Under a name of its own first: a worker that was given up may still know the old one.
+        own = part.with_name(f"{part.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+        with disk_words(digest, own):
+            os.replace(part, own)  # noqa: PTH105
+            try:
+                self._adopt(own, place, digest)
+            finally:
+                own.unlink(missing_ok=True)
         remove(part)
+
+    def _adopt(self, own: Path, place: Path, digest: str) -> None:
+        if (got := _sha256(own)) != digest:
+            raise FetchFailed(
+                f"{own.name}: was changed after it was checked (expected sha256 {digest}, got "
+                f"{got}). The partial file was removed; the work is tried again."
+            )
+        if place.exists() and self._is_whole(digest, own.stat().st_size):
+            return
+        own.chmod(0o444)
+        _sync(own)
+        _make_folder(place.parent)
+        os.replace(own, place)  # noqa: PTH105
+        _sync(place.parent)
+        self._verified[digest] = self._life(place)
 
     def path(self, digest: str) -> Path:
         """Return where the bytes are, or would be."""
@@ -126,9 +141,12 @@ class BlobFolder:
 
     def abandoned(self, before: float) -> list[Path]:
         """Return the parts that nobody has written to since a moment of the wall clock."""
-        folder = self.root / "parts"
-        found = sorted(folder.glob("*.part")) if folder.is_dir() else []
-        return [part for part in found if part.stat().st_mtime < before]
+        found = []
+        for entry in os.scandir(folder) if (folder := self.root / "parts").is_dir() else ():
+            with suppress(FileNotFoundError):
+                if not entry.name.endswith(".note") and entry.stat().st_mtime < before:
+                    found.append(folder / entry.name)
+        return sorted(found)
 
     def _is_whole(self, digest: str, size: int) -> bool:
         # Good bytes take the place of a blob that was damaged on the disk.
@@ -151,8 +169,7 @@ class BlobFolder:
     def _digest_of(self, digest: str) -> str:
         place = self.path(digest)
         self._life(place)
-        with place.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return _sha256(place)
 
 
 def _damaged(digest: str, expected: str, got: str) -> Damaged:
@@ -160,6 +177,11 @@ def _damaged(digest: str, expected: str, got: str) -> Damaged:
         f"blob {digest[:12]}…: the stored bytes have changed (expected {expected}, got {got}). "
         "Check the disk, then fetch the document again."
     )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _make_folder(folder: Path) -> None:

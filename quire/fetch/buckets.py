@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused
 from quire.fetch.globs import chooser
-from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, SourceOptions
+from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
 from quire.fetch.names import safe_name, shown
 from quire.fetch.network import require_allowed
 from quire.fetch.transfer import Remote, transfer
@@ -58,10 +58,27 @@ class BucketSource:
                 self._opened(), prefix or None, offset=after or None, chunk_size=PAGE
             )
             for found in listing:
-                kept = [each for each in found if self._wanted(_below(each["path"], prefix))]
-                yield Listed(
-                    [self._item(each, prefix) for each in kept], str(found[-1]["path"])
-                )  # fmt: skip
+                yield self._page([*found], prefix)
+
+    def _page(self, found: list[Any], prefix: str) -> Listed:
+        kept = [each for each in found if self._wanted(_below(each["path"], prefix))]
+        # Consoles mark a folder by an empty object whose key ends with a slash; obstore lists it
+        # without that slash, under a key that does not exist.
+        marks = {each["path"] for each in kept if not each["size"] and self._is_mark(each["path"])}
+        url = f"{self._scheme}://{self._bucket}/"
+        return Listed(
+            [self._item(each, prefix) for each in kept if each["path"] not in marks],
+            str(found[-1]["path"]),
+            [Skipped(url + key, "the mark of a folder, not a file") for key in sorted(marks)],
+        )
+
+    def _is_mark(self, key: str) -> bool:
+        try:
+            with self._plain_reasons():
+                _library().head(self._opened(), key)
+        except Gone:
+            return True
+        return False
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Bring the verified bytes to `part`."""
@@ -121,7 +138,7 @@ class BucketSource:
 
         endpoint = self._options.endpoint
         if endpoint:
-            require_allowed(endpoint, allow_private=self._options.allow_private)
+            require_allowed(endpoint, self._options)
         kinds = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
         kind: Any = kinds[self._scheme]
         given: dict[str, Any] = {}
@@ -158,6 +175,9 @@ class BucketSource:
         except (exceptions.InvalidPathError, exceptions.UnknownConfigurationKeyError) as error:
             raise SourceRefused(f"{url}: cannot be listed ({_first_line(error)}).") from error
         except exceptions.BaseError as error:
+            # A missing bucket has no class of its own, only the code that S3 answers with.
+            if "NoSuchBucket" in str(error):
+                raise Gone(f"{url}: there is no such bucket. Check its name.") from error
             raise FetchFailed(
                 f"{url}: cannot be reached ({_first_line(error)}). Check the network and "
                 f"{_CHAINS[self._scheme]}; the work is tried again."

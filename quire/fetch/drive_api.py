@@ -31,6 +31,12 @@ class DriveApi:
         self.root = (options.endpoint or _ENDPOINT).rstrip("/") + "/drive/v3/"
         self._credentials: Any = None
         self._drive: Any = None
+        self._http: Any = None
+
+    def close(self) -> None:
+        """Close the connections; the next call opens others."""
+        if self._http is not None:
+            self._http.close()
 
     def file(self, file_id: str) -> dict[str, Any]:
         """Return what Drive knows of one file or folder."""
@@ -74,8 +80,9 @@ class DriveApi:
         import google_auth_httplib2
         from google.auth.exceptions import RefreshError, TransportError
 
+        connection = _connection()
         try:
-            self._credentials.refresh(google_auth_httplib2.Request(_connection()))
+            self._credentials.refresh(google_auth_httplib2.Request(connection))
         except RefreshError as error:
             raise SourceRefused(
                 f"Google Drive: the credentials are refused ({error.args[0]}). "
@@ -83,6 +90,8 @@ class DriveApi:
             ) from error
         except (TransportError, OSError) as error:
             raise Broken(f"no token could be had ({error})") from error
+        finally:
+            connection.close()
         return True
 
     def _call(self, subject: str, request: Any) -> dict[str, Any]:
@@ -127,13 +136,13 @@ class DriveApi:
                     "Run: pip install 'quire[gdrive]'"
                 ) from error
             if self._options.endpoint:
-                allowed = self._options.allow_private
-                require_allowed(self._options.endpoint, allow_private=allowed)
+                require_allowed(self._options.endpoint, self._options)
             self._credentials = _credentials(self._options.credentials)
+            self._http = _connection()
             self._drive = build(
                 "drive",
                 "v3",
-                http=google_auth_httplib2.AuthorizedHttp(self._credentials, http=_connection()),
+                http=google_auth_httplib2.AuthorizedHttp(self._credentials, http=self._http),
                 client_options={"api_endpoint": self.root},
                 cache_discovery=False,
                 static_discovery=True,

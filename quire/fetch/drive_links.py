@@ -13,7 +13,10 @@ def drive_id(url: str) -> str | None:
     if url.lower().startswith("gdrive:"):
         found = _ID.fullmatch(url[len("gdrive:") :].strip("/"))
         return found[0] if found else None
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
     if (parts.hostname or "") not in _HOSTS:
         return None
     if found := _IN_PATH.search(parts.path):

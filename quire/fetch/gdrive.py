@@ -6,6 +6,7 @@ before those in it, and the cursor holds what is still to be listed, with its pa
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -77,6 +78,10 @@ class DriveSource:
 
     def pages(self, after: str | None = None) -> Iterator[Listed]:
         """List folder by folder; the cursor holds the folders and page tokens still open."""
+        with closing(self._api):
+            yield from self._listed(after)
+
+    def _listed(self, after: str | None) -> Iterator[Listed]:
         if after is None:
             start = self._resolved(self._api.file(self._id))
             if start["mimeType"] != _FOLDER:
@@ -116,8 +121,9 @@ class DriveSource:
     def doctor(self) -> list[str]:
         """Say whether the file or folder can be listed and read."""
         try:
-            start = self._resolved(self._api.file(self._id))
-            page = next(self.pages(), Listed([], ""))
+            with closing(self._api):
+                start = self._resolved(self._api.file(self._id))
+                page = next(self._listed(None), Listed([], ""))
         except QuireError as error:
             return [str(error)]
         kind = "folder" if start["mimeType"] == _FOLDER else "file"

@@ -114,8 +114,8 @@ def _moment(text: str) -> float | None:
 
 def _without_password(url: str) -> tuple[str, dict[str, str]]:
     """Part a URL into one that may be stored and the header that its user name means."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise BadInput(f"{url}: is not a URL ({error}).") from None

@@ -87,6 +87,8 @@ class SourceOptions:
     credentials: Path | None = None
     endpoint: str = ""
     allow_private: bool = False
+    #: Networks that may be reached although they are private, such as 10.1.0.0/16.
+    allow_networks: tuple[str, ...] = ()
     max_bytes: int = 4 << 30
     limits: Limits = field(default_factory=Limits)
     wait: Callable[[float], None] = time.sleep

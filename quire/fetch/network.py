@@ -11,13 +11,12 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpcore
 
 from quire.errors import BadInput, FetchFailed, SourceRefused
-from quire.fetch.items import Check
+from quire.fetch.items import Check, SourceOptions
 
 _SLICE = 0.25  # seconds a blocked read goes without looking whether it was stopped
 _Option = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
@@ -51,6 +50,14 @@ def is_public(address: str) -> bool:
     return all(each.is_global and not each.is_multicast for each in (found, *_inner(found)))
 
 
+def is_allowed(address: str, options: SourceOptions) -> bool:
+    """Tell whether a source may connect to an address."""
+    if options.allow_private or is_public(address):
+        return True
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return any(found in ipaddress.ip_network(each) for each in options.allow_networks)
+
+
 def _inner(address: _Address) -> list[_Address]:
     """Return the IPv4 addresses that an IPv6 address leads to."""
     if isinstance(address, ipaddress.IPv4Address):
@@ -62,14 +69,14 @@ def _inner(address: _Address) -> list[_Address]:
     return [each for each in inner if each is not None]
 
 
-def addresses(host: str, port: int, *, allow_private: bool) -> list[str]:
+def addresses(host: str, port: int, options: SourceOptions) -> list[str]:
     """Look a host up and return the addresses that may be connected to."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise httpcore.ConnectError(f"{host}: the name cannot be resolved ({error})") from error
     known = list(dict.fromkeys(str(each[4][0]) for each in found))
-    allowed = known if allow_private else [each for each in known if is_public(each)]
+    allowed = [each for each in known if is_allowed(each, options)]
     if not allowed:
         raise SourceRefused(
             f"{host}: leads to a private address ({', '.join(known)}). Such addresses are refused "
@@ -78,14 +85,14 @@ def addresses(host: str, port: int, *, allow_private: bool) -> list[str]:
     return allowed
 
 
-def require_allowed(url: str, *, allow_private: bool) -> None:
+def require_allowed(url: str, options: SourceOptions) -> None:
     """Judge the host of an endpoint that a library of others will connect to."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"endpoint {url}: is not an http or https URL.")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        addresses(parts.hostname, port, allow_private=allow_private)
+        addresses(parts.hostname, port, options)
     except httpcore.ConnectError as error:
         raise FetchFailed(f"endpoint {url}: {error}.") from error
 
@@ -93,10 +100,10 @@ def require_allowed(url: str, *, allow_private: bool) -> None:
 class GuardedBackend(httpcore.NetworkBackend):
     """Makes connections to judged addresses only, under a deadline."""
 
-    def __init__(self, deadline: Deadline, *, allow_private: bool) -> None:
+    def __init__(self, deadline: Deadline, options: SourceOptions) -> None:
         self._inner = httpcore.SyncBackend()
         self._deadline = deadline
-        self._allow_private = allow_private
+        self._options = options
 
     def connect_tcp(
         self,
@@ -107,7 +114,7 @@ class GuardedBackend(httpcore.NetworkBackend):
         socket_options: Iterable[_Option] | None = None,
     ) -> httpcore.NetworkStream:
         """Connect to the first judged address that answers."""
-        found = addresses(host, port, allow_private=self._allow_private)
+        found = addresses(host, port, self._options)
         for number, address in enumerate(found, start=1):
             # One silent address must not use up the time of the others.
             patience = min(timeout or 30.0, self._deadline.left() / (len(found) - number + 1))
@@ -133,6 +140,8 @@ class _TimedStream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._inner = inner
         self._deadline = deadline
+        # The pool asks by this name whether an idle connection was closed by the server.
+        self.get_extra_info = inner.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read what is there, looking up between slices of waiting."""
@@ -160,7 +169,3 @@ class _TimedStream(httpcore.NetworkStream):
         """Secure the connection; the certificate is that of the name, not of the address."""
         secured = self._inner.start_tls(ssl_context, server_hostname, self._deadline.left())
         return _TimedStream(secured, self._deadline)
-
-    def get_extra_info(self, info: str) -> Any:
-        """Return what the connection knows of itself."""
-        return self._inner.get_extra_info(info)

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,17 +26,31 @@ _SHUT[errno.EPERM] = "writing is not permitted"
 
 
 class Part:
-    """The file that bytes of one item are collected in, with the hashes of what is in it."""
+    """The file that bytes of one item are collected in, with the hashes of what is in it.
 
-    def __init__(self, path: Path, subject: str, *, with_md5: bool = True) -> None:
+    Each life of a part is a file of its own: a worker that was given up but still runs goes on
+    writing to one that has no name any more.
+    """
+
+    def __init__(self, path: Path, subject: str, *, keep: int = 0, with_md5: bool = True) -> None:
         self.path = path
         self.subject = subject
         self.size = 0
         self._with_md5 = with_md5
         self._start_hashes()
-        with disk_words(self.subject, self.path):
+        fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+        with disk_words(subject, fresh):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+            self._number = os.open(fresh, flags, 0o600)
+        try:
+            self._take_over(keep)
+            with disk_words(subject, fresh):
+                os.replace(fresh, path)  # noqa: PTH105
+        except BaseException:
+            os.close(self._number)
+            fresh.unlink(missing_ok=True)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +61,7 @@ class Part:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        os.close(self._number)
 
     @property
     def sha256(self) -> str:
@@ -63,34 +78,34 @@ class Part:
         rest = memoryview(piece)
         with disk_words(self.subject, self.path):
             while rest:
-                rest = rest[self._file.write(rest) :]
+                rest = rest[os.write(self._number, rest) :]
         self._count(piece)
 
-    def keep(self, most: int) -> None:
-        """Hash up to `most` bytes that an earlier run left, to append to them."""
-        if self.path.stat().st_size > most:
-            self._file.truncate(most)
-        with self.path.open("rb") as left:
-            while piece := left.read(PIECE):
-                self._count(piece)
+    def clear(self) -> None:
+        """Begin again with nothing."""
+        note_of(self.path).unlink(missing_ok=True)
+        os.ftruncate(self._number, 0)
+        self.size = 0
+        self._start_hashes()
 
     def sync(self) -> None:
         """Make what was written survive a power cut."""
         with disk_words(self.subject, self.path):
-            os.fsync(self._file.fileno())
-
-    def clear(self) -> None:
-        """Begin again with nothing."""
-        with disk_words(self.subject, self.path):
-            if self.path.stat().st_size:
-                self._file.truncate(0)
-        self.size = 0
-        self._start_hashes()
+            os.fsync(self._number)
 
     def head(self, count: int) -> bytes:
         """Return the first bytes."""
-        with self.path.open("rb") as written:
-            return written.read(count)
+        return os.pread(self._number, count, 0)
+
+    def _take_over(self, most: int) -> None:
+        """Copy what an earlier run left, safe on the disk before it takes the old one's place."""
+        if most == 0:
+            note_of(self.path).unlink(missing_ok=True)
+            return
+        with self.path.open("rb") as left:
+            while self.size < most and (piece := left.read(min(PIECE, most - self.size))):
+                self.write(piece)
+        self.sync()
 
     def _count(self, piece: bytes) -> None:
         self._sha256.update(piece)
@@ -115,12 +130,11 @@ def disk_words(subject: str, path: Path) -> Iterator[None]:
                 f"{subject}: cannot be written to {path.parent} ({reason}). The partial file was "
                 "removed; free some space, the work is tried again."
             ) from error
-        if reason := _SHUT.get(error.errno or 0):
-            raise FetchFailed(
-                f"{subject}: cannot be written to {path.parent} ({reason}). Give Quire a folder "
-                "that it may write to; the work is tried again."
-            ) from error
-        raise
+        reason = _SHUT.get(error.errno or 0) or str(error.strerror or error)
+        raise FetchFailed(
+            f"{subject}: cannot be written to {path.parent} ({reason}). Give Quire a folder "
+            "that it may write to; the work is tried again."
+        ) from error
 
 
 def note_of(path: Path) -> Path:
@@ -172,7 +186,6 @@ def receive(
     with_md5: bool = False,
 ) -> Fetched:
     """Write a stream of bytes, as an upload or a local file is, to a part of its own."""
-    remove(part)
     with Part(part, subject, with_md5=with_md5) as file:
         for piece in pieces:
             check()

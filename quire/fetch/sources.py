@@ -1,15 +1,24 @@
 """From the text a person gives to the source it means."""
 
 import re
+from collections.abc import Mapping
 
 from quire.errors import BadInput
 from quire.fetch.items import Item, Listed, Skipped, Source, SourceOptions, seen
+from quire.model.contracts import SourceKind
 
-__all__ = ["Item", "Listed", "Skipped", "Source", "SourceOptions", "open_source", "seen"]
+__all__ = ["Item", "Listed", "Skipped", "Source", "SourceOptions", "open_source", "seen", "use"]
 
 BUCKETS = ("s3", "gs", "az")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_KNOWN = "a path, file://, https://, http://, gdrive:, s3://, gs://, az://"
+_OWN = ("a path", "file://", "https://", "http://", "gdrive:", "s3://", "gs://", "az://")
+_plugged: dict[str, SourceKind] = {}
+
+
+def use(sources: Mapping[str, SourceKind]) -> None:
+    """List these sources of plugins from now on in this process, and no others."""
+    _plugged.clear()
+    _plugged.update(sources)
 
 
 def open_source(url: str, options: SourceOptions | None = None) -> Source:
@@ -18,7 +27,11 @@ def open_source(url: str, options: SourceOptions | None = None) -> Source:
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
     if not url:
-        raise BadInput(f"source: no path or URL was given. Known: {_KNOWN}.")
+        raise BadInput(f"source: no path or URL was given. Known: {_known()}.")
+    if scheme in _plugged:
+        from quire.fetch.plugged import PluginSource
+
+        return PluginSource(url, _plugged[scheme], options)
     if scheme in ("", "file") or (scheme and not url[len(scheme) + 1 :].startswith("/")):
         return _local_or_drive(url, scheme, options)
     if scheme in ("http", "https"):
@@ -27,7 +40,11 @@ def open_source(url: str, options: SourceOptions | None = None) -> Source:
         from quire.fetch.buckets import BucketSource
 
         return BucketSource(url, options)
-    raise BadInput(f"{url}: sources of the kind {scheme!r} are not known. Known: {_KNOWN}.")
+    raise BadInput(f"{url}: sources of the kind {scheme!r} are not known. Known: {_known()}.")
+
+
+def _known() -> str:
+    return ", ".join([*_OWN, *(f"{scheme}:" for scheme in sorted(_plugged))])
 
 
 def _local_or_drive(url: str, scheme: str, options: SourceOptions) -> Source:
@@ -41,7 +58,7 @@ def _local_or_drive(url: str, scheme: str, options: SourceOptions) -> Source:
     if url.lower().startswith("file://"):
         return FolderSource(str(file_path("file://" + url[7:])), options)
     if scheme and scheme != "file" and _mistyped(url):
-        raise BadInput(f"{url}: sources of the kind {scheme!r} are not known. Known: {_KNOWN}.")
+        raise BadInput(f"{url}: sources of the kind {scheme!r} are not known. Known: {_known()}.")
     return FolderSource(url, options)
 
 

@@ -49,8 +49,12 @@ def transfer(
     """Bring the verified bytes of an item to `path`; what a broken run left there is used."""
     if item.size is not None and item.size > options.max_bytes:
         raise parts.too_large(item.name, item.size, options.max_bytes)
-    with Web(options, check) as web, Part(path, item.name) as part:
-        return _Transfer(remote, item, part, web, options, progress, check).run()
+    note = {} if remote.exported else usable_note(item, path)
+    kept = int(str(note.get("kept", 0)))
+    with Web(options, check) as web, Part(path, item.name, keep=kept) as part:
+        run = _Transfer(remote, item, part, web, options, progress, check)
+        run.resume(note)
+        return run.finish()
 
 
 class _Transfer:
@@ -76,14 +80,25 @@ class _Transfer:
         self.ranged = False  # the server has answered with a range
         self.refreshed = False
         self.restarts = 0
-        self.furthest = 0
+        self.furthest = 0  # chunks that have been here, also before a new start
         self.goal = 0
         self.done = False
+        self.resumed_from = 0
 
-    def run(self) -> Fetched:
+    def resume(self, note: dict[str, object]) -> None:
+        """Go on with what an earlier run left."""
+        total, etag, known = note.get("total"), note.get("etag"), note.get("digests")
+        self.resumed_from = self.part.size
+        self.total = total if isinstance(total, int) else None
+        self.etag = str(etag) if etag else None
+        self.digests = dict(known) if isinstance(known, dict) else {}
+        self.ranged = self.part.size > 0
+        self.furthest = self.part.size // self.options.limits.chunk_bytes
+        self.done = self.part.size > 0 and self.part.size == self.total
+        self._aim()
+
+    def finish(self) -> Fetched:
         """Bring chunk after chunk until all is here, then check it."""
-        resumed_from = self._resume()
-        self.goal = self.part.size + self.options.limits.chunk_bytes
         while not self.done:
             self.check()
             try:
@@ -92,16 +107,20 @@ class _Transfer:
             except Broken as broken:
                 self._bear(broken)
             except _Changed:
-                self._restart()
-        # A server that names no type is judged by what the listing said, and the reverse.
-        item = replace_type(self.item, self.media_type)
-        checked = verify(self.part, item, self.total, self.digests)
+                self._count_restart()
+                self._forget()
+        return self._verified()
+
+    def _verified(self) -> Fetched:
+        part, item = self.part, self.item
+        if item.media_type is None:
+            item = item._replace(media_type=self.media_type)
+        checked = verify(part, item, self.total, self.digests)
         if self.remote.exported:
             checked = "signature only" if "signature" in checked else "nothing: made on request"
-        part = self.part
         parts.note_of(part.path).unlink(missing_ok=True)
         return Fetched(
-            part.size, part.sha256, part.md5, self.etag, self.media_type, checked, resumed_from
+            part.size, part.sha256, part.md5, self.etag, self.media_type, checked, self.resumed_from
         )
 
     def _try(self) -> None:
@@ -192,12 +211,19 @@ class _Transfer:
 
     def _arrived(self) -> None:
         """Count a chunk: tries begin anew, and the part may be resumed from here."""
-        if self.part.size > self.furthest or self.part.size == self.total:
-            self.furthest = self.part.size
+        chunks = self.part.size // self.options.limits.chunk_bytes
+        if chunks > self.furthest or self.part.size == self.total:
+            # A body that begins anew after each cut must get further, or the tries never end.
+            self.furthest = max(chunks, self.furthest)
             self.patience.renew()
         self.refreshed = False
-        self.goal = self.part.size + self.options.limits.chunk_bytes
+        self._aim()
         self._note()
+
+    def _aim(self) -> None:
+        """Set the end of the chunk that is under way."""
+        chunk = self.options.limits.chunk_bytes
+        self.goal = (self.part.size // chunk + 1) * chunk
 
     def _beyond(self, answer: Answer) -> None:
         """Judge a 416: the file ends here, or it is shorter than what has arrived."""
@@ -232,10 +258,6 @@ class _Transfer:
         of = "" if self.total is None else f" of {self.total:,}"
         return f"{self.part.size:,}{of} bytes have arrived."
 
-    def _restart(self) -> None:
-        self._count_restart()
-        self._forget()
-
     def _count_restart(self) -> None:
         self.restarts += 1
         if self.restarts > 1:
@@ -248,37 +270,7 @@ class _Transfer:
     def _forget(self) -> None:
         self.part.clear()
         self.etag, self.total, self.digests = None, None, {}
-        self.goal = self.options.limits.chunk_bytes
-
-    def _resume(self) -> int:
-        """Take over what an earlier run left, if it is surely of the same bytes."""
-        note = parts.read_note(self.part.path)
-        kept = note.get("kept")
-        if self.remote.exported or not isinstance(kept, int) or not self._is_same(note):
-            self.part.clear()
-            return 0
-        self.part.keep(kept)
-        total = note.get("total")
-        self.total = total if isinstance(total, int) else None
-        self.etag = str(note["etag"]) if note.get("etag") else None
-        known = note.get("digests")
-        self.digests = dict(known) if isinstance(known, dict) else {}
-        self.ranged = True
-        self.furthest = self.part.size
-        self.done = self.part.size == self.total
-        return self.part.size
-
-    def _is_same(self, note: dict[str, object]) -> bool:
-        item = self.item
-        if note.get("uri") != item.uri or note.get("size") != item.size:
-            return False
-        if item.md5:
-            return bool(note.get("md5") == item.md5)
-        etag = note.get("etag")
-        if item.etag:
-            return etag == item.etag and answers.is_strong(item.etag)
-        # Nothing is listed to compare with: the server judges by If-Range, so it must be asked.
-        return answers.is_strong(str(etag or "")) and note.get("kept") != note.get("total")
+        self._aim()
 
     def _note(self) -> None:
         """Say how much is safe on the disk, and of which bytes."""
@@ -299,9 +291,22 @@ class _Transfer:
         )
 
 
-def replace_type(item: Item, media_type: str | None) -> Item:
-    """Return the item with the type that the server named, where the listing named none."""
-    return item if item.media_type else item._replace(media_type=media_type)
+def usable_note(item: Item, path: Path) -> dict[str, object]:
+    """Return the note of what an earlier run left, if that is surely of the item's bytes."""
+    note = parts.read_note(path)
+    etag, kept = note.get("etag"), note.get("kept")
+    if not isinstance(kept, int) or kept <= 0 or not path.is_file():
+        return {}
+    if note.get("uri") != item.uri or note.get("size") != item.size:
+        return {}
+    if item.md5:
+        same = note.get("md5") == item.md5
+    elif item.etag:
+        same = etag == item.etag and answers.is_strong(item.etag)
+    else:
+        # Nothing is listed to compare with: the server judges by If-Range, so it must be asked.
+        same = answers.is_strong(str(etag or "")) and kept != note.get("total")
+    return note if same else {}
 
 
 def refusal(name: str, status: int, message: str = "") -> SourceRefused:

@@ -67,7 +67,7 @@ class Web:
     def __init__(self, options: SourceOptions, check: Check) -> None:
         self.deadline = Deadline(check, options.clock)
         self._limits = options.limits
-        backend = GuardedBackend(self.deadline, allow_private=options.allow_private)
+        backend = GuardedBackend(self.deadline, options)
         self._pool = httpcore.ConnectionPool(
             ssl_context=_trust(), network_backend=backend, keepalive_expiry=30
         )

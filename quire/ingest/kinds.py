@@ -9,6 +9,8 @@ from typing import Any
 from quire.model.contracts import job
 
 _DAY = 24 * 3600.0
+#: Longer than a fetch keeps trying for one chunk, and than a file without pages takes to be read.
+_STUCK = 1800.0
 
 
 @job("ingest", retries=5, timeout=7 * _DAY, backoff=5.0)
@@ -19,7 +21,7 @@ def ingest(ctx: Any, **payload: Any) -> None:
     listing.run(ctx, **payload)
 
 
-@job("ingest.document", retries=2, timeout=_DAY, backoff=5.0, memory=4 << 30)
+@job("ingest.document", retries=2, timeout=_DAY, wedged=_STUCK, backoff=5.0, memory=4 << 30)
 def document(ctx: Any, **payload: Any) -> None:
     """Fetch a file and find out what it is; read it here if it is small."""
     from quire.ingest import taking
@@ -35,7 +37,7 @@ def pages(ctx: Any, **payload: Any) -> None:
     ranges.run(ctx, **payload)
 
 
-@job("ingest.swap", retries=2, timeout=_DAY, backoff=5.0, memory=4 << 30)
+@job("ingest.swap", retries=2, timeout=_DAY, wedged=_STUCK, backoff=5.0, memory=4 << 30)
 def swap(ctx: Any, **payload: Any) -> None:
     """Make a generation visible when all of its ranges have ended."""
     from quire.ingest import taking

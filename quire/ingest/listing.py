@@ -13,6 +13,7 @@ from quire.fetch.items import Item, Listed, seen
 from quire.ingest import place
 from quire.model.pipeline import Pipeline
 from quire.model.records import About
+from quire.parse import plugged
 from quire.store import admit, corpora, owners
 
 
@@ -40,6 +41,7 @@ def _begin(tx: Any, job_id: int, corpus: str | None, given: Mapping[str, Any]) -
     owner = owners.by_id(tx.connection, tx.owner_id)
     found = corpora.named(tx.connection, owner.tenant, corpus, now=tx.now) if corpus else None
     pipeline = Pipeline().merged({**(found.settings if found else {}), **given})
+    plugged.require(pipeline.parser)
     return {
         "corpus_id": found.id if found else None,
         "pipeline": asdict(pipeline),
@@ -58,9 +60,11 @@ def _list(
 ) -> Counter[str]:
     """List one source; pages that an earlier try has stored are not listed again."""
     totals: Counter[str] = Counter()
+    left_out: list[str] = []
     number, cursor = 0, None
     while (stored := ctx.recall(f"list {at}.{number}"))[0]:
         totals.update(stored[1]["counts"])
+        left_out += stored[1]["left_out"]
         cursor = stored[1]["cursor"]
         number += 1
     source = place.source_of(ctx.settings, url, options)
@@ -69,10 +73,11 @@ def _list(
         batch = _Batch(ctx, url, began, force, options)
         made = ctx.step(f"list {at}.{number}", lambda tx, b=batch, p=page: b.store(tx, p))
         totals.update(made["counts"])
+        left_out += made["left_out"]
         ctx.progress(None, _words(totals))
         number += 1
     if not options.get("include") and not options.get("exclude"):
-        totals.update(ctx.step(f"gone {at}", lambda tx: _gone(tx, url, began)))
+        totals.update(ctx.step(f"gone {at}", lambda tx: _gone(tx, url, began, left_out)))
     return totals
 
 
@@ -106,7 +111,8 @@ class _Batch:
                 spawn_document(tx, one, self.payload(item))
         counts = Counter(one.why for one in admitted)
         counts["left_out"] += len(page.skipped)
-        return {"cursor": page.cursor, "counts": dict(counts)}
+        left_out = [each.uri for each in page.skipped]
+        return {"cursor": page.cursor, "counts": dict(counts), "left_out": left_out}
 
     def payload(self, item: Item) -> dict[str, Any]:
         """Word what the document's task needs to fetch the item."""
@@ -123,9 +129,13 @@ def spawn_document(tx: Any, one: admit.Admitted, payload: Mapping[str, Any]) -> 
     )
 
 
-def _gone(tx: Any, url: str, began: Mapping[str, Any]) -> dict[str, int]:
+def _gone(tx: Any, url: str, began: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, int]:
+    """Mark what is not listed any more; of what could not be looked into nothing is known."""
     owner = owners.by_id(tx.connection, tx.owner_id)
-    missing = admit.gone(tx.connection, owner.tenant, url, listed_before=began["at"], now=tx.now)
+    missing = admit.gone(
+        tx.connection, owner.tenant, url,
+        listed_before=began["at"], except_below=left_out, now=tx.now,
+    )  # fmt: skip
     if began["pipeline"]["propagate_deletions"]:
         corpora.delete_documents(tx.connection, owner.tenant, missing, now=tx.now)
     return {"gone": len(missing)}

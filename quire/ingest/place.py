@@ -22,15 +22,18 @@ def blobs_in(home: str) -> "BlobFolder":
 
 def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -> "Source":
     """Open the source that a job names, with its options."""
-    from quire.fetch.sources import SourceOptions, open_source
+    from quire.fetch.sources import BUCKETS, SourceOptions, open_source
 
-    credentials = settings.get("gdrive_credentials")
+    # Of the operator's choosing only: a job must not say where the operator's token is sent.
+    is_bucket = url.partition("://")[0].lower() in BUCKETS
+    credentials = None if is_bucket else settings.get("gdrive_credentials")
+    endpoint = settings.get("bucket_endpoint" if is_bucket else "gdrive_endpoint")
     options = SourceOptions(
         include=tuple(given.get("include") or ()),
         exclude=tuple(given.get("exclude") or ()),
         hidden=bool(given.get("hidden")),
         credentials=Path(credentials) if credentials else None,
-        endpoint=str(given.get("endpoint") or settings.get("bucket_endpoint") or ""),
+        endpoint=str(endpoint or ""),
         allow_private=bool(settings.get("fetch_private")),
         max_bytes=int(settings.get("fetch_max_bytes") or 4 << 30),
     )

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.model.pages import Page, PageFailure, Piece
-from quire.model.pipeline import Pipeline, text_digest
+from quire.model.pipeline import Pipeline, digest, text_digest
 from quire.parse import formats
 from quire.parse.options import Options
-from quire.store import account, documents, pages
+from quire.store import account, dialect, documents, pages
 from quire.text import language, words
 from quire.text.chunk import ChunkOptions, pieces
 
 if TYPE_CHECKING:
     from quire.text.embed import Embedder
+
+
+#: Chunks that are written in one transaction; more go in several, the last of which shows them.
+MOST_AT_ONCE = 1_000
 
 
 class Work(NamedTuple):
@@ -61,6 +65,7 @@ class Harvest:
         self.words: dict[str, str] = {}
         self.vectors: dict[str, bytes] = {}
         self.reused: Counter[str] = Counter()
+        self.borrowed: set[int] = set()
 
     def gather(self, keys: Mapping[int, str], read: Callable[[list[int]], Iterable[Any]]) -> None:
         """Find or read the pages (number → key); `read` yields those of the numbers it is given."""
@@ -78,8 +83,13 @@ class Harvest:
             seconds, began = time.perf_counter() - began, time.perf_counter()
             self.add(keys.get(page.number), page, seconds)
             self.ctx.progress(len(self.fresh) / max(len(missing), 1), f"page {page.number}")
+        read_now = {each.key for each in self.fresh}
+        for number in missing:
+            if keys[number] not in read_now and number not in self.failures:
+                self.failures[number] = f"page {number}: its reader returned nothing."
         self._cut()
         self._embed()
+        self._store_ahead()
 
     def add(self, key: str | None, page: Page | PageFailure, seconds: float) -> None:
         """Take a page that was read, or note why it could not be."""
@@ -89,7 +99,9 @@ class Harvest:
         if key is None:
             return
         if page.via == "ocr":
-            page = self._recognised(key, page, seconds)
+            page = self._recognised(page)
+        # What is cut must be what is stored, or a later try would cut another text.
+        page = page._replace(text=dialect.storable(page.text))
         tongue = self.work.pipeline.language
         if tongue == "auto":
             tongue = language.detect(page.text)
@@ -105,21 +117,28 @@ class Harvest:
                 ),
             )
 
-    def _recognised(self, key: str, page: Page, seconds: float) -> Page:
+    def _recognised(self, page: Page) -> Page:
         """Take the text of the same picture from earlier work, if the reader left it out."""
-        if page.text or not page.image_key or not self.knows_image(page.image_key):
+        if not page.image_key:
             return page
+        page = page._replace(image_key=self._image_key(page.image_key))
         with self.ctx.database.read() as conn:
-            row = pages.of_image(conn, self.work.tenant, page.image_key)
-        if row is None:
+            row = pages.of_image(conn, self.work.tenant, str(page.image_key))
+        if page.text or row is None:
             return page
         self._count_reused("ocr", row.seconds)
-        return page._replace(text=row.text, words=row.words, width=row.width, height=row.height)
+        self.borrowed.add(page.number)
+        return page._replace(text=row.text, words=row.words)
 
     def knows_image(self, image_key: str) -> bool:
-        """Tell whether the same picture was recognised before."""
+        """Tell whether the same picture was recognised before, by the same engine."""
         with self.ctx.database.read() as conn:
-            return pages.of_image(conn, self.work.tenant, image_key) is not None
+            found = pages.of_image(conn, self.work.tenant, self._image_key(image_key))
+        return found is not None
+
+    def _image_key(self, image_key: str) -> str:
+        recipe = formats.recipe(self.work.media_type, options_of(self.work.pipeline))
+        return digest("image", image_key, recipe.get("engine"))
 
     def _count_reused(self, via: str, seconds: float) -> None:
         self.reused["ocr" if via == "ocr" else "pages"] += 1
@@ -137,15 +156,15 @@ class Harvest:
         options = ChunkOptions(p.chunk_tokens, p.overlap, p.delimiter)
         index = words.indexed_simple if work.is_analysed else words.indexed
         for key, text, tongue in todo:
-            found: Sequence[Piece] = pieces(text, options, work.embedder.counter)
+            found: Sequence[Piece] = pieces(text, options)
             digests = []
             for piece in found:
                 chunk = text[piece.start : piece.stop]
-                digest = text_digest(chunk)
-                digests.append(digest)
-                if digest not in self.texts:
-                    self.texts[digest] = (chunk, tongue, piece.tokens)
-                    self.words[digest] = index(chunk, tongue)
+                name = text_digest(chunk)
+                digests.append(name)
+                if name not in self.texts:
+                    self.texts[name] = (chunk, tongue, piece.tokens)
+                    self.words[name] = index(chunk, tongue)
             self.cuttings[key] = pages.Cutting(found, digests)
 
     def _embed(self) -> None:
@@ -158,14 +177,36 @@ class Harvest:
             old = pages.chunks_of(
                 conn, [k.id for k in self.known.values()], work.cut_id, work.model_id
             )
-        todo = {digest: text for digest, (text, _, _) in self.texts.items() if digest not in done}
+        todo = {name: text for name, (text, _, _) in self.texts.items() if name not in done}
         todo.update(old)
         self.reused["vectors"] += len(done)
         if not todo:
             return
         self.ctx.check()
         found = work.embedder.embed(list(todo.values()))
-        self.vectors = {digest: row.tobytes() for digest, row in zip(todo, found, strict=True)}
+        self.vectors = {name: row.tobytes() for name, row in zip(todo, found, strict=True)}
+
+    def _store_ahead(self) -> None:
+        """Write the chunks of a large file a part at a time: no transaction may last long.
+
+        They belong to no generation, and nothing points to them before `store`.
+        """
+        work, task_id = self.work, self.ctx.task_id
+        names = sorted(self.texts)
+        if len(names) <= MOST_AT_ONCE:
+            return
+        for start in range(0, len(names), MOST_AT_ONCE):
+            some = names[start : start + MOST_AT_ONCE]
+            texts = {name: self.texts[name] for name in some}
+            found = {name: self.vectors[name] for name in some if name in self.vectors}
+
+            def act(tx: Any, texts: Any = texts, found: Any = found) -> None:
+                pages.put_chunks(tx.connection, work.tenant, texts, self.words, task_id)
+                if work.model_id is not None:
+                    pages.put_vectors(tx.connection, work.tenant, work.model_id, found)
+
+            self.ctx.write(act)
+            self.ctx.progress(None, f"stored {start + len(some):,} of {len(names):,} chunks")
 
     def store(self, tx: Any) -> None:
         """Write everything under the fence; the generation must still be at work."""
@@ -190,7 +231,11 @@ class Harvest:
 
     def ledger(self) -> dict[str, int]:
         """Return what was made and what was reused, for the generation's account."""
-        made = Counter("ocr" if each.page.via == "ocr" else "pages" for each in self.fresh)
+        made = Counter(
+            "ocr" if each.page.via == "ocr" else "pages"
+            for each in self.fresh
+            if each.page.number not in self.borrowed
+        )
         return {
             **{f"{name}_made": count for name, count in made.items()},
             "vectors_made": len(self.vectors),

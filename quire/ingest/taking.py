@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quire.errors import Overtaken, Permanent, Unreadable
+from quire.errors import Damaged, FetchFailed, Overtaken, Permanent, Unreadable
 from quire.fetch.items import Item
 from quire.ingest import place, ranges
 from quire.ingest.listing import spawn_document
@@ -19,6 +19,7 @@ from quire.model.pipeline import Pipeline, digest
 from quire.model.records import About
 from quire.parse import formats, sniff
 from quire.store import account, admit, corpora, documents, owners, pages, reports, vectors
+from quire.text.tokens import Estimate
 
 
 class Content(NamedTuple):
@@ -28,6 +29,14 @@ class Content(NamedTuple):
     path: Path
     media_type: str
     recipe: str
+
+
+class _Inside(NamedTuple):
+    """A file inside a file, kept as a blob."""
+
+    name: str
+    digest: str
+    size: int
 
 
 def run(ctx: Any, document: int, **payload: Any) -> None:
@@ -69,6 +78,10 @@ def swap(tx: Any, document: int, generation: int) -> None:
     )
 
 
+class _Collected(Exception):
+    """The generation that was to be taken over has been collected meanwhile."""
+
+
 class _Taking:
     def __init__(self, ctx: Any, begun: documents.Begun, payload: Mapping[str, Any]) -> None:
         self.ctx = ctx
@@ -82,7 +95,7 @@ class _Taking:
         if self._take_over(content):
             return
         try:
-            outline = formats.look(content.path, content.media_type)
+            outline = formats.look(content.path, content.media_type, options_of(self.pipeline))
             self._take_in(content, outline)
         except Unreadable as error:
             # The parser knows the blob's name, people know the document's.
@@ -91,8 +104,9 @@ class _Taking:
     def _content(self) -> Content:
         stored, size = self.payload.get("digest"), self.payload.get("size", 0)
         if stored is None:
-            stored, size = self._fetch()
-        path = self.blobs.checked_path(stored, size)
+            stored, size, path = self._fetch()
+        else:
+            path = self.blobs.checked_path(stored, size)
         media_type = sniff.media_type(path, self.begun.name)
         recipe = digest(
             formats.recipe(media_type, options_of(self.pipeline)),
@@ -102,7 +116,7 @@ class _Taking:
         )
         return Content(stored, path, media_type, recipe)
 
-    def _fetch(self) -> tuple[str, int]:
+    def _fetch(self) -> tuple[str, int, Path]:
         """Bring the bytes here; a later try goes on with the part that this one left."""
         ctx = self.ctx
         item = Item(**self.payload["item"])
@@ -114,7 +128,13 @@ class _Taking:
 
         fetched = source.fetch(item, part, tell, ctx.check)
         self._keep(part, fetched.sha256, fetched.size)
-        return fetched.sha256, fetched.size
+        try:
+            path = self.blobs.checked_path(fetched.sha256, fetched.size)
+        except Damaged as error:
+            # Another run of this task, which has lost its lease, wrote to the same part.
+            self.blobs.delete(fetched.sha256)
+            raise FetchFailed(f"{item.name}: {error} It is fetched again.") from error
+        return fetched.sha256, fetched.size, path
 
     def _keep(self, part: Path, sha256: str, size: int) -> None:
         # The row first: from now on no collector takes the file away.
@@ -128,10 +148,10 @@ class _Taking:
     def _embedder(self) -> Any:
         return place.embedder_of(self.ctx.settings, self.pipeline)
 
-    def _describe(self, tx: Any, content: Content, outline: Outline | None) -> Work:
+    def _describe(self, tx: Any, content: Content) -> Work:
         """Write what the generation is made of and how; returns the work to be done."""
         conn, embedder = tx.connection, self._embedder()
-        cut = self.pipeline.cut() | {"counter": embedder.counter.name}
+        cut = self.pipeline.cut() | {"counter": Estimate().name}
         cut_id = documents.cut_of(conn, digest(cut), admit.canonical(cut))
         model_id = None
         if embedder.dimensions:
@@ -160,14 +180,19 @@ class _Taking:
             giver = documents.donor(conn, begun.tenant, content.digest, content.recipe)
         if giver is None:
             return False
-        with self.ctx.fenced() as tx:
-            self._describe(tx, content, None)
-            documents.copy_leaves(tx.connection, giver, begun.id, begun.generation)
-            kept = account.kept(tx.connection, begun.id, begun.generation)
-            account.add(tx.connection, begun.id, begun.generation, kept | {"whole_reused": 1})
-            self._attach(tx, content)
-            account.share_thumbnail(tx.connection, giver[0], begun.id)
-            swap(tx, begun.id, begun.generation)
+        inside = self._inside(content)
+        try:
+            with self.ctx.fenced() as tx:
+                self._describe(tx, content)
+                if not documents.copy_leaves(tx.connection, giver, begun.id, begun.generation):
+                    raise _Collected
+                kept = account.kept(tx.connection, begun.id, begun.generation)
+                account.add(tx.connection, begun.id, begun.generation, kept | {"whole_reused": 1})
+                self._attach(tx, inside)
+                account.share_thumbnail(tx.connection, giver[0], begun.id)
+                swap(tx, begun.id, begun.generation)
+        except _Collected:
+            return False
         return True
 
     def _take_in(self, content: Content, outline: Outline) -> None:
@@ -192,7 +217,8 @@ class _Taking:
     def _read_here(
         self, content: Content, outline: Outline, keys: dict[int, str], picture: str | None
     ) -> None:
-        work = self.ctx.write(lambda tx: self._describe(tx, content, outline))
+        work = self.ctx.write(lambda tx: self._describe(tx, content))
+        inside = self._inside(content)
         harvest = Harvest(self.ctx, work)
         if outline.unit == "row":
             ranges.read_rows(harvest, 1, outline.count)
@@ -202,7 +228,7 @@ class _Taking:
             read_whole(harvest, content.digest)
         with self.ctx.fenced() as tx:
             harvest.store(tx)
-            self._attach(tx, content)
+            self._attach(tx, inside)
             account.set_thumbnail(tx.connection, self.begun.id, picture)
             swap(tx, self.begun.id, self.begun.generation)
 
@@ -216,7 +242,7 @@ class _Taking:
     ) -> None:
         begun = self.begun
         with self.ctx.fenced() as tx:
-            work = self._describe(tx, content, outline)
+            work = self._describe(tx, content)
             account.set_thumbnail(tx.connection, begun.id, picture)
             if outline.unit == "row":
                 spans = [
@@ -257,7 +283,8 @@ class _Taking:
 
     def _picture(self, content: Content) -> str | None:
         """Make the thumbnail and keep it as a blob; a page that cannot be drawn has none."""
-        if not self.pipeline.thumbnails:
+        # Drawing a page may be what killed the tries before: the last one does without.
+        if not self.pipeline.thumbnails or 1 < self.ctx.attempt == self.ctx.max_attempts:
             return None
         import hashlib
 
@@ -272,26 +299,39 @@ class _Taking:
         self._keep(part, name, len(found))
         return name
 
-    def _attach(self, tx: Any, content: Content) -> None:
-        """Take in the files inside a message as documents of their own."""
+    def _inside(self, content: Content) -> list[_Inside] | None:
+        """Keep the files inside a message as blobs; None where the type has nothing inside."""
         if content.media_type != "message/rfc822":
-            return
+            return None
         import hashlib
 
         from quire.parse.mail import attachments
 
-        sightings, payloads = [], []
+        found = []
         for at, each in enumerate(attachments(content.path)):
+            self.ctx.check()
             name = hashlib.sha256(each.content).hexdigest()
             part = self.blobs.scratch(f"attached-{self.ctx.task_id}-{at}")
             part.write_bytes(each.content)
-            pages.put_content(
-                tx.connection, self.begun.tenant, name, len(each.content), tx.now.wall
-            )
-            self.blobs.put(part, name)
-            uri = f"{self.begun.uri}#{at + 1}/{each.name}"
-            sightings.append(admit.Sighting(uri, each.name, name, "", self.begun.id))
-            payloads.append({"digest": name, "size": len(each.content)})
+            self._keep(part, name, len(each.content))
+            found.append(_Inside(each.name, name, len(each.content)))
+        return found
+
+    def _attach(self, tx: Any, inside: list[_Inside] | None) -> None:
+        """Take in the files inside a message as documents of their own."""
+        if inside is None:
+            return
+        begun = self.begun
+        sightings = [
+            admit.Sighting(f"{begun.uri}#{at}/{each.name}", each.name, each.digest, "", begun.id)
+            for at, each in enumerate(inside, start=1)
+        ]
+        payloads = [{"digest": each.digest, "size": each.size} for each in inside]
+        gone = admit.gone_from_within(
+            tx.connection, begun.id, [each.uri for each in sightings], now=tx.now
+        )
+        if self.pipeline.propagate_deletions:
+            corpora.delete_documents(tx.connection, begun.tenant, gone, now=tx.now)
         wish = admit.Wish(
             owners.by_id(tx.connection, self.begun.owner_id), self.ctx.job_id, self.begun.uri,
             admit.canonical(asdict(self.pipeline)),
@@ -313,7 +353,7 @@ def read_whole(harvest: Harvest, content_digest: str) -> None:
         return {n: digest("whole", content_digest, recipe, n) for n in range(1, count + 1)}
 
     with harvest.ctx.database.read() as conn:
-        keys = keys_to(account.pages_before(conn, work.tenant, content_digest))
+        keys = keys_to(account.pages_before(conn, work.tenant, keys_to(1)[1]))
         known = pages.known(conn, work.tenant, list(keys.values()))
     if keys and len(known) == len(keys):
         harvest.gather(keys, lambda _: ())
@@ -321,6 +361,7 @@ def read_whole(harvest: Harvest, content_digest: str) -> None:
     made = {}
     for page in formats.read(work.path, work.media_type, options, 1, 1):
         harvest.ctx.check()
+        harvest.ctx.progress(None, f"page {page.number}")
         made[page.number] = page
     harvest.gather(keys_to(max(made, default=0)), lambda numbers: (made[n] for n in numbers))
     if not made:

@@ -26,6 +26,7 @@ class Standing(NamedTuple):
     settings: str | None  # of the newest generation, as canonical JSON
     has_open_task: bool
     since: float  # when it was queued, or its work began
+    overrides: str = "{}"  # settings of its own, over those of its corpus
 
 
 def decide(

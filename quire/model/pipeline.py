@@ -27,7 +27,7 @@ class Pipeline:
     parser: str = _setting("auto", "Parser: auto, or the name of a plugin's.")
     page_size: int = _setting(12, "Pages of a PDF that one task reads.")
     row_size: int = _setting(3000, "Rows of a table that one task reads.")
-    chunk_tokens: int = _setting(320, "Most tokens of a chunk.")
+    chunk_tokens: int = _setting(352, "Most tokens of a chunk.")
     overlap: int = _setting(32, "Tokens that a chunk repeats of the one before it.")
     delimiter: str = _setting("", "Text at which chunks are cut first; empty: paragraphs.")
     ocr: str = _setting("auto", "OCR: auto (pages without text), always or never.")

@@ -39,12 +39,18 @@ class Place(NamedTuple):
     start: int  # of the chunk in the page's text
     page_text: str | None  # None where the page has no boxes
     words: bytes | None  # packed boxes
-    corpora: tuple[str, ...]
+    corpora: tuple[str, ...] = ()
 
 
 class Words(NamedTuple):
-    """The words of a query, as each full-text index takes them."""
+    """What a query asks for: one expression per term, as each full-text index takes it."""
 
-    fts5: str
-    tsquery: str
-    stems: tuple[str, ...]
+    fts5: tuple[str, ...]
+    tsquery: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """Chunks that an index found, best first, with their scores."""
+
+    ranked: list[tuple[int, float]]
+    is_all: bool  # there is nothing more to find

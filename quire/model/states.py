@@ -101,6 +101,7 @@ TASK_MOVES: dict[str, Move] = {
     "reap": _move(T.RUNNING, to=T.READY),
     "stop": _move(T.READY, T.RUNNING, to=T.BLOCKED),
     "cancel": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.CANCELLED),
+    "overtake": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.SKIPPED),
     "revive": _move(T.FAILED, T.LOST, T.CANCELLED, T.SKIPPED, to=T.BLOCKED),
 }
 JOB_MOVES: dict[str, Move] = {

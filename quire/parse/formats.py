@@ -1,4 +1,4 @@
-"""Which module reads which type of file: the one place where all formats meet."""
+"""Which module, or which plugin, reads which type of file: where all formats meet."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -8,9 +8,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from quire.errors import Unreadable
+from quire.model.contracts import ParserKind
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import images, mail, markup, ocr, office, pdf, slides, sniff, tables
+from quire.parse import images, mail, markup, ocr, office, pdf, plugged, slides, sniff, tables
 from quire.parse.options import Options
+
+_DEFAULT = Options()
 
 
 class _Format(NamedTuple):
@@ -22,7 +25,7 @@ class _Format(NamedTuple):
 
 FORMATS: dict[str, _Format] = {
     sniff.PDF: _Format(pdf, "PDF", "pypdfium2", has_pictures=True),
-    sniff.DOCX: _Format(office, "DOCX", "kreuzberg"),
+    sniff.DOCX: _Format(office, "DOCX"),
     sniff.PPTX: _Format(slides, "PPTX"),
     sniff.XLSX: _Format(tables, "XLSX", "python-calamine"),
     "text/csv": _Format(tables, "CSV"),
@@ -37,10 +40,12 @@ FORMATS: dict[str, _Format] = {
 }
 
 
-def look(path: Path, media_type: str) -> Outline:
+def look(path: Path, media_type: str, options: Options = _DEFAULT) -> Outline:
     """Open a file and count its pages or rows, or raise Unreadable with a plain reason."""
     if not path.stat().st_size:
         raise Unreadable(f"{path.name}: is empty (0 bytes).")
+    if _plugin(media_type, options):
+        return Outline(media_type, "whole", 1)
     found: Outline = _format(path, media_type).module.look(path, media_type)
     return found
 
@@ -55,12 +60,17 @@ def read(
     known_image: Callable[[str], bool] | None = None,
 ) -> Iterator[Page | PageFailure]:
     """Yield the pages first…last of a file (rows of a table), in order and one at a time."""
+    if kind := _plugin(media_type, options):
+        yield from plugged.read(kind, path)
+        return
     module = _format(path, media_type).module
     yield from module.read(path, media_type, options, first, last, known_image=known_image)
 
 
 def recipe(media_type: str, options: Options) -> dict[str, Any]:
     """Return all that decides the text of a page besides the page itself."""
+    if kind := _plugin(media_type, options):
+        return {"media_type": media_type, "plugin": kind.name, "version": kind.version}
     form = FORMATS.get(media_type)
     if form is None:
         return {"media_type": media_type, "parser": options.parser}
@@ -87,6 +97,10 @@ def installed(library: str) -> str | None:
         return None
 
 
+def _plugin(media_type: str, options: Options) -> ParserKind | None:
+    return plugged.chosen(options.parser, media_type, is_built_in=media_type in FORMATS)
+
+
 def _format(path: Path, media_type: str) -> _Format:
     if media_type == "application/x-ole-encrypted":
         raise Unreadable(
@@ -94,6 +108,8 @@ def _format(path: Path, media_type: str) -> _Format:
         )
     form = FORMATS.get(media_type)
     if form is None:
-        known = ", ".join(dict.fromkeys(form.name for form in FORMATS.values()))
-        raise Unreadable(f"{path.name}: type {media_type} is not supported; supported: {known}.")
+        known = [*dict.fromkeys(form.name for form in FORMATS.values()), *plugged.names()]
+        raise Unreadable(
+            f"{path.name}: type {media_type} is not supported; supported: {', '.join(known)}."
+        )
     return form

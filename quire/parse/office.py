@@ -1,17 +1,21 @@
-"""Word files by kreuzberg, one call a file: paragraphs and tables in their order."""
+"""Word files (DOCX), read straight from their XML: the body, then notes, then headers and footers.
 
-import functools
+kreuzberg 4.10 reads them too, but loses every & and < (github.com/xberg-io/xberg/issues/1242).
+"""
+
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from xml.parsers import expat
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import archive, encoding, panics
+from quire.parse import archive, encoding, ooxml
 from quire.parse.options import Options
 
 VERSION = 1
 _BODY = "word/document.xml"
+_MARGINS = re.compile(r"word/(?:(footnotes|endnotes|comments)|(?:header|footer)\d*)\.xml")
 
 
 def look(path: Path, media_type: str) -> Outline:
@@ -20,7 +24,6 @@ def look(path: Path, media_type: str) -> Outline:
     with archive.opened(path) as members:
         if _BODY not in members.namelist():
             raise Unreadable(f"{path.name}: is damaged: {_BODY} is missing.")
-        members.read(_BODY)  # checks its sum
     return Outline(media_type, "whole", 1)
 
 
@@ -34,21 +37,19 @@ def read(
     known_image: Callable[[str], bool] | None = None,
 ) -> Iterator[Page | PageFailure]:
     """Yield the whole text as one page."""
-    import kreuzberg
-
     look(path, media_type)
-    try:
-        with panics.as_unreadable(path.name):
-            found = kreuzberg.extract_file_sync(path, mime_type=media_type, config=_config())
-    except Unreadable:
-        raise
-    except Exception as error:
-        raise Unreadable(f"{path.name}: is damaged ({error}).") from error
-    yield Page(1, encoding.clean(found.content).strip())
+    texts: dict[str, None] = {}  # once each: sections repeat headers
+    with archive.opened(path) as members:
+        for part in [_BODY, *_margins(members.namelist())]:
+            try:
+                with members.open(part) as file:
+                    texts["\n\n".join(ooxml.paragraphs(file))] = None
+            except expat.ExpatError as error:
+                raise Unreadable(f"{path.name}: is damaged ({part}: {error}).") from error
+    yield Page(1, encoding.clean("\n\n".join(filter(None, texts))))
 
 
-@functools.cache
-def _config() -> Any:
-    import kreuzberg
-
-    return kreuzberg.ExtractionConfig(use_cache=False, output_format="plain")
+def _margins(names: list[str]) -> list[str]:
+    """Return the parts around the body, notes before headers and footers."""
+    found = [match for name in names if (match := _MARGINS.fullmatch(name))]
+    return [match[0] for match in sorted(found, key=lambda match: (not match[1], match[0]))]

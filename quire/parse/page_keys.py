@@ -5,6 +5,7 @@ hashed once per file) and the boxes of the page. Numbers of objects are not, so 
 key when the pages around it change. Annotations, links and names are not: they are never read.
 """
 
+import logging
 import re
 from hashlib import blake2b
 from pathlib import Path
@@ -26,6 +27,8 @@ def page_keys(path: Path, count: int) -> tuple[str, ...] | None:
     """Return the key of each of the `count` pages, or None where the file does not give them."""
     import pikepdf
 
+    # It speaks of every flaw it mends; what matters is told by what is raised.
+    logging.getLogger("pikepdf").setLevel(logging.CRITICAL)
     try:
         with pikepdf.open(path, suppress_warnings=True) as pdf:
             if len(pdf.pages) != count:

@@ -107,6 +107,11 @@ def _open(path: Path, size: int) -> Any:
 
     if not size:
         raise Unreadable(f"{path.name}: is empty (0 bytes).")
+    with contextlib.suppress(pypdfium2.PdfiumError):
+        return pypdfium2.PdfDocument(path)
+    # PDFium keeps the reason of an earlier failure where a later one has none of its own.
+    with contextlib.suppress(pypdfium2.PdfiumError):
+        pypdfium2.PdfDocument(b"none")
     try:
         return pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:

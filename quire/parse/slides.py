@@ -1,7 +1,7 @@
 """Presentations (PPTX), a page for each slide, read straight from the XML of the slides.
 
-A slide is one small file, so it has a cheap key and is read alone; the text of its shapes comes in
-the order in which they were made, then the rows of its tables, then the speaker's notes.
+A slide is one small file, so it has a cheap key and is read alone: the text of its shapes in the
+order in which they were made, then its diagrams, then the speaker's notes.
 """
 
 import posixpath
@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import archive, encoding
+from quire.parse import archive, encoding, ooxml
 from quire.parse.options import Options
 
 VERSION = 1
@@ -112,64 +112,5 @@ def _key(members: zipfile.ZipFile, slide: str) -> str:
 
 def _texts(members: zipfile.ZipFile, slide: str) -> Iterator[str]:
     for part in _parts(members, slide):
-        content = members.read(part)
-        archive.refuse_entities(content[:1024], part)
-        yield _Reader(is_notes="notesSlide" in part).text(content)
-
-
-class _Reader:
-    """Collects the text of the paragraphs of a slide; cells of a row share a line."""
-
-    def __init__(self, *, is_notes: bool) -> None:
-        self._lines: list[str] = []
-        self._line: list[str] = []
-        self._row: list[str] | None = None
-        self._in_text = False
-        self._is_notes = is_notes
-        self._skipped = False  # the number of the slide, repeated in its notes
-
-    def text(self, content: bytes) -> str:
-        parser = expat.ParserCreate(namespace_separator=" ")
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-        parser.buffer_text = True
-        parser.Parse(content, True)
-        return "\n".join(self._lines)
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        kind = name.rpartition(" ")[2]
-        if kind == "t":
-            self._in_text = True
-        elif kind == "br":
-            self._line.append("\n")
-        elif kind == "tr":
-            self._row = []
-        elif kind == "sp":
-            self._skipped = False
-        elif kind == "ph":
-            self._skipped = attributes.get("type") in ("sldNum", "dt", "ftr")
-
-    def _end(self, name: str) -> None:
-        kind = name.rpartition(" ")[2]
-        if kind == "t":
-            self._in_text = False
-        elif kind == "p":
-            self._finish_line()
-        elif kind == "tr" and self._row is not None:
-            self._lines.append("\t".join(self._row))
-            self._row = None
-
-    def _characters(self, text: str) -> None:
-        if self._in_text and not self._skipped:
-            self._line.append(text)
-
-    def _finish_line(self) -> None:
-        line = "".join(self._line).strip()
-        self._line = []
-        if not line:
-            return
-        if self._row is None:
-            self._lines.append(line)
-        else:
-            self._row.append(line.replace("\n", " "))
+        with members.open(part) as file:
+            yield "\n".join(ooxml.paragraphs(file))

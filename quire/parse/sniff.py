@@ -1,8 +1,14 @@
-"""What a file is, told by its bytes; its name decides only between kinds of plain text."""
+"""What a file is, told by its bytes.
+
+Its name decides only between kinds of plain text, and where the bytes tell no more than that they
+are packed or unknown and a plugin reads files of that name.
+"""
 
 import re
 import zipfile
 from pathlib import Path
+
+from quire.parse import plugged
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -46,6 +52,15 @@ _TEXT_NAMES = {
     ".html": "text/html",
     ".xhtml": "text/html",
 }
+#: Types that say little: a plugin may know better by the name.
+_VAGUE = frozenset(
+    {UNKNOWN, "text/plain", "application/zip", "application/gzip", "application/x-ole-storage"}
+)
+#: Books and OpenDocument files begin with a member that says their type.
+_SAID = re.compile(
+    rb"PK\x03\x04.{4}\0\0.{16}\x08\0\0\0mimetype(application/(?:epub\+zip|vnd\.oasis\.[a-z.-]+))",
+    re.DOTALL,
+)
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -53,7 +68,9 @@ def media_type(path: Path, name: str = "") -> str:
     """Return the type of a file by its content; `name` is what people call it."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    return _binary(path, head) or _textual(head, Path(name or path.name).suffix.lower())
+    called = name or path.name
+    found = _binary(path, head) or _textual(head, Path(called).suffix.lower())
+    return plugged.named_type(called) or found if head and found in _VAGUE else found
 
 
 def _binary(path: Path, head: bytes) -> str | None:
@@ -65,7 +82,7 @@ def _binary(path: Path, head: bytes) -> str | None:
     if _BITMAP.match(head):
         return "image/bmp"
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _zipped(path)
+        return _zipped(path, head)
     if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
         return _compound(path)
     if b"%PDF-" in head[:1032]:  # up to 1024 bytes of junk may come first
@@ -73,7 +90,9 @@ def _binary(path: Path, head: bytes) -> str | None:
     return None
 
 
-def _zipped(path: Path) -> str:
+def _zipped(path: Path, head: bytes) -> str:
+    if said := _SAID.match(head):
+        return said[1].decode()
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

@@ -36,17 +36,16 @@ def pack(boxes: "Boxes", cuts: Sequence[int] = ()) -> bytes:
 
     if not len(boxes):
         return b""
-    x, y, width, height = _tenths(boxes).T
-    columns = np.empty((4, len(boxes)), np.int64)
-    columns[0, 0], columns[0, 1:] = x[0], x[1:] - (x + width)[:-1]
-    columns[1] = np.diff(y, prepend=0)
-    columns[2] = width
-    columns[3] = np.diff(height, prepend=0)
-    small = bool(np.abs(columns).max() < 1 << 15)
+    columns = _tenths(boxes)
+    x, y, width, height = columns
+    columns[0, 1:] -= x[:-1] + width[:-1]
+    columns[1, 1:] -= y[:-1].copy()
+    columns[3, 1:] -= height[:-1].copy()
+    small = columns.min() >= -(1 << 15) and columns.max() < 1 << 15
     kind = np.dtype("<i2" if small else "<i4")
     # All low bytes, then all high bytes: the high ones are nearly all zero.
     planes = columns.astype(kind).reshape(-1, 1).view(np.uint8).T.tobytes()
-    tail = np.diff(np.asarray(cuts, "<i4"), prepend=0).astype("<i4").tobytes()
+    tail = np.diff(np.asarray(cuts, "<i4"), prepend=0).astype("<i4").tobytes() if cuts else b""
     head = _HEAD.pack(_LAYOUT, kind.itemsize, len(boxes), len(cuts))
     return head + zlib.compress(planes + tail, 1)
 
@@ -109,14 +108,16 @@ def _compact(page: Page) -> dict[str, Any]:
 
 
 def _tenths(boxes: "Boxes") -> "npt.NDArray[np.int64]":
+    """Return the columns x, y, width, height in whole tenths of a point."""
     import numpy as np
 
     # The corners are rounded, not the sizes, or a long line would drift.
-    corners = np.asarray(boxes, np.float64) * 10
-    corners[:, 2:] += corners[:, :2]
-    corners = np.nan_to_num(corners, nan=0.0, posinf=_FARTHEST, neginf=-_FARTHEST)
-    whole = np.rint(np.clip(corners, -_FARTHEST, _FARTHEST)).astype(np.int64)
-    whole[:, 2:] -= whole[:, :2]
+    corners = np.asarray(boxes, np.float64).T * 10
+    corners[2:] += corners[:2]
+    if not abs(corners).max() <= _FARTHEST:  # also where it is not a number
+        corners = np.nan_to_num(corners).clip(-_FARTHEST, _FARTHEST)
+    whole = np.rint(corners).astype(np.int64)
+    whole[2:] -= whole[:2]
     return whole
 
 

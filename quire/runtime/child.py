@@ -311,14 +311,16 @@ def main() -> None:
     config = next(messages)["config"]
     _restore_paths(config)
 
-    from quire.plugins import load
+    from quire.plugins import equip, load
     from quire.runtime.context import Context
 
     slate = Slate(memory)
     try:
-        kinds = load(config["plugins"]).kinds
+        registry = load(config["plugins"])
     except PluginFailed as error:
         raise SystemExit(str(error)) from None
+    equip(registry)
+    kinds = registry.kinds
     outlet = Outlet(connection, slate, leash)
     runner = Runner(kinds, Context, outlet, slate, Turnstile(turnstile), config)
     gc.freeze()  # what was loaded stays; the collector need not walk through it again

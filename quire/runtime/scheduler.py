@@ -1,4 +1,7 @@
-"""The scheduler: lifts what waits long, prunes what is old. Several may run; none is special."""
+"""The scheduler: lifts what waits long, prunes and collects what is old.
+
+Several may run; none is special.
+"""
 
 import os
 import selectors
@@ -8,16 +11,22 @@ from typing import Any
 from quire import log
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable
+from quire.fetch.parts import remove
+from quire.ingest import place
 from quire.runtime import wakeup
 from quire.runtime.bell import Bell
 from quire.runtime.leash import Leash
 from quire.settings import Settings
 from quire.store import aging, events, moves, retention, submit, workers
+from quire.store.collect import Collector
 from quire.store.engine import Database
 
 DAY = 86_400.0
 KEY_SECONDS = DAY
+HOUR = 3_600.0
 PRUNE_EVERY = 60.0
+#: A fetch that writes nothing for so long is not gone on with.
+PART_SECONDS = DAY
 
 
 def run(settings: Settings) -> int:
@@ -30,11 +39,12 @@ def run(settings: Settings) -> int:
         lease_seconds=settings.lease_seconds,
     )
     log.event("scheduler.started", pid=os.getpid())
+    collector = _collector(db, settings)
     pruned_at = 0.0
     while not bell.rung and not leash.is_cut:
         due = time.monotonic() >= pruned_at + PRUNE_EVERY
         try:
-            tick(db, settings, prune=due)
+            tick(db, settings, prune=due, collector=collector)
             pruned_at = time.monotonic() if due else pruned_at
         except DatabaseUnavailable as error:
             log.trouble("scheduler.waits", error)
@@ -48,13 +58,46 @@ def run(settings: Settings) -> int:
     return 0
 
 
-def tick(db: Database, settings: Settings, *, prune: bool = True) -> dict[str, int]:
-    """Make one round; returns what was done, by name."""
+def tick(
+    db: Database, settings: Settings, *, prune: bool = True, collector: Collector | None = None
+) -> dict[str, int]:
+    """Make one round; returns what was done, by name. A collector goes on where it was."""
     lifted = db.write(lambda conn, now: aging.lift(conn, now=now, after=settings.aging_seconds))
     if lifted:
         log.event("tasks.lifted", count=len(lifted))
         wakeup.ring(settings.home)
-    return {"lifted": len(lifted), **(_prune(db, settings) if prune else {})}
+    done = {"lifted": len(lifted)}
+    if prune:
+        done |= _prune(db, settings)
+        done |= _collect(collector or _collector(db, settings), settings)
+    return done
+
+
+def _collector(db: Database, settings: Settings) -> Collector:
+    return Collector(db, place.blobs_in(str(settings.home)).delete)
+
+
+def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
+    """Collect what no document uses any more; a disk that refuses is no reason to stop."""
+    done: dict[str, Any] = {}
+    try:
+        done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
+        done |= {"parts": _remove_parts(collector.db, settings)}
+    except OSError as error:
+        log.trouble("collect.refused", error)
+    if any(done.values()):
+        log.event("collected", **done)
+    return {f"collected_{name}": count for name, count in done.items()}
+
+
+def _remove_parts(db: Database, settings: Settings) -> int:
+    """Remove what fetches that nobody goes on with have left."""
+    with db.read() as conn:
+        before = db.now(conn).wall - PART_SECONDS
+    parts = place.blobs_in(str(settings.home)).abandoned(before)
+    for part in parts:
+        remove(part)
+    return len(parts)
 
 
 def _prune(db: Database, settings: Settings) -> dict[str, int]:

@@ -40,14 +40,16 @@ def kept(conn: sa.Connection, document_id: int, generation: int) -> dict[str, in
     return dict(found)
 
 
-def pages_before(conn: sa.Connection, tenant: str, digest: str) -> int:
-    """Return how many pages the same bytes gave before; 0 where that is not known."""
+def pages_before(conn: sa.Connection, tenant: str, first_key: str) -> int:
+    """Return how many pages a file gave whose first page has this key; 0 if none is known."""
     row = conn.execute(
         sa.select(g.document_id, g.generation)
+        .join(leaves, sa.and_(leaf.document_id == g.document_id, leaf.generation == g.generation))
+        .join(pages, pages.c.id == leaf.page_id)
         .where(
-            g.tenant == tenant,
-            g.digest == digest,
-            g.recipe.is_not(None),
+            pages.c.tenant == tenant,
+            pages.c.key == first_key,
+            leaf.number == 1,
             is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
         )
         .order_by(g.document_id.desc(), g.generation.desc())

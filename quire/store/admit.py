@@ -4,13 +4,13 @@ One call handles a page of a listing: whatever the number of items, a handful of
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.admission import Standing, decide
+from quire.model.admission import Standing, Verdict, decide
 from quire.model.records import Owner
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
 from quire.store import dialect
@@ -67,9 +67,7 @@ def admit(
     dialect.lock_name(conn, f"admit {wish.owner.tenant}")
     known = standing(conn, wish.owner.tenant, [item.uri for item in items])
     verdicts = [
-        decide(
-            known.get(item.uri), item.seen, wish.settings, is_forced=wish.is_forced, now=now.wall
-        )
+        judge(wish.settings, known.get(item.uri), item.seen, is_forced=wish.is_forced, now=now)
         for item in items
     ]
     fresh = [item for item in items if item.uri not in known]
@@ -94,13 +92,31 @@ def admit(
         else Admitted(known[item.uri].id, known[item.uri].generation + verdict.is_taken, *verdict)
         for item, verdict in zip(items, verdicts, strict=True)
     ]
-    _open_generations(conn, wish, [a for a in admitted if a.is_taken], now)
+    own = {k.id: own_settings(wish.settings, k.overrides) for k in known.values()}
+    _open_generations(conn, wish, own, [a for a in admitted if a.is_taken], now)
     join_corpora(conn, wish.corpus_ids, [a.document_id for a in admitted])
     return admitted
 
 
-def standing(conn: sa.Connection, tenant: str, uris: Sequence[str]) -> dict[str, Standing]:
-    """Return what is known of the documents at these places, their rows locked."""
+def judge(
+    settings: str, known: Standing | None, seen: str, *, is_forced: bool, now: Instant
+) -> Verdict:
+    """Decide about one item under the settings that hold for its document."""
+    wanted = settings if known is None else own_settings(settings, known.overrides)
+    return decide(known, seen, wanted, is_forced=is_forced, now=now.wall)
+
+
+def own_settings(settings: str, overrides: str) -> str:
+    """Return the pipeline's settings with those that the document has of its own."""
+    if overrides == "{}":
+        return settings
+    return canonical(json.loads(settings) | json.loads(overrides))
+
+
+def standing(
+    conn: sa.Connection, tenant: str, uris: Sequence[str], *, lock: bool = True
+) -> dict[str, Standing]:
+    """Return what is known of the documents at these places, their rows locked if wanted."""
     wanted = dialect.rows(conn, "wanted", {"uri": "text"})
     open_task = sa.exists().where(
         tasks.c.document_id == d.id,
@@ -109,7 +125,7 @@ def standing(conn: sa.Connection, tenant: str, uris: Sequence[str]) -> dict[str,
     )
     # Asked for locked documents only: of most there are neither tasks nor a question.
     is_open = sa.case((is_state(d.state, *DOCUMENT_LOCKED), open_task), else_=sa.false())
-    rows = conn.execute(
+    query = (
         sa.select(
             d.id, d.state, d.generation, d.live_generation, d.seen, g.settings,
             is_open.label("has_open_task"),
@@ -117,6 +133,7 @@ def standing(conn: sa.Connection, tenant: str, uris: Sequence[str]) -> dict[str,
                 sa.case((is_state(d.state, DocumentState.INDEXING), d.processing_started_at)),
                 d.queued_at, d.created_at,
             ),
+            d.settings.label("overrides"),
             d.uri,
         )
         .join(wanted, wanted.c.uri == d.uri)
@@ -127,9 +144,11 @@ def standing(conn: sa.Connection, tenant: str, uris: Sequence[str]) -> dict[str,
         )
         .where(d.tenant == tenant)
         .order_by(d.id)
-        .with_for_update(of=documents),
-        {"wanted": dialect.packed([[uri] for uri in uris])},
     )  # fmt: skip
+    rows = conn.execute(
+        query.with_for_update(of=documents) if lock else query,
+        {"wanted": dialect.packed([[uri] for uri in uris])},
+    )
     return {row.uri: Standing(*row[:-1]) for row in rows}
 
 
@@ -184,7 +203,11 @@ def _requeue(conn: sa.Connection, again: Sequence[tuple[int, Sighting]], now: In
 
 
 def _open_generations(
-    conn: sa.Connection, wish: Wish, taken: Sequence[Admitted], now: Instant
+    conn: sa.Connection,
+    wish: Wish,
+    own: Mapping[int, str],
+    taken: Sequence[Admitted],
+    now: Instant,
 ) -> None:
     if not taken:
         return
@@ -203,7 +226,7 @@ def _open_generations(
     rows = [
         [
             a.document_id, a.generation, wish.owner.tenant, wish.job_id,
-            GenerationState.BUILDING.value, a.why, wish.settings, now.wall,
+            GenerationState.BUILDING.value, a.why, own.get(a.document_id, wish.settings), now.wall,
         ]
         for a in taken
     ]  # fmt: skip
@@ -219,22 +242,49 @@ def join_corpora(
 
 
 def gone(
-    conn: sa.Connection, tenant: str, source: str, *, listed_before: float, now: Instant
+    conn: sa.Connection,
+    tenant: str,
+    source: str,
+    *,
+    listed_before: float,
+    except_below: Sequence[str] = (),
+    now: Instant,
 ) -> list[int]:
-    """Mark the documents that a complete listing of their source did not contain."""
-    rows = conn.scalars(
-        sa.update(documents)
-        .where(
+    """Mark the documents that a complete listing of their source did not contain.
+
+    What lies at or below a place that the listing left out may still be there.
+    """
+    rows = conn.execute(
+        sa.select(d.id, d.uri).where(
             d.tenant == tenant,
             d.source == source,
             d.listed_at < listed_before,
             d.parent_id.is_(None),
             d.gone_at.is_(None),
         )
-        .values(gone_at=now.wall)
-        .returning(d.id)
+    ).all()
+    below = tuple(f"{place.removesuffix('/')}/" for place in except_below)
+    ids = sorted(row.id for row in rows if not f"{row.uri}/".startswith(below))
+    conn.execute(
+        sa.update(documents)
+        .where(dialect.id_in(conn, d.id, "ids"), d.gone_at.is_(None))
+        .values(gone_at=now.wall),
+        {"ids": dialect.id_list(conn, ids)},
     )
-    return sorted(rows)
+    return ids
+
+
+def gone_from_within(
+    conn: sa.Connection, parent_id: int, uris: Sequence[str], *, now: Instant
+) -> list[int]:
+    """Mark the documents that were inside a file and are not any more."""
+    held = conn.execute(
+        sa.select(d.id, d.uri).where(d.parent_id == parent_id, d.gone_at.is_(None))
+    ).all()
+    missing = sorted(row.id for row in held if row.uri not in set(uris))
+    if missing:
+        conn.execute(sa.update(documents).where(d.id.in_(missing)).values(gone_at=now.wall))
+    return missing
 
 
 def canonical(settings: dict[str, Any]) -> str:

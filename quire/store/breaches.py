@@ -242,12 +242,13 @@ def foreign_tasks() -> sa.Select[Any]:
     )
 
 
-def two_running() -> sa.Select[Any]:
-    """Find exclusive keys with two running jobs."""
+def two_running(table: sa.Table, running: str) -> sa.Select[Any]:
+    """Find exclusive keys with two running jobs, or tasks."""
+    key = table.c.exclusive_key
     return (
-        sa.select(j.exclusive_key)
-        .where(is_state(j.state, J.RUNNING), j.exclusive_key.is_not(None))
-        .group_by(j.exclusive_key)
+        sa.select(key)
+        .where(is_state(table.c.state, running), key.is_not(None))
+        .group_by(key)
         .having(sa.func.count() > 1)
     )
 

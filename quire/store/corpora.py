@@ -66,6 +66,14 @@ def change(conn: sa.Connection, corpus_id: int, settings: Mapping[str, Any]) -> 
     )
 
 
+def delete(conn: sa.Connection, corpus_id: int) -> int:
+    """Delete a corpus; returns how many documents were in it, which stay."""
+    cd = corpus_documents.c
+    left = conn.execute(sa.delete(corpus_documents).where(cd.corpus_id == corpus_id)).rowcount
+    conn.execute(sa.delete(corpora).where(c.id == corpus_id))
+    return left
+
+
 def listed(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
     """List a tenant's corpora with the number of their documents."""
     count = sa.select(sa.func.count()).where(corpus_documents.c.corpus_id == c.id).scalar_subquery()

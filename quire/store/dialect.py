@@ -136,7 +136,7 @@ def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:
     return sa.func.max(*values) if is_sqlite(conn) else sa.func.greatest(*values)
 
 
-def id_in(conn: sa.Connection, column: sa.Column[Any], name: str) -> sa.ColumnElement[bool]:
+def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
     """Compare a column with the list of ids given as the parameter `name`; see `id_list`."""
     if is_sqlite(conn):
         each = sa.func.json_each(sa.bindparam(name, type_=sa.Text)).table_valued("value")
@@ -404,6 +404,30 @@ def insert_missing(
     return list(found) if returning else []
 
 
+def upsert_many(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    *,
+    keys: Sequence[str],
+) -> None:
+    """Insert rows, or replace the other columns of those with the same keys."""
+    if not values:
+        return
+    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
+    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
+    changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
+    text = (
+        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picks)} "  # noqa: S608
+        f"FROM {source} WHERE true "
+        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(changed)}"
+    )
+    conn.exec_driver_sql(
+        text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
+    )
+
+
 def insert_missing_blobs(
     conn: sa.Connection, table: sa.Table, rows_of: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -413,7 +437,13 @@ def insert_missing_blobs(
         conn.execute(build(table).on_conflict_do_nothing(), list(rows_of))
 
 
-def lock_name(conn: sa.Connection, name: str) -> None:
-    """Let one transaction at a time go on that names the same; on SQLite the write lock does."""
-    if not is_sqlite(conn):
-        conn.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended(%s, 7))", (name,))
+def lock_name(conn: sa.Connection, name: str, *, wait: bool = True) -> bool:
+    """Let one transaction at a time go on that names the same; on SQLite the write lock does.
+
+    Returns whether it may; without `wait`, it may not while another one does.
+    """
+    if is_sqlite(conn):
+        return True
+    take = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
+    found = conn.exec_driver_sql(f"SELECT {take}(hashtextextended(%s, 7))", (name,)).scalar_one()
+    return wait or bool(found)

@@ -63,6 +63,20 @@ sa.Index("ix_documents_state", documents.c.tenant, documents.c.state, documents.
 sa.Index("ix_documents_parent", documents.c.parent_id)
 sa.Index("ix_documents_source", documents.c.tenant, documents.c.source, documents.c.listed_at)
 
+for _name, _column, _needs in (
+    ("digest", documents.c.digest, documents.c.digest.is_not(None)),
+    ("thumbnail", documents.c.thumbnail, documents.c.thumbnail.is_not(None)),
+    ("seen", documents.c.seen, documents.c.state != sa.literal_column("'success'")),
+):
+    #: Whether a blob is still used.
+    sa.Index(
+        f"ix_documents_{_name}",
+        documents.c.tenant,
+        _column,
+        sqlite_where=_needs,
+        postgresql_where=_needs,
+    )
+
 corpus_documents = sa.Table(
     "corpus_documents",
     metadata,
@@ -132,7 +146,8 @@ sa.Index(
     sqlite_where=_live,
     postgresql_where=_live,
 )
-_old = is_state(generations.c.state, *(s for s in GenerationState if s.is_over))
+#: Those whose leaves are still to be collected; then they have no recipe any more.
+_old = sa.and_(is_state(generations.c.state, *(s for s in GenerationState if s.is_over)), _finished)
 sa.Index("ix_generations_old", generations.c.finished_at, sqlite_where=_old, postgresql_where=_old)
 
 contents = sa.Table(
@@ -224,6 +239,15 @@ vectors = sa.Table(
     sa.Column("vector", Vector(), nullable=False),
 )
 sa.Index("ix_vectors_chunk", vectors.c.chunk_id)
+
+for _table in (contents, pages, chunks):
+    _condemned = _table.c.condemned_at.is_not(None)
+    sa.Index(
+        f"ix_{_table.name}_condemned",
+        _table.c.condemned_at,
+        sqlite_where=_condemned,
+        postgresql_where=_condemned,
+    )
 
 TABLES = (
     corpora, documents, corpus_documents, models, cuts, generations, contents, pages, leaves,

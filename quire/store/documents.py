@@ -12,12 +12,13 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import Overtaken
-from quire.model.states import DocumentState, GenerationState
+from quire.model.states import DocumentState, GenerationState, TaskState
 from quire.store import dialect, events, fallen
 from quire.store.document_tables import cuts, documents, generations, leaves, pages, slices, vectors
 from quire.store.tables import is_state, tasks
 
 d, g, leaf = documents.c, generations.c, leaves.c
+_CANCELLED = "a part of the work was cancelled"
 
 
 class Begun(NamedTuple):
@@ -280,9 +281,12 @@ def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
         .where(mine)
     )
     failure = None
+    why = _trouble(conn, document_id, generation)
     if missing:
-        why = _trouble(conn, document_id, generation)
-        failure = f"{missing:,} of {total:,} pages were not read: {why}"
+        failure = f"{missing:,} of {total:,} pages were not read: {why or _CANCELLED}"
+    elif why is not None:
+        # Rows of a table have no leaf before they are read.
+        failure = f"a part of it was not read: {why}"
     elif total == 0 or bad == total:
         failure = f"no page could be read ({total:,} tried): {_first_error(conn, mine)}"
     elif not chunks:
@@ -290,15 +294,21 @@ def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
     return Swapped(total, chunks or 0, bad, failure)
 
 
-def _trouble(conn: sa.Connection, document_id: int, generation: int) -> str:
+def _trouble(conn: sa.Connection, document_id: int, generation: int) -> str | None:
+    """Return why a range of the generation did not end well, if there is one."""
     t = tasks.c
-    found: str | None = conn.scalar(
+    row = conn.execute(
         sa.select(t.error)
-        .where(t.document_id == document_id, t.generation == generation, t.error.is_not(None))
+        .where(
+            t.document_id == document_id,
+            t.generation == generation,
+            t.from_page.is_not(None),
+            is_state(t.state, TaskState.FAILED, TaskState.LOST, TaskState.CANCELLED),
+        )
         .order_by(t.id.desc())
         .limit(1)
-    )
-    return found or "a part of the work was cancelled"
+    ).one_or_none()
+    return None if row is None else row.error or _CANCELLED
 
 
 def _first_error(conn: sa.Connection, mine: sa.ColumnElement[bool]) -> str:
@@ -352,12 +362,10 @@ def set_leaves(
     filled: Sequence[tuple[int, str, int | None, str | None]],
 ) -> None:
     """Write leaves (number, key, page_id, error) of a generation at work."""
-    for number, key, page_id, error in sorted(filled):
-        values = {
-            "document_id": document_id, "generation": generation, "number": number, "key": key,
-            "page_id": page_id, "error": error,
-        }  # fmt: skip
-        dialect.upsert(
-            conn, leaves, values, ["document_id", "generation", "number"],
-            ["key", "page_id", "error"],
-        )  # fmt: skip
+    dialect.upsert_many(
+        conn,
+        leaves,
+        ("document_id", "generation", "number", "key", "page_id", "error"),
+        [[document_id, generation, *each] for each in sorted(filled)],
+        keys=("document_id", "generation", "number"),
+    )

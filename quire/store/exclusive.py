@@ -33,7 +33,8 @@ def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
 
 def put_off(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
     """Let ready tasks wait for the holder of their key, or give them up after ten tries."""
-    gives_up = t.lock_tries + 1 >= MOST_TRIES
+    # Every tenth time: a task that is revived after it was given up has ten tries again.
+    gives_up = (t.lock_tries + 1) % MOST_TRIES == 0
     why = f"another task of the same document ran each of the {MOST_TRIES} times it was tried"
     rows = conn.execute(
         sa.update(tasks)
@@ -67,3 +68,4 @@ def put_off(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
     )
     edges.satisfy_tasks(conn, {r.id: r.state for r in lost if r.has_successors}, now=now)
     edges.satisfy_jobs(conn, {j.id: j.state for j in over if j.has_successors}, now=now)
+    edges.let_next_job_go(conn, {j.owner_id for j in over if j.exclusive_key}, now=now)

@@ -37,7 +37,8 @@ def fail(
     """End generations as failed, with the reason; returns the documents that were at work on it."""
     if not some:
         return []
-    values = {"fallen": dialect.packed(sorted(some)), "wall": now.wall}
+    told = sorted((i, n, dialect.storable(why or "no reason was given")) for i, n, why in some)
+    values = {"fallen": dialect.packed(told), "wall": now.wall}
     dialect.lock_rows(conn, documents, sorted({each[0] for each in some}))
     f = dialect.rows(conn, "fallen", _ROW)
     wall = sa.bindparam("wall", type_=sa.Double)
@@ -64,15 +65,19 @@ def fail(
 
 def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
     """End the generations that cancelled jobs were building: documents are as they were before."""
+    building = sa.and_(g.job_id.in_(sorted(job_ids)), is_state(g.state, GenerationState.BUILDING))
+    # The document before its generations, as everywhere else.
+    dialect.lock_rows(
+        conn, documents, sorted(set(conn.scalars(sa.select(g.document_id).where(building))))
+    )
     dropped = conn.execute(
         sa.update(generations)
-        .where(g.job_id.in_(sorted(job_ids)), is_state(g.state, GenerationState.BUILDING))
+        .where(building)
         .values(state=GenerationState.DROPPED.value, error="cancelled", finished_at=now.wall)
         .returning(g.document_id, g.generation)
     ).all()
     if not dropped:
         return
-    dialect.lock_rows(conn, documents, sorted({row.document_id for row in dropped}))
     f = dialect.rows(conn, "fallen", {"id": "int", "generation": "int"})
     conn.execute(
         sa.update(documents)

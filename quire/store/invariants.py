@@ -1,7 +1,8 @@
 """What must be true of the whole database at any moment, as a table of named queries.
 
 A query returns one row for each thing that is wrong; its first column names it. Constraints and
-references are read from `tables`, so that none is forgotten here.
+references are read from `tables`, so that none is forgotten here. Those of documents are in
+`document_invariants`.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.states import Reason, TaskState
+from quire.model.states import JobState, Reason, TaskState
 from quire.store import breaches, circles, dialect
 from quire.store.tables import ENGINE, attempts, edges, is_state, jobs, steps, tasks
 
@@ -49,7 +50,18 @@ def _checks(table: sa.Table) -> list[tuple[str, str]]:
     )
 
 
-def _constraints(table: sa.Table) -> Invariant:
+def named(table: sa.FromClause) -> sa.ColumnElement[Any]:
+    """Return what a row is called: its key, whose parts are joined by dots."""
+    first, *others = table.primary_key.columns
+    if not others:
+        return first
+    name: sa.ColumnElement[Any] = sa.cast(first, sa.Text)
+    for each in others:
+        name = name + "." + sa.cast(each, sa.Text)
+    return name
+
+
+def constraints(table: sa.Table) -> Invariant:
     """Derive: each row keeps the CHECK constraints of its table."""
     broken = sa.case(
         *(
@@ -57,8 +69,7 @@ def _constraints(table: sa.Table) -> Invariant:
             for name, text in _checks(table)
         )
     )
-    [key] = table.primary_key.columns
-    which = sa.cast(key, sa.Text) + " " + broken
+    which = sa.cast(named(table), sa.Text) + " " + broken
     return Invariant(
         f"{table.name}.constraints",
         f"Every row of {table.name} keeps the constraints of its table.",
@@ -66,13 +77,13 @@ def _constraints(table: sa.Table) -> Invariant:
     )
 
 
-def _reference(
+def reference(
     column: sa.Column[Any], target: sa.Column[Any], only: sa.ColumnElement[bool] | None = None
 ) -> Invariant:
     """Derive: a column that is not null names a row that is there."""
     other = target.table.alias("target")
     query = (
-        sa.select(next(iter(column.table.primary_key.columns)))
+        sa.select(named(column.table))
         .select_from(column.table)
         .join(other, other.c[target.name] == column, isouter=True)
         .where(column.is_not(None), other.c[target.name].is_(None))
@@ -85,7 +96,7 @@ def _reference(
     )
 
 
-def _next_id(table: sa.Table) -> Invariant:
+def next_id(table: sa.Table) -> Invariant:
     def behind(conn: sa.Connection) -> sa.Select[Any]:
         return sa.select(table.c.id).where(
             table.c.id > sa.func.coalesce(dialect.last_given_id(conn, table), 0)
@@ -98,25 +109,31 @@ def _next_id(table: sa.Table) -> Invariant:
     )
 
 
-_DECLARED = [
-    _reference(key.parent, key.column)
-    for table in ENGINE
-    for key in sorted(table.foreign_keys, key=lambda key: key.parent.name)
-]
+def derived(tables: Sequence[sa.Table]) -> list[Invariant]:
+    """Derive what tables themselves declare: their constraints and references."""
+    return [
+        *(constraints(table) for table in tables if _checks(table)),
+        *(
+            reference(key.parent, key.column)
+            for table in tables
+            for key in sorted(table.foreign_keys, key=lambda key: key.parent.name)
+        ),
+    ]
+
+
 _OPEN_EDGE = edges.c.satisfied_at.is_(None)
 
-#: Each one is checked by `doctor`, over all tenants.
+#: What holds for jobs and tasks, over all tenants.
 INVARIANTS: tuple[Invariant, ...] = (
     Invariant("file.pages", "Every page of the file is whole.", dialect.damaged_pages),
-    *(_constraints(table) for table in ENGINE if _checks(table)),
-    *_DECLARED,
-    _reference(attempts.c.task_id, t.id),
-    _reference(steps.c.task_id, t.id),
-    _reference(edges.c.before_job_id, jobs.c.id, _OPEN_EDGE),
-    _reference(edges.c.before_task_id, t.id, _OPEN_EDGE),
-    _reference(t.parent_id, t.id),
-    _next_id(jobs),
-    _next_id(tasks),
+    *derived(ENGINE),
+    reference(attempts.c.task_id, t.id),
+    reference(steps.c.task_id, t.id),
+    reference(edges.c.before_job_id, jobs.c.id, _OPEN_EDGE),
+    reference(edges.c.before_task_id, t.id, _OPEN_EDGE),
+    reference(t.parent_id, t.id),
+    next_id(jobs),
+    next_id(tasks),
     Invariant(
         "jobs.counters",
         "A job's counters are the counts of its tasks by state.",
@@ -141,7 +158,12 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant(
         "jobs.exclusive",
         "At most one job of an exclusive key runs.",
-        breaches.two_running(),
+        breaches.two_running(jobs, JobState.RUNNING),
+    ),
+    Invariant(
+        "tasks.exclusive",
+        "At most one task of an exclusive key runs.",
+        breaches.two_running(tasks, TaskState.RUNNING),
     ),
     Invariant(
         "tasks.owner",
@@ -160,10 +182,10 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "tasks.due_at",
-        "A task that is not due or backs off knows until when.",
+        "A task that is not due, backs off or met a held key knows until when.",
         sa.select(t.id).where(
             is_state(t.state, TaskState.BLOCKED),
-            is_state(t.reason, Reason.DUE, Reason.BACKOFF),
+            is_state(t.reason, Reason.DUE, Reason.BACKOFF, Reason.LOCK_HELD),
             t.due_at.is_(None),
         ),
     ),

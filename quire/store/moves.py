@@ -12,6 +12,7 @@ from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store import dialect, edges, events, fallen, ready, settle
 from quire.store.counts import Deltas, bump
+from quire.store.document_tables import generations
 from quire.store.tables import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.tables import edges as edges_table
 from quire.store.tables import events as events_table
@@ -120,25 +121,40 @@ def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
 
 
 def revive(
-    conn: sa.Connection, job_ids: Sequence[int], verb: str, states: Sequence[str], *, now: Instant
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    verb: str,
+    states: Sequence[str],
+    *,
+    document_id: int | None = None,
+    now: Instant,
 ) -> list[int]:
     """Resume or retry jobs (`verb`): tasks that ended in `states` get fresh attempts.
 
-    Stopped tasks go on where they were. Returns the jobs that could.
+    Stopped tasks go on where they were. With a document, only its tasks run again, also of a job
+    that is still at work. Returns the jobs that could.
     """
-    move = JOB_MOVES[verb]
+    move, is_whole = JOB_MOVES[verb], document_id is None
+    sources = move.sources if is_whole else move.sources | set(JOB_ACTIVE)
     dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, states))
     dialect.lock_rows(conn, jobs, job_ids)
     changed = list(
         conn.scalars(
             sa.update(jobs)
-            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(move.sources)))
-            .values(state=move.target, error=None, finished_at=None, is_reviving=True)
+            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(sources)))
+            .values(
+                state=move.target,
+                error=None if is_whole else j.error,
+                finished_at=None,
+                is_reviving=True,
+            )
             .returning(j.id)
         )
     )
     deltas = Deltas()
     again = sa.and_(t.job_id.in_(changed), is_state(t.state, *states))
+    if not is_whole:
+        again = sa.and_(again, t.document_id == document_id)
     if verb == "resume":
         # Only an explicit retry runs again what must not run twice.
         again = sa.and_(again, sa.not_(sa.and_(t.at_most_once, is_state(t.state, TaskState.LOST))))
@@ -245,6 +261,10 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
     ).all()
     ids = [row.id for row in gone]
     edges.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
+    # A stopped job may have been building some: nobody else would end them.
+    fallen.drop(conn, ids, now=now)
+    g = generations.c
+    conn.execute(sa.update(generations).where(g.job_id.in_(ids)).values(job_id=None))
     own = sa.select(t.id).where(t.job_id.in_(ids))
     conn.execute(sa.delete(attempts).where(attempts.c.task_id.in_(own)))
     conn.execute(sa.delete(steps).where(steps.c.task_id.in_(own)))

@@ -3,7 +3,7 @@
 Rows here belong to no generation. The first commit of a key wins; a later one uses its row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -42,15 +42,50 @@ class NewPage(NamedTuple):
 
 
 def known(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, Known]:
-    """Return the pages that exist under these keys."""
+    """Return the pages that exist under these keys.
+
+    One that is condemned may be gone before it is used, so it counts as unknown; `put` saves it.
+    """
     if not keys:
         return {}
+    wanted, listed = _listed(conn, keys)
     rows = conn.execute(
-        sa.select(p.key, p.id, p.text, p.language, p.seconds, p.via).where(
-            p.tenant == tenant, p.key.in_(sorted(keys))
-        )
+        sa.select(p.key, p.id, p.text, p.language, p.seconds, p.via)
+        .join(wanted, wanted.c.value == p.key)
+        .where(p.tenant == tenant, p.condemned_at.is_(None)),
+        listed,
     )
     return {row[0]: Known(*row[1:]) for row in rows}
+
+
+def _listed(conn: sa.Connection, values: Iterable[str]) -> tuple[sa.CTE, dict[str, str]]:
+    """Make a table of texts: a file may have more chunks than a statement may have parameters."""
+    table = dialect.rows(conn, "listed", {"value": "text"})
+    return table, {"listed": dialect.packed([[value] for value in sorted(set(values))])}
+
+
+def _saved(
+    conn: sa.Connection, table: sa.Table, name: str, tenant: str, keys: Iterable[str]
+) -> dict[str, int]:
+    """Lock rows that are about to be used, so that none is collected, and return their ids."""
+    wanted, listed = _listed(conn, keys)
+    column = table.c[name]
+    rows = conn.execute(
+        sa.select(column, table.c.id, table.c.condemned_at)
+        .join(wanted, wanted.c.value == column)
+        .where(table.c.tenant == tenant)
+        .order_by(table.c.id)
+        .with_for_update(read=True, key_share=True, of=table),
+        listed,
+    ).all()
+    condemned = [row.id for row in rows if row.condemned_at is not None]
+    if condemned:
+        mine = dialect.id_in(conn, table.c.id, "ids")
+        conn.execute(
+            sa.update(table).where(mine).values(condemned_at=None),
+            {"ids": dialect.id_list(conn, condemned)},
+        )
+    return {row[0]: row.id for row in rows}
 
 
 def of_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
@@ -62,28 +97,32 @@ def of_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
 
 def put(conn: sa.Connection, tenant: str, fresh: Sequence[NewPage], task_id: int) -> dict[str, int]:
     """Store pages; returns the id under each key, of whoever stored it first."""
-    dialect.insert_missing_blobs(
-        conn,
-        pages,
-        [
-            {
-                "tenant": tenant,
-                "key": each.key,
-                "image_key": each.page.image_key,
-                "text": dialect.storable(each.page.text),
-                "words": each.page.words,
-                "width": each.page.width,
-                "height": each.page.height,
-                "via": each.page.via,
-                "language": each.language,
-                "label": each.page.label,
-                "seconds": each.seconds,
-                "task_id": task_id,
-            }
-            for each in sorted(fresh)
-        ],
-    )
-    return {key: found.id for key, found in known(conn, tenant, [e.key for e in fresh]).items()}
+    found: dict[str, int] = {}
+    keys = {each.key for each in fresh}
+    # What was there a moment ago may have been collected since: then it is inserted after all.
+    while len(found) < len(keys):
+        missing = [each for each in sorted(fresh) if each.key not in found]
+        dialect.insert_missing_blobs(conn, pages, [_row(tenant, e, task_id) for e in missing])
+        found = _saved(conn, pages, "key", tenant, keys)
+    return found
+
+
+def _row(tenant: str, each: NewPage, task_id: int) -> dict[str, Any]:
+    page = each.page
+    return {
+        "tenant": tenant,
+        "key": each.key,
+        "image_key": page.image_key,
+        "text": dialect.storable(page.text),
+        "words": page.words,
+        "width": page.width,
+        "height": page.height,
+        "via": page.via,
+        "language": each.language,
+        "label": page.label,
+        "seconds": each.seconds,
+        "task_id": task_id,
+    }
 
 
 def cut_already(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
@@ -114,13 +153,27 @@ def chunks_of(
 
 
 def embedded(conn: sa.Connection, tenant: str, model_id: int, digests: Sequence[str]) -> set[str]:
-    """Return which chunks have a vector of the model."""
+    """Return which chunks have a vector of the model; one that is condemned may lose its own."""
+    wanted, listed = _listed(conn, digests)
     rows = conn.scalars(
         sa.select(c.digest)
+        .join(wanted, wanted.c.value == c.digest)
         .join(vectors, sa.and_(v.chunk_id == c.id, v.model_id == model_id))
-        .where(c.tenant == tenant, c.digest.in_(sorted(set(digests))))
+        .where(c.tenant == tenant, c.condemned_at.is_(None)),
+        listed,
     )
     return set(rows)
+
+
+def _chunk_ids(conn: sa.Connection, tenant: str, digests: Iterable[str]) -> dict[str, int]:
+    wanted, listed = _listed(conn, digests)
+    rows = conn.execute(
+        sa.select(c.digest, c.id)
+        .join(wanted, wanted.c.value == c.digest)
+        .where(c.tenant == tenant),
+        listed,
+    )
+    return {row.digest: row.id for row in rows}
 
 
 def put_chunks(
@@ -134,28 +187,20 @@ def put_chunks(
 
     `words` are the texts as the full-text index takes them.
     """
-    if not texts:
-        return {}
-    rows = [
-        [tenant, digest, language, text, tokens, task_id]
-        for digest, (text, language, tokens) in sorted(texts.items())
-    ]
+    ids: dict[str, int] = {}
     columns = ("tenant", "digest", "language", "text", "tokens", "task_id")
-    fresh = dialect.insert_missing(conn, chunks, columns, rows, ("id", "digest"))
-    dialect.index_texts(conn, [(row[0], words[row[1]]) for row in fresh])
-    ids = {row[1]: row[0] for row in fresh}
-    if len(ids) < len(texts):
-        found = conn.execute(
-            sa.select(c.digest, c.id).where(
-                c.tenant == tenant, c.digest.in_(sorted(set(texts) - set(ids)))
-            )
-        )
-        ids.update({row[0]: row[1] for row in found})
-        conn.execute(
-            sa.update(chunks)
-            .where(c.id.in_(sorted(ids.values())), c.condemned_at.is_not(None))
-            .values(condemned_at=None)
-        )
+    # What was there a moment ago may have been collected since: then it is inserted after all.
+    while missing := sorted(set(texts) - set(ids)):
+        rows = [
+            [tenant, name, language, dialect.storable(text), tokens, task_id]
+            for name, (text, language, tokens) in ((name, texts[name]) for name in missing)
+        ]
+        fresh = dialect.insert_missing(conn, chunks, columns, rows, ("id", "digest"))
+        told = [(row[0], dialect.storable(words[row[1]])) for row in fresh]
+        dialect.index_texts(conn, told)
+        ids.update({row[1]: row[0] for row in fresh})
+        if len(ids) < len(texts):
+            ids.update(_saved(conn, chunks, "digest", tenant, set(texts) - set(ids)))
     return ids
 
 
@@ -178,12 +223,7 @@ def put_vectors(
     """Store vectors, by the digest of their chunk."""
     if not found:
         return
-    ids = {
-        row.digest: row.id
-        for row in conn.execute(
-            sa.select(c.digest, c.id).where(c.tenant == tenant, c.digest.in_(sorted(found)))
-        )
-    }
+    ids = _chunk_ids(conn, tenant, found)
     rows = [
         {"model_id": model_id, "chunk_id": ids[digest], "vector": vector}
         for digest, vector in sorted(found.items())
@@ -194,6 +234,8 @@ def put_vectors(
 
 def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored_at: float) -> None:
     """Remember a blob, and clear its condemnation before anyone trusts that the file is there."""
+    # Tenants share a file: no row of this one may keep the collector of another's from its end.
+    dialect.lock_name(conn, blob_lock(digest))
     values = {
         "tenant": tenant, "digest": digest, "size": size, "stored_at": stored_at,
         "condemned_at": None,
@@ -201,8 +243,13 @@ def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored
     dialect.upsert(conn, contents, values, ["tenant", "digest"], ["condemned_at"])
 
 
+def blob_lock(digest: str) -> str:
+    """Name the lock that a put and the collector take before they look at a blob's rows."""
+    return f"blob {digest}"
+
+
 def size_of(conn: sa.Connection, tenant: str, digest: str) -> int | None:
-    """Return the size of a blob that is not condemned to go."""
+    """Return the size of a blob."""
     found: int | None = conn.scalar(
         sa.select(contents.c.size).where(contents.c.tenant == tenant, contents.c.digest == digest)
     )

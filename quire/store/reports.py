@@ -2,29 +2,25 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.store import document_reports, files
 from quire.store.tables import attempts, is_state, jobs, kinds, owners, tasks, workers
+from quire.store.times import iso as iso
 
 t, j = tasks.c, jobs.c
 FILTERS = ("state", "kind", "platform", "account", "user")
 
 
-def iso(at: float | None) -> str | None:
-    """Write a time as ISO 8601 in UTC, to the millisecond."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def job(conn: sa.Connection, tenant: str, job_id: int, *, now: float) -> dict[str, Any] | None:
     """Return one job of a tenant."""
     row = conn.execute(_jobs(tenant).where(j.id == job_id)).one_or_none()
-    return None if row is None else _job(row, now)
+    if row is None:
+        return None
+    return _job(row, now, files.tallies(conn, [job_id]).get(job_id))
 
 
 def page_of_jobs(
@@ -42,7 +38,8 @@ def page_of_jobs(
         query = query.where(j.id < cursor)
     rows = conn.execute(query.order_by(j.id.desc()).limit(limit + 1)).all()
     more = len(rows) > limit
-    items = [_job(row, now) for row in rows[:limit]]
+    tallies = files.tallies(conn, [row.id for row in rows[:limit]])
+    items = [_job(row, now, tallies.get(row.id)) for row in rows[:limit]]
     return {"items": items, "next": str(items[-1]["id"]) if more else None}
 
 
@@ -114,7 +111,7 @@ def status(conn: sa.Connection, tenant: str) -> dict[str, Any]:
     return {
         "jobs": {state.value: counted.get(state, 0) for state in JobState},
         "tasks": {s.value: int(n or 0) for s, n in zip(TaskState, sums, strict=True)},
-        "documents": {},
+        "documents": document_reports.count_documents(conn, tenant),
         "workers": worker_list(conn),
         "paused": list(conn.scalars(sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None)))),
     }
@@ -168,7 +165,7 @@ def _jobs(tenant: str) -> sa.Select[Any]:
     )
 
 
-def _job(row: Any, now: float) -> dict[str, Any]:
+def _job(row: Any, now: float, tally: files.Tally | None) -> dict[str, Any]:
     counts = {s.value: getattr(row, f"tasks_{s}") for s in TaskState}
     total = sum(counts.values())
     return {
@@ -187,19 +184,25 @@ def _job(row: Any, now: float) -> dict[str, Any]:
         "retry_count": row.retry_count,
         "max_retries": row.max_attempts - 1,
         "worker_id": row.worker_id,
-        "error": _error(row, counts, total),
+        "error": _error(row, counts, total, tally),
         "result": None if row.result is None else json.loads(row.result),
         "created_at": iso(row.created_at),
         "run_at": iso(row.run_at),
         "started_at": iso(row.started_at),
         "finished_at": iso(row.finished_at),
         "tasks": {s: n for s, n in counts.items() if n},
-        "files": {},
+        "files": dict(tally or {}),
+        "files_with_errors": tally.with_errors if tally else 0,
+        "is_listing": row.is_growing and row.state in JOB_ACTIVE,
     }
 
 
-def _error(row: Any, counts: Mapping[str, int], total: int) -> str | None:
+def _error(
+    row: Any, counts: Mapping[str, int], total: int, tally: files.Tally | None
+) -> str | None:
     bad = counts["failed"] + counts["lost"]
+    if tally and row.state == JobState.FAILED and (lost := tally.get("failed", 0)):
+        return f"{lost:,} of {sum(tally.values()):,} files failed; the last: {row.error}"
     if bad and total > 1 and row.state == JobState.FAILED:
         return f"{bad:,} of {total:,} tasks failed; the last: {row.error}"
     error: str | None = row.error

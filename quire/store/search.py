@@ -12,9 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from quire.model.search import Model, Place, Scope
+from quire.model.search import Found, Model, Place, Scope
 from quire.model.states import GenerationState
 from quire.store import dialect
+from quire.store.among import Among
 from quire.store.document_tables import (
     chunks,
     corpora,
@@ -28,151 +29,227 @@ from quire.store.document_tables import (
 )
 from quire.store.tables import is_state
 
-Ranked = list[tuple[int, float]]
 #: Asks an index: how many, and among which chunks (None: any).
-Find = Callable[[int, sa.Select[Any] | None], Ranked]
+Find = Callable[[int, Among | None], Found]
 
 #: Candidates looked up before the index is asked for those that are live.
-FIRST = 200
+FIRST = 100
 d, g, leaf, s = documents.c, generations.c, leaves.c, slices.c
 
 
 def best(
-    conn: sa.Connection, scope: Scope, find: Find, count: int, model: Model | None = None
-) -> Ranked:
-    """List the best `count` live chunks in the scope; with a model, those embedded by it."""
-    first = max(FIRST, 2 * count)
-    found = find(first, None)
-    live = _live_of(conn, scope, [i for i, _ in found], model)
-    passed = [(i, score) for i, score in found if i in live]
-    if len(passed) >= count or len(found) < first:
-        return passed[:count]
-    return find(count, _live_chunks(conn, scope, model))
+    conn: sa.Connection,
+    scope: Scope,
+    find: Find,
+    depth: int,
+    *,
+    enough: int,
+    model: Model | None = None,
+) -> list[tuple[int, float]]:
+    """List up to `depth` live chunks in the scope, and at least `enough` if there are so many.
+
+    With a model, only documents count that were embedded with it.
+    """
+    found = find(max(FIRST, 2 * depth), None)
+    live = _live_of(conn, scope, [i for i, _ in found.ranked], model)
+    passed = [(i, score) for i, score in found.ranked if i in live]
+    if len(passed) < enough and not found.is_all:
+        passed = find(depth, _live_chunks(conn, scope, model)).ranked
+    return passed[:depth]
 
 
 def places(conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int) -> list[Place]:
     """Say where chunks stand, in the order of `ids`: once a document, at the first page."""
-    query = (
-        _joined(sa.select(s.chunk_id, d.id, sa.func.min(leaf.number)))
-        .where(dialect.id_in(conn, s.chunk_id, "ids"), *_conditions(conn, scope))
-        .group_by(s.chunk_id, d.id)
-    )
+    query = dialect.cached(conn, ("places", _shape(scope)), lambda: _placing(conn, scope))
+    given = {"ids": dialect.id_list(conn, ids), **_given(conn, scope, None)}
     order = {chunk_id: rank for rank, chunk_id in enumerate(ids)}
-    found = [tuple(row) for row in conn.execute(query, {"ids": dialect.id_list(conn, ids)})]
+    found = [tuple(row) for row in conn.execute(query, given).all()]
     found.sort(key=lambda place: (order[place[0]], place[1]))
     return _described(conn, found[:limit])
 
 
+def texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
+    """Return the texts of chunks."""
+    query = sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids"))
+    return list(conn.scalars(query, {"ids": dialect.id_list(conn, ids)}).all())
+
+
 def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
     """List the models of a tenant's live documents, with the settings of one of these."""
-    mine = (g.tenant == tenant, is_state(g.state, GenerationState.LIVE))
-    one = (
-        sa.select(g.settings).where(*mine, g.model_id == models.c.id).limit(1).correlate(models)
-    ).scalar_subquery()
-    rows = conn.execute(
-        sa.select(models.c.id, models.c.name, models.c.dimensions, one)
-        .where(sa.exists().where(*mine, g.model_id == models.c.id))
-        .order_by(models.c.id.desc())
-    )
+    rows = conn.execute(dialect.cached(conn, "models in use", _using), {"tenant": tenant})
     return [(Model(*row[:3]), row[3]) for row in rows]
+
+
+def _using() -> sa.Select[Any]:
+    m = models.c
+    mine = (
+        g.tenant == sa.bindparam("tenant"),
+        is_state(g.state, GenerationState.LIVE),
+        g.model_id == m.id,
+    )
+    settings = sa.select(g.settings).where(*mine).limit(1).correlate(models).scalar_subquery()
+    used = sa.exists().where(*mine)
+    return sa.select(m.id, m.name, m.dimensions, settings).where(used).order_by(m.id.desc())
 
 
 def languages(conn: sa.Connection, tenant: str) -> list[str]:
     """List the languages of a tenant's chunks: one look at the index for each."""
+    query = dialect.cached(conn, "languages", _spoken)
+    return list(conn.scalars(query, {"tenant": tenant}).all())
+
+
+def _spoken() -> sa.Select[Any]:
     c = chunks.c
-    step = sa.select(sa.func.min(c.language).label("language")).where(c.tenant == tenant)
-    seen = step.cte("seen", recursive=True)
-    after = sa.select(sa.func.min(c.language)).where(
-        c.tenant == tenant, c.language > seen.c.language
-    )
+    mine = c.tenant == sa.bindparam("tenant")
+    first = sa.select(sa.func.min(c.language).label("language")).where(mine)
+    seen = first.cte("seen", recursive=True)
+    after = sa.select(sa.func.min(c.language)).where(mine, c.language > seen.c.language)
     seen = seen.union_all(sa.select(after.scalar_subquery()).where(seen.c.language.is_not(None)))
-    return list(conn.scalars(sa.select(seen.c.language).where(seen.c.language.is_not(None))))
+    return sa.select(seen.c.language).where(seen.c.language.is_not(None))
 
 
-def corpus_named(conn: sa.Connection, tenant: str, name: str) -> int | None:
-    """Return the id of a corpus."""
-    found: int | None = conn.scalar(
-        sa.select(corpora.c.id).where(corpora.c.tenant == tenant, corpora.c.name == name)
+def _of_chunks(query: sa.Select[Any]) -> sa.Select[Any]:
+    """Go from slices to the live documents that have them."""
+    is_live = sa.and_(d.id == leaf.document_id, d.live_generation == leaf.generation)
+    is_cut_so = sa.and_(
+        g.document_id == d.id, g.generation == d.live_generation, g.cut_id == s.cut_id
     )
-    return found
-
-
-def corpus_names(conn: sa.Connection, tenant: str) -> list[str]:
-    """List the corpora of a tenant."""
-    query = sa.select(corpora.c.name).where(corpora.c.tenant == tenant)
-    return list(conn.scalars(query.order_by(corpora.c.name)))
-
-
-def _joined(query: sa.Select[Any]) -> sa.Select[Any]:
-    """Join slices of live generations with their documents."""
     return (
         query.select_from(slices)
         .join(leaves, leaf.page_id == s.page_id)
-        .join(
-            documents,
-            sa.and_(d.id == leaf.document_id, d.live_generation == leaf.generation),
-        )
-        .join(
-            generations,
-            sa.and_(g.document_id == d.id, g.generation == d.live_generation, g.cut_id == s.cut_id),
-        )
+        .join(documents, is_live)
+        .join(generations, is_cut_so)
     )
 
 
-def _conditions(
-    conn: sa.Connection, scope: Scope, model: Model | None = None
-) -> list[sa.ColumnElement[bool]]:
-    held = [d.tenant == scope.tenant]
-    if model is not None:
-        held.append(g.model_id == model.id)
-    if scope.corpus_id is not None:
-        listed = corpus_documents.c
-        held.append(
-            sa.exists().where(listed.corpus_id == scope.corpus_id, listed.document_id == d.id)
-        )
-    if scope.documents:
-        held.append(d.id.in_(scope.documents))
-    if scope.media_type is not None:
-        held.append(d.media_type == scope.media_type)
-    held += [_has_entry(conn, d.metadata, key, value) for key, value in scope.where]
-    return held
-
-
-def _has_entry(
-    conn: sa.Connection, column: sa.Column[Any], key: str, value: str
-) -> sa.ColumnElement[bool]:
-    """Compare an entry of a JSON object, as text, with a value."""
-    if not dialect.is_sqlite(conn):
-        return sa.cast(column, postgresql.JSONB).op("->>")(key) == value
-    each = sa.func.json_each(column).table_valued("key", "value", "type")
-    # A truth value is a number in SQL; its type is its name.
-    text = sa.case(
-        (each.c.type.in_(("true", "false")), each.c.type), else_=sa.cast(each.c.value, sa.Text)
+def _placing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+    return (
+        _of_chunks(sa.select(s.chunk_id, d.id, sa.func.min(leaf.number)))
+        .where(dialect.id_in(conn, s.chunk_id, "ids"), *_conditions(conn, scope, None, _plain))
+        .group_by(s.chunk_id, d.id)
     )
-    return sa.exists().where(each.c.key == key, text == value)
-
-
-def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
-    return _joined(sa.select(s.chunk_id)).where(*_conditions(conn, scope, model))
 
 
 def _live_of(
     conn: sa.Connection, scope: Scope, ids: Sequence[int], model: Model | None
 ) -> set[int]:
+    """Return which of the chunks a live document in the scope has."""
+    if not ids:
+        return set()
+    key = "live of", _shape(scope), model is None
+    query = dialect.cached(conn, key, lambda: _passing(conn, scope, model))
+    given = {"ids": dialect.packed([[i] for i in ids]), **_given(conn, scope, model)}
+    return set(conn.scalars(query, given).all())
+
+
+def _passing(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
     each = dialect.rows(conn, "ids", {"id": "int"})
-    here = _joined(sa.select(sa.literal(1))).where(
-        s.chunk_id == each.c.id, *_conditions(conn, scope, model)
+    here = _of_chunks(sa.select(sa.literal_column("1"))).where(
+        s.chunk_id == each.c.id, *_conditions(conn, scope, model, _plain)
     )
-    query = sa.select(each.c.id).where(here.correlate(each).exists())
-    return set(conn.scalars(query, {"ids": dialect.packed([[i] for i in ids])}))
+    return sa.select(each.c.id).where(here.correlate(each).exists())
+
+
+def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Among:
+    """Select all chunks that live documents in the scope have."""
+    is_live = sa.and_(g.document_id == d.id, g.generation == d.live_generation)
+    # Materialized, or the scope is checked once for each page and not for each document.
+    found = (
+        sa.select(d.id, d.live_generation, g.cut_id)
+        .join(generations, is_live)
+        .where(*_conditions(conn, scope, model))
+        .cte("in_scope")
+        .prefix_with("MATERIALIZED")
+    )
+    pages_of = sa.and_(leaf.document_id == found.c.id, leaf.generation == found.c.live_generation)
+    query = (
+        sa.select(s.chunk_id)
+        .select_from(found)
+        .join(leaves, pages_of)
+        .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == found.c.cut_id))
+    )
+    return Among(query, _given(conn, scope, model))
+
+
+def _plain(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """Keep an index from being used: a search that begins with chunks must not begin with these."""
+    return sa.func.coalesce(column, column)
+
+
+def _conditions(
+    conn: sa.Connection,
+    scope: Scope,
+    model: Model | None,
+    see: Callable[[sa.ColumnElement[Any]], sa.ColumnElement[Any]] = lambda column: column,
+) -> list[sa.ColumnElement[bool]]:
+    """Say what a document has to be; the values are those of `_given`."""
+    held: list[sa.ColumnElement[bool]] = [see(d.tenant) == sa.bindparam("of_tenant")]
+    if model is not None:
+        held.append(g.model_id == sa.bindparam("of_model"))
+    if scope.corpus_id is not None:
+        listed = corpus_documents.c
+        mine = sa.select(listed.document_id).where(listed.corpus_id == sa.bindparam("of_corpus"))
+        held.append(see(d.id).in_(mine))
+    if scope.documents:
+        held.append(dialect.id_in(conn, see(d.id), "of_documents"))
+    if scope.media_type is not None:
+        held.append(d.media_type == sa.bindparam("of_media_type"))
+    for at in range(len(scope.where)):
+        held.append(_entry(conn, f"key_{at}") == sa.bindparam(f"value_{at}", type_=sa.Text))
+    return held
+
+
+def _given(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, Any]:
+    given: dict[str, Any] = {"of_tenant": scope.tenant}
+    if model is not None:
+        given["of_model"] = model.id
+    if scope.corpus_id is not None:
+        given["of_corpus"] = scope.corpus_id
+    if scope.documents:
+        given["of_documents"] = dialect.id_list(conn, scope.documents)
+    if scope.media_type is not None:
+        given["of_media_type"] = scope.media_type
+    for at, (key, value) in enumerate(scope.where):
+        given |= {f"key_{at}": key, f"value_{at}": value}
+    return given
+
+
+def _shape(scope: Scope) -> tuple[bool, bool, bool, int]:
+    """Return what decides the text of a statement."""
+    is_typed = scope.media_type is not None
+    return scope.corpus_id is not None, bool(scope.documents), is_typed, len(scope.where)
+
+
+def _entry(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
+    """Return as text the entry of a document's metadata whose key is the parameter `name`."""
+    key = sa.bindparam(name, type_=sa.Text)
+    if not dialect.is_sqlite(conn):
+        return sa.cast(d.metadata, postgresql.JSONB).op("->>")(key)
+    each = sa.func.json_each(d.metadata).table_valued("key", "value", "type")
+    # A truth value is a number in SQL; its type is its name.
+    text = sa.case(
+        (each.c.type.in_(("true", "false")), each.c.type), else_=sa.cast(each.c.value, sa.Text)
+    )
+    return sa.select(text).where(each.c.key == key).limit(1).scalar_subquery()
 
 
 def _described(conn: sa.Connection, found: Sequence[Any]) -> list[Place]:
     """Add what people want to know of (chunk, document, page) to each, in the same order."""
+    query = dialect.cached(conn, "places", lambda: _description(conn))
+    # A text may stand twice on a page: the first one stays.
+    rows = {
+        (row[0], row[1]): Place(*row)
+        for row in conn.execute(query, {"places": dialect.packed(found)}).all()
+    }
+    named = _corpora_of(conn, [place[1] for place in found])
+    return [rows[place[:2]]._replace(corpora=tuple(named.get(place[1], ()))) for place in found]
+
+
+def _description(conn: sa.Connection) -> sa.Select[Any]:
     at = dialect.rows(conn, "places", {"chunk": "int", "document": "int", "number": "int"})
     # Boxes are told by their place in the page's text, which is not needed without them.
     has_boxes = sa.func.length(pages.c.words) > 0
-    query = (
+    return (
         sa.select(
             at.c.chunk, at.c.document, d.name, d.uri, at.c.number, pages.c.label, chunks.c.text,
             s.start, sa.case((has_boxes, pages.c.text)), pages.c.words,
@@ -198,10 +275,6 @@ def _described(conn: sa.Connection, found: Sequence[Any]) -> list[Place]:
         .join(chunks, chunks.c.id == at.c.chunk)
         .order_by(s.start.desc())
     )  # fmt: skip
-    # A text may stand twice on a page: the first one stays.
-    rows = {(row[0], row[1]): row for row in conn.execute(query, {"places": dialect.packed(found)})}
-    named = _corpora_of(conn, [place[1] for place in found])
-    return [Place(*rows[place[:2]], tuple(named.get(place[1], ()))) for place in found]
 
 
 def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]:

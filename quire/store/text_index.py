@@ -1,34 +1,31 @@
 """Asks the full-text index: FTS5 on SQLite, a tsvector on PostgreSQL, ranked by BM25 on both.
 
-PostgreSQL keeps no document frequencies. Its own rank picks the best few hundred, and these are
-ranked again from the counts that BM25 needs, so that the cost is bounded.
+To score a match costs microseconds, and a common word has many. So the index is asked for the
+rare words of a query first, and for the common ones if that finds too little; and never are more
+than `SCORED` matches scored. PostgreSQL keeps no frequencies of words: its own rank picks the
+best, and the caller scores these again by their texts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from quire.model.search import Words
+from quire.model.search import Found, Words
 from quire.store import dialect
+from quire.store.among import Among
 from quire.store.document_tables import chunks
 
-#: Chunks with a word are counted up to here: what is more frequent says little.
-_COUNTED = 10_000
+#: A word of more chunks is common; nothing is counted further.
+COMMON = 5_000
+SCORED = 10_000
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
+_query = sa.bindparam("query", type_=sa.Text)
+_limit = sa.bindparam("limit", type_=sa.Integer)
 
-
-class Counts(NamedTuple):
-    """What BM25 is made of, for some chunks that match."""
-
-    total: int  # chunks in the index
-    frequencies: Mapping[str, int]  # chunks that have a word
-    lengths: Mapping[int, int]  # of the chunks, in tokens
-    occurrences: Mapping[int, Mapping[str, int]]  # of each word in a chunk
-
-
-Score = Callable[[Counts], Mapping[int, float]]
+#: Scores texts, given with their languages: how many chunks have each term, how many there are.
+Score = Callable[[Sequence[tuple[str, str]], Sequence[int], int], Sequence[float]]
 
 
 def matches(
@@ -36,73 +33,110 @@ def matches(
     tenant: str,
     words: Words,
     limit: int,
-    among: sa.Select[Any] | None,
+    among: Among | None,
+    *,
+    enough: int,
     score: Score,
-) -> list[tuple[int, float]]:
-    """List chunks that have the words, best first; `among` selects the ids that count."""
-    if dialect.is_sqlite(conn):
-        found = conn.execute(_matching(among), {"query": words.fts5, "limit": limit})
-        return [(row[0], -row[1]) for row in found]
-    given = {"query": words.tsquery, "tenant": tenant, "limit": limit}
-    ids = list(conn.scalars(_ranking(among), given))
-    ranked = score(_counts(conn, ids, words.stems)) if ids else {}
-    return sorted(ranked.items(), key=lambda item: (-item[1], item[0]))
+) -> Found:
+    """Find chunks that have words of the query; `among` selects the ids that count.
+
+    Common words alone are looked for only where the others find less than `enough`.
+    """
+    counts = _frequencies(conn, words)
+    found: list[tuple[int, float]] = []
+    for query, is_all in _queries(conn, words, counts):
+        given = {"query": query, "limit": limit, **(among.given if among else {})}
+        if dialect.is_sqlite(conn):
+            rows = conn.execute(_matching(among), given).all()
+            found = [(row[0], -row[1]) for row in rows]
+        else:
+            rows = conn.execute(_ranking(among), {**given, "tenant": tenant}).all()
+            found = _scored(conn, rows, counts, score)
+        if len(found) >= (limit if is_all else enough):
+            return Found(found, False)
+    return Found(found, True)
 
 
-def _matching(among: sa.Select[Any] | None) -> sa.Select[Any]:
-    rowid, rank = sa.column("rowid", sa.BigInteger), sa.column("rank", sa.Double)
-    index = sa.table("chunk_words", rowid, rank)
-    asked = sa.literal_column("chunk_words").op("MATCH")(sa.bindparam("query", type_=sa.Text))
-    query = sa.select(index.c.rowid, index.c.rank).where(asked)
+def _queries(
+    conn: sa.Connection, words: Words, counts: Sequence[int]
+) -> Iterator[tuple[str, bool]]:
+    """Yield what to ask for, narrow first, and whether it is all that was asked for."""
+    terms = words.fts5 if dialect.is_sqlite(conn) else words.tsquery
+    either, both = ("OR", "AND") if dialect.is_sqlite(conn) else ("|", "&")
+    whole = _joined(terms, either)
+    rare = [term for term, count in zip(terms, counts, strict=True) if count <= COMMON]
+    if rare and len(rare) < len(terms):
+        # The common words are named too, because they count for the score.
+        yield _joined([_joined(rare, either), whole], both), False
+    elif not rare and len(terms) > 1:
+        yield _joined(terms, both), False
+    yield whole, True
+
+
+def _joined(parts: Sequence[str], word: str) -> str:
+    return f" {word} ".join(f"({part})" for part in parts)
+
+
+def _matching(among: Among | None) -> sa.Select[Any]:
+    """Select matches from FTS5; the latest, where there are more than can be scored."""
+    rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
+    score: sa.ColumnElement[float] = sa.literal_column("bm25(chunk_words)", sa.Double)
+    asked = sa.literal_column("chunk_words").op("MATCH")(_query)
+    inner = sa.select(rowid.label("id"), score.label("score")).select_from(sa.table("chunk_words"))
     if among is not None:
         # The plus makes it a check of each match; else the index is asked anew for every id.
-        query = query.where(sa.literal_column("+chunk_words.rowid").in_(among))
-    return query.order_by(index.c.rank).limit(sa.bindparam("limit"))
+        inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(among.select))
+    found = inner.where(asked).order_by(rowid.desc()).limit(SCORED).subquery("found")
+    return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 
 
-def _ranking(among: sa.Select[Any] | None) -> sa.Select[Any]:
-    asked = sa.func.to_tsquery(sa.literal_column("'simple'"), sa.bindparam("query", type_=sa.Text))
-    query = sa.select(chunks.c.id).where(
-        chunks.c.tenant == sa.bindparam("tenant"), _words.op("@@")(asked)
-    )
+def _ranking(among: Among | None) -> sa.Select[Any]:
+    asked = sa.func.to_tsquery(sa.literal_column("'simple'"), _query)
+    c = chunks.c
+    inner = sa.select(c.id, c.text, c.language, sa.func.ts_rank_cd(_words, asked).label("rank"))
     if among is not None:
-        query = query.where(chunks.c.id.in_(among))
-    rank = sa.func.ts_rank_cd(_words, asked)
-    return query.order_by(rank.desc(), chunks.c.id).limit(sa.bindparam("limit"))
+        inner = inner.where(c.id.in_(among.select))
+    mine = c.tenant == sa.bindparam("tenant", type_=sa.Text)
+    found = inner.where(mine, _words.op("@@")(asked)).limit(SCORED).subquery("found").c
+    query = sa.select(found.id, found.text, found.language)
+    return query.order_by(found.rank.desc(), found.id).limit(_limit)
 
 
-def _counts(conn: sa.Connection, ids: Sequence[int], stems: Sequence[str]) -> Counts:
-    given = {"ids": list(ids), "stems": list(stems)}
+def _scored(
+    conn: sa.Connection, rows: Sequence[Any], counts: Sequence[int], score: Score
+) -> list[tuple[int, float]]:
+    if not rows:
+        return []
+    scores = score([(row.text, row.language) for row in rows], counts, _total(conn))
+    ids = [row.id for row in rows]
+    return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
+
+
+def _frequencies(conn: sa.Connection, words: Words) -> list[int]:
+    """Count the chunks that have each term, up to a few more than is common."""
+    if dialect.is_sqlite(conn):
+        terms = words.fts5
+        some = "SELECT 1 FROM chunk_words WHERE chunk_words MATCH value"
+        source = "json_each(?)"
+    else:
+        terms = words.tsquery
+        some = "SELECT FROM chunks WHERE words @@ to_tsquery('simple', value)"
+        source = "jsonb_array_elements_text(CAST(%s AS jsonb)) value"
+    counted = f"SELECT count(*) FROM ({some} LIMIT {2 * COMMON}) AS some"  # noqa: S608
     rows = conn.exec_driver_sql(
-        "SELECT chunks.id, tokens, lexeme, cardinality(positions) FROM chunks "
-        "LEFT JOIN LATERAL unnest(words) ON lexeme = ANY(%(stems)s) WHERE chunks.id = ANY(%(ids)s)",
-        given,
+        f"SELECT ({counted}) FROM {source}",  # noqa: S608
+        (dialect.packed(terms),),
     )
-    lengths: dict[int, int] = {}
-    occurrences: dict[int, dict[str, int]] = {i: {} for i in ids}
-    for chunk_id, tokens, stem, count in rows:
-        lengths[chunk_id] = tokens
-        if stem is not None:
-            occurrences[chunk_id][stem] = count
-    return Counts(_total(conn), _frequencies(conn, stems), lengths, occurrences)
-
-
-def _frequencies(conn: sa.Connection, stems: Sequence[str]) -> dict[str, int]:
-    rows = conn.exec_driver_sql(
-        "SELECT stem, (SELECT count(*) FROM (SELECT FROM chunks WHERE words @@ "
-        "CAST(quote_literal(stem) AS tsquery) LIMIT %(most)s) AS some) "
-        "FROM unnest(CAST(%(stems)s AS text[])) AS stem",
-        {"stems": list(stems), "most": _COUNTED},
-    )
-    return {row[0]: row[1] for row in rows}
+    return [row[0] for row in rows]
 
 
 def _total(conn: sa.Connection) -> int:
+    """Count all chunks, roughly where they are many."""
     guess: float = conn.exec_driver_sql(
-        "SELECT reltuples FROM pg_class WHERE oid = 'chunks'::regclass"
+        "SELECT reltuples FROM pg_class WHERE oid = CAST('chunks' AS regclass)"
     ).scalar_one()
-    if guess > _COUNTED:
+    if guess > 2 * COMMON:
         return int(guess)
-    # Statistics of a small table may be missing or far off.
-    counted = sa.select(chunks.c.id).limit(_COUNTED).subquery()
-    return conn.scalar(sa.select(sa.func.count()).select_from(counted)) or 0
+    # Of a small table the statistics may be missing, or far off.
+    some = sa.select(chunks.c.id).limit(2 * COMMON).subquery()
+    return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from quire import log
 from quire.model.search import Model
 from quire.store import dialect
+from quire.store.among import Among
 from quire.store.document_tables import chunks, vectors
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def nearest(
     model: Model,
     query: bytes,
     limit: int,
-    among: sa.Select[Any] | None = None,
+    among: Among | None = None,
 ) -> list[tuple[int, float]]:
     """List the chunks whose vectors are nearest to the query, with their cosine."""
     import numpy as np
@@ -45,7 +46,7 @@ def nearest(
     ids, matrix = _held(conn, model).view(conn, tenant)
     scores = matrix @ _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
     if among is not None:
-        allowed = np.fromiter(conn.scalars(among), np.int64)
+        allowed = np.fromiter(conn.scalars(among.select, among.given).all(), np.int64)
         picked = np.flatnonzero(np.isin(ids, allowed))
         ids, scores = ids[picked], scores[picked]
     if len(ids) > limit:
@@ -138,27 +139,42 @@ class Held:
 
     def _read(self, conn: sa.Connection, which: sa.ColumnElement[bool], **given: Any) -> None:
         v = vectors.c
+        whose = _only_tenant(conn)
         # The plus keeps SQLite from reading the whole model by its key for the last few rows.
         mine = sa.literal_column("+vectors.model_id") == self.model.id
+        # Rows of `chunks` are wide: they are read only where tenants have to be told apart.
         query = (
-            sa.select(v.chunk_id, chunks.c.tenant, v.vector)
-            .join(chunks, chunks.c.id == v.chunk_id)
-            .where(mine, which)
+            sa.select(v.chunk_id, v.vector)
+            if whose is not None
+            else sa.select(v.chunk_id, v.vector, chunks.c.tenant).join(
+                chunks, chunks.c.id == v.chunk_id
+            )
         )
-        found = conn.execution_options(stream_results=True).execute(query, given)
-        for batch in found.partitions(_BATCH):
-            self._add(batch)
+        for batch in conn.execute(query.where(mine, which), given).partitions(_BATCH):
+            ids, blobs, *rest = zip(*batch, strict=True)
+            self._add(ids, blobs, rest[0] if rest else None, whose)
 
-    def _add(self, found: Sequence[Any]) -> None:
+    def _add(
+        self,
+        ids: Sequence[int],
+        blobs: Sequence[bytes],
+        tenants: Sequence[str] | None,
+        whose: str | None,
+    ) -> None:
         import numpy as np
 
-        for tenant in {row[1] for row in found}:
-            mine = [row for row in found if row[1] == tenant]
-            ids = np.array([row[0] for row in mine], np.int64)
-            flat = np.frombuffer(b"".join(row[2] for row in mine), np.float32)
-            matrix = _normal(flat.reshape(len(mine), self.model.dimensions))
-            rows = self.tenants.setdefault(tenant, Rows(self.model.dimensions))
-            rows.append(ids, matrix)
+        numbers = np.array(ids, np.int64)
+        flat = np.frombuffer(b"".join(blobs), np.float32)
+        matrix = _normal(flat.reshape(len(ids), self.model.dimensions))
+        if tenants is None:
+            self._rows(whose or "").append(numbers, matrix)
+            return
+        for tenant in set(tenants):
+            mine = np.array([each == tenant for each in tenants])
+            self._rows(tenant).append(numbers[mine], matrix[mine])
+
+    def _rows(self, tenant: str) -> Rows:
+        return self.tenants.setdefault(tenant, Rows(self.model.dimensions))
 
     def _compare(self, conn: sa.Connection) -> None:
         """Drop what was deleted, and read what got the row of a deleted one."""
@@ -205,6 +221,14 @@ def _change_counters(conn: sa.Connection) -> tuple[int, int]:
     driver: Any = conn.connection.driver_connection
     others: int = conn.exec_driver_sql("PRAGMA data_version").scalar_one()
     return others, driver.total_changes
+
+
+def _only_tenant(conn: sa.Connection) -> str | None:
+    """Return the tenant that all chunks belong to, or None where there are more."""
+    first = sa.select(sa.func.min(chunks.c.tenant)).scalar_subquery()
+    last = sa.select(sa.func.max(chunks.c.tenant)).scalar_subquery()
+    names: tuple[str | None, str | None] = tuple(conn.execute(sa.select(first, last)).one())
+    return names[0] if names[0] == names[1] else None
 
 
 def _normal(matrix: "Matrix") -> "Matrix":

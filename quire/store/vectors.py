@@ -9,8 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.errors import Refused
-from quire.model.search import Model
+from quire.model.search import Found, Model
 from quire.store import dialect, vector_scan
+from quire.store.among import Among
 from quire.store.document_tables import models, vectors
 
 #: pgvector indexes up to so many dimensions in full, and up to so many at half precision.
@@ -41,21 +42,26 @@ def nearest(
     model: Model,
     query: bytes,
     limit: int,
-    among: sa.Select[Any] | None = None,
-) -> list[tuple[int, float]]:
-    """List the chunks nearest to a query with their cosine, nearest first; `among` selects ids.
+    among: Among | None = None,
+) -> Found:
+    """Find the chunks nearest to a query, scored by their cosine; `among` selects ids.
 
     Without `among`, chunks that are not live or belong to another tenant may be listed too.
     """
     if dialect.is_sqlite(conn):
-        return vector_scan.nearest(conn, tenant, model, query, limit, among)
+        ranked = vector_scan.nearest(conn, tenant, model, query, limit, among)
+        return Found(ranked, len(ranked) < limit)
     conn.exec_driver_sql(f"SET LOCAL hnsw.ef_search = {min(max(limit, _SIGHT), 1_000)}")
     conn.exec_driver_sql("SET LOCAL hnsw.iterative_scan = strict_order")
-    found = conn.execute(_nearest(model, among), {"query": query, "limit": limit})
-    return [(row[0], 1.0 - row[1]) for row in found]
+    found = conn.execute(
+        _nearest(model, among), {"query": query, "limit": limit} | (among.given if among else {})
+    )
+    ranked = [(row[0], 1.0 - row[1]) for row in found]
+    # The index may give up before it has seen all, so a short list does not say that it is all.
+    return Found(ranked, among is not None)
 
 
-def _nearest(model: Model, among: sa.Select[Any] | None) -> sa.Select[Any]:
+def _nearest(model: Model, among: Among | None) -> sa.Select[Any]:
     v = vectors.c
     wanted = sa.bindparam("query", type_=v.vector.type)
     kind = _kind(model.dimensions)
@@ -68,7 +74,7 @@ def _nearest(model: Model, among: sa.Select[Any] | None) -> sa.Select[Any]:
     if among is None:
         return statement.order_by(distance)
     # A sum is not what is indexed. A walk along the index would pass most of it by to find these.
-    return statement.where(v.chunk_id.in_(among)).order_by(distance + 0.0, v.chunk_id)
+    return statement.where(v.chunk_id.in_(among.select)).order_by(distance + 0.0, v.chunk_id)
 
 
 def _as(value: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:

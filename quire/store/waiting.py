@@ -114,7 +114,7 @@ def user_job_first(conn: sa.Connection, row: Any) -> Any | None:
         sa.select(j.id, j.state, j.progress)
         .where(
             j.owner_id == row.owner_id,
-            j.exclusive_key == row.exclusive_key,
+            j.exclusive_key == row.job_exclusive_key,
             is_state(j.state, *JOB_ACTIVE),
             sa.or_(
                 sa.and_(j.id < row.job_id, takes_turn(jobs)), is_state(j.state, JobState.RUNNING)
@@ -181,7 +181,7 @@ def _tasks() -> sa.Select[Any]:
             j.state.label("job_state"),
             j.error.label("job_error"),
             j.finished_at.label("job_finished_at"),
-            j.exclusive_key,
+            j.exclusive_key.label("job_exclusive_key"),
             kinds.c.paused_at,
             owners.c.user_name,
             owners.c.max_running,

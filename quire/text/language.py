@@ -10,6 +10,8 @@ from itertools import chain
 
 _SAMPLE = 1_500  # characters looked at
 _STRIDE = 13  # every so many of them for the script
+_FEWEST = 40  # characters that tell a script
+_LAST_LATIN = "\u024f"
 _LEAST_SMALL_WORDS = 3
 _LEAST_SHARE = 0.04  # of small words among all words
 
@@ -109,8 +111,10 @@ def detect(text: str) -> str:
 
 def _script(sample: str) -> str:
     """Return the language of the script that a part of the letters is in."""
-    letters = [char for char in sample[::_STRIDE] if char.isalpha()]
-    letters = letters if len(letters) > 20 else [char for char in sample if char.isalpha()]
+    seen = sample[::_STRIDE] if len(sample) > _STRIDE * _FEWEST else sample
+    if sum(char > _LAST_LATIN for char in seen) * 8 < len(seen):
+        return "latin"
+    letters = filter(str.isalpha, seen)
     shares = Counter(_NAMES[bisect_right(_STARTS, ord(char)) - 1] for char in letters)
     if shares["ja"] * 20 >= shares["ja"] + shares["zh"] > 0:  # Japanese mixes in Chinese signs
         shares["ja"] += shares.pop("zh", 0)

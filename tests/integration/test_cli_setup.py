@@ -53,14 +53,6 @@ def test_help_loads_nothing_heavy():
     assert ended.stderr == "[]\n"
 
 
-def test_importing_the_package_of_the_demo_kinds_loads_no_command_line():
-    code = (
-        "import quire.cli.demo_jobs, sys; print([n for n in ('typer', 'rich') if n in sys.modules])"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stdout == "[]\n"
-
-
 def test_version_is_printed_by_a_command_and_by_an_option(quire):
     import quire as package
 

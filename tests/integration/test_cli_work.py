@@ -107,15 +107,16 @@ def test_what_could_never_run_is_refused_at_once(quire, command):
         assert quire(command, "--concurrency", 5000).code == 2
 
 
-def test_the_demonstration_happens_once_and_its_second_run_reuses_it(start, home, quire):
+def test_the_demonstration_shows_failures_and_hits_and_its_second_run_reads_nothing(start, quire):
     with start("demo") as first:
-        out, err = first.communicate(timeout=100)
-    assert (first.returncode, err) == (0, "")
-    assert "kill -9" in out
-    assert "200 of 200 jobs completed; 200 rows for 200 jobs, 0 of them twice" in out
+        out, err = first.communicate(timeout=110)
+    assert (first.returncode, err) == (0, ""), out
+    assert "these two failures are as expected" in out
+    assert "handbook.pdf" in out.partition("search    ")[2]
     with start("demo") as second:
         out, err = second.communicate(timeout=60)
-    assert (second.returncode, err) == (0, "")
-    assert "all 200 jobs were reused" in out
-    assert "200 of 200 jobs completed; 200 rows for 200 jobs, 0 of them twice" in out
-    assert quire("status", "--json").json["jobs"]["completed"] == 200
+    assert (second.returncode, err) == (0, ""), out
+    assert "nothing was read again" in out
+    assert quire("status", "--json").json["documents"] | {"success": 8, "failed": 2} == (
+        quire("status", "--json").json["documents"]
+    )

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from quire.control import jobs
+from quire.control import findings, jobs
 from quire.control.explain import explain_job, explain_task
 from quire.errors import NotFound
 from quire.model.records import WorkerRow
+from quire.model.states import Reason
 from quire.store import fenced, waiting, workers
 from tests.store.stage import KINDS, Stage, ending
 
@@ -90,6 +91,18 @@ def test_a_job_behind_its_user_s_other_job_names_that_one(stage: Stage):
     said(told(stage, second), "user_busy", f"Job {first} of user ada (pending)", "`queue`")
     stage.claim()
     said(told(stage, second), "user_busy", f"Job {first} of user ada (running", "ends")
+
+
+def test_a_task_that_met_a_running_one_of_its_document_says_when_it_tries_again(stage: Stage):
+    first, second = stage.many(2)
+    with stage.db.begin() as conn:
+        conn.exec_driver_sql("UPDATE tasks SET exclusive_key = 'document 1'")
+    assert [lease.job_id for lease in stage.claim(limit=2)] == [first]
+    said(told(stage, second), "lock_held", "1 of 10", "in 15 s")
+
+
+def test_every_reason_to_wait_is_explained():
+    assert set(findings.BLOCKED_BY) == set(Reason)
 
 
 def test_a_task_of_an_owner_at_its_cap_says_how_many_run(stage: Stage):

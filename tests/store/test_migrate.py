@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -42,7 +43,11 @@ def test_an_empty_database_gets_every_table_and_index(empty_url):
     assert db.migrate() == migrate.known()
     with db.read() as conn:
         inspector = sa.inspect(conn)
-        assert set(inspector.get_table_names()) == set(metadata.tables)
+        found = set(inspector.get_table_names())
+        # SQLite's full-text index is a table with tables of its own; PostgreSQL's is a column.
+        words = {name for name in found if name.startswith("chunk_words")}
+        assert bool(words) == (db.path is not None)
+        assert found - words == set(metadata.tables)
         for table in metadata.tables.values():
             found = {each["name"] for each in inspector.get_indexes(table.name)}
             assert {index.name for index in table.indexes} <= found
@@ -76,8 +81,9 @@ def test_several_processes_that_migrate_at_once_apply_each_step_once(empty_url):
         each.stdin.flush()
     outputs = [each.communicate(timeout=60) for each in started]
     assert [each.returncode for each in started] == [0] * 4, outputs
-    said = sorted(out.strip() for out, _ in outputs)
-    assert said == sorted(["[]"] * 3 + [str(migrate.known())])
+    # Each step is a transaction of its own, so different processes may apply different steps.
+    applied = [step for out, _ in outputs for step in json.loads(out)]
+    assert sorted(applied) == migrate.known()
 
 
 def test_a_schema_of_a_later_quire_is_refused_and_not_changed(db):

@@ -1,5 +1,7 @@
 """Plugins: files and modules, collected without side effects of importing Quire."""
 
+from __future__ import annotations
+
 import textwrap
 from pathlib import Path
 
@@ -7,7 +9,9 @@ import pytest
 
 from quire import plugins
 from quire.errors import PluginFailed
-from quire.model.contracts import JobKind, job
+from quire.fetch import sources
+from quire.model.contracts import OWN_SCHEMES, JobKind, job, parser, source
+from quire.parse import plugged
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -117,3 +121,101 @@ def test_retries_outside_their_range_are_refused():
     for retries in (-1, 1001):
         with pytest.raises(ValueError, match="retries"):
             job("x", retries=retries)
+
+
+BOOKS = """
+    from quire import parser, source
+
+    @parser("application/epub+zip", name="epub", suffixes=(".epub",), version=3)
+    def read_book(path):
+        yield "text"
+
+    @source("attic")
+    class Attic:
+        def items(self, url):
+            return []
+
+        def read(self, item, start):
+            return []
+"""
+
+
+def refused(folder: Path, *texts: str) -> str:
+    """What is said when plugins of these texts are loaded together."""
+    paths = [write(folder, f"plugin_{at}.py", text) for at, text in enumerate(texts)]
+    with pytest.raises(PluginFailed) as caught:
+        load(*paths)
+    return str(caught.value)
+
+
+def test_a_file_gives_its_parsers_and_sources_and_changes_nothing_else(tmp_path):
+    plugins.equip(plugins.Registry())
+    found = plugins.load([write(tmp_path, "books.py", BOOKS)], entry_points=False)
+    kind = found.parsers["epub"]
+    assert kind.media_types == ("application/epub+zip",)
+    assert (kind.suffixes, kind.version) == ((".epub",), 3)
+    assert found.sources["attic"].maker.__name__ == "Attic"  # type: ignore[attr-defined]
+    assert plugged.named_type("a.epub") is None
+    plugins.equip(found)
+    assert plugged.named_type("A.EPUB") == "application/epub+zip"
+    assert sources.open_source("attic:top").doctor() == [
+        "attic:top: can be listed; files found: 0."
+    ]
+    plugins.equip(plugins.Registry())
+    assert plugged.named_type("a.epub") is None
+
+
+def test_a_parser_without_a_name_has_its_functions():
+    assert parser("text/x-rst")(lone_reader).__quire__.name == "lone_reader"  # type: ignore[attr-defined]
+
+
+def lone_reader(path):
+    return []
+
+
+def test_two_parsers_or_two_sources_of_one_name_are_refused(tmp_path):
+    only_parser = BOOKS.partition("@source")[0]
+    only_source = BOOKS.replace('name="epub"', 'name="other"')
+    assert "parser 'epub' is already defined" in refused(tmp_path, BOOKS, only_parser)
+    assert "source 'attic' is already defined" in refused(tmp_path, BOOKS, only_source)
+
+
+def test_two_types_for_one_suffix_are_refused(tmp_path):
+    other = BOOKS.partition("@source")[0].replace("epub+zip", "x-book").replace('"epub"', '"book"')
+    said = refused(tmp_path, BOOKS, other)
+    assert "*.epub are application/x-book" in said
+    assert "parser 'epub' that they are application/epub+zip" in said
+
+
+@pytest.mark.parametrize(
+    ("types", "more", "said"),
+    [
+        (("application/pdf",), {"name": "auto"}, "not 'auto'"),
+        (("application/pdf",), {"name": "a b"}, "name"),
+        ((), {"name": "a"}, "which media types"),
+        (("pdf",), {"name": "a"}, "'pdf' is not a media type"),
+        (("Application/PDF",), {"name": "a"}, "small letters"),
+        (("a/b",), {"name": "a", "suffixes": ".epub"}, "suffixes are a tuple"),
+        (("a/b",), {"name": "a", "suffixes": ("epub",)}, "suffixes are a tuple"),
+        (("a/b",), {"name": "a", "version": "2"}, "whole number"),
+    ],
+)
+def test_a_parser_with_a_bad_description_is_refused(types, more, said):
+    with pytest.raises(ValueError, match=said):
+        parser(*types, **more)(lone_reader)
+
+
+@pytest.mark.parametrize("scheme", ["", "a", "SFTP", "s ftp", "sftp:", "1st", *OWN_SCHEMES])
+def test_a_source_with_a_bad_or_a_taken_scheme_is_refused(scheme):
+    with pytest.raises(ValueError, match="scheme|Quire has a source"):
+        source(scheme)
+
+
+def test_every_source_of_quires_own_is_a_taken_scheme():
+    for scheme in OWN_SCHEMES:
+        assert "not known" not in str(type(sources.open_source(f"{scheme}://place/below")))
+
+
+def test_a_source_without_a_method_is_refused():
+    with pytest.raises(ValueError, match=r"no method read\(\)"):
+        source("attic")(type("Attic", (), {"items": lambda self, url: []}))

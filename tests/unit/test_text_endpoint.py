@@ -17,6 +17,8 @@ from quire.text.embed import open_embedder
 from quire.text.endpoint import Endpoint, EndpointOptions
 from quire.text.pace import Pace
 
+HANGS = -1
+
 
 class Server(ThreadingHTTPServer):
     """Answers with what is in `script`, then with vectors of three dimensions."""
@@ -26,6 +28,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.script: deque[tuple[int, dict[str, str], Any]] = deque()
+        self.released = threading.Event()
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
 
@@ -46,7 +49,9 @@ class Answer(BaseHTTPRequestHandler):
         self.server.headers.append(dict(self.headers))
         usual: tuple[int, dict[str, str], Any] = (200, {}, vectors(body["input"]))
         status, headers, content = self.server.script.popleft() if self.server.script else usual
-        if status == 0:
+        if status == HANGS:
+            self.server.released.wait(30)
+        if status <= 0:
             self.close_connection = True
             return
         sent = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -75,6 +80,7 @@ def server() -> Iterator[Server]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.released.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -202,7 +208,8 @@ def test_an_endpoint_that_is_not_there_is_transient(opened):
 
 
 def test_a_timeout_is_transient(server, opened):
-    endpoint, _ = opened(attempts=1, timeout=0.0001)
+    endpoint, _ = opened(attempts=1, timeout=0.2)
+    server.script += [(HANGS, {}, b"")]
     with pytest.raises(Transient, match="Timeout"):
         endpoint.embed(["a"])
 

@@ -1,0 +1,112 @@
+"""Seconds a page of scans beside a bare loop of the same engine, and whether turned pages read."""
+
+import multiprocessing
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from quire.bench.figures import Figure, at_least, at_most
+from quire.bench.ingest_prose import Prose
+from quire.bench.ingest_running import CHILDREN, Mill, mill
+from quire.bench.ingest_sizes import IngestSizes
+from quire.bench.site import Site
+from quire.errors import Refused
+from quire.parse import ocr, samples
+
+TURNS = (90, 180, 270)
+_LETTERS = 1_400  # of a page
+
+
+def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
+    """Read scans of one page each, upright ones for the time and turned ones for the words."""
+    if not ocr.is_installed():
+        raise Refused("bench: RapidOCR is not installed. Run: pip install 'quire[ocr]'.")
+    folder = site.folder / "scans"
+    texts = _scans(folder / "upright", [0] * sizes.scans, seed=1)
+    turned = _scans(folder / "turned", TURNS, seed=2)
+    _scans(folder / "warm", [0] * CHILDREN, seed=3)
+    beside = _bare(sorted((folder / "upright").iterdir()), sorted((folder / "warm").iterdir()))
+    with mill(site, is_warm=False) as running:
+        running.ingest(folder / "warm")
+        took = running.ingest(folder / "upright")
+        running.ingest(folder / "turned")
+        upright, on_side = _recall(running, texts), _recall(running, turned)
+    each = took.seconds / sizes.scans
+    note = f"{sizes.scans} pages, {CHILDREN} children; bare: detection and lines, no turning"
+    yield Figure("OCR of a page", each, "s/page", bare=beside / sizes.scans, note=note)
+    share = each / (beside / sizes.scans)
+    yield Figure("OCR of a page, of the bare loop", share, "×", target=at_most(1.25))
+    yield Figure("words read, upright scans", upright, "", target=at_least(0.95))
+    note = f"turned by {TURNS[0]}, {TURNS[1]} and {TURNS[2]} degrees"
+    yield Figure("words read, turned scans", on_side, "", None, at_least(0.95), note)
+
+
+def _scans(folder: Path, turns: Sequence[int], seed: int) -> dict[str, str]:
+    """Write one-page scans; returns the text of each by name."""
+    folder.mkdir(parents=True)
+    prose, written = Prose(seed), {}
+    for number, turned in enumerate(turns):
+        name, text = f"{folder.name}-{number}.pdf", prose.paragraph(_LETTERS)
+        (folder / name).write_bytes(samples.pdf([samples.scanned_page([text], turned)]))
+        written[name] = text
+    return written
+
+
+def _recall(running: Mill, texts: dict[str, str]) -> float:
+    """Return the share of the words that the pages have."""
+    rows = running.bed.rows(
+        "SELECT d.name, p.text FROM documents d JOIN leaves l ON l.document_id = d.id "
+        "AND l.generation = d.live_generation JOIN pages p ON p.id = l.page_id"
+    )
+    read = dict(rows)
+    asked = [(word, name) for name, text in texts.items() for word in _words(text)]
+    known = {name: _words(read.get(name, "")) for name in texts}
+    return sum(word in known[name] for word, name in asked) / len(asked)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower()))
+
+
+# ---------------------------------------------------------------------- bare loop
+
+
+def _bare(files: Sequence[Path], warm: Sequence[Path]) -> float:
+    """Return the seconds that a pool needs, each member with the model loaded."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(CHILDREN) as pool:
+        pool.map(_read, warm, chunksize=1)
+        began = time.perf_counter()
+        pool.map(_read, files, chunksize=1)
+        return time.perf_counter() - began
+
+
+_reader: Any = None
+
+
+def _read(path: Path) -> int:
+    global _reader
+    import pypdfium2
+
+    if _reader is None:
+        _reader = _open()
+    document = pypdfium2.PdfDocument(path)
+    pixels = document[0].render(scale=150 / 72).to_numpy()
+    found = _reader(pixels, use_det=True, use_cls=False, use_rec=True)
+    return len(found.txts or ())
+
+
+def _open() -> Any:
+    from rapidocr import RapidOCR
+
+    return RapidOCR(
+        params={
+            "Global.log_level": "critical",
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+            "Det.limit_type": "max",
+            "Det.limit_side_len": 960,
+        }
+    )

@@ -1,0 +1,105 @@
+"""Prose for documents to measure with: the same at every run, and as varied as real text.
+
+What a word costs depends on whether it was met before, so words are drawn by Zipf's law from some
+thirty thousand, with names and figures between them: a hundred thousand words have about ten
+thousand different ones, some more than a handbook of that size has.
+"""
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from itertools import accumulate, product
+
+_SMALL = """
+the of and to in a is that for it as was with be by on not he this are or his from at which but
+have an had they you were there one all we can her has been if more when will would who so no said
+what up its about than into them only other time these two may then do first any my now such like
+our over me even most made after also did many must before through where much your way well should
+because each just those how too
+"""
+_STEMS = """
+account act adapt align anchor apply arrang assess balanc bear bind board bound bridg build call
+carri cast caus chang chart claim clear clerk coast collect command compar compos concern condens
+conduct connect consid consult contain content control convers cord correct cost count cover craft
+creat cross culture current cycl danger deal debat declar defin deliv depend deriv design detect
+develop direct discharg display distanc divid doubt draft draw drift durat earn edit effect elect
+embark employ enabl engag enter equip estim evid examin exchang exist expand expect explor export
+express extend fabric factor fail farm fast field figur final financ firm fish flow focus follow
+forc form found frame freight front function gather general govern grade grant ground group grow
+guard guid harbour harvest haul heat hold hous identif imag impli import improv includ indic
+industr inform inspect install instruct insur intend invest invit involv judg keep label labour
+land launch lead learn lectur lend level licens limit list load local long maintain manag
+manufactur map mark market mast match measur merchant method mill mine model mount move nation
+natur navig notic number object observ offer open operat order organ orient outlin output pack
+paint paper part pass path pattern permit pilot place plan plant plot point port posit post pour
+power practis present press prevent price print privat problem produc profit project promis
+protect provid public pump purchas quarter question quot rail rang rate reach read reason receiv
+record reduc refer reform region regul relat releas remain repair report requir research reserv
+resolv rest result return review road roll rope rout sail salt sampl scale season second secur
+select sens separat serv settl shape share shelter shift ship shore signal site slate smith sort
+sound spread stag stand station stat stock storag strength structur stud submit suppl support
+survey suspend system tank target tax teach tender test text tide timber tool tow trace trade
+train transfer transport travel treat trial truck turn unit uphold use valu vari vessel view visit
+voyag wage walk wall warrant watch water weight wheel wind work yard yield
+"""
+_BEGINS = ("re", "un", "over", "inter", "under", "co")
+_ENDS = (
+    "e", "ed", "ing", "er", "ers", "es", "ion", "ions", "ment", "able", "al", "ally", "ance",
+    "ive",
+)  # fmt: skip
+_SYLLABLES = "al ber car dun el fen gar hol in kel lor mar nor ost pel quen ros sel tor ur ven"
+
+
+@cache
+def _vocabulary() -> tuple[list[str], list[float]]:
+    """Return the words, most frequent first, and the running sums of their weights."""
+    words, dice = _SMALL.split(), random.Random(7)  # noqa: S311
+    for begins in ("",), _BEGINS:  # the plain words are the frequent ones
+        made = list(dict.fromkeys(b + s + e for b, s, e in product(begins, _STEMS.split(), _ENDS)))
+        dice.shuffle(made)
+        words += made
+    # Flattened at the head: no word of English is a tenth of a text.
+    return words, list(accumulate((rank + 10) ** -1.35 for rank in range(len(words))))
+
+
+class Prose:
+    """An endless text; the same seed gives the same."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)  # noqa: S311
+
+    def sentence(self) -> str:
+        """Return one sentence."""
+        dice = self._dice
+        words, sums = _vocabulary()
+        chosen = dice.choices(words, cum_weights=sums, k=dice.randint(8, 26))
+        spot = dice.randrange(1, len(chosen))
+        odd = dice.random()
+        if odd < 0.3:
+            chosen[spot] = "".join(dice.choices(_SYLLABLES.split(), k=3)).capitalize()
+        elif odd < 0.6:
+            chosen[spot] = f"{dice.randrange(1, 20_000):,}"
+        else:
+            chosen[spot] += ","
+        text = " ".join(chosen)
+        return f"{text[0].upper()}{text[1:]}."
+
+    def paragraph(self, length: int) -> str:
+        """Return sentences of at least so many characters together."""
+        found: list[str] = []
+        while length > 0:
+            found.append(self.sentence())
+            length -= len(found[-1]) + 1
+        return " ".join(found)
+
+    def page(self, length: int = 3_000) -> list[str]:
+        """Return the paragraphs of a page of about so many characters."""
+        return [self.paragraph(length // 4 - 60) for _ in range(4)]
+
+
+def pooled(seed: int, sentences: int = 8_000) -> Iterator[list[str]]:
+    """Yield pages without end that are put together from a stock of sentences: quicker to make."""
+    prose, dice = Prose(seed), random.Random(seed)  # noqa: S311
+    stock = [prose.sentence() for _ in range(sentences)]
+    while True:
+        yield [" ".join(dice.choices(stock, k=7)) for _ in range(4)]

@@ -1,0 +1,40 @@
+"""How much is ingested: enough for figures to trust, or just enough to see that it works."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSizes:
+    """The counts of one run; `corpus` is a folder of PDFs to use instead of made ones."""
+
+    files: int = 64
+    pages: int = 1_700
+    rounds: int = 2
+    stage_pages: int = 120
+    small_files: int = 5_000
+    again_rounds: int = 3
+    edit_pages: int = 1_000
+    memory_pages: tuple[int, int] = (600, 10_000)
+    firsts: int = 30
+    chunks: int = 100_000
+    queries: int = 100
+    scans: int = 8
+    corpus: Path | None = None
+
+
+FULL = IngestSizes()
+QUICK = IngestSizes(
+    files=12,
+    pages=200,
+    rounds=1,
+    stage_pages=48,
+    small_files=300,
+    again_rounds=2,
+    edit_pages=200,
+    memory_pages=(60, 400),
+    firsts=8,
+    chunks=10_000,
+    queries=30,
+    scans=2,
+)

@@ -1,0 +1,118 @@
+"""`quire corpus`: named sets of documents and the settings of their pipeline."""
+
+from typing import Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+
+app = typer.Typer(
+    help="Create, list, show, set or delete corpora.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
+Pairs = Annotated[
+    list[str], typer.Argument(metavar="KEY=VALUE…", help="Settings, as in chunk_tokens=200.")
+]
+
+
+@app.command()
+def create(name: Name, set: options.Set = None, json: options.Json = False) -> None:
+    """Create a corpus, with settings of its own."""
+    from quire.cli import opening
+    from quire.control import corpora
+
+    opening.equip()
+    with opening.writing() as opened:
+        corpora.create(opened.desk, name, options.pairs(set))
+        one = corpora.shown(opened.desk, name)
+    if json:
+        console.as_json(one)
+    else:
+        console.say(f"corpus {name} created. Fill it with: quire ingest SOURCE --corpus {name}")
+
+
+@app.command("list")
+def listing(json: options.Json = False) -> None:
+    """List the corpora."""
+    from quire.cli import opening
+    from quire.control import corpora
+
+    with opening.reading() as opened:
+        found = corpora.listed(opened.desk)
+    if json:
+        console.as_json({"items": found, "next": None})
+    elif not found:
+        console.say("No corpora yet. Try: quire corpus create NAME")
+    else:
+        drawn = console.table(
+            "NAME", "DOCUMENTS", "SETTINGS", right=("DOCUMENTS",), wide="SETTINGS"
+        )
+        for each in found:
+            own = ", ".join(f"{k}={v}" for k, v in sorted(each["settings"].items()))
+            drawn.add_row(
+                words.one_line(each["name"], 50), f"{each['documents']:,}", words.one_line(own)
+            )
+        console.show(drawn)
+
+
+@app.command()
+def show(name: Name, json: options.Json = False) -> None:
+    """Show a corpus with every setting of its pipeline."""
+    from quire.cli import opening
+    from quire.control import corpora
+
+    with opening.reading() as opened:
+        one = corpora.shown(opened.desk, name)
+    if json:
+        console.as_json(one)
+        return
+    console.say(f"corpus {name}: {words.count(one['documents'], 'document')}")
+    drawn = console.table("SETTING", "VALUE", "DEFAULT", "WHAT IT IS", wide="WHAT IT IS")
+    for key, value, default, sentence in corpora.explained(one["pipeline"]):
+        drawn.add_row(key, _value(value), "" if value == default else _value(default), sentence)
+    console.show(drawn)
+
+
+@app.command("set")
+def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
+    """Change settings of a corpus; its documents follow at the next ingest."""
+    from quire.cli import opening
+    from quire.control import corpora
+
+    opening.equip()
+    with opening.reading() as opened:
+        changed = corpora.change(opened.desk, name, options.pairs(pairs))
+        one = corpora.shown(opened.desk, name)
+    if json:
+        console.as_json({**one, "changed": changed})
+    elif not changed:
+        console.say(f"corpus {name}: it was so already. Nothing was changed.")
+    else:
+        said = ", ".join(f"{key}={_value(one['pipeline'][key])}" for key in changed)
+        console.say(f"corpus {name}: {said}.")
+        if one["documents"]:
+            console.say(
+                "Its documents follow at the next `quire ingest` of their source: "
+                f"{corpora.consequence(changed)}."
+            )
+
+
+@app.command()
+def delete(name: Name) -> None:
+    """Delete a corpus; its documents stay."""
+    from quire.cli import opening
+    from quire.control import corpora
+
+    with opening.reading() as opened:
+        left = corpora.delete(opened.desk, name)
+    stay = f" Its {words.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
+    console.say(f"corpus {name} deleted.{stay}")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "(empty)" if value == "" else str(value)

@@ -1,0 +1,298 @@
+"""`quire document`: one document, shown, explained, saved, read, and indexed again."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+from quire.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from quire.app import App
+    from quire.fetch.blobs import Blobs
+
+app = typer.Typer(
+    help="Show, explain, save, index again or delete one document.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+#: Page errors and generations that are listed for people; `--json` has more.
+FEW = 20
+Page = Annotated[int, typer.Option("--page", metavar="N", help="Number of the page, from 1.")]
+Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or a folder.")]
+
+
+@app.command()
+def show(document: options.DocumentId, json: options.Json = False) -> None:
+    """Show a document with its page errors and generations."""
+    from quire.cli import opening
+    from quire.control import documents
+
+    with opening.reading() as opened:
+        one = documents.found(opened.desk, document)
+    if json:
+        console.as_json(one)
+        return
+    state = words.state_of(one)
+    console.say(f"document {one['id']}  {words.one_line(one['name'])}  {state.replace('_', ' ')}")
+    console.show(_facts(one))
+    if one["page_errors"]:
+        console.say()
+        console.show(_errors(one))
+    if one["generations"]:
+        console.say()
+        console.show(_generations(one))
+
+
+@app.command()
+def pages(
+    document: options.DocumentId,
+    limit: options.Limit = 50,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
+    """List the pages of a document with how each was read."""
+    from quire.cli import opening
+    from quire.control import documents
+
+    with opening.reading() as opened:
+        page = documents.pages(
+            opened.desk, document, limit=options.limit(limit), cursor=options.cursor(cursor)
+        )
+    if json:
+        console.as_json(page)
+        return
+    drawn = console.table(
+        "PAGE", "READ BY", "LANGUAGE", "WORDS", "TOOK", "DETAIL",
+        right=("PAGE", "WORDS", "TOOK"), wide="DETAIL",
+    )  # fmt: skip
+    for each in page["items"]:
+        drawn.add_row(
+            f"{each['page']:,}",
+            each["via"] or "",
+            each["language"] or "",
+            f"{each['words']:,}",
+            "" if each["seconds"] is None else words.span(each["seconds"]),
+            words.one_line(each["error"] or each["label"]),
+        )
+    console.show(drawn)
+    if page["next"]:
+        console.say(f"More: quire document pages {document} --cursor {page['next']}")
+
+
+@app.command()
+def save(
+    document: options.DocumentId,
+    path: Target,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+) -> None:
+    """Write the original file, as it was taken in, to a path or into a folder."""
+    from quire.cli import opening
+    from quire.control import documents
+
+    with opening.reading() as opened:
+        goal = documents.save(opened.desk, _blobs(opened), document, path, replace=force)
+    console.say(f"saved as {words.one_line(goal, 1000)}")
+
+
+@app.command()
+def reindex(
+    document: options.DocumentId,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where it is at work: that work is given up.")
+    ] = False,
+    set: options.Set = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end; exit with 1 unless it succeeded.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Index a document again, from its stored bytes; with --set, under settings of its own.
+
+    What is indexed now stays searchable until the new generation has succeeded.
+    """
+    from quire.cli import following, opening
+    from quire.control import documents
+
+    opening.equip()
+    with opening.reading() as opened:
+        job_id = documents.reindex(opened.desk, document, options.pairs(set), force=force)
+        if wait:
+            raise typer.Exit(following.to_the_end(opened, job_id, json=json))
+    if json:
+        console.as_json({"id": job_id})
+    else:
+        console.say(f"document {document} is indexed again by job {job_id}.")
+        console.say(f"Follow with: quire job show {job_id} --watch")
+
+
+@app.command()
+def delete(document: options.DocumentId) -> None:
+    """Delete a document and what was indexed of it; its source is not touched."""
+    from quire.cli import opening
+    from quire.control import documents
+
+    with opening.reading() as opened:
+        documents.delete(opened.desk, document)
+    console.say(f"document {document} deleted.")
+
+
+@app.command()
+def explain(document: options.DocumentId, json: options.Json = False) -> None:
+    """Say what a document waits for, who holds it, why it was indexed, and what was reused."""
+    from quire.cli import opening
+    from quire.control.document_findings import explain_document
+
+    with opening.reading() as opened:
+        answer = explain_document(opened.desk, document)
+    if json:
+        console.as_json(answer)
+        return
+    name = words.one_line(answer["name"], 80)
+    console.say(f"document {document}, {name}: {answer['state'].replace('_', ' ')}.")
+    for name in ("text", "why", "reuse", "next"):
+        if answer[name]:
+            console.say(words.clean(answer[name]))
+
+
+@app.command()
+def read(
+    document: options.DocumentId,
+    page: Page,
+    text: Annotated[bool, typer.Option("--text", help="Print the page's text.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Read one page in this process, to see what it does to a worker.
+
+    A page that kills or stalls its reader does so here too.
+    """
+    from quire.cli import opening
+    from quire.control import documents
+
+    opening.equip()
+    with opening.reading() as opened:
+        found = documents.read_page(opened.desk, _blobs(opened), document, page)
+    one, error = found.page, getattr(found.page, "error", None)
+    if json:
+        names = ("text", "width", "height", "via", "label")
+        known = {name: getattr(one, name, None) for name in names}
+        console.as_json({"page": page, **known, "error": error, "seconds": found.seconds})
+    elif error is None:
+        _say_page(page, one, found.seconds, text)
+    else:
+        console.say(f"page {page}: {words.one_line(error, 1000)}")
+    if error is not None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def tokens(
+    document: options.DocumentId,
+    version: Annotated[
+        int, typer.Option("--version", metavar="N", help="1 (plain) or 2 (compact).")
+    ] = 1,
+) -> None:
+    """Print the words of a document with their boxes, as PAWLs JSON."""
+    from quire.cli import opening
+    from quire.control import documents
+
+    if version not in (1, 2):
+        raise BadInput(f"--version: {version} is not 1 or 2.")
+    with opening.reading() as opened:
+        console.as_json(documents.tokens(opened.desk, document, version), on_one_line=True)
+
+
+def _blobs(opened: "App") -> "Blobs":
+    from quire.ingest import place
+
+    return place.blobs_in(str(opened.settings.home))
+
+
+def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:
+    size = f", {one.width:g} × {one.height:g} points" if one.width else ""
+    console.say(
+        f"page {number}: {words.count(len(one.text.split()), 'word')} by {one.via}{size}, "
+        f"in {words.span(seconds)}"
+    )
+    if with_text:
+        console.say(words.clean(one.text))
+
+
+def _facts(one: dict[str, Any]) -> "Table":
+    from rich.table import Table
+
+    from quire.cli.following import reuse_line
+
+    now = time.time()
+    facts = {
+        "from": words.one_line(one["uri"], 500),
+        "listed by": words.one_line(one["source"], 500),
+        "type": words.one_line(one["media_type"]),
+        "size": words.size(one["size"]) if one["size"] is not None else "",
+        "corpora": ", ".join(map(words.one_line, one["corpora"])),
+        "own settings": words.short_json(one["settings"]) if one["settings"] else "",
+        "pages": "" if one["pages"] is None else f"{one['pages']:,}",
+        "chunks": "" if one["chunks"] is None else f"{one['chunks']:,}",
+        "error": words.one_line(one["error"], 1000),
+        "work": reuse_line({**one["reused"], "whole": int(one["reused"]["whole"])}),
+        "generation": _generation(one),
+        "began": words.when(one["processing_started_at"], now)
+        if one["processing_started_at"]
+        else "",
+        "ended": words.when(one["processing_finished_at"], now)
+        if one["processing_finished_at"]
+        else "",
+        "gone": f"from its source, since {words.when(one['gone_at'], now)}"
+        if one["gone_at"]
+        else "",
+        "job": "" if one["job_id"] is None else str(one["job_id"]),
+        "sha256": one["digest"] or "",
+    }
+    drawn = Table.grid(padding=(0, 2))
+    for name, text in facts.items():
+        if text:
+            drawn.add_row(f"  {name}", text)
+    return drawn
+
+
+def _generation(one: dict[str, Any]) -> str:
+    live = one["live_generation"]
+    if live is None:
+        return f"{one['generation']}; none is searchable"
+    return f"{one['generation']}; {live} is searchable"
+
+
+def _errors(one: dict[str, Any]) -> "Table":
+    drawn = console.table("PAGE", "WHY", "ERROR", "TRY IT WITH", right=("PAGE",), wide="ERROR")
+    for each in one["page_errors"][:FEW]:
+        drawn.add_row(
+            str(each["page"]), each["kind"] or "", words.one_line(each["error"]), each["command"]
+        )
+    if len(one["page_errors"]) > FEW:
+        drawn.add_row("…", "", f"{len(one['page_errors']) - FEW:,} more", "")
+    return drawn
+
+
+def _generations(one: dict[str, Any]) -> "Table":
+    from quire.model.admission import words as why
+
+    drawn = console.table(
+        "GENERATION", "STATE", "JOB", "PAGES", "CHUNKS", "BEGUN", "BECAUSE",
+        right=("GENERATION", "JOB", "PAGES", "CHUNKS"), wide="BECAUSE",
+    )  # fmt: skip
+    for each in one["generations"][:FEW]:
+        drawn.add_row(
+            str(each["generation"]),
+            each["state"],
+            "" if each["job_id"] is None else str(each["job_id"]),
+            "" if each["pages"] is None else f"{each['pages']:,}",
+            "" if each["chunks"] is None else f"{each['chunks']:,}",
+            words.when(each["created_at"]),
+            words.one_line(each["error"] or why(each["why"])),
+        )
+    return drawn

@@ -1,0 +1,110 @@
+"""`quire documents`: lists documents."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, options, words
+from quire.errors import NotFound
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only documents in this state: not_indexed, queued, indexing, success or failed; "
+        "may be repeated.",
+    ),
+]
+Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this corpus.")]
+Source = Annotated[
+    str | None, typer.Option(metavar="URL", help="Only those that this source listed.")
+]
+Failed = Annotated[bool, typer.Option("--failed", help="Only those that failed.")]
+
+
+def documents(
+    state: States = None,
+    corpus: Corpus = None,
+    source: Source = None,
+    failed: Failed = False,
+    limit: options.Limit = 50,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
+    """List documents, the latest first."""
+    from quire.cli import opening
+    from quire.store import corpora, document_reports
+
+    filters = {
+        "states": ["failed"] if failed else options.document_states(state),
+        "corpus": corpus,
+        "source": _absolute(source),
+    }
+    with opening.reading() as opened, opened.db.read() as conn:
+        tenant = opened.settings.tenant
+        if corpus is not None and corpora.found(conn, tenant, corpus) is None:
+            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
+        page = document_reports.page_of_documents(
+            conn, tenant, limit=options.limit(limit), cursor=options.cursor(cursor), **filters
+        )
+    if json:
+        console.as_json(page)
+    else:
+        _print(page, is_narrow=any(filters.values()))
+
+
+def _absolute(source: str | None) -> str | None:
+    """Name a folder as `quire ingest` stored it."""
+    from pathlib import Path
+
+    if source is not None and Path(source).expanduser().exists():
+        return str(Path(source).expanduser().absolute())
+    return source
+
+
+def _print(page: dict[str, Any], *, is_narrow: bool) -> None:
+    if not page["items"]:
+        none_yet = "No documents yet. Try: quire ingest FOLDER"
+        console.say("No document matches." if is_narrow else none_yet)
+        return
+    console.show(_drawn(page))
+    if page["next"]:
+        more = " ".join([*sys.argv[1:], "--cursor", page["next"]]) if is_narrow else ""
+        console.say(f"More: {'quire ' + more if more else '--cursor ' + page['next']}")
+
+
+def _drawn(page: dict[str, Any]) -> "Table":
+    from rich.text import Text
+
+    drawn = console.table(
+        "ID", "NAME", "TYPE", "STATE", "PAGES", "CHUNKS", "CORPORA", "DETAIL",
+        right=("ID", "PAGES", "CHUNKS"), wide="DETAIL",
+    )  # fmt: skip
+    for each in page["items"]:
+        state = words.state_of(each)
+        drawn.add_row(
+            str(each["id"]),
+            words.one_line(each["name"], 40),
+            words.media_type(each["media_type"]),
+            Text(state.replace("_", " "), style=words.COLOURS[state]),
+            "" if each["pages"] is None else f"{each['pages']:,}",
+            "" if each["chunks"] is None else f"{each['chunks']:,}",
+            words.one_line(", ".join(each["corpora"]), 30),
+            _detail(each),
+        )
+    return drawn
+
+
+def _detail(each: dict[str, Any]) -> str:
+    if each["error"]:
+        return words.one_line(each["error"])
+    if each["page_errors"]:
+        return f"{words.count(each['page_errors'], 'page')} could not be read"
+    if each["locked"]:
+        return f"job {each['job_id']}"
+    return "gone from its source" if each["gone_at"] else ""

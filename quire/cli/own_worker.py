@@ -1,0 +1,65 @@
+"""A worker for the length of one command, where none runs on the embedded database."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from quire.cli import console
+from quire.errors import WorkerStartFailed
+
+if TYPE_CHECKING:
+    from quire.app import App
+
+#: Where its log goes, in the home.
+LOG = "ingest.log"
+
+
+class OwnWorker:
+    """The worker of this command, if it needs one."""
+
+    def __init__(self, app: "App", process: "subprocess.Popen[bytes] | None") -> None:
+        self._app = app
+        self._process = process
+
+    @property
+    def is_here(self) -> bool:
+        """Tell whether this command runs its own worker."""
+        return self._process is not None
+
+    def check(self) -> None:
+        """Raise where the worker has ended before its work did."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise WorkerStartFailed(
+                f"worker: it ended with code {code}. Its log: {self._app.settings.home / LOG}; "
+                "nothing that was done is lost, run `quire up` to go on."
+            )
+
+
+@contextlib.contextmanager
+def if_needed(app: "App") -> Iterator[OwnWorker]:
+    """Run a worker during the block, unless one lives or the database is a server's."""
+    from quire.cli import workers
+
+    if app.db.path is None or workers.any_alive(app):
+        if app.db.path is None and not workers.any_alive(app):
+            console.note("no worker is running: start one in another terminal with `quire up`.")
+        yield OwnWorker(app, None)
+        return
+    with (app.settings.home / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "quire", "worker"],
+            env={**os.environ, "QUIRE_HOME": str(app.settings.home)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # Ctrl-C is for this command, which then stops the job.
+            start_new_session=True,
+        )
+    try:
+        yield OwnWorker(app, process)
+    finally:
+        process.terminate()
+        process.wait()

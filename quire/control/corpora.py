@@ -1,0 +1,121 @@
+"""The verbs on corpora: create, show, set, delete. Settings are checked before they are stored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from quire.clock import Instant
+from quire.control.jobs import Desk
+from quire.errors import BadInput, Conflict, NotFound
+from quire.model.pipeline import Pipeline, described, parsed
+from quire.parse import plugged
+from quire.store import corpora
+
+LONGEST_NAME = 100
+#: What a change of a setting makes necessary for documents that are indexed already.
+REPEATED = {
+    "parser": "read",
+    "row_size": "read",
+    "ocr": "read",
+    "ocr_languages": "read",
+    "chunk_tokens": "cut",
+    "overlap": "cut",
+    "delimiter": "cut",
+    "language": "cut",
+    "embedder": "embed",
+}
+STAGES = {
+    "read": "their pages are read again, cut and embedded",
+    "cut": "their text is cut and embedded again; no page is read again",
+    "embed": "their chunks are embedded again; no page is read again",
+}
+
+
+def create(desk: Desk, name: str, given: Mapping[str, Any]) -> None:
+    """Create a corpus with settings that differ from the defaults."""
+    _check_name(name)
+    plugged.require(Pipeline().merged(given).parser)
+
+    def act(conn: Any, now: Instant) -> bool:
+        return corpora.create(conn, desk.tenant, name, parsed(given), now=now)
+
+    if not desk.db.write(act):
+        raise Conflict(
+            f"corpus {name}: it exists already. Nothing was changed; `quire corpus set {name} "
+            "KEY=VALUE` changes its settings."
+        )
+
+
+def listed(desk: Desk) -> list[dict[str, Any]]:
+    """List the tenant's corpora with the number of their documents."""
+    with desk.db.read() as conn:
+        return corpora.listed(conn, desk.tenant)
+
+
+def shown(desk: Desk, name: str) -> dict[str, Any]:
+    """Return a corpus with every setting of its pipeline."""
+    for each in listed(desk):
+        if each["name"] == name:
+            pipeline = asdict(Pipeline().merged(each["settings"]))
+            return {**each, "pipeline": pipeline}
+    raise _missing(name)
+
+
+def explained(pipeline: Mapping[str, Any]) -> list[tuple[str, Any, Any, str]]:
+    """List name, value, default and sentence of every setting."""
+    return [(name, pipeline[name], default, doc) for name, default, doc in described()]
+
+
+def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
+    """Set some settings of a corpus; returns the names of those that have another value now."""
+    if not given:
+        raise BadInput(
+            f"corpus {name}: which setting? Name one as KEY=VALUE; `quire corpus show {name}` "
+            "lists them."
+        )
+
+    def act(conn: Any, now: Instant) -> list[str]:
+        found = corpora.found(conn, desk.tenant, name)
+        if found is None:
+            raise _missing(name)
+        before = Pipeline().merged(found.settings)
+        after = before.merged(given)
+        if "parser" in given:
+            plugged.require(after.parser)
+        corpora.change(conn, found.id, {**found.settings, **parsed(given)})
+        return [key for key in parsed(given) if getattr(before, key) != getattr(after, key)]
+
+    return desk.db.write(act)
+
+
+def consequence(changed: Sequence[str]) -> str:
+    """Say what the next ingest does with documents that are indexed already."""
+    stages = {REPEATED[name] for name in changed if name in REPEATED}
+    for stage, words in STAGES.items():
+        if stage in stages:
+            return words
+    return "nothing of them is read, cut or embedded again"
+
+
+def delete(desk: Desk, name: str) -> int:
+    """Delete a corpus; returns how many documents were in it, which stay."""
+
+    def act(conn: Any, now: Instant) -> int:
+        found = corpora.found(conn, desk.tenant, name)
+        if found is None:
+            raise _missing(name)
+        return corpora.delete(conn, found.id)
+
+    return desk.db.write(act)
+
+
+def _check_name(name: str) -> None:
+    if not (name.strip() == name and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+        raise BadInput(
+            f"corpus {name[:LONGEST_NAME]!r}: a name has 1 to {LONGEST_NAME} printable characters "
+            "and no space at its ends."
+        )
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"corpus {name}: no such corpus. `quire corpus list` lists them.")

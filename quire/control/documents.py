@@ -1,0 +1,198 @@
+"""The verbs on documents: show, save, index again, delete, read one page.
+
+Each takes a `Desk`; those that need the bytes of a document also take where blobs are kept.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quire.clock import Instant
+from quire.control import jobs
+from quire.control.jobs import Desk
+from quire.errors import Conflict, Gone, NotFound
+from quire.model.pages import Page, PageFailure
+from quire.model.pipeline import Pipeline, parsed
+from quire.model.records import DEFAULT_PRIORITY, Submission
+from quire.model.states import DOCUMENT_LOCKED
+from quire.parse import plugged
+from quire.store import again, corpora, owners
+from quire.store import document_reports as reports
+from quire.store import pages as stored
+from quire.store.admit import canonical
+
+if TYPE_CHECKING:
+    from quire.fetch.blobs import Blobs
+
+#: Pages whose words are written in one go.
+PAGE = 200
+
+
+class Reading(NamedTuple):
+    """A page that was read here and now."""
+
+    page: Page | PageFailure
+    seconds: float
+
+
+def found(desk: Desk, document_id: int) -> dict[str, Any]:
+    """Return a document of this tenant, or refuse."""
+    with desk.db.read() as conn:
+        one = reports.document(conn, desk.tenant, document_id) if _is_id(document_id) else None
+    if one is None:
+        raise missing(document_id)
+    return one
+
+
+def row_of(conn: Any, desk: Desk, document_id: int) -> Any:
+    """Return a document's row, or refuse."""
+    row = reports.row_of(conn, desk.tenant, document_id) if _is_id(document_id) else None
+    if row is None:
+        raise missing(document_id)
+    return row
+
+
+def missing(document_id: int) -> NotFound:
+    """Say that there is no such document for this tenant."""
+    return NotFound(f"document {document_id}: no such document. `quire documents` lists them.")
+
+
+def reindex(
+    desk: Desk,
+    document_id: int,
+    given: Mapping[str, Any],
+    *,
+    force: bool = False,
+    priority: int = DEFAULT_PRIORITY,
+) -> int:
+    """Index a document again under a new generation; returns the job.
+
+    `given` settings become the document's own. One that is at work is only begun anew by `force`.
+    """
+    if "parser" in given:
+        plugged.require(str(given["parser"]))
+    payload = {"document": document_id, "force": True, "settings": parsed(given)}
+
+    def then(conn: Any, ids: list[int], now: Instant) -> None:
+        row = row_of(conn, desk, document_id)
+        if row.state in DOCUMENT_LOCKED and not force:
+            raise Conflict(
+                f"document {document_id}: it is {row.state}, by job {row.job_id}. Nothing was "
+                "changed; wait for it, or begin anew with --force."
+            )
+        settings, overrides = _settings(conn, desk, row, given)
+        owner = owners.locked(conn, desk.tenant, desk.user)
+        again.index(conn, owner, ids[0], row, settings, overrides, now=now)
+
+    with desk.db.read() as conn:
+        row_of(conn, desk, document_id)
+    [job_id] = jobs.submit(desk, [Submission("ingest", payload, priority)], then=then)
+    return job_id
+
+
+def _settings(conn: Any, desk: Desk, row: Any, given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the settings of the document's corpus, and those that it has of its own."""
+    own = json.loads(row.settings) | parsed(given)
+    told: dict[str, Any] = json.loads(row.pipeline or "{}")
+    inside = corpora.of_document(conn, row.id)
+    for each in corpora.listed(conn, desk.tenant) if len(inside) == 1 else ():
+        if each["id"] == inside[0]:
+            told = each["settings"]
+    pipeline = Pipeline().merged(told)
+    pipeline.merged(own)
+    return canonical(asdict(pipeline)), canonical(own)
+
+
+def delete(desk: Desk, document_id: int) -> None:
+    """Delete a document that nothing works on; its pages and bytes are collected later."""
+
+    def act(conn: Any, now: Instant) -> None:
+        row = row_of(conn, desk, document_id)
+        if not corpora.delete_documents(conn, desk.tenant, [document_id], now=now):
+            raise Conflict(
+                f"document {document_id}: it is {row.state}, by job {row.job_id}, and only a "
+                "document that nothing works on can be deleted. Wait for it, or cancel the job "
+                f"first: quire job cancel {row.job_id}"
+            )
+
+    desk.db.write(act)
+
+
+def save(
+    desk: Desk, blobs: "Blobs", document_id: int, target: Path, *, replace: bool = False
+) -> Path:
+    """Write the original bytes to a file, or under their own name into a folder."""
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+    return blobs.save_as(_digest(row), row.name, target, replace=replace)
+
+
+def pages(
+    desk: Desk, document_id: int, *, limit: int = 50, cursor: int | None = None
+) -> dict[str, Any]:
+    """List the pages of a document with how each was read."""
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        return reports.page_of_leaves(conn, row, limit=limit, cursor=cursor)
+
+
+def tokens(desk: Desk, document_id: int, version: int) -> Any:
+    """Return the words of a document with their boxes, in the PAWLs form."""
+    from quire.parse import words
+
+    some: list[Page] = []
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        while True:
+            after = some[-1].number if some else 0
+            leaves = reports.leaves_of(conn, row, limit=PAGE, after=after)
+            some += [
+                Page(one.number, one.text or "", one.words or b"", one.width or 0.0,
+                     one.height or 0.0, one.via or "none", one.label)
+                for one in leaves
+            ]  # fmt: skip
+            if len(leaves) < PAGE:
+                return words.pawls(some, version)
+
+
+def read_page(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Reading:
+    """Read one page in this process, as a task would, to see what it does."""
+    from quire.ingest.reading import options_of
+    from quire.parse import formats, sniff
+
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        digest = row.newest_digest or _digest(row)
+        size = stored.size_of(conn, desk.tenant, digest)
+    path = blobs.checked_path(digest, size or 0)
+    media_type = row.newest_type or sniff.media_type(path, row.name)
+    options = options_of(Pipeline().merged(json.loads(row.pipeline or "{}")))
+    outline = formats.look(path, media_type, options)
+    first, last = (1, 1) if outline.unit == "whole" else (number, number)
+    if outline.unit == "row":
+        last = min(number + options.row_size - 1, outline.count)
+    is_there = number > 0 and (outline.unit == "whole" or number <= outline.count)
+    began = time.perf_counter()
+    for page in formats.read(path, media_type, options, first, last) if is_there else ():
+        if outline.unit == "row" or page.number == number:
+            return Reading(page, time.perf_counter() - began)
+    raise NotFound(
+        f"document {document_id}: it has no page {number}. `quire document pages {document_id}` "
+        "lists them."
+    )
+
+
+def _digest(row: Any) -> str:
+    if not row.digest:
+        raise Gone(
+            f"document {row.id}: its bytes were never fetched, so there is nothing to give. "
+            f"Ingest it: quire document reindex {row.id}"
+        )
+    return str(row.digest)
+
+
+def _is_id(number: int) -> bool:
+    return 0 < number < 2**63

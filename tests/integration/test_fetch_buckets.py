@@ -1,0 +1,153 @@
+"""Buckets: listing in the order of keys, cursors, what can be said when they cannot be read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from quire.errors import BadInput, FetchFailed, Gone, SourceRefused
+from quire.fetch.items import Item, Limits, SourceOptions
+from quire.fetch.sources import open_source
+from tests.integration.fetch_places import LOOPBACK, put_object
+
+PAGE = 20  # of a listing in these tests
+
+
+@pytest.fixture(scope="module")
+def moto_url() -> Iterator[str]:
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def chosen(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> SourceOptions:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    return SourceOptions(endpoint=moto_url, allow_networks=LOOPBACK, limits=Limits(delays=()))
+
+
+@pytest.fixture
+def bucket(moto_url: str) -> str:
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    put_object(moto_url, name, "", b"")
+    return name
+
+
+def listed(url: str, chosen: SourceOptions, after: str | None = None) -> list[Item]:
+    return [item for page in open_source(url, chosen).pages(after) for item in page.items]
+
+
+def test_a_prefix_is_listed_in_the_order_of_keys(moto_url: str, bucket: str, chosen: SourceOptions):
+    for key in ("docs/b.txt", "docs/a/x.txt", "docs/ü y.txt", "docsother/c.txt", "top.txt"):
+        put_object(moto_url, bucket, key, key.encode(), "text/plain")
+    found = listed(f"s3://{bucket}/docs/", chosen)
+    assert [(each.folder, each.name) for each in found] == [
+        ("a", "x.txt"),
+        ("", "b.txt"),
+        ("", "ü y.txt"),
+    ]
+    assert found[1].uri == f"s3://{bucket}/docs/b.txt"
+    assert found[1].size == len("docs/b.txt")
+    assert found[1].etag
+    assert found[1].mtime
+    assert len(listed(f"s3://{bucket}", chosen)) == 5
+    only = replace(chosen, include=("*.txt",), exclude=("docs/**",))
+    assert [each.name for each in listed(f"s3://{bucket}/", only)] == ["c.txt", "top.txt"]
+
+
+def test_objects_with_odd_keys_are_read(
+    moto_url: str, bucket: str, chosen: SourceOptions, tmp_path: Path
+):
+    keys = ["a b.txt", "ü+%20.txt", "q?x=1&y#z.txt", "a=b;c,d.txt"]
+    for key in keys:
+        put_object(moto_url, bucket, key, key.encode(), "text/plain")
+    source = open_source(f"s3://{bucket}/", chosen)
+    read = []
+    for number, item in enumerate(listed(f"s3://{bucket}/", chosen)):
+        part = tmp_path / str(number)
+        source.fetch(item, part, lambda got, total: None, lambda: None)
+        read.append(part.read_bytes().decode())
+    assert sorted(read) == sorted(keys)
+
+
+def test_the_mark_of_a_folder_is_no_file(moto_url: str, bucket: str, chosen: SourceOptions):
+    for key in ("docs/", "docs/a.txt", "docs/empty.txt", "docs/sub/"):
+        put_object(moto_url, bucket, key, b"x" if key == "docs/a.txt" else b"", "text/plain")
+    [page] = open_source(f"s3://{bucket}/", chosen).pages(None)
+    assert [each.name for each in page.items] == ["a.txt", "empty.txt"]
+    assert [each.uri for each in page.skipped] == [f"s3://{bucket}/docs", f"s3://{bucket}/docs/sub"]
+
+
+def test_one_object_is_a_source(moto_url: str, bucket: str, chosen: SourceOptions):
+    put_object(moto_url, bucket, "docs/a.txt", b"x", "text/plain")
+    source = open_source(f"s3://{bucket}/docs/a.txt", chosen)
+    [page] = source.pages(None)
+    assert [each.name for each in page.items] == ["a.txt"]
+    assert list(source.pages(page.cursor)) == []
+
+
+def test_an_empty_object_is_a_file(
+    moto_url: str, bucket: str, chosen: SourceOptions, tmp_path: Path
+):
+    put_object(moto_url, bucket, "empty.txt", b"", "text/plain")
+    source = open_source(f"s3://{bucket}/empty.txt", chosen)
+    [page] = source.pages(None)
+    fetched = source.fetch(page.items[0], tmp_path / "p", lambda got, total: None, lambda: None)
+    assert fetched.size == 0
+
+
+def test_a_long_listing_is_paged_and_goes_on(
+    moto_url: str, bucket: str, chosen: SourceOptions, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("quire.fetch.buckets.PAGE", PAGE)
+    names = [f"{number:05d}.txt" for number in range(PAGE + 5)]
+    for name in names:
+        put_object(moto_url, bucket, name, b"x", "text/plain")
+    pages = list(open_source(f"s3://{bucket}/", chosen).pages(None))
+    assert [len(page.items) for page in pages] == [PAGE, 5]
+    assert pages[0].cursor == names[PAGE - 1]
+    rest = listed(f"s3://{bucket}/", chosen, after=pages[0].cursor)
+    assert [each.name for each in rest] == names[PAGE:]
+
+
+def test_the_doctor_says_what_is_wrong(bucket: str, moto_url: str, chosen: SourceOptions):
+    put_object(moto_url, bucket, "a.txt", b"x", "text/plain")
+    assert open_source(f"s3://{bucket}/", chosen).doctor() == [
+        f"s3://{bucket}/: can be listed; objects found: 1."
+    ]
+    [said] = open_source("s3://not-there-at-all/", chosen).doctor()
+    assert "no such bucket" in said
+    [said] = open_source(f"s3://{bucket}/", replace(chosen, allow_networks=())).doctor()
+    assert "private address" in said
+    with pytest.raises(Gone):
+        listed("s3://not-there-at-all/", chosen)
+    with pytest.raises(BadInput, match="names no bucket"):
+        open_source("s3://", chosen)
+
+
+def test_a_server_that_is_not_there_is_tried_again_later(bucket: str, chosen: SourceOptions):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(FetchFailed, match="cannot be reached"):
+            listed(f"s3://{bucket}/", replace(chosen, endpoint=endpoint))
+
+
+def test_an_object_that_goes_before_it_is_read_is_gone(
+    moto_url: str, bucket: str, chosen: SourceOptions, tmp_path: Path
+):
+    put_object(moto_url, bucket, "a.txt", b"x", "text/plain")
+    source = open_source(f"s3://{bucket}/", chosen)
+    item = Item(f"s3://{bucket}/other.txt", "other.txt", 1)
+    with pytest.raises(SourceRefused, match="not there any more"):
+        source.fetch(item, tmp_path / "p", lambda got, total: None, lambda: None)

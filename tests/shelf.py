@@ -1,0 +1,274 @@
+"""A folder of files and an app that takes them in, in this process and with a clock that stands.
+
+`logical_index` says what is in an index without the numbers that differ from run to run.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from quire import testing
+from quire.control import doctor, jobs
+from quire.model.records import Lease
+from quire.parse import pdf
+from quire.runtime.outcomes import decide
+from quire.runtime.wire import Ended
+from quire.store import settle, tables
+from quire.store.document_tables import (
+    chunks,
+    documents,
+    generations,
+    leaves,
+    models,
+    pages,
+    slices,
+    vectors,
+)
+from quire.store.engine import Database
+from quire.testing import FakeClock, drain, scratch_app
+
+#: Settings that keep a test from loading a model or drawing pictures.
+PLAIN = {"embedder": "none", "thumbnails": "false", "ocr": "never"}
+FUSED = {"thumbnails": "false", "ocr": "never"}
+
+
+class Shelf:
+    """A home, a folder beside it, and short names for what tests do to them."""
+
+    def __init__(self, home: Path, folder: Path, url: str = "", **settings: Any) -> None:
+        self.clock = FakeClock()
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.app = scratch_app(home, clock=self.clock, database_url=url, **settings)
+
+    @property
+    def db(self) -> Database:
+        return self.app.db
+
+    def put(self, name: str, content: bytes | str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def submit(self, *sources: str, settings: dict[str, Any] | None = None, **more: Any) -> int:
+        """Ask for the folder, or for other sources."""
+        payload = {"sources": list(sources) or [str(self.folder)], "settings": settings or PLAIN}
+        return self.app.submit("ingest", **payload, **more)
+
+    def drain(self, hours: int = 1) -> list[Ended]:
+        """Run what is due now, and what becomes due within some hours of backing off."""
+        ended = drain(self.app)
+        for _ in range(hours * 6):
+            self.clock.advance(600)
+            some = drain(self.app)
+            ended += some
+            if not some:
+                break
+        return ended
+
+    def step(self, count: int = 1) -> list[Ended]:
+        """Run this many tasks and no more."""
+        return drain(self.app, limit=count)
+
+    def drain_with(self, crash: Callable[[Lease], str | None]) -> int:
+        """Run what is due; a run for which `crash` names an outcome ends so. Counts these."""
+        crashes = 0
+        for _ in range(10_000):
+            leases = testing._claim(self.app, "default")
+            if not leases:
+                self.clock.advance(600)
+                leases = testing._claim(self.app, "default")
+            if not leases:
+                return crashes
+            for lease in leases:
+                if (outcome := crash(lease)) is None:
+                    testing._run(self.app, lease)
+                else:
+                    self.end(lease, outcome)
+                    crashes += 1
+        raise AssertionError("it never ends")
+
+    def end(self, lease: Lease, outcome: str, **more: Any) -> None:
+        """End a run as a worker does whose child ended this way."""
+        kind = self.app.registry.kinds[lease.kind]
+        ended = Ended(
+            lease.task_id, lease.fence, outcome, error=f"it was {outcome}", duration=1.5,
+            peak_rss=7 << 20, **more,
+        )  # fmt: skip
+        ending = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
+        self.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
+
+    def ingest(self, *sources: str, **wish: Any) -> int:
+        job_id = self.submit(*sources, **wish)
+        self.drain()
+        return job_id
+
+    def stop(self, job_id: int) -> None:
+        jobs.stop(self.app.desk, [job_id])
+
+    def resume(self, job_id: int) -> None:
+        jobs.resume(self.app.desk, [job_id])
+
+    def retry(self, job_id: int) -> None:
+        jobs.retry(self.app.desk, [job_id])
+
+    def cancel(self, job_id: int) -> None:
+        jobs.cancel(self.app.desk, [job_id])
+
+    def rows(self, table: str, **where: Any) -> Sequence[Any]:
+        return rows_of(self.db, table, **where)
+
+    def job(self, job_id: int) -> Any:
+        [row] = self.rows("jobs", id=job_id)
+        return row
+
+    def listed(self, job_id: int) -> dict[str, int]:
+        """What the listing of a job counted, by reason."""
+        return {k: v for k, v in json.loads(self.job(job_id).result).items() if v}
+
+    def tasks(self, kind: str, **where: Any) -> Sequence[Any]:
+        return self.rows("tasks", kind=f"ingest.{kind}", **where)
+
+    def document(self, name: str) -> Any:
+        [row] = self.rows("documents", name=name)
+        return row
+
+    def generation(self, name: str, number: int | None = None) -> Any:
+        document = self.document(name)
+        wanted = document.generation if number is None else number
+        [row] = self.rows("generations", document_id=document.id, generation=wanted)
+        return row
+
+    def ledger(self, name: str) -> dict[str, int]:
+        """What the newest generation made and reused, without the time it saved."""
+        counts = json.loads(self.generation(name).reused)
+        return {k: v for k, v in counts.items() if v and k != "milliseconds_reused"}
+
+    def leaves(self, name: str, number: int | None = None) -> Sequence[Any]:
+        generation = self.generation(name, number)
+        return self.rows(
+            "leaves", document_id=generation.document_id, generation=generation.generation
+        )
+
+    def index(self) -> dict[str, Any]:
+        return logical_index(self.db, self.folder)
+
+    def texts(self, name: str) -> list[str]:
+        """The text of each page that search sees."""
+        [found] = [v for k, v in self.index().items() if k.endswith("/" + name)]
+        return [page["text"] for page in found["pages"]]
+
+    def is_found(self, words: str) -> bool:
+        """Tell whether some live chunk holds the words."""
+        shown = [page for document in self.index().values() for page in document["pages"]]
+        return any(words in chunk for page in shown for chunk in page["chunks"])
+
+    def assert_healthy(self) -> None:
+        report = doctor.examine(self.db, sweep_interval=1e9)
+        assert report.violations == []
+
+    def close(self) -> None:
+        pdf.close()
+        self.app.close()
+
+
+def open_shelf(request: pytest.FixtureRequest, folder: Path) -> Iterator[Shelf]:
+    """A shelf on the database that the fixture's parameter names."""
+    url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
+    shelf = Shelf(folder / "home", folder / "in", url)
+    yield shelf
+    shelf.assert_healthy()
+    shelf.close()
+
+
+def rows_of(db: Database, table: str, **where: Any) -> Sequence[Any]:
+    columns = tables.metadata.tables[table]
+    query = sa.select(columns).where(*(columns.c[k] == v for k, v in where.items()))
+    with db.read() as conn:
+        return conn.execute(query.order_by(*columns.primary_key)).all()
+
+
+def logical_index(db: Database, folder: Path) -> dict[str, Any]:
+    """All that search can see, by place: pages, their texts, chunks and vectors, and the states."""
+    with db.read() as conn:
+        found = conn.execute(sa.select(documents).order_by(documents.c.uri)).all()
+        return {
+            row.uri.replace(str(folder), ""): {
+                "state": row.state,
+                "error": row.error,
+                "page_errors": row.page_errors,
+                "pages": _pages(conn, row) if row.live_generation is not None else [],
+            }
+            for row in found
+        }
+
+
+def _pages(conn: sa.Connection, document: Any) -> list[dict[str, Any]]:
+    [live] = conn.execute(
+        sa.select(generations).where(
+            generations.c.document_id == document.id,
+            generations.c.generation == document.live_generation,
+        )
+    ).all()
+    rows = conn.execute(
+        sa.select(
+            leaves.c.number, leaves.c.error, leaves.c.page_id, pages.c.text, pages.c.words,
+            pages.c.language, pages.c.via,
+        )
+        .join(pages, pages.c.id == leaves.c.page_id, isouter=True)
+        .where(leaves.c.document_id == document.id, leaves.c.generation == live.generation)
+        .order_by(leaves.c.number)
+    ).all()  # fmt: skip
+    return [
+        {
+            "number": row.number,
+            "error": row.error and json.loads(row.error)["kind"],
+            "text": row.text,
+            "words": row.words,
+            "via": row.via,
+            "language": row.language,
+            **_chunks(conn, row.page_id, live),
+        }
+        for row in rows
+    ]
+
+
+def _chunks(conn: sa.Connection, page_id: int | None, live: Any) -> dict[str, Any]:
+    rows = conn.execute(
+        sa.select(chunks.c.text, slices.c.start, slices.c.stop, vectors.c.vector, models.c.name)
+        .join(slices, slices.c.chunk_id == chunks.c.id)
+        .join(
+            vectors,
+            sa.and_(vectors.c.chunk_id == chunks.c.id, vectors.c.model_id == live.model_id),
+            isouter=True,
+        )
+        .join(models, models.c.id == vectors.c.model_id, isouter=True)
+        .where(slices.c.page_id == page_id, slices.c.cut_id == live.cut_id)
+        .order_by(slices.c.ordinal)
+    ).all()
+    return {
+        "chunks": [row.text for row in rows],
+        "slices": [(row.start, row.stop) for row in rows],
+        "vectors": [_floats(row.vector) for row in rows],
+        "models": sorted({str(row.name) for row in rows}),
+    }
+
+
+def _floats(vector: bytes | str | None) -> bytes | None:
+    """The same bytes from SQLite, which keeps them, and PostgreSQL, which prints numbers."""
+    if vector is None or isinstance(vector, bytes):
+        return vector
+    return array("f", json.loads(vector)).tobytes()
+
+
+def states(db: Database) -> Counter[str]:
+    return Counter(row.state for row in rows_of(db, "documents"))

@@ -1,0 +1,135 @@
+"""The folder of blobs: whole or absent, verified when read, given back under their name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from quire.errors import Conflict, Damaged, FetchFailed, Gone
+from quire.fetch.blobs import BlobFolder
+
+CONTENT = b"some bytes of a document"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobFolder:
+    return BlobFolder(tmp_path / "blobs")
+
+
+def put(blobs: BlobFolder, content: bytes = CONTENT) -> str:
+    part = blobs.scratch("a task")
+    part.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    blobs.put(part, digest)
+    return digest
+
+
+def test_what_was_put_is_found_under_its_digest(blobs: BlobFolder):
+    put(blobs)
+    place = blobs.checked_path(DIGEST, len(CONTENT))
+    assert place == blobs.root / DIGEST[:2] / DIGEST[2:]
+    assert place.read_bytes() == CONTENT
+    assert place.stat().st_mode & 0o222 == 0
+    assert list((blobs.root / "parts").iterdir()) == []
+    assert blobs.verify(DIGEST)
+
+
+def test_the_same_name_gives_the_same_part_and_no_name_leaves_the_folder(blobs: BlobFolder):
+    assert blobs.scratch("../../x") == blobs.scratch("../../x")
+    for name in ("../../x", "task-7", "\udcff", "n" * 300):
+        assert blobs.scratch(name).parent == blobs.root / "parts"
+    assert blobs.scratch("task-7").name == "task-7.part"
+
+
+def test_the_same_bytes_are_kept_once(blobs: BlobFolder):
+    put(blobs)
+    before = blobs.path(DIGEST).stat().st_ino
+    put(blobs)
+    assert blobs.path(DIGEST).stat().st_ino == before
+    assert list((blobs.root / "parts").iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [b"short", CONTENT[:-1] + b"!"])
+def test_damage_is_found_when_the_bytes_are_read(blobs: BlobFolder, wrong: bytes):
+    put(blobs)
+    blobs.checked_path(DIGEST, len(CONTENT))
+    place = blobs.path(DIGEST)
+    place.unlink()
+    place.write_bytes(wrong)
+    with pytest.raises(Damaged, match=r"stored bytes have changed \(expected .*, got "):
+        blobs.checked_path(DIGEST, len(CONTENT))
+    assert not blobs.verify(DIGEST)
+
+
+def test_good_bytes_take_the_place_of_damaged_ones(blobs: BlobFolder):
+    put(blobs)
+    place = blobs.path(DIGEST)
+    place.unlink()
+    place.write_bytes(CONTENT[:-1] + b"!")
+    put(blobs)
+    assert blobs.checked_path(DIGEST, len(CONTENT)).read_bytes() == CONTENT
+
+
+def test_a_file_is_hashed_once_in_its_life(blobs: BlobFolder, monkeypatch: pytest.MonkeyPatch):
+    put(blobs)
+
+    def never(*_: object) -> None:
+        raise AssertionError("hashed again")
+
+    monkeypatch.setattr(hashlib, "file_digest", never)
+    blobs.checked_path(DIGEST, len(CONTENT))
+
+
+def test_a_blob_that_is_gone_is_said_to_be(blobs: BlobFolder):
+    put(blobs)
+    blobs.delete(DIGEST)
+    blobs.delete(DIGEST)
+    with pytest.raises(Gone, match="missing"):
+        blobs.checked_path(DIGEST, len(CONTENT))
+
+
+def test_the_original_comes_back_under_its_name(blobs: BlobFolder, tmp_path: Path):
+    put(blobs)
+    saved = blobs.save_as(DIGEST, "../Bericht\n2026.pdf", tmp_path)
+    assert saved == tmp_path / ".._Bericht\ufffd2026.pdf"
+    assert saved.read_bytes() == CONTENT
+    with pytest.raises(Conflict, match="exists already"):
+        blobs.save_as(DIGEST, "../Bericht\n2026.pdf", tmp_path)
+    blobs.save_as(DIGEST, "../Bericht\n2026.pdf", tmp_path, replace=True)
+    elsewhere = blobs.save_as(DIGEST, "ignored.pdf", tmp_path / "mine.pdf")
+    assert elsewhere.read_bytes() == CONTENT
+    long = blobs.save_as(DIGEST, "ü" * 400 + ".pdf", tmp_path)
+    assert long.read_bytes() == CONTENT
+
+
+def test_a_digest_that_is_none_reaches_no_file(blobs: BlobFolder):
+    with pytest.raises(ValueError, match="not a SHA-256"):
+        blobs.path("../../etc/passwd")
+
+
+def test_abandoned_parts_are_found_by_age(blobs: BlobFolder):
+    old, young = blobs.scratch("old"), blobs.scratch("young")
+    old.touch()
+    young.touch()
+    os.utime(old, (100, 100))
+    assert blobs.abandoned(before=1_000) == [old]
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path: Path):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    with pytest.raises(FetchFailed, match="cannot be written to"):
+        BlobFolder(in_the_way).scratch("x")
+
+
+def test_bytes_that_are_not_of_the_digest_are_not_kept(blobs: BlobFolder):
+    part = blobs.scratch("a task")
+    part.write_bytes(b"what another process wrote in the meantime")
+    with pytest.raises(FetchFailed, match="was changed after it was checked"):
+        blobs.put(part, DIGEST)
+    assert not blobs.path(DIGEST).exists()
+    assert list((blobs.root / "parts").iterdir()) == []

@@ -1,0 +1,83 @@
+"""Watching: a file is taken when it has stayed the same, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quire.errors import Stopped
+from quire.fetch.items import Item
+from quire.fetch.sources import open_source
+from quire.fetch.watch import look, watch
+
+
+def item(name: str, size: int, mtime: float = 1.0) -> Item:
+    return Item(f"file:///{name}", name, size, mtime)
+
+
+def test_a_file_is_taken_once_it_stayed_the_same_and_only_once():
+    first = look({}, [item("a", 1)], 100.0)
+    assert first.ripe == []
+    assert first.next_at == 105.0
+    growing = look(first.sightings, [item("a", 2)], 104.0)
+    assert growing.ripe == []
+    assert growing.next_at == 109.0
+    early = look(growing.sightings, [item("a", 2)], 108.9)
+    assert early.ripe == []
+    ripe = look(early.sightings, [item("a", 2)], 109.0)
+    assert [each.name for each in ripe.ripe] == ["a"]
+    again = look(ripe.sightings, [item("a", 2)], 200.0)
+    assert again.ripe == []
+    assert again.next_at == 230.0
+
+
+def test_a_file_that_changes_later_is_taken_again():
+    seen = look(look({}, [item("a", 1)], 0.0).sightings, [item("a", 1)], 5.0)
+    changed = look(seen.sightings, [item("a", 1, mtime=2.0)], 50.0)
+    assert changed.ripe == []
+    assert [each.mtime for each in look(changed.sightings, [item("a", 1, 2.0)], 55.0).ripe] == [2.0]
+
+
+def test_a_file_that_goes_is_reported():
+    before = look({}, [item("a", 1), item("b", 1)], 0.0)
+    after = look(before.sightings, [item("b", 1)], 1.0)
+    assert after.gone == ["file:///a"]
+    assert list(after.sightings) == ["file:///b"]
+
+
+def test_a_folder_is_watched_until_it_is_stopped(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one")
+    taken: list[tuple[list[str], list[str]]] = []
+    now = 0.0
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def steps() -> Iterator[None]:
+        while now < 5:
+            yield
+        (tmp_path / "b.txt").write_text("two")
+        while now < 45:
+            yield
+        (tmp_path / "a.txt").unlink()
+        while now < 80:
+            yield
+        raise Stopped("stopped")
+
+    moves = steps()
+    with pytest.raises(Stopped):
+        watch(
+            open_source(str(tmp_path)),
+            lambda items, gone: taken.append(([each.name for each in items], gone)),
+            lambda: next(moves),
+            clock=lambda: now,
+            wait=wait,
+        )
+    assert taken == [
+        (["a.txt"], []),
+        (["b.txt"], []),
+        ([], [f"file://{tmp_path}/a.txt"]),
+    ]

@@ -1,0 +1,139 @@
+"""HTML, plain text and messages."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from quire.errors import Unreadable
+from quire.model.pages import Attachment, Page
+from quire.parse import formats, mail, markup, samples, sniff
+from quire.parse.options import Options
+from tests.documents import put
+
+MAIL = "message/rfc822"
+
+
+def text_of(path: Path, kind: str) -> str:
+    assert formats.look(path, kind)[1:3] == ("whole", 1)
+    [page] = formats.read(path, kind, Options(), 1, 1)
+    assert isinstance(page, Page)
+    return page.text
+
+
+def test_html_is_what_a_reader_sees(tmp_path: Path):
+    page = b"""<html><head><title>Tides</title><style>p {x: y}</style>
+      <script>if (a < b) { document.write("<p>no</p>") }</script></head>
+      <body><h1>Tides &amp; depth</h1><p>Spring
+      tides &eacute; <b>rise</b></p><ul><li>one<li>two</ul><!-- hidden -->
+      <table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>
+      <pre>kept
+  apart</pre></body></html>"""
+    assert text_of(put(tmp_path, "a.html", page), "text/html") == (
+        "Tides\n\nTides & depth\n\nSpring tides é rise\n\none\ntwo\n\na b\nc\n\nkept\napart"
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<p>open <b>tags <script>var x = 1", "open tags"),
+        ("<svg><svg></svg>x</svg>seen", "seen"),
+        ("a &lt;b&gt; &#0; &#xD800; c", "a <b> \ufffd \ufffd c"),
+        ("<" * 5000, None),
+        ("<div>" * 5000 + "deep", "deep"),
+    ],
+)
+def test_broken_html_is_read_as_far_as_it_goes(page: str, expected: str | None):
+    found = markup.html_text(page)
+    assert expected is None or found == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_plain_text_is_read_in_its_encoding(encoding: str, tmp_path: Path):
+    content = "Grüße,\r\nzweite Zeile\n".encode(encoding)
+    assert text_of(put(tmp_path, "a.txt", content), "text/plain") == "Grüße,\nzweite Zeile\n"
+
+
+def test_the_encoding_that_a_page_declares_is_used(tmp_path: Path):
+    page = '<html><meta charset="windows-1251"><p>Привет'.encode("cp1251")
+    assert text_of(put(tmp_path, "a.html", page), "text/html") == "Привет"
+
+
+def test_text_is_bounded(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    with path.open("wb") as file:
+        file.truncate(51 << 20)
+    with pytest.raises(Unreadable, match=r"51 MiB of text \(at most 50 MiB\)"):
+        formats.look(path, "text/plain")
+
+
+def message(*, html: bool = False) -> EmailMessage:
+    made = EmailMessage()
+    made["From"], made["To"] = "Ida Brandt <ida@example.org>", "all@example.org"
+    made["Subject"] = "Zölle auf Kupfer"
+    if not html:
+        made.set_content("The duty is due.\n")
+    made.add_alternative("<p>The <b>duty</b> is due.</p>", subtype="html")
+    return made
+
+
+@pytest.mark.parametrize("html", [False, True])
+def test_a_message_is_its_headers_and_its_text(html: bool, tmp_path: Path):
+    path = put(tmp_path, "a.eml", message(html=html).as_bytes())
+    assert sniff.media_type(path) == MAIL
+    assert text_of(path, MAIL) == (
+        "From: Ida Brandt <ida@example.org>\nTo: all@example.org\nSubject: Zölle auf Kupfer\n\n"
+        "The duty is due."
+    )
+
+
+def test_attachments_come_with_their_names_and_bytes(tmp_path: Path):
+    made, inner = message(), message()
+    made.add_attachment(b"%PDF-1.4", maintype="application", subtype="pdf", filename="Größe.pdf")
+    made.add_attachment("a,b\n", subtype="csv", filename="../../etc/pass wd.csv")
+    made.add_attachment(inner)
+    path = put(tmp_path, "a.eml", made.as_bytes())
+    first, second, third = mail.attachments(path)
+    assert first == Attachment("Größe.pdf", b"%PDF-1.4")
+    assert second == Attachment("pass wd.csv", b"a,b\n")
+    assert third.name == "Zölle auf Kupfer.eml"
+    assert b"The duty is due." in third.content
+    assert "a,b" not in text_of(path, MAIL)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"From: a\nSubject: =?none?b?!!!?=\nContent-Type: text/plain; charset=none\n\nbody \xe4",
+        b"From: a\nSubject: b\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nbody",
+        b"From: a\nSubject: b\nContent-Type: multipart/mixed\n\nbody",
+        b"From: a\nSubject: b\nContent-Transfer-Encoding: base64\n\n!!!body",
+        b"From: a\nSubject: b\nContent-Type: message/rfc822\n\nbody",
+    ],
+)
+def test_a_broken_message_is_read_as_far_as_it_goes(content: bytes, tmp_path: Path):
+    path = put(tmp_path, "a.eml", content)
+    assert text_of(path, MAIL).startswith("From: a\nSubject: ")
+    mail.attachments(path)
+
+
+def test_the_samples_are_the_same_at_every_run(tmp_path: Path):
+    first, second = samples.make(tmp_path / "a"), samples.make(tmp_path / "b")
+    assert [path.name for path in first] == [path.name for path in second]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_samples_are_read_except_two(tmp_path: Path):
+    read: dict[str, int | str] = {}
+    for path in samples.make(tmp_path):
+        try:
+            read[path.name] = formats.look(path, sniff.media_type(path)).count
+        except Unreadable as error:
+            read[path.name] = str(error).split(": ")[1][:20]
+    assert read["handbook.pdf"] == 36
+    assert read["protected.pdf"] == "is protected by a pa"
+    assert read["broken.pdf"] == "is damaged or cut of"
+    assert len(read) == 9

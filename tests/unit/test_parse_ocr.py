@@ -1,0 +1,103 @@
+"""Pictures of text are read, however they were put on the scanner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quire.model.pages import Page
+from quire.parse import formats, ocr, samples, sniff, words
+from quire.parse.options import Options
+from quire.parse.reading_order import in_reading_order
+from tests import documents
+from tests.documents import put
+
+pytest.importorskip("rapidocr")
+
+
+def only(path: Path, media_type: str, **more: object) -> Page:
+    [found] = formats.read(path, media_type, Options(), 1, 1, **more)  # type: ignore[arg-type]
+    assert isinstance(found, Page)
+    return found
+
+
+@pytest.mark.parametrize("turned", [0, 90, 180, 270])
+def test_a_scanned_page_is_read_however_it_lies(turned: int, tmp_path: Path):
+    path = put(tmp_path, "a.pdf", documents.pdf(samples.scanned_page(documents.TEXT, turned)))
+    found = only(path, sniff.PDF)
+    assert found.via == "ocr"
+    assert found.text == "\n".join(documents.TEXT)
+    boxes = words.unpack(found.words, found.text)
+    assert [box.text for box in boxes] == found.text.split()
+    # In the picture the first word is 110, 120 pixels from the upper left, at 150 dots an inch.
+    near, far_x, far_y = 75, found.width - 75, found.height - 75
+    x, y = boxes[0].x + boxes[0].width / 2, boxes[0].y + boxes[0].height / 2
+    assert {
+        0: x < 2 * near and y < near,
+        90: x < near and y > far_y - near,
+        180: x > far_x - near and y > far_y,
+        270: x > far_x and y < 2 * near,
+    }[turned]
+
+
+def test_a_picture_that_is_known_is_not_read_again(tmp_path: Path):
+    path = put(tmp_path, "a.pdf", documents.pdf(samples.scanned_page(documents.TEXT)))
+    asked: list[str] = []
+
+    def known(key: str) -> bool:
+        asked.append(key)
+        return True
+
+    found = only(path, sniff.PDF, known_image=known)
+    assert (found.via, found.text, found.image_key) == ("ocr", "", asked[0])
+
+
+def test_a_stamp_on_a_scan_does_not_hide_the_scan(tmp_path: Path):
+    scan = samples.scanned_page(documents.TEXT)
+    stamped = scan._replace(commands=scan.commands + b" BT /F1 9 Tf 60 20 Td (Scanned 17) Tj ET")
+    found = only(put(tmp_path, "a.pdf", documents.pdf(stamped)), sniff.PDF)
+    assert found.via == "ocr"
+    assert documents.TEXT[0] in found.text
+
+
+def test_text_is_recognised_where_it_must_always_be(tmp_path: Path):
+    path = put(tmp_path, "a.pdf", documents.pdf("Written as text in the file."))
+    [found] = formats.read(path, sniff.PDF, Options(ocr="always"), 1, 1)
+    assert isinstance(found, Page)
+    assert (found.via, found.text) == ("ocr", "Written as text in the file.")
+
+
+def test_a_picture_file_is_read(tmp_path: Path):
+    path = put(tmp_path, "a.png", samples.picture_of(documents.TEXT, kind="PNG"))
+    found = only(path, "image/png")
+    assert found.text == "\n".join(documents.TEXT)
+    assert (found.width, found.height) == pytest.approx((595.2, 842), abs=0.3)
+    assert found.image_key == only(path, "image/png", known_image=lambda key: True).image_key
+
+
+def test_a_picture_without_text_has_none(tmp_path: Path):
+    path = put(tmp_path, "a.png", samples.picture_of([], kind="PNG"))
+    assert (only(path, "image/png").text, only(path, "image/png").words) == ("", b"")
+
+
+def test_the_engine_is_part_of_the_recipe():
+    assert "rapidocr" in formats.recipe("image/png", Options())["engine"]
+    assert formats.recipe("image/png", Options(ocr="never"))["engine"] is None
+    assert ocr.engine() is not None
+
+
+def test_columns_of_prose_are_read_one_after_the_other():
+    title = [(100.0, 10.0, 900.0, 30.0)]
+    left = [(50.0, 50.0 + 20 * i, 480.0, 65.0 + 20 * i) for i in range(6)]
+    right = [(520.0, 51.0 + 20 * i, 950.0, 66.0 + 20 * i) for i in range(6)]
+    boxes = [box for pair in zip(left, right, strict=True) for box in pair] + title
+    read = [boxes[index] for index in in_reading_order(boxes, 1000)]
+    assert read == [*title, *left, *right]
+
+
+def test_cells_of_a_table_are_read_row_by_row():
+    rows = [[(x, 50.0 + 20 * i, x + 60, 65.0 + 20 * i) for x in (50.0, 600.0)] for i in range(6)]
+    boxes = [cell for row in rows for cell in reversed(row)]
+    read = [boxes[index] for index in in_reading_order(boxes, 1000)]
+    assert read == [cell for row in rows for cell in row]

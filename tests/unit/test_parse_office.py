@@ -1,0 +1,127 @@
+"""Word files and presentations, whole and hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quire.errors import Unreadable
+from quire.model.pages import Page, PageFailure
+from quire.parse import formats, samples, sniff
+from quire.parse.options import Options
+from tests import documents
+from tests.documents import put
+
+SLIDES = [["Tides", "Spring tides & neap tides"], ["Cargo", "Barrels"]]
+
+
+def test_a_word_file_is_one_page(tmp_path: Path):
+    path = put(
+        tmp_path, "a.docx", samples.docx(["Tides & depth", "The sill is <two> metres deep."])
+    )
+    assert formats.look(path, sniff.DOCX)[1:3] == ("whole", 1)
+    [page] = formats.read(path, sniff.DOCX, Options(), 1, 1)
+    assert isinstance(page, Page)
+    assert page.text.split("\n\n") == ["Tides & depth", "The sill is <two> metres deep."]
+
+
+BODY = (
+    '<w:document xmlns:w="urn:w" xmlns:mc="urn:mc"><w:body>'
+    "<w:p><w:r><w:t>Before</w:t><w:tab/><w:t xml:space='preserve'> the tab</w:t></w:r>"
+    "<mc:AlternateContent><mc:Choice><w:p><w:r><w:t>In a box</w:t></w:r></w:p></mc:Choice>"
+    "<mc:Fallback><w:p><w:r><w:t>In a box</w:t></w:r></w:p></mc:Fallback></mc:AlternateContent>"
+    "<w:r><w:delText>gone</w:delText><w:t>, after</w:t></w:r></w:p>"
+    "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>Vessel</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc>"
+    "<w:tc><w:p><w:r><w:t>Tonnes</w:t></w:r></w:p></w:tc></w:tr>"
+    "<w:tr><w:tc><w:p><w:r><w:t>Tern</w:t></w:r></w:p><w:p><w:r><w:t>(lost)</w:t></w:r></w:p>"
+    "</w:tc></w:tr></w:tbl></w:body></w:document>"
+)
+
+
+def test_tables_boxes_notes_and_headers_of_a_word_file_are_read_once(tmp_path: Path):
+    content = documents.changed(samples.docx(["x"]), "word/document.xml", BODY)
+    note = '<w:x xmlns:w="urn:w"><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:x>'
+    for part, text in (("header1", "Top"), ("header2", "Top"), ("footnotes", "A note")):
+        content = documents.changed(content, f"word/{part}.xml", note.format(text))
+    [page] = formats.read(put(tmp_path, "a.docx", content), sniff.DOCX, Options(), 1, 1)
+    assert isinstance(page, Page)
+    assert page.text.split("\n\n") == [
+        "In a box",
+        "Before\t the tab, after",
+        "Vessel\t\tTonnes\nTern (lost)",
+        "A note",
+        "Top",
+    ]
+
+
+def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
+    path = put(tmp_path, "a.pptx", samples.pptx(SLIDES))
+    before = formats.look(path, sniff.PPTX)
+    [second] = formats.read(path, sniff.PPTX, Options(), 2, 2)
+    assert second == Page(2, "Cargo\nBarrels", label="slide 2")
+    after = formats.look(put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), sniff.PPTX)
+    assert (before.unit, before.count, after.count) == ("page", 2, 3)
+    assert before.keys is not None
+    assert after.keys is not None
+    assert after.keys[1:] == before.keys
+
+
+def test_a_slide_that_cannot_be_read_fails_alone(tmp_path: Path):
+    content = samples.pptx(SLIDES)
+    path = put(tmp_path, "a.pptx", documents.changed(content, "ppt/slides/slide1.xml", "<p:sld><"))
+    assert formats.look(path, sniff.PPTX).count == 2
+    first, second = formats.read(path, sniff.PPTX, Options(), 1, 2)
+    assert isinstance(first, PageFailure)
+    assert second == Page(2, "Cargo\nBarrels", label="slide 2")
+
+
+def test_rows_of_a_table_on_a_slide_share_a_line(tmp_path: Path):
+    cell = "<a:tc><a:txBody><a:p><a:r><a:t>{}</a:t></a:r></a:p></a:txBody></a:tc>"
+    row = f"<a:tr>{cell.format('Vessel')}{cell.format('Tonnes')}</a:tr>"
+    slide = '<p:sld xmlns:p="urn:p" xmlns:a="urn:a"><a:tbl>' + row + "</a:tbl></p:sld>"
+    content = documents.changed(samples.pptx(SLIDES), "ppt/slides/slide1.xml", slide)
+    [first] = formats.read(put(tmp_path, "a.pptx", content), sniff.PPTX, Options(), 1, 1)
+    assert isinstance(first, Page)
+    assert first.text == "Vessel\tTonnes"
+
+
+HOSTILE = {
+    "much.docx": (documents.bomb(samples.docx(["x"]), 40 << 20), sniff.DOCX, "times its size"),
+    "entities.docx": (documents.docx_with_entities(), sniff.DOCX, "declares entities"),
+    "cut.docx": (samples.docx(["x" * 500])[:-40], sniff.DOCX, "damaged or cut off"),
+    "body.docx": (samples.zipped({"word/other.xml": "<x/>"}), sniff.DOCX, "is missing"),
+    "empty.pptx": (samples.pptx([]), sniff.PPTX, "no slides"),
+    "cut.pptx": (samples.pptx(SLIDES)[:300], sniff.PPTX, "damaged or cut off"),
+    "text.pptx": (b"not a zip file", sniff.PPTX, "damaged or cut off"),
+    "locked.xlsx": (b"\xd0\xcf", "application/x-ole-encrypted", "protected by a password"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_or_damaged_file_is_refused_with_its_reason(name: str, tmp_path: Path):
+    content, kind, reason = HOSTILE[name]
+    with pytest.raises(Unreadable, match=f"{name}: .*{reason}"):
+        formats.look(put(tmp_path, name, content), kind)
+
+
+def test_an_archive_of_more_than_a_gigabyte_is_refused(tmp_path: Path):
+    content = documents.bomb(samples.docx(["x"]), 1 << 20)
+    # The directory at the end says how large a member is; here it says four gigabytes.
+    place = content.rindex(b"PK\x01\x02")
+    large = content[: place + 24] + b"\xf0\xff\xff\xff" + content[place + 28 :]
+    with pytest.raises(Unreadable, match=r"would unpack to 4,09\d MiB"):
+        formats.look(put(tmp_path, "a.docx", large), sniff.DOCX)
+
+
+def test_a_type_that_nothing_reads_lists_those_that_are_read(tmp_path: Path):
+    with pytest.raises(Unreadable, match=r"application/x-odd is not supported; supported: PDF, DO"):
+        formats.look(put(tmp_path, "a", b"x"), "application/x-odd")
+
+
+def test_the_recipe_tells_what_decides_the_text():
+    found = formats.recipe(sniff.DOCX, Options())
+    assert (found["parser"], found["version"]) == ("office", 1)
+    assert formats.recipe(sniff.PDF, Options())["library"]
+    assert formats.recipe(sniff.XLSX, Options(row_size=10)) != formats.recipe(sniff.XLSX, Options())
+    assert formats.recipe(sniff.DOCX, Options(row_size=10)) == found

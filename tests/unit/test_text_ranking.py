@@ -1,0 +1,127 @@
+"""Words and vectors together: never worse than words alone, better where words fail."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from quire.bench.retrieval import ALIKE, PARAPHRASES, passages, recall
+from quire.text.embed import open_embedder
+from quire.text.ranking import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse
+from quire.text.words import fts5, indexed_simple, query_terms
+
+
+class Library:
+    """The passages in FTS5 and as vectors."""
+
+    def __init__(self) -> None:
+        self.texts = passages()
+        self.embedder = open_embedder("wordllama")
+        self.vectors = self.embedder.embed(self.texts)
+        self.base = sqlite3.connect(":memory:")
+        tokenize = "porter unicode61 remove_diacritics 2"
+        self.base.execute(f"CREATE VIRTUAL TABLE t USING fts5(text, tokenize = '{tokenize}')")
+        rows = enumerate(self.texts)
+        self.base.executemany("INSERT INTO t (rowid, text) VALUES (?, ?)", rows)
+
+    def scored_words(self, query: str) -> list[tuple[int, float]]:
+        match = fts5(query_terms(query, ["en"]))
+        sql = "SELECT rowid, -bm25(t) FROM t WHERE t MATCH ? ORDER BY 2 DESC LIMIT ?"
+        return self.base.execute(sql, [match, DEPTH]).fetchall()
+
+    def scored_vectors(self, query: str) -> list[tuple[int, float]]:
+        scores = self.vectors @ self.embedder.embed([query])[0]
+        return [(int(n), float(scores[n])) for n in np.argsort(-scores)[:DEPTH]]
+
+    def by_words(self, query: str) -> Sequence[int]:
+        return [number for number, _ in self.scored_words(query)]
+
+    def by_vectors(self, query: str) -> Sequence[int]:
+        return [number for number, _ in self.scored_vectors(query)]
+
+    def by_both(self, query: str) -> Sequence[int]:
+        found = self.scored_words(query)
+        best = [self.texts[number] for number, _ in found[:COVERED_TEXTS]]
+        share = covered(best, query_terms(query, ["en"]))
+        return [number for number, _ in fuse(found, self.scored_vectors(query), share)]
+
+
+@pytest.fixture(scope="module")
+def library():
+    found = Library()
+    yield found
+    found.base.close()
+
+
+def test_the_set_is_large_enough_and_every_question_has_its_passage(library):
+    assert len(library.texts) == len(set(library.texts)) >= 120
+    assert len(ALIKE) >= 30 and len(PARAPHRASES) >= 20
+    assert all(" - " not in text and "##" not in text for text in library.texts)
+    assert all(asked.passage < len(library.texts) for asked in ALIKE + PARAPHRASES)
+
+
+def test_fusion_is_never_below_words_alone_and_better_on_paraphrases(library):
+    for questions in (ALIKE, PARAPHRASES):
+        words, both = recall(library.by_words, questions), recall(library.by_both, questions)
+        assert both.first >= words.first and both.five >= words.five
+    assert recall(library.by_both, ALIKE).first >= 0.95
+    words = recall(library.by_words, PARAPHRASES)
+    assert recall(library.by_both, PARAPHRASES).five >= words.five + 0.3
+
+
+def test_our_bm25_ranks_as_fts5_does(library):
+    analysed = [indexed_simple(text, "en") for text in library.texts]
+
+    def ranking(query: str) -> Sequence[int]:
+        terms = query_terms(query, ["en"], simple=True)
+        counts = [sum(forms[0] in text.split() for text in analysed) for forms in terms]
+        scores = bm25(analysed, terms, counts, len(analysed))
+        return sorted(range(len(scores)), key=lambda n: -scores[n])
+
+    assert recall(ranking, ALIKE) == recall(library.by_words, ALIKE)
+
+
+def test_a_text_with_all_words_stays_first():
+    words, vectors = [(1, 9.0), (2, 8.0)], [(3, 0.9), (2, 0.8), (1, 0.1)]
+    assert [n for n, _ in fuse(words, vectors, Covered(3, 3))] == [1, 2, 3]
+    assert next(n for n, _ in fuse(words, vectors, Covered(0, 3))) in (2, 3)
+
+
+def test_either_ranking_may_be_empty():
+    assert fuse([], [], Covered(0, 0)) == []
+    assert [n for n, _ in fuse([(4, 2.0), (5, 1.0)], [], Covered(0, 1))] == [4, 5]
+    assert [n for n, _ in fuse([], [(4, 0.2), (5, 0.1)], Covered(0, 1))] == [4, 5]
+    assert [n for n, _ in fuse([], [(5, 0.2), (4, 0.2)], Covered(0, 1))] == [4, 5]
+    assert [n for n, _ in fuse([(4, 0.0)], [], Covered(1, 1))] == [4]
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "languages", "expected"),
+    [
+        ("Two houses flooded", "flooding of a house", ["en"], Covered(2, 2)),
+        ("Die Häuser am Fluss", "Haus Wald", ["de"], Covered(1, 2)),
+        ("机器学习可以预测洪水", "机器学习", ["zh"], Covered(1, 1)),
+        ("机器学习可以预测洪水", "水", ["zh"], Covered(1, 1)),
+        ("nothing", "", ["en"], Covered(0, 0)),
+    ],
+)
+def test_coverage_counts_words_in_every_form(text, query, languages, expected):
+    assert covered(["other", text], query_terms(query, languages), languages) == expected
+
+
+def test_bm25_knows_phrases_prefixes_and_rare_words():
+    texts = ["river bank river", "bank of a river", "water fall", "x"]
+    assert bm25(texts, [["river bank"]], [1], 4)[1:] == [0, 0, 0]
+    assert bm25(texts, [["wat*"]], [1], 4)[2] > 0
+    rare, frequent = bm25(["a b"], [["a"]], [1], 100)[0], bm25(["a b"], [["b"]], [90], 100)[0]
+    assert rare > frequent > 0
+    assert bm25([], [["a"]], [0], 0) == []
+    assert bm25(["", "a"], [["a"], ["b", "c"]], [5, 9], 3)[0] == 0
+
+
+def test_without_coverage_words_go_first():
+    words, vectors = [(1, 9.0), (2, 1.0)], [(3, 0.9), (2, 0.8), (1, 0.1)]
+    assert [n for n, _ in fuse(words, vectors)] == [1, 2, 3]
