@@ -7,7 +7,7 @@ from statistics import median
 
 from quire.bench.figures import Figure, at_most
 from quire.bench.ingest_corpus import long_pdf, small_texts
-from quire.bench.ingest_running import CHILDREN, mill
+from quire.bench.ingest_running import CHILDREN, mill, shelf
 from quire.bench.ingest_sizes import IngestSizes
 from quire.bench.site import Site
 from quire.errors import Refused
@@ -16,13 +16,13 @@ from quire.store import embedded
 
 def again(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     """Ingest a folder of small files, then again without a change."""
-    folder = site.folder / "small"
+    folder = shelf(site.folder, "small-")
     files = small_texts(folder, sizes.small_files)
     with mill(site) as running:
         first = running.ingest(folder)
-        attempts = running.bed.count("documents")
+        known = running.bed.count("documents")
         spans = [running.ingest(folder).seconds for _ in range(sizes.again_rounds)]
-        if running.bed.count("documents") != attempts:
+        if running.bed.count("documents") != known:
             raise Refused("bench: an unchanged folder made documents.")
     count = len(files)
     note = f"{count:,} text files, {CHILDREN} children"
@@ -60,9 +60,7 @@ def _listed(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 def edit(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     """Ingest a long PDF, change one page of it, and ingest it again."""
-    path = site.folder / "edited" / "long.pdf"
-    path.parent.mkdir()
-    long_pdf(path, sizes.edit_pages)
+    path = long_pdf(shelf(site.folder, "edited-") / "long.pdf", sizes.edit_pages)
     with mill(site) as running:
         first = running.ingest(path)
         _change_page(path, sizes.edit_pages // 2)

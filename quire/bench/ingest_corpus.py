@@ -20,7 +20,6 @@ _LINES = 52  # of a page
 
 def pdfs(folder: Path, files: int, pages: int) -> list[Path]:
     """Write PDFs whose lengths differ as those of real ones do: many short, a few long."""
-    folder.mkdir()
     return [
         write_pdf(
             folder / f"report-{number:03}.pdf", _texts(number, length), by_word=number % 2 > 0

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 from quire.bench.figures import Figure, at_most
 from quire.bench.ingest_corpus import long_pdf
-from quire.bench.ingest_running import Mill, mill, peak_bytes
+from quire.bench.ingest_running import Mill, mill, peak_bytes, shelf
 from quire.bench.ingest_sizes import IngestSizes
 from quire.bench.site import Site
 
 
 def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     """Ingest each PDF by a worker of its own."""
-    peaks = []
+    peaks, folder = [], shelf(site.folder, "memory-")
     for pages in sizes.memory_pages:
-        path = long_pdf(site.folder / f"memory-{pages}.pdf", pages, seed=pages)
+        path = long_pdf(folder / f"{pages}.pdf", pages, seed=pages)
         with mill(site, is_warm=False) as running, _Watch(running) as watch:
             took = running.ingest(path)
         peaks.append(watch.peak / 1e6)

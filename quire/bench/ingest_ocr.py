@@ -9,27 +9,28 @@ from typing import Any
 
 from quire.bench.figures import Figure, at_least, at_most
 from quire.bench.ingest_prose import Prose
-from quire.bench.ingest_running import CHILDREN, Mill, mill
+from quire.bench.ingest_running import CHILDREN, Mill, mill, shelf
 from quire.bench.ingest_sizes import IngestSizes
 from quire.bench.site import Site
 from quire.errors import Refused
 from quire.parse import ocr, samples
 
 TURNS = (90, 180, 270)
-_LETTERS = 1_400  # of a page
+_FEW_LETTERS = 250
+_WARM_BYTES = 350 << 20  # a child with the models loaded has more
 
 
 def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     """Read scans of one page each, upright ones for the time and turned ones for the words."""
     if not ocr.is_installed():
         raise Refused("bench: RapidOCR is not installed. Run: pip install 'quire[ocr]'.")
-    folder = site.folder / "scans"
-    texts = _scans(folder / "upright", [0] * sizes.scans, seed=1)
-    turned = _scans(folder / "turned", TURNS, seed=2)
-    _scans(folder / "warm", [0] * CHILDREN, seed=3)
+    folder = shelf(site.folder, "scans-")
+    texts = _scans(folder / "upright", [0] * sizes.scans, sizes.scan_letters)
+    turned = _scans(folder / "turned", TURNS, _FEW_LETTERS)
+    _scans(folder / "warm", [0] * CHILDREN, _FEW_LETTERS)
     beside = _bare(sorted((folder / "upright").iterdir()), sorted((folder / "warm").iterdir()))
     with mill(site, is_warm=False) as running:
-        running.ingest(folder / "warm")
+        running.warm(_warm_scans, _WARM_BYTES)
         took = running.ingest(folder / "upright")
         running.ingest(folder / "turned")
         upright, on_side = _recall(running, texts), _recall(running, turned)
@@ -43,12 +44,17 @@ def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     yield Figure("words read, turned scans", on_side, "", None, at_least(0.95), note)
 
 
-def _scans(folder: Path, turns: Sequence[int], seed: int) -> dict[str, str]:
+def _warm_scans(folder: Path, each: int) -> None:
+    """Write pages to load the models with; a page that was read before would load nothing."""
+    _scans(folder / f"{'x' * each}scans", [0] * CHILDREN, _FEW_LETTERS)
+
+
+def _scans(folder: Path, turns: Sequence[int], letters: int) -> dict[str, str]:
     """Write one-page scans; returns the text of each by name."""
     folder.mkdir(parents=True)
-    prose, written = Prose(seed), {}
+    prose, written = Prose(len(folder.name)), {}
     for number, turned in enumerate(turns):
-        name, text = f"{folder.name}-{number}.pdf", prose.paragraph(_LETTERS)
+        name, text = f"{folder.name}-{number}.pdf", prose.paragraph(letters)
         (folder / name).write_bytes(samples.pdf([samples.scanned_page([text], turned)]))
         written[name] = text
     return written

@@ -10,7 +10,7 @@ from quire.bench import ingest_bare
 from quire.bench.figures import Figure, at_least
 from quire.bench.ingest_bare import Bare
 from quire.bench.ingest_corpus import long_pdf, pdfs
-from quire.bench.ingest_running import CHILDREN, mill
+from quire.bench.ingest_running import CHILDREN, mill, shelf
 from quire.bench.ingest_sizes import IngestSizes
 from quire.bench.site import Site
 from quire.errors import BadInput
@@ -37,8 +37,8 @@ def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     for _ in range(sizes.rounds):
         with site.bed() as bed:
             bare.append(ingest_bare.run(files, bed.home, CHILDREN))
-        for has_pictures, found in ours.items():
-            found.append(_run(site, files, has_pictures=has_pictures))
+        ours[False].append(_run(site, files, has_pictures=False))
+    ours[True].append(_run(site, files, has_pictures=True))
     for has_pictures, found in ours.items():
         yield from _figures(f"{len(files)} PDFs", has_pictures, found, bare)
     yield from _stages(site, sizes, bare[-1])
@@ -62,7 +62,7 @@ def _figures(
 
 def _files(site: Site, sizes: IngestSizes) -> list[Path]:
     if sizes.corpus is None:
-        return pdfs(site.folder / "corpus", sizes.files, sizes.pages)
+        return pdfs(shelf(site.folder, "corpus-"), sizes.files, sizes.pages)
     found = sorted(sizes.corpus.rglob("*.pdf"))
     if not found:
         raise BadInput(f"--corpus {sizes.corpus}: there is no PDF in it.")
@@ -86,8 +86,9 @@ def _run(site: Site, files: Sequence[Path], *, has_pictures: bool) -> Ours:
 
 def _stages(site: Site, sizes: IngestSizes, bare: Bare) -> Iterator[Figure]:
     """Time the pipeline's own steps on one PDF in this process, by ranges as a task does."""
-    path = long_pdf(site.folder / "stages.pdf", sizes.stage_pages, seed=17)
-    other = long_pdf(site.folder / "stages-warm.pdf", 12, seed=18)
+    folder = shelf(site.folder, "stages-")
+    path = long_pdf(folder / "timed.pdf", sizes.stage_pages, seed=17)
+    other = long_pdf(folder / "warm.pdf", 12, seed=18)
     with site.bed() as bed:
         _timed(bed.app.db, other, 12)
         spent = _timed(bed.app.db, path, sizes.stage_pages)

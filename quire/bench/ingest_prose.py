@@ -97,9 +97,11 @@ class Prose:
         return [self.paragraph(length // 4 - 60) for _ in range(4)]
 
 
-def pooled(seed: int, sentences: int = 8_000) -> Iterator[list[str]]:
+def pooled(
+    seed: int, *, stock: int = 8_000, paragraphs: int = 4, sentences: int = 7
+) -> Iterator[list[str]]:
     """Yield pages without end that are put together from a stock of sentences: quicker to make."""
     prose, dice = Prose(seed), random.Random(seed)  # noqa: S311
-    stock = [prose.sentence() for _ in range(sentences)]
+    known = [prose.sentence() for _ in range(stock)]
     while True:
-        yield [" ".join(dice.choices(stock, k=7)) for _ in range(4)]
+        yield [" ".join(dice.choices(known, k=sentences)) for _ in range(paragraphs)]

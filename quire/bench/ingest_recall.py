@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quire.bench import retrieval
 from quire.bench.figures import Figure, Target, at_least
-from quire.bench.ingest_running import Mill, mill
+from quire.bench.ingest_running import Mill, mill, shelf
 from quire.bench.ingest_sizes import IngestSizes
 from quire.bench.site import Site
 from quire.control.search import search
@@ -21,8 +21,7 @@ _SETS = {
 
 def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     """Ingest each passage as a file and ask every question."""
-    folder = site.folder / "passages"
-    folder.mkdir()
+    folder = shelf(site.folder, "passages-")
     for number, text in enumerate(retrieval.passages()):
         (folder / f"{number}.txt").write_text(text)
     with mill(site, is_warm=False) as running:

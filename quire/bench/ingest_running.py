@@ -1,8 +1,9 @@
 """Runs ingest jobs on a bed with a real worker of two children, and says how long they took."""
 
 import contextlib
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,15 +67,14 @@ class Mill:
                 raise Refused(f"bench: nothing ended for two minutes. {self._why()}")
             time.sleep(0.02)
 
-    def warm(self, folder: Path) -> None:
-        """Let every child load what it needs: files are ingested until all have grown."""
+    def warm(self, make: Callable[[Path, int], object], least: int) -> None:
+        """Let every child load what it needs: files are made and ingested until all have grown."""
         for each in range(_WARM_TRIES):
-            place = folder / f"warm-{each}"
-            if not place.exists():
-                pdfs(place, 4, 60 + each)
-            self.ingest(place, thumbnails=False)
+            folder = shelf(self.bed.home, f"warm-{each}-")
+            make(folder, each)
+            self.ingest(folder, thumbnails=False)
             sizes = [_resident(one) for one in self.children()]
-            if len(sizes) >= CHILDREN and min(sizes) > _WARM_BYTES:
+            if len(sizes) >= CHILDREN and min(sizes) > least:
                 return
 
     def _why(self) -> str:
@@ -89,8 +89,13 @@ def mill(site: Site, *, is_warm: bool = True) -> Iterator[Mill]:
     with site.bed() as bed:
         running = Mill(bed)
         if is_warm:
-            running.warm(bed.home)
+            running.warm(lambda folder, each: pdfs(folder, 4, 52 + each), _WARM_BYTES)
         yield running
+
+
+def shelf(folder: Path, name: str) -> Path:
+    """Make a folder whose name begins so."""
+    return Path(tempfile.mkdtemp(prefix=name, dir=folder))
 
 
 def peak_bytes(some: Sequence[psutil.Process]) -> int:

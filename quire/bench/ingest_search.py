@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_PAGES = 20  # of a document
-_BATCH = 100  # documents of one transaction
-_CUTS = 2  # chunks of a page
+_PAGES = 100  # of a document
+_BATCH = 10  # documents of one transaction
+_CUTS = 3  # chunks of a page
+_SAMPLE = 500  # chunks that are embedded
 
 
 class _Ids(NamedTuple):
@@ -71,9 +72,8 @@ def fill(bed: Bed, count: int) -> None:
 
     embedder = open_embedder()
     ids = bed.app.db.write(lambda conn, now: _shared(conn, embedder))
-    texts = pooled(23, 20_000)
-    sample = [" ".join(next(texts)) for _ in range(2_000)]
-    points = embedder.embed(sample)
+    texts = pooled(23, paragraphs=_CUTS, sentences=10)
+    points = embedder.embed([next(texts)[0] for _ in range(_SAMPLE)])
     noise = random.Random(9)  # noqa: S311
     total = -(-count // (_PAGES * _CUTS))
     for first in range(0, total, _BATCH):
@@ -110,15 +110,14 @@ class _Stock:
         self.vectors = dict(zip(self.texts, _noisy(points, len(self.texts), seed), strict=True))
 
     def _add(self, key: str, number: int, paragraphs: Sequence[str]) -> None:
-        halves = " ".join(paragraphs[:2]), " ".join(paragraphs[2:])
-        text = "\n".join(halves)
+        text = "\n".join(paragraphs)
         self.fresh.append(pages.NewPage(key, Page(number, text), "en", 0.0))
         found, start = [], 0
-        for half in halves:
-            self.texts[text_digest(half)] = (half, "en", len(half) // 4)
-            found.append(Piece(start, start + len(half), len(half) // 4))
-            start += len(half) + 1
-        self.cuttings[key] = pages.Cutting(found, [text_digest(half) for half in halves])
+        for each in paragraphs:
+            self.texts[text_digest(each)] = (each, "en", len(each) // 4)
+            found.append(Piece(start, start + len(each), len(each) // 4))
+            start += len(each) + 1
+        self.cuttings[key] = pages.Cutting(found, [text_digest(each) for each in paragraphs])
 
 
 def _noisy(points: "npt.NDArray[np.float32]", count: int, seed: int) -> list[bytes]:

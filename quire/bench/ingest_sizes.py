@@ -16,16 +16,17 @@ class IngestSizes:
     again_rounds: int = 3
     edit_pages: int = 1_000
     memory_pages: tuple[int, int] = (600, 10_000)
-    firsts: int = 30
+    firsts: int = 40
     chunks: int = 100_000
     queries: int = 100
-    scans: int = 8
+    scans: int = 6
+    scan_letters: int = 1_000
     corpus: Path | None = None
 
 
 FULL = IngestSizes()
 QUICK = IngestSizes(
-    files=12,
+    files=16,
     pages=200,
     rounds=1,
     stage_pages=48,
@@ -34,7 +35,8 @@ QUICK = IngestSizes(
     edit_pages=200,
     memory_pages=(60, 400),
     firsts=8,
-    chunks=10_000,
+    chunks=6_000,
     queries=30,
     scans=2,
+    scan_letters=250,
 )

@@ -75,13 +75,25 @@ def show(what: "RenderableType") -> None:
 def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> "Table":
     """Make an aligned table: columns in `right` to the right, `wide` takes what is left."""
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    class Ours(Table):
+        def add_row(self, *cells: Any, **how: Any) -> None:
+            # Rich would shorten all columns alike where the terminal is narrow, ids among them.
+            super().add_row(
+                *(
+                    Text(cell, no_wrap=True, overflow="ellipsis") if name == wide else cell
+                    for name, cell in zip(columns, cells, strict=True)
+                ),
+                **how,
+            )
+
+    made = Ours(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
         made.add_column(
             name,
             justify="right" if name in right else "left",
-            no_wrap=True,
+            no_wrap=name != wide,
             overflow="ellipsis",
             ratio=1 if name == wide else None,
         )

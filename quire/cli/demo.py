@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CORPUS = "samples"
 #: Samples that are made to fail.
 PLANTED = {"protected.pdf", "broken.pdf"}
-QUERIES = ("depth over the sill", "how to fight a tax on imported goods")
+QUERIES = ("depth over the sill", "how to contest a customs charge")
 
 
 def run() -> int:

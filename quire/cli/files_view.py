@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.2
 LINE_SECONDS = 2.0
 #: Seconds over which pages per second are counted.
 RATE_SECONDS = 10.0
-BAR = 30
+BAR = 20
 
 
 class Picture(NamedTuple):
@@ -87,7 +87,7 @@ def summary_line(seen: Picture, rate: float | None) -> str:
         parts.append(f"{rate:,.0f} pages/s" if rate >= 10 else f"{rate:.1f} pages/s")
     left = (words.epoch(job["eta_at"]) or 0.0) - time.time()
     if job["eta_at"] and left > 1 and not job["is_listing"]:
-        parts.append(f"about {words.span(left)} left")
+        parts.append(f"{words.span(left)} left")
     return ", ".join(parts)
 
 
@@ -102,7 +102,9 @@ def work_line(each: dict[str, Any]) -> str:
     if each["of"] > 1:
         return f"{each['pages']:,} of {each['of']:,} pages"
     said = words.one_line(each["message"], 40)
-    return said or {"ingest.document": "fetching"}.get(each["kind"], "")
+    if each["progress"] >= 1 and said.startswith("fetched"):
+        return "reading"
+    return said or "starting"
 
 
 @contextlib.contextmanager
@@ -148,7 +150,8 @@ def picture(seen: Picture, rate: float | None) -> "RenderableType":
     )
     head = Table.grid(padding=(0, 1))
     share = f"{int(job['progress'] * 100)} %" if is_known else ""
-    head.add_row(bar, Text(share), Text(summary_line(seen, rate)))
+    told = Text(summary_line(seen, rate), no_wrap=True, overflow="ellipsis")
+    head.add_row(bar, Text(share), told)
     lines = Table.grid(padding=(0, 2))
     for each in seen.at_work:
         lines.add_row(Text(f"  {words.one_line(each['name'], 48)}"), Text(work_line(each)))

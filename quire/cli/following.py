@@ -75,7 +75,7 @@ def say_ending(app: "App", job: dict[str, Any]) -> None:
         console.say(f"  {count:>8,}  {noun}")
     if line := reuse_line(_reused(app, job["id"])):
         console.say(line)
-    _say_files(app, job, "failed:", states=("failed",))
+    _say_files(app, job, "failed (document, reason):", states=("failed",))
     if job["files_with_errors"]:
         _say_files(app, job, "pages that could not be read:", with_errors=True, states=("success",))
     if job["error"] and not job["files"].get("failed"):
@@ -120,13 +120,13 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
         return
     console.say()
     console.say(title)
-    drawn = console.table("DOCUMENT", "FILE", "REASON", right=("DOCUMENT",), wide="REASON")
     for each in page["items"]:
-        reason = words.one_line(each["error"], 300)
+        name = words.one_line(each["name"], 60)
+        reason = words.one_line(each["error"], 400)
         if each["state"] == "success":
             reason = f"{words.count(each['page_errors'], 'page')} of {each['pages']:,}"
-        drawn.add_row(str(each["document_id"]), words.one_line(each["name"], 50), reason)
-    console.show(drawn)
+        said = reason if reason.startswith(name) else f"{name}: {reason}"
+        console.say(f"  {each['document_id']:>8}  {said}")
     if page["next"]:
         console.say(f"More: quire job show {job['id']}")
 

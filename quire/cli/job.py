@@ -244,13 +244,23 @@ def _drawn(one: dict[str, Any]) -> "Group":
     parts: list[RenderableType] = [title, _facts(one)]
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
-    if one["task_list"]["items"]:
-        parts += [Text(""), _tasks(one)]
-    if one["attempts"]:
-        parts += [Text(""), _runs(one["attempts"])]
+    tasks, runs = _telling(one)
+    if tasks:
+        parts += [Text(""), _tasks(tasks, sum(one["tasks"].values()) if not one["files"] else 0)]
+    if runs:
+        parts += [Text(""), _runs(runs)]
     if trace := _trace(one):
         parts += [Text(""), Text("traceback of the last run that failed", style="bold"), trace]
     return Group(*parts)
+
+
+def _telling(one: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Pick the tasks and runs to show: beside files, only those that are open or went wrong."""
+    tasks, runs = one["task_list"]["items"], one["attempts"]
+    if one["files"]:
+        tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
+        runs = [run for run in runs if run["outcome"] != "done"]
+    return tasks, runs
 
 
 def _facts(one: dict[str, Any]) -> "Table":
@@ -312,10 +322,10 @@ def _files(one: dict[str, Any]) -> "Table":
     return drawn
 
 
-def _tasks(one: dict[str, Any]) -> "Table":
+def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
     from rich.text import Text
 
-    items = one["task_list"]["items"][:FEW]
+    items = tasks[:FEW]
     drawn = console.table(
         "TASK", "KIND", "STATE", "TRY", "PROGRESS", "DETAIL", right=("TASK", "TRY"), wide="DETAIL"
     )
@@ -330,7 +340,6 @@ def _tasks(one: dict[str, Any]) -> "Table":
             words.bar(task["progress"]) if task["state"] == "running" else "",
             words.one_line(task["error"] or task["message"]) or f"{waits}{due}",
         )
-    total = sum(one["tasks"].values())
     if total > len(items):
         drawn.add_row("…", f"{total - len(items):,} more", "", "", "", "")
     return drawn

@@ -1,6 +1,6 @@
 """`quire search`: finds passages in the documents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 Query = Annotated[
     list[str],
-    typer.Argument(metavar="QUERY...", help='Words to look for; "in quotes" they stand together.'),
+    typer.Argument(metavar="QUERY", help='Words to look for; "in quotes" they stand together.'),
 ]
 Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only in this corpus.")]
 Documents = Annotated[
     list[int] | None,
-    typer.Option("--document", metavar="ID", help="Only in this document; may be repeated."),
+    typer.Option(
+        parser=options.document_id,
+        metavar="ID",
+        help="Only in this document; may be repeated.",
+    ),
 ]
 Where = Annotated[
     list[str] | None,
@@ -44,7 +48,7 @@ def search(
     corpus: Corpus = None,
     document: Documents = None,
     where: Where = None,
-    type: MediaType = None,  # noqa: A002
+    type: MediaType = None,
     limit: Limit = 10,
     mode: Mode = "fused",
     json: options.Json = False,
@@ -69,12 +73,21 @@ def search(
     if json:
         console.as_json(found)
         return
+    show(found, " ".join(query))
+    if not found["items"]:
+        _advise(is_narrow=bool(corpus or document or where or type), mode=mode)
+
+
+def show(found: Mapping[str, Any], query: str) -> None:
+    """Print the hits of a search."""
     if "note" in found:
         console.note(words.clean(found["note"]))
     if not found["items"]:
-        _say_nothing_found(is_narrow=bool(corpus or document or where or type), mode=mode)
+        console.say(f"Nothing found for {words.one_line(query, 60)}.")
         return
-    _print(found)
+    _draw(found["items"])
+    count = words.count(len(found["items"]), "hit")
+    console.say(f"{count} in {words.span(found['took_ms'] / 1000)}.")
 
 
 def _embedder(opened: "App", name: str) -> "Embedder":
@@ -86,33 +99,31 @@ def _embedder(opened: "App", name: str) -> "Embedder":
     return embedder_of(asdict(opened.settings), Pipeline(embedder=name))
 
 
-def _say_nothing_found(*, is_narrow: bool, mode: str) -> None:
-    advice = ["fewer or other words"]
+def _advise(*, is_narrow: bool, mode: str) -> None:
+    advice = ["other or fewer words"]
     if is_narrow:
         advice.append("without --corpus, --document, --where and --type")
     if mode != "fused":
         advice.append("with --mode fused")
     console.say(
-        f"Nothing found. Try {', or '.join(advice)}. `quire documents` lists what can be searched: "
-        "what is still queued or failed is not."
+        f"Try {', or '.join(advice)}. `quire documents` lists the documents: one that is queued "
+        "or failed is not searched."
     )
 
 
-def _print(found: Mapping[str, Any]) -> None:
+def _draw(items: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
     drawn: list[Any] = []
-    for rank, hit in enumerate(found["items"], start=1):
+    for rank, hit in enumerate(items, start=1):
         head = Text(f"{rank:>2}  ")
         head.append(words.one_line(hit["name"], 80), style="bold")
         head.append(f"  {_place(hit)}  score {hit['score']:.3f}")
         below = Group(_passage(hit), Text(words.one_line(hit["uri"], 300), style="dim"))
         drawn += [head, Padding(below, (0, 0, 1, 4))]
     console.show(Group(*drawn))
-    count = words.count(len(found["items"]), "hit")
-    console.say(f"{count} by {found['mode']} search in {words.span(found['took_ms'] / 1000)}.")
 
 
 def _place(hit: Mapping[str, Any]) -> str:

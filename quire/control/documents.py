@@ -161,7 +161,7 @@ def tokens(desk: Desk, document_id: int, version: int) -> Any:
 def read_page(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Reading:
     """Read one page in this process, as a task would, to see what it does."""
     from quire.ingest.reading import options_of
-    from quire.parse import formats, sniff
+    from quire.parse import formats, pdf, sniff
 
     with desk.db.read() as conn:
         row = row_of(conn, desk, document_id)
@@ -176,9 +176,12 @@ def read_page(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Read
         last = min(number + options.row_size - 1, outline.count)
     is_there = number > 0 and (outline.unit == "whole" or number <= outline.count)
     began = time.perf_counter()
-    for page in formats.read(path, media_type, options, first, last) if is_there else ():
-        if outline.unit == "row" or page.number == number:
-            return Reading(page, time.perf_counter() - began)
+    try:
+        for page in formats.read(path, media_type, options, first, last) if is_there else ():
+            if outline.unit == "row" or page.number == number:
+                return Reading(page, time.perf_counter() - began)
+    finally:
+        pdf.close()
     raise NotFound(
         f"document {document_id}: it has no page {number}. `quire document pages {document_id}` "
         "lists them."

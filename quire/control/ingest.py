@@ -94,7 +94,7 @@ def _require_there(path: Path, text: str) -> None:
         path = Path(*parts[:first])
         if path.is_dir():
             return
-    raise BadInput(f"{text}: there is no such file or folder. Nothing was submitted.")
+    raise BadInput(f"{text}: there is no such file or folder. Check the path.")
 
 
 def plan(desk: Desk | None, reach: Mapping[str, Any], order: Order) -> Iterator[Judged]:

@@ -184,7 +184,7 @@ def vectorless() -> sa.Select[Any]:
 
 def wrong_vectors(conn: sa.Connection) -> sa.Select[Any]:
     """Find vectors that have not as many dimensions as their model."""
-    found = sa.func.vector_dims(v.vector)
+    found: sa.ColumnElement[Any] = sa.func.vector_dims(v.vector)
     if dialect.is_sqlite(conn):
         found = sa.func.length(v.vector) / 4.0
     return (

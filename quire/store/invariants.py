@@ -52,7 +52,7 @@ def _checks(table: sa.Table) -> list[tuple[str, str]]:
 
 def named(table: sa.FromClause) -> sa.ColumnElement[Any]:
     """Return what a row is called: its key, whose parts are joined by dots."""
-    first, *others = table.primary_key.columns
+    first, *others = table.primary_key
     if not others:
         return first
     name: sa.ColumnElement[Any] = sa.cast(first, sa.Text)

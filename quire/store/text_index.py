@@ -122,7 +122,7 @@ def _frequencies(conn: sa.Connection, words: Words) -> list[int]:
         terms = words.tsquery
         some = "SELECT FROM chunks WHERE words @@ to_tsquery('simple', value)"
         source = "jsonb_array_elements_text(CAST(%s AS jsonb)) value"
-    counted = f"SELECT count(*) FROM ({some} LIMIT {2 * COMMON}) AS some"  # noqa: S608
+    counted = f"SELECT count(*) FROM ({some} LIMIT {2 * COMMON}) AS counted"  # noqa: S608
     rows = conn.exec_driver_sql(
         f"SELECT ({counted}) FROM {source}",  # noqa: S608
         (dialect.packed(terms),),

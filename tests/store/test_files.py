@@ -77,9 +77,11 @@ def test_a_file_with_page_errors_is_counted_apart(shelf: Shelf):
     job_id = shelf.submit()
     pages = {7}
     shelf.drain_with(
-        lambda lease: "crashed"
-        if lease.from_page and pages & set(range(lease.from_page, (lease.to_page or 0) + 1))
-        else None
+        lambda lease: (
+            "crashed"
+            if lease.from_page and pages & set(range(lease.from_page, (lease.to_page or 0) + 1))
+            else None
+        )
     )
     found = job(shelf, job_id)
     assert found["files"] == {"success": 1}

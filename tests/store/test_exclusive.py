@@ -1,0 +1,182 @@
+"""Exclusive steps of a document: two tasks of one key never run at the same time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+from quire.control import jobs
+from quire.model.records import Lease
+from quire.store import claim
+from quire.store.engine import Database
+from quire.store.exclusive import MOST_TRIES, WAIT_SECONDS
+from tests.store.stage import KINDS, TTL, Stage, ending
+
+
+def lock_together(stage: Stage, *job_ids: int, key: str = "document 1") -> None:
+    """Give the tasks of some jobs one key."""
+    some = ", ".join(map(str, job_ids))
+    with stage.db.begin() as conn:
+        conn.exec_driver_sql(f"UPDATE tasks SET exclusive_key = '{key}' WHERE job_id IN ({some})")
+
+
+def test_of_two_ready_tasks_with_one_key_one_runs_and_one_waits(stage: Stage):
+    first, second, free = stage.many(3)
+    lock_together(stage, first, second)
+    assert [lease.job_id for lease in stage.claim(limit=3)] == [first, free]
+    waits = stage.task(second)
+    assert (waits.state, waits.reason, waits.lock_tries) == ("blocked", "lock_held", 1)
+    assert waits.due_at == stage.now().wall + WAIT_SECONDS == stage.now().wall + 15
+
+
+def test_a_key_that_a_running_task_has_keeps_later_claims_off(stage: Stage):
+    first, second = stage.many(2)
+    lock_together(stage, first, second)
+    [lease] = stage.claim("w1")
+    assert lease.job_id == first
+    assert stage.claim("w2") == []
+    assert stage.task(second).reason == "lock_held"
+
+
+def test_keys_of_different_documents_do_not_meet(stage: Stage):
+    first, second = stage.many(2)
+    lock_together(stage, first)
+    lock_together(stage, second, key="document 2")
+    assert len(stage.claim(limit=2)) == 2
+
+
+def test_the_one_that_waited_runs_when_the_key_is_free(stage: Stage):
+    first, second = stage.many(2)
+    lock_together(stage, first, second)
+    [lease] = stage.claim(limit=2)
+    stage.settle(ending(lease))
+    assert stage.claim() == []
+    stage.clock.advance(WAIT_SECONDS)
+    assert stage.move_due() == 1
+    assert [lease.job_id for lease in stage.claim()] == [second]
+
+
+def give_up(stage: Stage, holder: Lease) -> list[Lease]:
+    """Let the second task of the key meet its holder until it is given up."""
+    for _ in range(MOST_TRIES - 1):
+        assert stage.claim() == []
+        stage.clock.advance(WAIT_SECONDS)
+        stage.renew(holder)
+        stage.move_due()
+    return stage.claim()
+
+
+def test_a_task_that_met_its_key_held_ten_times_is_given_up_with_a_plain_reason(stage: Stage):
+    first, second = stage.many(2)
+    lock_together(stage, first, second)
+    [holder] = stage.claim()
+    assert give_up(stage, holder) == []
+    row = stage.task(second)
+    assert (row.state, row.attempt, row.lock_tries) == ("failed", 0, 10)
+    assert row.error == "another task of the same document ran each of the 10 times it was tried"
+    assert (stage.job(second).state, stage.job(second).error) == ("failed", row.error)
+    assert "job.failed" in stage.events(second)
+    assert stage.task(first).state == "running"
+
+
+def test_a_task_that_is_revived_after_that_has_ten_tries_again(stage: Stage):
+    first, second = stage.many(2)
+    lock_together(stage, first, second)
+    [holder] = stage.claim()
+    give_up(stage, holder)
+    jobs.retry(stage.desk(), [second])
+    assert stage.claim() == []
+    assert (stage.task(second).state, stage.task(second).reason) == ("blocked", "lock_held")
+
+
+def test_what_waited_for_a_task_that_was_given_up_does_not_wait_for_ever(stage: Stage):
+    first, second = stage.many(2)
+    after = stage.one(after=[second])
+    lock_together(stage, first, second)
+    [holder] = stage.claim()
+    give_up(stage, holder)
+    assert stage.job(after).state == "cancelled"
+
+
+def test_the_next_job_of_a_user_goes_when_the_one_before_it_was_given_up(stage: Stage):
+    other = stage.one(user="bob")
+    mine = stage.one(policy="queue")
+    following = stage.one(policy="queue")
+    lock_together(stage, other, mine)
+    [holder] = stage.claim()
+    assert holder.job_id == other
+    assert stage.task(following).reason == "user_busy"
+    # The claim that gives up the one looks on and finds the other.
+    assert [lease.job_id for lease in give_up(stage, holder)] == [following]
+    assert stage.job(mine).state == "failed"
+
+
+def test_the_database_itself_refuses_two_running_tasks_of_one_key(stage: Stage):
+    first, _ = stage.many(2)
+    [a, b] = stage.claim(limit=2)
+    lock = "UPDATE tasks SET exclusive_key = 'document 1' WHERE id IN (%d, %d)"
+    with pytest.raises(sa.exc.IntegrityError), stage.db.begin() as conn:
+        conn.exec_driver_sql(lock % (a.task_id, b.task_id))
+    assert stage.task(first).exclusive_key is None
+
+
+def test_two_claimers_at_the_same_instant_never_run_one_key_twice(pg_stage: Stage, pg_url: str):
+    first, second = pg_stage.many(2)
+    lock_together(pg_stage, first, second)
+    pg_stage.claim("w2", queue="slow")  # so that both workers are known
+    taken: list[list[Lease]] = []
+
+    def claim_too() -> None:
+        db = Database.open(pg_url)
+        db.clock = pg_stage.clock
+        taken.append(
+            db.write(lambda conn, now: claim.claim(conn, "w2", "default", KINDS, now=now, ttl=TTL))
+        )
+        db.close()
+
+    late = threading.Thread(target=claim_too)
+    with pg_stage.db.begin() as conn:
+        # The first claim is not committed yet: the other one sees no running task of the key.
+        [mine] = claim.claim(conn, "w1", "default", KINDS, now=pg_stage.now(), ttl=TTL)
+        late.start()
+        pg_stage.wait_until_one_waits()
+    late.join()
+    assert mine.job_id == first
+    assert taken == [[]]
+    assert (pg_stage.task(second).state, pg_stage.task(second).reason) == ("blocked", "lock_held")
+
+
+def test_many_claimers_over_few_keys_never_run_one_key_twice(pg_stage: Stage, pg_url: str):
+    made = pg_stage.many(60)
+    for at in range(3):
+        lock_together(pg_stage, *made[at::3], key=f"document {at}")
+    for n in range(4):
+        pg_stage.claim(f"w{n}", queue="slow")
+    start = threading.Barrier(4)
+    trouble: list[BaseException] = []
+
+    def work(worker: str) -> None:
+        db = Database.open(pg_url)
+        db.clock = pg_stage.clock
+        start.wait()
+        try:
+            for _ in range(20):
+                db.write(
+                    lambda conn, now: claim.claim(
+                        conn, worker, "default", KINDS, now=now, ttl=TTL, limit=2
+                    )
+                )
+        except BaseException as error:
+            trouble.append(error)
+        db.close()
+
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert trouble == []
+    running = [row.exclusive_key for row in pg_stage.rows("tasks", state="running")]
+    assert sorted(running) == ["document 0", "document 1", "document 2"]
