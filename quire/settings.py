@@ -84,8 +84,9 @@ class Settings:
     def for_children(self) -> dict[str, Any]:
         """What handlers may need to know, as JSON."""
         names = (
-            "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "fetch_private", "fetch_max_bytes",
-            "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous", "lease_seconds",
+            "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "fetch_private",
+            "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous",
+            "lease_seconds",
         )  # fmt: skip
         return {"home": str(self.home), "url": self.url, **{n: getattr(self, n) for n in names}}
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import json
+import random
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import sqlalchemy as sa
 from quire import testing
 from quire.control import doctor, jobs
 from quire.model.records import Lease
-from quire.parse import pdf
+from quire.parse import pdf, samples
 from quire.runtime.outcomes import decide
 from quire.runtime.wire import Ended
 from quire.store import settle, tables
@@ -192,6 +194,48 @@ def open_shelf(
     if is_examined:
         shelf.assert_healthy()
     shelf.close()
+
+
+def fill(folder: Path, count: int, seed: int = 7) -> None:
+    """Write a mixed library: texts, tables, slides, books, messages, copies, and broken files."""
+    chance = random.Random(seed)
+    words = ("tide", "harbour", "pilot", "ledger", "copper", "barley", "slate", "wool", "cider")
+
+    def prose(length: int) -> str:
+        return " ".join(chance.choice(words) for _ in range(length)) + "."
+
+    def book(pages: int) -> bytes:
+        return samples.pdf([samples.text_page([prose(60)]) for _ in range(pages)])
+
+    makers: list[tuple[str, Callable[[], bytes]]] = [
+        ("txt", lambda: prose(400).encode()),
+        ("md", lambda: f"# {prose(4)}\n\n{prose(200)}".encode()),
+        ("html", lambda: f"<h1>{prose(3)}</h1><p>{prose(300)}</p>".encode()),
+        ("csv", lambda: "".join(f"{n},{prose(4)}\n" for n in range(30)).encode()),
+        ("docx", lambda: samples.docx([prose(50), prose(80)])),
+        ("pptx", lambda: samples.pptx([[prose(5), prose(30)] for _ in range(4)])),
+        ("pdf", lambda: book(3)),
+        ("pdf", lambda: book(chance.randint(10, 30))),
+        ("eml", lambda: _letter(prose(80), prose(60))),
+        ("pdf", lambda: book(2)[:300]),
+        ("docx", lambda: b"PK\x03\x04 cut off"),
+    ]
+    for number in range(count):
+        suffix, make = makers[number % len(makers)]
+        place = folder / f"part {number % 3}" / f"{number:04}.{suffix}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(make())
+        if number % 10 == 0:
+            (folder / f"copy of {place.name}").write_bytes(place.read_bytes())
+
+
+def _letter(text: str, attached: str) -> bytes:
+    made = EmailMessage()
+    made["Subject"] = text[:20]
+    made.set_content(text)
+    made.add_attachment(attached.encode(), "text", "plain", filename="attached.txt")
+    made.set_boundary("edge")
+    return made.as_bytes()
 
 
 def rows_of(db: Database, table: str, **where: Any) -> Sequence[Any]:

@@ -162,7 +162,7 @@ class _Cut:
 
 def _store(db: Any, name: str, read: Sequence[Page], cut: _Cut, packed: dict[str, bytes]) -> None:
     """Write what a task of the pipeline writes, but for the leaves of its document."""
-    fresh = [store.NewPage(text_digest(f"{name} {page.number}"), page, "en", 0.0) for page in read]
+    fresh = [store.ReadPage(text_digest(f"{name} {page.number}"), page, "en", 0.0) for page in read]
 
     def act(conn: Any, now: Any) -> None:
         model_id = vectors.register(conn, "bench", 256)

@@ -101,7 +101,7 @@ class _Stock:
         seed: int,
     ) -> None:
         self.uris = [f"bench:document-{number}" for number in numbers]
-        self.fresh: list[pages.NewPage] = []
+        self.fresh: list[pages.ReadPage] = []
         self.cuttings: dict[str, pages.Cutting] = {}
         self.texts: dict[str, tuple[str, str, int]] = {}
         for uri in self.uris:
@@ -111,7 +111,7 @@ class _Stock:
 
     def _add(self, key: str, number: int, paragraphs: Sequence[str]) -> None:
         text = "\n".join(paragraphs)
-        self.fresh.append(pages.NewPage(key, Page(number, text), "en", 0.0))
+        self.fresh.append(pages.ReadPage(key, Page(number, text), "en", 0.0))
         found, start = [], 0
         for each in paragraphs:
             self.texts[text_digest(each)] = (each, "en", len(each) // 4)

@@ -41,9 +41,10 @@ class InOrder(TyperGroup):
 
 app = typer.Typer(
     cls=InOrder,
-    help="Quire runs background jobs that survive kill -9, on SQLite or PostgreSQL.\n\n"
-    "Begin with `quire up` in one terminal and `quire submit wait --arg seconds=5 --wait` in "
-    "another. Exit codes: 0 done, 1 some work failed, 2 refused or misused.",
+    help="Quire takes in documents and finds what is in them; its jobs survive kill -9.\n\n"
+    "Begin with `quire ingest FOLDER`, then `quire search WORDS`. With `quire up` in another "
+    "terminal the work goes on in the background. Exit codes: 0 done, 1 some work failed, "
+    "2 refused or misused.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

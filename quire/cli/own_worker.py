@@ -48,18 +48,31 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
             console.note("no worker is running: start one in another terminal with `quire up`.")
         yield OwnWorker(app, None)
         return
+    leash, held = os.pipe()
+    try:
+        process = _started(app, leash)
+    finally:
+        os.close(leash)
+    try:
+        yield OwnWorker(app, process)
+    finally:
+        process.terminate()
+        process.wait()
+        os.close(held)
+
+
+def _started(app: "App", leash: int) -> "subprocess.Popen[bytes]":
+    """Start a worker that ends when this process does, however that happens."""
+    from quire.runtime.leash import VARIABLE
+
     with (app.settings.home / LOG).open("ab") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "quire", "worker"],
-            env={**os.environ, "QUIRE_HOME": str(app.settings.home)},
+            env={**os.environ, "QUIRE_HOME": str(app.settings.home), VARIABLE: str(leash)},
+            pass_fds=[leash],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             # Ctrl-C is for this command, which then stops the job.
             start_new_session=True,
         )
-    try:
-        yield OwnWorker(app, process)
-    finally:
-        process.terminate()
-        process.wait()

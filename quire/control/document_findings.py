@@ -108,9 +108,7 @@ def reuse_words(tried: list[Any]) -> str:
     newest = tried[0]
     if newest.digest is None:
         ended = newest.state != GenerationState.BUILDING
-        return (
-            "It ended before anything was read." if ended else "Nothing of it has been read yet."
-        )
+        return "It ended before anything was read." if ended else "Nothing of it has been read yet."
     account = reports.reuse(newest.reused)
     if account["whole"]:
         return "All was reused: the same bytes were read in the same way before."

@@ -173,8 +173,8 @@ def read_page(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Read
     outline = formats.look(path, media_type, options)
     first, last = (1, 1) if outline.unit == "whole" else (number, number)
     if outline.unit == "row":
-        last = min(number + options.row_size - 1, outline.count)
-    is_there = number > 0 and (outline.unit == "whole" or number <= outline.count)
+        last = min(number + options.row_size - 1, outline.length)
+    is_there = number > 0 and (outline.unit == "whole" or number <= outline.length)
     began = time.perf_counter()
     try:
         for page in formats.read(path, media_type, options, first, last) if is_there else ():

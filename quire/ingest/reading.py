@@ -56,7 +56,7 @@ class Harvest:
     def __init__(self, ctx: Any, work: Work) -> None:
         self.ctx = ctx
         self.work = work
-        self.fresh: list[pages.NewPage] = []
+        self.fresh: list[pages.ReadPage] = []
         self.known: dict[str, pages.Known] = {}
         self.numbers: dict[int, str] = {}
         self.failures: dict[int, str] = {}
@@ -105,7 +105,7 @@ class Harvest:
         tongue = self.work.pipeline.language
         if tongue == "auto":
             tongue = language.detect(page.text)
-        made = pages.NewPage(key, page, tongue, seconds)
+        made = pages.ReadPage(key, page, tongue, seconds)
         self.fresh.append(made)
         if page.via == "ocr":
             # Each recognised page is kept at once: it is the costliest thing there is.

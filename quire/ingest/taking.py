@@ -199,7 +199,7 @@ class _Taking:
         keys = self._keys(content, outline)
         most = {"page": self.pipeline.page_size, "row": self.pipeline.row_size}.get(outline.unit)
         # A try after a crash reads by ranges, which can be cut in two.
-        is_small = most is None or (outline.count <= most and self.ctx.attempt == 1)
+        is_small = most is None or (outline.length <= most and self.ctx.attempt == 1)
         picture = self._picture(content)
         if is_small:
             self._read_here(content, outline, keys, picture)
@@ -211,7 +211,7 @@ class _Taking:
         recipe = formats.recipe(content.media_type, options_of(self.pipeline))
         if outline.unit != "page":
             return {}
-        parts = outline.keys or [f"{content.digest} {n}" for n in range(1, outline.count + 1)]
+        parts = outline.keys or [f"{content.digest} {n}" for n in range(1, outline.length + 1)]
         return {n: digest("page", part, recipe) for n, part in enumerate(parts, start=1)}
 
     def _read_here(
@@ -221,7 +221,7 @@ class _Taking:
         inside = self._inside(content)
         harvest = Harvest(self.ctx, work)
         if outline.unit == "row":
-            ranges.read_rows(harvest, 1, outline.count)
+            ranges.read_rows(harvest, 1, outline.length)
         elif outline.unit == "page":
             harvest.gather(keys, lambda numbers: read_pages(harvest, numbers))
         else:
@@ -246,8 +246,8 @@ class _Taking:
             account.set_thumbnail(tx.connection, begun.id, picture)
             if outline.unit == "row":
                 spans = [
-                    (first, min(first + most - 1, outline.count))
-                    for first in range(1, outline.count + 1, most)
+                    (first, min(first + most - 1, outline.length))
+                    for first in range(1, outline.length + 1, most)
                 ]
             else:
                 missing = documents.plan_leaves(

@@ -1,6 +1,6 @@
 """Whether a listed item is indexed now: one decision, made before anything is enqueued."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quire.model.states import DOCUMENT_LOCKED, DocumentState
 
@@ -66,7 +66,7 @@ def words(why: str) -> str:
     return _WORDS.get(why, why)
 
 
-_WORDS: dict[str, Any] = {
+_WORDS: dict[str, str] = {
     "new": "it was not known",
     "forced": "it was asked for",
     "retried": "its last try failed",

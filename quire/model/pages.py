@@ -21,7 +21,7 @@ class Outline(NamedTuple):
 
     media_type: str
     unit: str  # page: ranges of pages | row: ranges of rows | whole: read in one go
-    count: int  # pages or rows; 1 for whole
+    length: int  # pages or rows; 1 for whole
     #: One digest per page of what the page is made of, where the format gives it cheaply.
     keys: tuple[str, ...] | None = None
 

@@ -4,6 +4,7 @@ The last file stays open, because the ranges of one file are read one after the 
 process. A page that fails is reported in its place; the pages after it are read.
 """
 
+import atexit
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ def opened(path: Path) -> Any:
     stat = path.stat()
     key = (str(path), stat.st_size, stat.st_mtime_ns)
     if _last is None or _last.key != key:
+        if _last is None:
+            atexit.register(close)  # or pypdfium2 complains at the end of the process
         close()
         _last = _Opened(key, _open(path, stat.st_size))
     return _last.document

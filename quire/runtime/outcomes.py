@@ -37,14 +37,14 @@ def decide(
         return _ending(ended, lease, worker_id, "retry", "outage", give_back=True, due_in=wait)
     if ended.outcome == "permanent":
         return _ending(ended, lease, worker_id, "fail", "failed")
-    if ended.outcome in _POISON and lease.from_page is not None:
-        if (found := _isolated(ended, lease, worker_id)) is not None:
-            return found
-    return _again(ended, lease, kind, spread, worker_id)
+    isolated = _isolated(ended, lease, worker_id)
+    return isolated or _again(ended, lease, kind, spread, worker_id)
 
 
 def _isolated(ended: Ended, lease: Lease, worker_id: str) -> Ending | None:
-    """A range that killed its process twice is cut in two; a page that did so thrice is set apart."""
+    """Cut in two a range that killed its process twice; set apart a page that did so thrice."""
+    if lease.from_page is None or ended.outcome not in _POISON:
+        return None
     error = ended.error or f"the run ended: {ended.outcome}"
     if lease.from_page != lease.to_page:
         if lease.attempt < RANGE_CRASHES:

@@ -13,7 +13,7 @@ from quire.clock import Instant
 from quire.model.admission import Standing, Verdict, decide
 from quire.model.records import Owner
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
-from quire.store import dialect
+from quire.store import bulk, dialect
 from quire.store.document_tables import corpus_documents, documents, generations
 from quire.store.tables import is_state, tasks
 
@@ -168,7 +168,7 @@ def _insert(
         for i in fresh
     ]  # fmt: skip
     if rows:
-        dialect.bulk_insert(conn, documents, _NEW, rows)
+        bulk.bulk_insert(conn, documents, _NEW, rows)
 
 
 def _touch(conn: sa.Connection, wish: Wish, ids: Sequence[int], now: Instant) -> None:
@@ -230,7 +230,7 @@ def _open_generations(
         ]
         for a in taken
     ]  # fmt: skip
-    dialect.bulk_insert(conn, generations, _GENERATION, rows)
+    bulk.bulk_insert(conn, generations, _GENERATION, rows)
 
 
 def join_corpora(
@@ -238,7 +238,7 @@ def join_corpora(
 ) -> None:
     """Put documents into corpora; those that are in them already are left."""
     pairs = [[c, i] for c in corpus_ids for i in sorted(set(document_ids))]
-    dialect.insert_missing(conn, corpus_documents, ("corpus_id", "document_id"), pairs)
+    bulk.insert_missing(conn, corpus_documents, ("corpus_id", "document_id"), pairs)
 
 
 def gone(

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import TASK_OPEN
-from quire.store import dialect
+from quire.store import bulk, dialect
 from quire.store.document_tables import corpora, corpus_documents, documents, generations, leaves
 from quire.store.tables import is_state, jobs, tasks
 
@@ -47,7 +47,7 @@ def create(
     conn: sa.Connection, tenant: str, name: str, settings: Mapping[str, Any], *, now: Instant
 ) -> bool:
     """Create a corpus; returns whether it was not there before."""
-    rows = dialect.insert_missing(
+    rows = bulk.insert_missing(
         conn,
         corpora,
         ("tenant", "name", "settings", "created_at"),

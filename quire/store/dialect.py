@@ -196,71 +196,6 @@ def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
     return [row[0] for row in found]
 
 
-#: Rows and bytes of one INSERT; more is written in several.
-_INSERT_ROWS, _INSERT_BYTES = 5_000, 32 << 20
-#: From so many rows on, COPY is faster on PostgreSQL.
-_COPY_ROWS = 1_000
-
-
-def bulk_insert(
-    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
-) -> None:
-    """Insert many rows by one statement over one JSON parameter, or by COPY where it pays.
-
-    `executemany` costs more than 10 µs a row for its bindings alone; COPY needs more round trips.
-    Columns that are the same in every row are sent once.
-    """
-    if not is_sqlite(conn) and len(values) >= _COPY_ROWS:
-        _copy(conn, table, columns, values)
-        return
-    for start in range(0, len(values), _INSERT_ROWS):
-        _insert(conn, table, columns, values[start : start + _INSERT_ROWS])
-
-
-def _copy(
-    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
-) -> None:
-    driver: Any = conn.connection.driver_connection
-    text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
-    with driver.cursor() as cursor, cursor.copy(text) as copy:
-        for row in values:
-            copy.write_row(row)
-
-
-def _insert(
-    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
-) -> None:
-    picks: list[str] = []
-    fixed: list[Any] = []
-    varying: list[tuple[Any, ...]] = []
-    for name, column in zip(columns, zip(*values, strict=True), strict=True):
-        if column.count(column[0]) == len(values):
-            picks.append(_cast(conn, table, name, "?"))
-            fixed.append(column[0])
-        else:
-            picks.append(_cast(conn, table, name, f"value ->> {len(varying)}"))
-            varying.append(column)
-    lines = packed(list(zip(*varying, strict=True)) if varying else [()] * len(values))
-    if len(lines) > _INSERT_BYTES and len(values) > 1:
-        half = len(values) // 2
-        _insert(conn, table, columns, values[:half])
-        _insert(conn, table, columns, values[half:])
-        return
-    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
-    text = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
-        f"SELECT {', '.join(picks)} FROM {source}"
-    )
-    conn.exec_driver_sql(text if is_sqlite(conn) else text.replace("?", "%s"), (*fixed, lines))
-
-
-def _cast(conn: sa.Connection, table: sa.Table, name: str, value: str) -> str:
-    # SQLite keeps the JSON type, so a cast would only cost time there.
-    if is_sqlite(conn):
-        return value
-    return f"CAST({value} AS {table.c[name].type.compile(dialect=conn.dialect)})"
-
-
 def notify(conn: sa.Connection, channel: str) -> None:
     """Ring at commit, on PostgreSQL; on SQLite the wake-up is a local datagram after it."""
     if not is_sqlite(conn):
@@ -379,62 +314,6 @@ def unindex_texts(conn: sa.Connection, ids: Sequence[int]) -> None:
     if is_sqlite(conn) and ids:
         text = "DELETE FROM chunk_words WHERE rowid IN (SELECT value FROM json_each(?))"
         conn.exec_driver_sql(text, (_encode(ids),))
-
-
-def insert_missing(
-    conn: sa.Connection,
-    table: sa.Table,
-    columns: Sequence[str],
-    values: Sequence[Sequence[Any]],
-    returning: Sequence[str] = (),
-) -> list[Any]:
-    """Insert those rows that break no unique key; returns the columns asked for of these."""
-    if not values:
-        return []
-    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
-    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
-    text = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picks)} "  # noqa: S608
-        f"FROM {source} WHERE true ON CONFLICT DO NOTHING"
-        + (f" RETURNING {', '.join(returning)}" if returning else "")
-    )
-    found = conn.exec_driver_sql(
-        text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
-    )
-    return list(found) if returning else []
-
-
-def upsert_many(
-    conn: sa.Connection,
-    table: sa.Table,
-    columns: Sequence[str],
-    values: Sequence[Sequence[Any]],
-    *,
-    keys: Sequence[str],
-) -> None:
-    """Insert rows, or replace the other columns of those with the same keys."""
-    if not values:
-        return
-    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
-    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
-    changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
-    text = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picks)} "  # noqa: S608
-        f"FROM {source} WHERE true "
-        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(changed)}"
-    )
-    conn.exec_driver_sql(
-        text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
-    )
-
-
-def insert_missing_blobs(
-    conn: sa.Connection, table: sa.Table, rows_of: Sequence[Mapping[str, Any]]
-) -> None:
-    """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
-    if rows_of:
-        build = sqlite.insert if is_sqlite(conn) else postgresql.insert
-        conn.execute(build(table).on_conflict_do_nothing(), list(rows_of))
 
 
 def lock_name(conn: sa.Connection, name: str, *, wait: bool = True) -> bool:

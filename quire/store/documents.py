@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.errors import Overtaken
 from quire.model.states import DocumentState, GenerationState, TaskState
-from quire.store import dialect, events, fallen
+from quire.store import bulk, events, fallen
 from quire.store.document_tables import cuts, documents, generations, leaves, pages, slices, vectors
 from quire.store.tables import is_state, tasks
 
@@ -169,7 +169,7 @@ def plan_leaves(
         sa.delete(leaves).where(leaf.document_id == document_id, leaf.generation == generation)
     )
     rows = [[document_id, generation, number, key] for number, key in sorted(keys.items())]
-    dialect.bulk_insert(conn, leaves, ("document_id", "generation", "number", "key"), rows)
+    bulk.bulk_insert(conn, leaves, ("document_id", "generation", "number", "key"), rows)
     found = sa.select(pages.c.id).where(
         pages.c.tenant == tenant, pages.c.key == leaf.key, _is_complete(cut_id, model_id)
     )
@@ -322,7 +322,7 @@ def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
     """Return the id of a way to cut pages."""
     found = conn.scalar(sa.select(cuts.c.id).where(cuts.c.key == key))
     if found is None:
-        dialect.insert_missing(conn, cuts, ("key", "settings"), [[key, settings]])
+        bulk.insert_missing(conn, cuts, ("key", "settings"), [[key, settings]])
         found = conn.scalar(sa.select(cuts.c.id).where(cuts.c.key == key))
     assert found is not None  # noqa: S101
     return int(found)
@@ -362,7 +362,7 @@ def set_leaves(
     filled: Sequence[tuple[int, str, int | None, str | None]],
 ) -> None:
     """Write leaves (number, key, page_id, error) of a generation at work."""
-    dialect.upsert_many(
+    bulk.upsert_many(
         conn,
         leaves,
         ("document_id", "generation", "number", "key", "page_id", "error"),

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
-from quire.store import dialect, events, fallen, ready
+from quire.store import bulk, dialect, events, fallen, ready
 from quire.store.counts import Deltas, bump, ended
 from quire.store.tables import edges, is_state, jobs, tasks
 
@@ -24,7 +24,7 @@ SUCCEEDED = (TaskState.DONE.value, TaskState.SKIPPED.value, JobState.COMPLETED.v
 def add(conn: sa.Connection, rows: Sequence[Sequence[Any]]) -> None:
     """Insert edges (before_job_id, before_task_id, task_id, on_failure)."""
     columns = ("before_job_id", "before_task_id", "task_id", "on_failure")
-    dialect.bulk_insert(conn, edges, columns, rows)
+    bulk.bulk_insert(conn, edges, columns, rows)
 
 
 def lock_predecessors(conn: sa.Connection, job_ids: Collection[int]) -> dict[int, str]:

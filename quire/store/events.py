@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.store import dialect
+from quire.store import bulk
 from quire.store.tables import events
 
 
@@ -28,7 +28,7 @@ def record(conn: sa.Connection, happened: Iterable[Event], *, now: Instant) -> N
     ]
     if not rows:
         return
-    dialect.bulk_insert(conn, events, ("at", "job_id", "task_id", "name", "detail"), rows)
+    bulk.bulk_insert(conn, events, ("at", "job_id", "task_id", "name", "detail"), rows)
 
 
 def tail(

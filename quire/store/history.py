@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import TaskState
-from quire.store import dialect
+from quire.store import bulk
 from quire.store.tables import attempts, tasks
 
 _COLUMNS = (
@@ -18,7 +18,7 @@ _COLUMNS = (
 
 def write(conn: sa.Connection, lines: Sequence[Sequence[Any]]) -> None:
     """Insert rows in the order of the columns above."""
-    dialect.bulk_insert(conn, attempts, _COLUMNS, lines)
+    bulk.bulk_insert(conn, attempts, _COLUMNS, lines)
 
 
 def holders(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> dict[int, str]:

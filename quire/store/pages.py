@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.model.pages import Page, Piece
-from quire.store import dialect
+from quire.store import bulk, dialect
 from quire.store.document_tables import chunks, contents, pages, slices, vectors
 
 p, c, v = pages.c, chunks.c, vectors.c
@@ -32,7 +32,7 @@ class Cutting(NamedTuple):
     digests: Sequence[str]
 
 
-class NewPage(NamedTuple):
+class ReadPage(NamedTuple):
     """A page that was read now."""
 
     key: str
@@ -95,19 +95,21 @@ def of_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
     ).one_or_none()
 
 
-def put(conn: sa.Connection, tenant: str, fresh: Sequence[NewPage], task_id: int) -> dict[str, int]:
+def put(
+    conn: sa.Connection, tenant: str, fresh: Sequence[ReadPage], task_id: int
+) -> dict[str, int]:
     """Store pages; returns the id under each key, of whoever stored it first."""
     found: dict[str, int] = {}
     keys = {each.key for each in fresh}
     # What was there a moment ago may have been collected since: then it is inserted after all.
     while len(found) < len(keys):
         missing = [each for each in sorted(fresh) if each.key not in found]
-        dialect.insert_missing_blobs(conn, pages, [_row(tenant, e, task_id) for e in missing])
+        bulk.insert_missing_blobs(conn, pages, [_row(tenant, e, task_id) for e in missing])
         found = _saved(conn, pages, "key", tenant, keys)
     return found
 
 
-def _row(tenant: str, each: NewPage, task_id: int) -> dict[str, Any]:
+def _row(tenant: str, each: ReadPage, task_id: int) -> dict[str, Any]:
     page = each.page
     return {
         "tenant": tenant,
@@ -195,7 +197,7 @@ def put_chunks(
             [tenant, name, language, dialect.storable(text), tokens, task_id]
             for name, (text, language, tokens) in ((name, texts[name]) for name in missing)
         ]
-        fresh = dialect.insert_missing(conn, chunks, columns, rows, ("id", "digest"))
+        fresh = bulk.insert_missing(conn, chunks, columns, rows, ("id", "digest"))
         told = [(row[0], dialect.storable(words[row[1]])) for row in fresh]
         dialect.index_texts(conn, told)
         ids.update({row[1]: row[0] for row in fresh})
@@ -214,7 +216,7 @@ def put_slices(
         for ordinal, (piece, digest) in enumerate(zip(cutting.pieces, cutting.digests, strict=True))
     ]
     columns = ("page_id", "cut_id", "ordinal", "chunk_id", "start", "stop")
-    dialect.insert_missing(conn, slices, columns, rows)
+    bulk.insert_missing(conn, slices, columns, rows)
 
 
 def put_vectors(
@@ -229,7 +231,7 @@ def put_vectors(
         for digest, vector in sorted(found.items())
         if digest in ids
     ]
-    dialect.insert_missing_blobs(conn, vectors, rows)
+    bulk.insert_missing_blobs(conn, vectors, rows)
 
 
 def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored_at: float) -> None:

@@ -273,21 +273,11 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
             expires_at=None,
         )
         .returning(
-            t.id,
-            t.job_id,
-            t.fence,
-            t.attempt,
-            t.begin_at,
-            t.state,
-            t.error,
-            t.has_successors,
-            t.at_most_once,
-            t.document_id,
-            t.generation,
-            t.from_page,
+            t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.error, t.has_successors,
+            t.at_most_once, t.document_id, t.generation, t.from_page,
         ),
         {"held": dialect.packed(held)},
-    ).all()
+    ).all()  # fmt: skip
     deltas = Deltas()
     for row in rows:
         deltas[row.job_id].move(RUNNING, row.state)

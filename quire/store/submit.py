@@ -10,7 +10,7 @@ from quire.clock import Instant
 from quire.errors import Conflict, NotFound
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
-from quire.store import dialect, edges, tasks
+from quire.store import bulk, dialect, edges, tasks
 from quire.store.tables import is_state, jobs, owners, submissions
 from quire.store.tables import tasks as tasks_table
 
@@ -116,7 +116,7 @@ def insert(
         _row(owner, order, p, state, exclusive_key, p.job_id in awaited, now)
         for order, p, state in zip(orders, plantings, planted.states, strict=True)
     ]
-    dialect.bulk_insert(conn, jobs, _COLUMNS, rows)
+    bulk.bulk_insert(conn, jobs, _COLUMNS, rows)
     tasks.write(conn, planted)
     arrows = [
         (job_id, None, task_id, order.wish.after_failure)

@@ -9,7 +9,7 @@ from quire.clock import Instant
 from quire.model import fair
 from quire.model.records import About, KindRow, Owner
 from quire.model.states import Reason, TaskState
-from quire.store import dialect, ready
+from quire.store import bulk, ready
 from quire.store.tables import tasks
 
 READY, BLOCKED = TaskState.READY.value, TaskState.BLOCKED.value
@@ -74,7 +74,7 @@ def plan(
 
 def write(conn: sa.Connection, planted: Planted) -> None:
     """Insert what was planned."""
-    dialect.bulk_insert(conn, tasks, _COLUMNS, planted.rows)
+    bulk.bulk_insert(conn, tasks, _COLUMNS, planted.rows)
 
 
 def _reason(p: Planting, now: Instant) -> str | None:

@@ -135,7 +135,7 @@ def test_a_dry_run_tells_and_changes_nothing(quire: Run, work: Callable[[], None
 def test_ctrl_c_stops_the_job_and_says_how_to_go_on(start: Start, quire: Run, home: Path):
     place = home / "many"
     place.mkdir()
-    for number in range(400):
+    for number in range(250):
         (place / f"{number:03}.txt").write_text(f"text number {number}")
     with start("ingest", str(place), *PLAIN) as process:
         until(lambda: _files(quire).get("success", 0) > 2)
@@ -148,6 +148,20 @@ def test_ctrl_c_stops_the_job_and_says_how_to_go_on(start: Start, quire: Run, ho
     assert job["state"] == "stopped"
     assert job["files"]["pending"] > 0
     assert quire("status", "--json").json["workers"] == []
+    held = quire("ingest", place / "249.txt", *PLAIN, "--wait")
+    assert "1  held by another job" in held.out
+    assert "quire job explain 1" in held.out
+    assert quire("job", "resume", 1, "--wait").code == 0
+    assert _items(quire, "jobs")[-1]["files"] == {"success": 250}
+    assert {each["generation"] for each in _items(quire, "documents")} == {1}
+
+
+def test_its_own_worker_ends_with_it_even_by_kill(start: Start, quire: Run, folder: Path):
+    with start("ingest", str(folder), *PLAIN) as process:
+        until(lambda: _alive(quire))
+        process.kill()
+        process.communicate(timeout=60)
+        until(lambda: not _alive(quire))
 
 
 def test_a_job_that_another_worker_runs_goes_on_after_ctrl_c(

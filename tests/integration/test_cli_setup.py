@@ -12,12 +12,24 @@ import pytest
 pytest_plugins = ["tests.integration.cli_command"]
 
 COMMANDS = [
-    "up", "worker", "scheduler", "submit", "status", "jobs", "job", "logs", "pause", "unpause",
-    "owner", "migrate", "doctor", "settings", "bench", "demo", "version",
+    "up", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus", "submit",
+    "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor", "settings",
+    "bench", "demo", "version",
 ]  # fmt: skip
 GROUPS = {
     "jobs": ["stop", "resume", "cancel", "retry", "delete"],
     "job": ["show", "stop", "resume", "cancel", "retry", "priority", "delete", "explain"],
+    "document": [
+        "show",
+        "pages",
+        "save",
+        "reindex",
+        "delete",
+        "explain",
+        "read",
+        "tokens",
+    ],
+    "corpus": ["create", "list", "show", "set", "delete"],
     "owner": ["list", "set"],
     "worker": ["drain"],
     "bench": ["queue"],

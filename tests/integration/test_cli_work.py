@@ -117,6 +117,7 @@ def test_the_demonstration_shows_failures_and_hits_and_its_second_run_reads_noth
         out, err = second.communicate(timeout=60)
     assert (second.returncode, err) == (0, ""), out
     assert "nothing was read again" in out
-    assert quire("status", "--json").json["documents"] | {"success": 8, "failed": 2} == (
-        quire("status", "--json").json["documents"]
+    assert (
+        quire("status", "--json").json["documents"] | {"success": 8, "failed": 2}
+        == (quire("status", "--json").json["documents"])
     )

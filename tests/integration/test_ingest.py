@@ -144,8 +144,6 @@ def test_a_text_with_more_chunks_than_a_statement_has_parameters_is_taken_in(hug
     assert document.state == "success", document.error
     assert document.chunks > 33_000
     assert shelf.ledger("a.txt")["pages_made"] == 1
-    shelf.ingest(force=True, settings={**PLAIN, "chunk_tokens": 16, "overlap": 0, "language": "en"})
-    assert shelf.document("a.txt").state == "success"
 
 
 # --------------------------------------------------------------------- files on the move

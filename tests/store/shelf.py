@@ -130,7 +130,7 @@ class Shelf:
     def put_page(self, text: str) -> int:
         """Store a page that no document has."""
         key = key_of(text)
-        fresh = [pages.NewPage(key, Page(1, text), "en", 0.5)]
+        fresh = [pages.ReadPage(key, Page(1, text), "en", 0.5)]
         return self.db.write(lambda conn, now: pages.put(conn, self.tenant, fresh, 1)[key])
 
     def _put_pages(
@@ -141,7 +141,9 @@ class Shelf:
         model_id: int | None,
         task_id: int,
     ) -> dict[str, int]:
-        fresh = [pages.NewPage(key_of(text), Page(1, text), "en", 0.5) for text in sorted({*texts})]
+        fresh = [
+            pages.ReadPage(key_of(text), Page(1, text), "en", 0.5) for text in sorted({*texts})
+        ]
         ids = pages.put(conn, self.tenant, fresh, task_id)
         cuttings = {ids[key_of(text)]: cutting(text) for text in texts}
         lines = {line: text_digest(line) for text in texts for line in text.split("\n") if line}

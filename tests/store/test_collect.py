@@ -332,7 +332,7 @@ def test_a_row_that_a_writer_holds_is_left_alone(pg_stage: Stage):
     shelf = Shelf(pg_stage)
     page = shelf.put_page("one")
     condemn_everything(pg_stage.db)
-    fresh = [pages.NewPage(key_of("one"), Page(1, "one"), "en", 0.5)]
+    fresh = [pages.ReadPage(key_of("one"), Page(1, "one"), "en", 0.5)]
     with pg_stage.db.begin() as writer:
         assert pages.put(writer, "default", fresh, 1) == {key_of("one"): page}
         with pg_stage.db.begin() as conn:

@@ -40,7 +40,7 @@ def frames(count: int) -> bytes:
 
 def test_each_frame_of_a_tiff_is_a_page(tmp_path: Path):
     path = put(tmp_path, "a.tiff", frames(3))
-    assert formats.look(path, "image/tiff").count == 3
+    assert formats.look(path, "image/tiff").length == 3
     found = list(formats.read(path, "image/tiff", NO_OCR, 2, 3))
     assert [(page.number, page.width, page.via) for page in found] == [  # type: ignore[union-attr]
         (2, 144, "none"),

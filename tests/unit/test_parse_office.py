@@ -61,7 +61,7 @@ def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
     [second] = formats.read(path, sniff.PPTX, Options(), 2, 2)
     assert second == Page(2, "Cargo\nBarrels", label="slide 2")
     after = formats.look(put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), sniff.PPTX)
-    assert (before.unit, before.count, after.count) == ("page", 2, 3)
+    assert (before.unit, before.length, after.length) == ("page", 2, 3)
     assert before.keys is not None
     assert after.keys is not None
     assert after.keys[1:] == before.keys
@@ -70,7 +70,7 @@ def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
 def test_a_slide_that_cannot_be_read_fails_alone(tmp_path: Path):
     content = samples.pptx(SLIDES)
     path = put(tmp_path, "a.pptx", documents.changed(content, "ppt/slides/slide1.xml", "<p:sld><"))
-    assert formats.look(path, sniff.PPTX).count == 2
+    assert formats.look(path, sniff.PPTX).length == 2
     first, second = formats.read(path, sniff.PPTX, Options(), 1, 2)
     assert isinstance(first, PageFailure)
     assert second == Page(2, "Cargo\nBarrels", label="slide 2")

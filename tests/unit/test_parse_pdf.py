@@ -20,7 +20,7 @@ NO_OCR = Options(ocr="never")
 
 
 def pages(path: Path, options: Options = NO_OCR) -> list[Page | PageFailure]:
-    count = formats.look(path, sniff.PDF).count
+    count = formats.look(path, sniff.PDF).length
     return list(formats.read(path, sniff.PDF, options, 1, count))
 
 

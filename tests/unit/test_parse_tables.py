@@ -17,7 +17,7 @@ CSV = "text/csv"
 
 
 def ranges(path: Path, kind: str, size: int) -> list[Page]:
-    count = formats.look(path, kind).count
+    count = formats.look(path, kind).length
     options = Options(row_size=size)
     found = [
         page
@@ -77,12 +77,12 @@ def test_a_letter_beyond_ascii_late_in_the_file_is_read(tmp_path: Path):
 
 def test_a_quote_that_is_never_closed_does_not_swallow_the_file(tmp_path: Path):
     content = b'a,b\n"1,2\n' + b"3,4\n" * 400_000
-    assert formats.look(put(tmp_path, "a.csv", content), CSV).count == 400_002
+    assert formats.look(put(tmp_path, "a.csv", content), CSV).length == 400_002
 
 
 def test_a_line_without_end_is_bounded(tmp_path: Path):
     content = b"a,b\n" + b"x" * (5 << 20)
-    assert formats.look(put(tmp_path, "a.csv", content), CSV).count >= 2
+    assert formats.look(put(tmp_path, "a.csv", content), CSV).length >= 2
 
 
 def test_a_hundred_thousand_rows_are_counted_and_read(tmp_path: Path):
