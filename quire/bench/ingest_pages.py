@@ -129,7 +129,7 @@ def _timed(db: Any, path: Path, pages: int) -> dict[str, float]:
         last = min(first + size - 1, pages)
         unread = pdf.read(path, pdf.MEDIA_TYPE, Options(), first, last)
         read: list[Any] = clock("parse", list, unread)
-        cut: _Cut = clock("chunk", _Cut, read, embedder)
+        cut: _Cut = clock("chunk", _Cut, read)
         points = clock("embed", embedder.embed, [text for text, _, _ in cut.texts.values()])
         packed = {key: row.tobytes() for key, row in zip(cut.texts, points, strict=True)}
         clock("store", _store, db, path.name, read, cut, packed)
@@ -140,7 +140,7 @@ def _timed(db: Any, path: Path, pages: int) -> dict[str, float]:
 class _Cut:
     """The pages of one task, cut as the pipeline does it."""
 
-    def __init__(self, read: Sequence[Page], embedder: Any) -> None:
+    def __init__(self, read: Sequence[Page]) -> None:
         from quire.text import language, words
         from quire.text.chunk import ChunkOptions, pieces
 
@@ -151,7 +151,7 @@ class _Cut:
         self.cuttings: list[store.Cutting] = []
         for page in read:
             tongue = language.detect(page.text)
-            found = pieces(page.text, options, embedder.counter)
+            found = pieces(page.text, options)
             texts = [page.text[piece.start : piece.stop] for piece in found]
             digests = [text_digest(text) for text in texts]
             for piece, text, digest in zip(found, texts, digests, strict=True):

@@ -67,9 +67,9 @@ def ingest(
 
 
 def demo() -> None:
-    """Run 200 jobs, kill the worker, and count the effects.
+    """Make sample documents, take them in, and search them.
 
-    Ends by itself. A second run finds the jobs of the first and does nothing twice.
+    A second run finds everything done.
     """
     from quire.cli import demo as story
 

@@ -201,9 +201,9 @@ class Harvest:
             found = {name: self.vectors[name] for name in some if name in self.vectors}
 
             def act(tx: Any, texts: Any = texts, found: Any = found) -> None:
-                pages.put_chunks(tx.connection, work.tenant, texts, self.words, task_id)
+                ids = pages.put_chunks(tx.connection, work.tenant, texts, self.words, task_id)
                 if work.model_id is not None:
-                    pages.put_vectors(tx.connection, work.tenant, work.model_id, found)
+                    pages.put_vectors(tx.connection, work.tenant, work.model_id, found, ids)
 
             self.ctx.write(act)
             self.ctx.progress(None, f"stored {start + len(some):,} of {len(names):,} chunks")
@@ -218,7 +218,7 @@ class Harvest:
         by_page = {ids[key]: cutting for key, cutting in self.cuttings.items()}
         pages.put_slices(conn, work.cut_id, by_page, chunk_ids)
         if work.model_id is not None:
-            pages.put_vectors(conn, work.tenant, work.model_id, self.vectors)
+            pages.put_vectors(conn, work.tenant, work.model_id, self.vectors, chunk_ids)
         filled: list[tuple[int, str, int | None, str | None]] = [
             (number, key, ids[key], None) for number, key in self.numbers.items() if key in ids
         ]

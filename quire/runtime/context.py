@@ -104,6 +104,7 @@ class Context:
         ) as transaction:  # fmt: skip
             yield transaction
         self._port.mark_settled()
+        self._ring([transaction])
 
     def step(self, name: str, act: Callable[..., Any]) -> Any:
         """Do something once over all tries: a later try gets the stored result instead.
@@ -115,14 +116,29 @@ class Context:
 
         self.check()
         takes = _takes_argument(act)
-        return fenced.step(self._database(), self.task_id, self._task.fence, name, act, takes)
+        seen: list[Transaction] = []
+        noted = _noting(act, seen) if takes else act
+        made = fenced.step(self._database(), self.task_id, self._task.fence, name, noted, takes)
+        self._ring(seen)
+        return made
 
     def write(self, act: "Callable[[Transaction], Any]") -> Any:
         """Write under the fence while the task goes on; a later try may write the same again."""
         from quire.store import fenced
 
         self.check()
-        return fenced.write(self._database(), self.task_id, self._task.fence, act)
+        seen: list[Transaction] = []
+        made = fenced.write(self._database(), self.task_id, self._task.fence, _noting(act, seen))
+        self._ring(seen)
+        return made
+
+    def _ring(self, seen: "list[Transaction]") -> None:
+        """Wake the workers of this home for tasks that were added and committed."""
+        home = self._port.settings.get("home")
+        if home and any(transaction.has_seeds for transaction in seen):
+            from quire.runtime import wakeup
+
+            wakeup.ring(Path(home))
 
     def recall(self, name: str) -> tuple[bool, Any]:
         """Return whether a step was made by this or an earlier try, and its result."""
@@ -173,6 +189,16 @@ class _ToJobLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         word = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         record.port.say(word + self.format(record))  # type: ignore[attr-defined]
+
+
+def _noting(act: Callable[..., Any], seen: "list[Transaction]") -> Callable[..., Any]:
+    """Return `act` such that the transaction it was given is known afterwards."""
+
+    def noted(transaction: "Transaction") -> Any:
+        seen.append(transaction)
+        return act(transaction)
+
+    return noted
 
 
 def _takes_argument(act: Callable[..., Any]) -> bool:

@@ -207,6 +207,8 @@ class Worker:
             self.asked.discard(key)
             if one.outcome == "settled":
                 self.pace.saw(lease.kind, one.duration)
+                # Its commit may have planted tasks or let others go.
+                self.is_woken = True
                 continue
             kind = self.kinds[lease.kind]
             if one.outcome in ("done", "permanent", "transient"):

@@ -13,16 +13,17 @@ from quire.store.tables import is_state
 
 d, g, leaf = documents.c, generations.c, leaves.c
 
+_MINE = sa.and_(g.document_id == sa.bindparam("of"), g.generation == sa.bindparam("number"))
+_ACCOUNT = sa.select(g.reused).where(_MINE)
+_KEEP = sa.update(generations).where(_MINE).values(reused=sa.bindparam("account"))
+
 
 def add(conn: sa.Connection, document_id: int, generation: int, counts: Mapping[str, int]) -> None:
     """Add to a generation's account; the caller has locked the document."""
-    mine = sa.and_(g.document_id == document_id, g.generation == generation)
-    text = conn.scalar(sa.select(g.reused).where(mine))
-    total = Counter(json.loads(text or "{}"))
+    which = {"of": document_id, "number": generation}
+    total = Counter(json.loads(conn.scalar(_ACCOUNT, which) or "{}"))
     total.update(counts)
-    conn.execute(
-        sa.update(generations).where(mine).values(reused=json.dumps(total, sort_keys=True))
-    )
+    conn.execute(_KEEP, {**which, "account": json.dumps(total, sort_keys=True)})
 
 
 def kept(conn: sa.Connection, document_id: int, generation: int) -> dict[str, int]:

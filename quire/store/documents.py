@@ -20,6 +20,22 @@ from quire.store.tables import is_state, tasks
 d, g, leaf = documents.c, generations.c, leaves.c
 _CANCELLED = "a part of the work was cancelled"
 
+# Built once: building a statement costs more than running it, and these run for every range.
+_STANDING = sa.select(d.generation, d.state).where(d.id == sa.bindparam("document"))
+_LOCKED = _STANDING.with_for_update()
+_WORK = (
+    sa.select(d.tenant, d.name, g.settings, g.digest, g.media_type, g.cut_id, g.model_id)
+    .join(generations, g.document_id == d.id)
+    .where(d.id == sa.bindparam("document"), g.generation == sa.bindparam("generation"))
+)
+_UNREAD = sa.select(leaf.number, leaf.key).where(
+    leaf.document_id == sa.bindparam("document"),
+    leaf.generation == sa.bindparam("generation"),
+    leaf.number.between(sa.bindparam("first"), sa.bindparam("last")),
+    leaf.page_id.is_(None),
+    leaf.error.is_(None),
+)
+
 
 class Begun(NamedTuple):
     """A document whose work begins, and under which generation."""
@@ -96,9 +112,7 @@ def _reopen(conn: sa.Connection, task_id: int, row: Any, now: Instant) -> int:
 
 def check(conn: sa.Connection, document_id: int, generation: int) -> None:
     """Lock the document and raise `Overtaken` where the generation is not at work any more."""
-    row = conn.execute(
-        sa.select(d.generation, d.state).where(d.id == document_id).with_for_update()
-    ).one_or_none()
+    row = conn.execute(_LOCKED, {"document": document_id}).one_or_none()
     if row is None or row.generation != generation or row.state != DocumentState.INDEXING:
         raise Overtaken(
             f"document {document_id}: generation {generation} is not the newest at work. "
@@ -108,7 +122,7 @@ def check(conn: sa.Connection, document_id: int, generation: int) -> None:
 
 def is_current(conn: sa.Connection, document_id: int, generation: int) -> bool:
     """Tell without a lock whether work on a generation still makes sense."""
-    row = conn.execute(sa.select(d.generation, d.state).where(d.id == document_id)).one_or_none()
+    row = conn.execute(_STANDING, {"document": document_id}).one_or_none()
     return row is not None and tuple(row) == (generation, DocumentState.INDEXING.value)
 
 
@@ -330,29 +344,15 @@ def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
 
 def work_of(conn: sa.Connection, document_id: int, generation: int) -> Any:
     """Return what a range of pages needs to know about its generation."""
-    return conn.execute(
-        sa.select(
-            d.tenant, d.name, g.settings, g.digest, g.media_type, g.cut_id, g.model_id,
-        )
-        .join(generations, g.document_id == d.id)
-        .where(d.id == document_id, g.generation == generation)
-    ).one()  # fmt: skip
+    return conn.execute(_WORK, {"document": document_id, "generation": generation}).one()
 
 
 def keys_of(
     conn: sa.Connection, document_id: int, generation: int, first: int, last: int
 ) -> dict[int, str]:
     """Return the keys of the pages of a range that are still to be read."""
-    rows = conn.execute(
-        sa.select(leaf.number, leaf.key).where(
-            leaf.document_id == document_id,
-            leaf.generation == generation,
-            leaf.number.between(first, last),
-            leaf.page_id.is_(None),
-            leaf.error.is_(None),
-        )
-    )
-    return {row.number: row.key for row in rows}
+    which = {"document": document_id, "generation": generation, "first": first, "last": last}
+    return {row.number: row.key for row in conn.execute(_UNREAD, which)}
 
 
 def set_leaves(

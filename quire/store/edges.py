@@ -57,12 +57,9 @@ def _satisfy(
 ) -> None:
     if not over:
         return
-    met = conn.execute(
-        sa.update(edges)
-        .where(before.in_(sorted(over)), edges.c.satisfied_at.is_(None))
-        .values(satisfied_at=now.wall)
-        .returning(edges.c.task_id, edges.c.on_failure, before.label("before"))
-    ).all()
+    statement = dialect.cached(conn, ("satisfy", before.name), lambda: _satisfying(conn, before))
+    values = {"over": dialect.id_list(conn, sorted(over)), "wall": now.wall}
+    met = conn.execute(statement, values).all()
     doomed = {
         row.task_id: f"{noun} {row.before}, which it waited for, ended {over[row.before]}"
         for row in met
@@ -72,6 +69,15 @@ def _satisfy(
     free = _lower(conn, fewer)
     ready.release(conn, sorted(set(free) - set(doomed)), now=now, lock_owners=False)
     cancel_tasks(conn, doomed, now=now)
+
+
+def _satisfying(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
+    return (
+        sa.update(edges)
+        .where(dialect.id_in(conn, before, "over"), edges.c.satisfied_at.is_(None))
+        .values(satisfied_at=sa.bindparam("wall", type_=sa.Double))
+        .returning(edges.c.task_id, edges.c.on_failure, before.label("before"))
+    )
 
 
 def _lower(conn: sa.Connection, fewer: Mapping[int, int]) -> list[int]:

@@ -33,6 +33,11 @@ class Transaction:
         self.error: str | None = None
 
     @property
+    def has_seeds(self) -> bool:
+        """Tell whether it adds tasks."""
+        return bool(self._seeds)
+
+    @property
     def connection(self) -> sa.Connection:
         """The connection, for Quire's own statements."""
         return self._conn

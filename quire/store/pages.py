@@ -48,36 +48,36 @@ def known(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, Kn
     """
     if not keys:
         return {}
-    wanted, listed = _listed(conn, keys)
-    rows = conn.execute(
-        sa.select(p.key, p.id, p.text, p.language, p.seconds, p.via)
-        .join(wanted, wanted.c.value == p.key)
-        .where(p.tenant == tenant, p.condemned_at.is_(None)),
-        listed,
-    )
+    statement = dialect.cached(conn, "pages.known", lambda: _knowing(conn))
+    rows = conn.execute(statement, {"tenant": tenant, **_listed(keys)})
     return {row[0]: Known(*row[1:]) for row in rows}
 
 
-def _listed(conn: sa.Connection, values: Iterable[str]) -> tuple[sa.CTE, dict[str, str]]:
+def _knowing(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = _wanted(conn)
+    return (
+        sa.select(p.key, p.id, p.text, p.language, p.seconds, p.via)
+        .join(wanted, wanted.c.value == p.key)
+        .where(p.tenant == sa.bindparam("tenant"), p.condemned_at.is_(None))
+    )
+
+
+def _wanted(conn: sa.Connection) -> sa.CTE:
     """Make a table of texts: a file may have more chunks than a statement may have parameters."""
-    table = dialect.rows(conn, "listed", {"value": "text"})
-    return table, {"listed": dialect.packed([[value] for value in sorted(set(values))])}
+    return dialect.rows(conn, "listed", {"value": "text"})
+
+
+def _listed(values: Iterable[str]) -> dict[str, str]:
+    """Encode the parameter of `_wanted`."""
+    return {"listed": dialect.packed([[value] for value in sorted(set(values))])}
 
 
 def _saved(
     conn: sa.Connection, table: sa.Table, name: str, tenant: str, keys: Iterable[str]
 ) -> dict[str, int]:
     """Lock rows that are about to be used, so that none is collected, and return their ids."""
-    wanted, listed = _listed(conn, keys)
-    column = table.c[name]
-    rows = conn.execute(
-        sa.select(column, table.c.id, table.c.condemned_at)
-        .join(wanted, wanted.c.value == column)
-        .where(table.c.tenant == tenant)
-        .order_by(table.c.id)
-        .with_for_update(read=True, key_share=True, of=table),
-        listed,
-    ).all()
+    statement = dialect.cached(conn, ("saved", table.name), lambda: _saving(conn, table, name))
+    rows = conn.execute(statement, {"tenant": tenant, **_listed(keys)}).all()
     condemned = [row.id for row in rows if row.condemned_at is not None]
     if condemned:
         mine = dialect.id_in(conn, table.c.id, "ids")
@@ -86,6 +86,17 @@ def _saved(
             {"ids": dialect.id_list(conn, condemned)},
         )
     return {row[0]: row.id for row in rows}
+
+
+def _saving(conn: sa.Connection, table: sa.Table, name: str) -> sa.Select[Any]:
+    wanted, column = _wanted(conn), table.c[name]
+    return (
+        sa.select(column, table.c.id, table.c.condemned_at)
+        .join(wanted, wanted.c.value == column)
+        .where(table.c.tenant == sa.bindparam("tenant"))
+        .order_by(table.c.id)
+        .with_for_update(read=True, key_share=True, of=table)
+    )
 
 
 def of_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
@@ -129,6 +140,8 @@ def _row(tenant: str, each: ReadPage, task_id: int) -> dict[str, Any]:
 
 def cut_already(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
     """Return which of the pages were cut this way before."""
+    if not page_ids:
+        return set()
     s = slices.c
     return set(
         conn.scalars(
@@ -156,26 +169,37 @@ def chunks_of(
 
 def embedded(conn: sa.Connection, tenant: str, model_id: int, digests: Sequence[str]) -> set[str]:
     """Return which chunks have a vector of the model; one that is condemned may lose its own."""
-    wanted, listed = _listed(conn, digests)
-    rows = conn.scalars(
+    if not digests:
+        return set()
+    statement = dialect.cached(conn, "pages.embedded", lambda: _embedding(conn))
+    values = {"tenant": tenant, "model": model_id, **_listed(digests)}
+    return set(conn.scalars(statement, values))
+
+
+def _embedding(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = _wanted(conn)
+    has_vector = sa.and_(v.chunk_id == c.id, v.model_id == sa.bindparam("model"))
+    return (
         sa.select(c.digest)
         .join(wanted, wanted.c.value == c.digest)
-        .join(vectors, sa.and_(v.chunk_id == c.id, v.model_id == model_id))
-        .where(c.tenant == tenant, c.condemned_at.is_(None)),
-        listed,
+        .join(vectors, has_vector)
+        .where(c.tenant == sa.bindparam("tenant"), c.condemned_at.is_(None))
     )
-    return set(rows)
 
 
 def _chunk_ids(conn: sa.Connection, tenant: str, digests: Iterable[str]) -> dict[str, int]:
-    wanted, listed = _listed(conn, digests)
-    rows = conn.execute(
+    statement = dialect.cached(conn, "pages.chunk_ids", lambda: _naming(conn))
+    rows = conn.execute(statement, {"tenant": tenant, **_listed(digests)})
+    return {row.digest: row.id for row in rows}
+
+
+def _naming(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = _wanted(conn)
+    return (
         sa.select(c.digest, c.id)
         .join(wanted, wanted.c.value == c.digest)
-        .where(c.tenant == tenant),
-        listed,
+        .where(c.tenant == sa.bindparam("tenant"))
     )
-    return {row.digest: row.id for row in rows}
 
 
 def put_chunks(
@@ -220,12 +244,18 @@ def put_slices(
 
 
 def put_vectors(
-    conn: sa.Connection, tenant: str, model_id: int, found: Mapping[str, bytes]
+    conn: sa.Connection,
+    tenant: str,
+    model_id: int,
+    found: Mapping[str, bytes],
+    ids: Mapping[str, int] | None = None,
 ) -> None:
-    """Store vectors, by the digest of their chunk."""
+    """Store vectors, by the digest of their chunk; `ids` are those of chunks known already."""
     if not found:
         return
-    ids = _chunk_ids(conn, tenant, found)
+    ids = dict(ids or {})
+    if unknown := found.keys() - ids.keys():
+        ids.update(_chunk_ids(conn, tenant, unknown))
     rows = [
         {"model_id": model_id, "chunk_id": ids[digest], "vector": vector}
         for digest, vector in sorted(found.items())

@@ -125,7 +125,9 @@ def _of_chunks(query: sa.Select[Any]) -> sa.Select[Any]:
 def _placing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
     return (
         _of_chunks(sa.select(s.chunk_id, d.id, sa.func.min(leaf.number)))
-        .where(dialect.id_in(conn, s.chunk_id, "ids"), *_conditions(conn, scope, None, _plain))
+        .where(
+            dialect.id_in(conn, s.chunk_id, "ids"), *_conditions(conn, scope, None, by_chunk=True)
+        )
         .group_by(s.chunk_id, d.id)
     )
 
@@ -145,7 +147,7 @@ def _live_of(
 def _passing(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
     each = dialect.rows(conn, "ids", {"id": "int"})
     here = _of_chunks(sa.select(sa.literal_column("1"))).where(
-        s.chunk_id == each.c.id, *_conditions(conn, scope, model, _plain)
+        s.chunk_id == each.c.id, *_conditions(conn, scope, model, by_chunk=True)
     )
     return sa.select(each.c.id).where(here.correlate(each).exists())
 
@@ -171,18 +173,16 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Amon
     return Among(query, _given(conn, scope, model))
 
 
-def _plain(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """Keep an index from being used: a search that begins with chunks must not begin with these."""
-    return sa.func.coalesce(column, column)
-
-
 def _conditions(
-    conn: sa.Connection,
-    scope: Scope,
-    model: Model | None,
-    see: Callable[[sa.ColumnElement[Any]], sa.ColumnElement[Any]] = lambda column: column,
+    conn: sa.Connection, scope: Scope, model: Model | None, *, by_chunk: bool = False
 ) -> list[sa.ColumnElement[bool]]:
     """Say what a document has to be; the values are those of `_given`."""
+
+    def see(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        # SQLite has no statistics, and would begin with all documents of the tenant.
+        return sa.func.coalesce(column, column) if hide else column
+
+    hide = by_chunk and dialect.is_sqlite(conn)
     held: list[sa.ColumnElement[bool]] = [see(d.tenant) == sa.bindparam("of_tenant")]
     if model is not None:
         held.append(g.model_id == sa.bindparam("of_model"))

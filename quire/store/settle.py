@@ -67,17 +67,26 @@ def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]
 
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
     """Lock a running task and its job for a fenced write, or raise LeaseLost."""
-    row = conn.execute(
-        sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence, jobs.c.priority)
-        .join(jobs, jobs.c.id == t.job_id)
-        .where(t.id == task_id, t.fence == fence, is_state(t.state, RUNNING))
-        .with_for_update(key_share=True, of=tasks)
-    ).one_or_none()
+    statement = dialect.cached(conn, "hold", _holding)
+    row = conn.execute(statement, {"task": task_id, "held": fence}).one_or_none()
     if row is not None and not _stopped_jobs(conn, [row.job_id]):
         return row
     raise LeaseLost(
         f"task {task_id}: the lease with fence {fence} was ended by a stop, a cancel or a new "
         "holder. Nothing of this transaction is written."
+    )
+
+
+def _holding() -> sa.Select[Any]:
+    return (
+        sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence, jobs.c.priority)
+        .join(jobs, jobs.c.id == t.job_id)
+        .where(
+            t.id == sa.bindparam("task"),
+            t.fence == sa.bindparam("held"),
+            is_state(t.state, RUNNING),
+        )
+        .with_for_update(key_share=True, of=tasks)
     )
 
 

@@ -1,9 +1,9 @@
 """Asks the full-text index: FTS5 on SQLite, a tsvector on PostgreSQL, ranked by BM25 on both.
 
-To score a match costs microseconds, and a common word has many. So the index is asked for the
-rare words of a query first, and for the common ones if that finds too little; and never are more
-than `SCORED` matches scored. PostgreSQL keeps no frequencies of words: its own rank picks the
-best, and the caller scores these again by their texts.
+To score a match costs microseconds, and a common word has many. So where words are common, the
+index is asked for chunks that have all of them, then for the rare ones, then for any, until
+enough is found; and each time a bounded number of matches is scored. PostgreSQL keeps no
+frequencies of words: its own rank picks the best, and the caller scores these by their texts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +17,10 @@ from quire.store import dialect
 from quire.store.among import Among
 from quire.store.document_tables import chunks
 
-#: A word of more chunks is common; nothing is counted further.
-COMMON = 5_000
-SCORED = 10_000
+#: A word that more chunks have is common.
+COMMON = 2_000
+#: Matches that are scored. PostgreSQL has to unpack all words of a chunk for it.
+SCORED_BY_FTS5, SCORED_BY_POSTGRES = 10_000, 2_000
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
@@ -42,6 +43,9 @@ def matches(
 
     Common words alone are looked for only where the others find less than `enough`.
     """
+    if not dialect.is_sqlite(conn):
+        # The planner does not know what it costs to unpack words, and reads the whole table.
+        conn.exec_driver_sql("SET LOCAL enable_seqscan = off")
     counts = _frequencies(conn, words)
     found: list[tuple[int, float]] = []
     for query, is_all in _queries(conn, words, counts):
@@ -65,11 +69,11 @@ def _queries(
     either, both = ("OR", "AND") if dialect.is_sqlite(conn) else ("|", "&")
     whole = _joined(terms, either)
     rare = [term for term, count in zip(terms, counts, strict=True) if count <= COMMON]
-    if rare and len(rare) < len(terms):
-        # The common words are named too, because they count for the score.
-        yield _joined([_joined(rare, either), whole], both), False
-    elif not rare and len(terms) > 1:
+    if len(terms) > 1 and sum(counts) > COMMON:
         yield _joined(terms, both), False
+        if rare and len(rare) < len(terms):
+            # The common words are named too, because they count for the score.
+            yield _joined([_joined(rare, either), whole], both), False
     yield whole, True
 
 
@@ -86,20 +90,22 @@ def _matching(among: Among | None) -> sa.Select[Any]:
     if among is not None:
         # The plus makes it a check of each match; else the index is asked anew for every id.
         inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(among.select))
-    found = inner.where(asked).order_by(rowid.desc()).limit(SCORED).subquery("found")
+    found = inner.where(asked).order_by(rowid.desc()).limit(SCORED_BY_FTS5).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 
 
 def _ranking(among: Among | None) -> sa.Select[Any]:
     asked = sa.func.to_tsquery(sa.literal_column("'simple'"), _query)
     c = chunks.c
-    inner = sa.select(c.id, c.text, c.language, sa.func.ts_rank_cd(_words, asked).label("rank"))
+    inner = sa.select(c.id, sa.func.ts_rank_cd(_words, asked).label("rank"))
     if among is not None:
         inner = inner.where(c.id.in_(among.select))
     mine = c.tenant == sa.bindparam("tenant", type_=sa.Text)
-    found = inner.where(mine, _words.op("@@")(asked)).limit(SCORED).subquery("found").c
-    query = sa.select(found.id, found.text, found.language)
-    return query.order_by(found.rank.desc(), found.id).limit(_limit)
+    inner = inner.where(mine, _words.op("@@")(asked)).limit(SCORED_BY_POSTGRES)
+    ranked = inner.subquery("ranked")
+    best = sa.select(ranked).order_by(ranked.c.rank.desc(), ranked.c.id).limit(_limit)
+    found = best.subquery("found")
+    return sa.select(c.id, c.text, c.language).join(found, found.c.id == c.id)
 
 
 def _scored(

@@ -43,22 +43,38 @@ def errors(site: Site) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    ("word", "kind"), [("ABORT", "crashed"), ("HANG", "wedged"), ("HUNGRY", "memory")]
-)
 def test_a_page_that_kills_its_process_is_quarantined_and_the_rest_is_searchable(
-    site: Site, folder: Path, word: str, kind: str
+    site: Site, folder: Path
 ):
-    # Where each crash takes its time, the page is alone from the start.
-    count, size = (24, 12) if word == "ABORT" else (2, 1)
-    # Long enough for a fresh child on a busy machine to load its libraries.
-    limits = {"HANG": {"wedged": 12.0}, "HUNGRY": {"memory": 900 << 20}}.get(word, {})
-    (site.home / "limits.json").write_text(json.dumps(limits))
+    quarantined(site, folder, "ABORT", "crashed", 24, page_size=12)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("word", "kind", "limits"),
+    [
+        # Long enough for a fresh child on a busy machine to load its libraries.
+        ("HANG", "wedged", {"wedged": 12.0}),
+        ("HUNGRY", "memory", {"memory": 900 << 20}),
+    ],
+)
+def test_a_page_that_takes_all_time_or_memory_is_quarantined_too(
+    embedded: Site, folder: Path, word: str, kind: str, limits: dict[str, float]
+):
+    (embedded.home / "limits.json").write_text(json.dumps(limits))
+    # Each crash takes its time: the page is alone from the start.
+    quarantined(embedded, folder, word, kind, 2, page_size=1)
+
+
+def quarantined(
+    site: Site, folder: Path, word: str, kind: str, count: int, *, page_size: int
+) -> None:
+    """Take in a book whose second page holds the word, and find all but that page."""
     (folder / "a.pdf").write_bytes(pages(count, p2=word))
     (folder / "b.txt").write_text("an innocent file")
     site.settings.update(plugins=POISON)
     site.worker()
-    job = ingest(site, folder, page_size=size)
+    job = ingest(site, folder, page_size=page_size)
     assert site.job(job).state == "completed", site.logs()
     index = logical_index(site.app.db, folder)
     assert index["file:///b.txt"]["state"] == "success"
@@ -74,6 +90,7 @@ def test_a_page_that_kills_its_process_is_quarantined_and_the_rest_is_searchable
     site.assert_healthy()
 
 
+@pytest.mark.timeout(240)
 def test_two_bad_pages_of_a_small_document_cost_two_pages(embedded: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(6, p1="ABORT", p6="ABORT"))
     embedded.settings.update(plugins=POISON)
@@ -85,6 +102,7 @@ def test_two_bad_pages_of_a_small_document_cost_two_pages(embedded: Site, folder
     embedded.assert_healthy()
 
 
+@pytest.mark.timeout(240)
 def test_a_document_of_bad_pages_only_is_failed_and_the_rest_goes_on(site: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(2, p1="ABORT", p2="ABORT"))
     (folder / "a.html").write_text("<p>ABORT</p>")
@@ -101,6 +119,7 @@ def test_a_document_of_bad_pages_only_is_failed_and_the_rest_goes_on(site: Site,
     site.assert_healthy()
 
 
+@pytest.mark.timeout(240)
 def test_a_page_that_cannot_be_drawn_costs_no_more_than_its_picture(embedded: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(3, p1="UNDRAWABLE words"))
     embedded.settings.update(plugins=POISON)

@@ -30,6 +30,7 @@ def lose(shelf: Shelf, job_id: int) -> None:
             conn.exec_driver_sql(f"DELETE FROM {table} WHERE {column} IN {own}")
         for table in ("events", "tasks"):
             conn.exec_driver_sql(f"DELETE FROM {table} WHERE job_id = {job_id}")
+        conn.exec_driver_sql(f"UPDATE generations SET job_id = NULL WHERE job_id = {job_id}")
         conn.exec_driver_sql(f"DELETE FROM jobs WHERE id = {job_id}")
 
 

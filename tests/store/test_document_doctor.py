@@ -68,7 +68,7 @@ FAILED = "(SELECT id FROM documents WHERE state = 'failed')"
 RETIRED = "(SELECT id FROM documents WHERE uri = 'retired.txt')"
 REPLACED = "(SELECT id FROM documents WHERE uri = 'replaced.txt')"
 PAGE = "(SELECT id FROM pages WHERE text = 'four')"
-LONG = "(SELECT id FROM pages WHERE text LIKE 'one_two%')"
+LONG = "(SELECT page_id FROM slices WHERE ordinal = 2)"
 CHUNK = "(SELECT id FROM chunks WHERE text = 'four')"
 OTHER_PAGE = "(SELECT id FROM pages WHERE tenant = 'other')"
 OTHER_CHUNK = "(SELECT id FROM chunks WHERE tenant = 'other')"
@@ -191,6 +191,8 @@ def break_it(library: Library, harm: Damage) -> None:
     backend = "postgres" if library.stage.is_postgres else "sqlite"
     own = {"WORDS": WORDS[backend], "SHORT": SHORT[backend]}
     with unguarded(library.db) as conn:
+        # It guards the dimensions of its model.
+        conn.exec_driver_sql("DROP INDEX IF EXISTS ix_vectors_model_1")
         for statement in harm.statements:
             assert conn.exec_driver_sql(own.get(statement, statement)).rowcount, statement
 

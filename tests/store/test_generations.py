@@ -334,7 +334,7 @@ def turn(conn: sa.Connection, document_id: int, number: int, now: Any) -> None:
     conn.execute(
         sa.insert(generations).values(
             document_id=document_id, generation=number, tenant="default", state="building",
-            why="forced", settings=settings, created_at=0.0, cut_id=cut,
+            why="forced", settings=settings, created_at=0.0, cut_id=cut, recipe=str(number),
         )
     )  # fmt: skip
     conn.execute(

@@ -17,7 +17,7 @@ from quire.errors import BadInput, NotFound, Refused, Transient
 from quire.model.search import Model, Scope
 from quire.store import corpora, vector_scan, vectors
 from quire.store import search as store
-from quire.store.document_tables import documents, generations, models
+from quire.store.document_tables import documents, generations, models, pages
 from quire.store.document_tables import vectors as vector_rows
 from quire.text import ranking
 from tests.store.shelf import DIMENSIONS, Shelf, vector_of
@@ -67,6 +67,25 @@ def test_a_hit_says_where_it_is_and_what_was_found(shelf: Shelf):
         "score": None, "text": "Ships wait for the tide.", "highlights": [[19, 23]], "boxes": [],
         "uri": "box/tides.txt", "corpora": [],
     }  # fmt: skip
+
+
+def test_the_words_found_have_boxes_on_their_page(shelf: Shelf):
+    from quire.parse.words import pack
+
+    text = "The moon pulls the sea.\nShips wait\nfor the tide."
+    shelf.file("a", text)
+    boxes = [(10.0 * n, 100.0 if n < 5 else 120.0, 8.0, 10.0) for n in range(10)]
+    with shelf.db.begin() as conn:
+        conn.execute(sa.update(pages).values(words=pack(boxes)))
+    [hit] = search(shelf.db, shelf.tenant, "sea pulls", mode="text")["items"]
+    assert hit["boxes"] == [[20.0, 100.0, 8.0, 10.0], [40.0, 100.0, 8.0, 10.0]]
+    [hit] = search(shelf.db, shelf.tenant, "tide", mode="text")["items"]
+    assert hit["boxes"] == [[90.0, 120.0, 8.0, 10.0]]
+    [*_, last] = search(
+        shelf.db, shelf.tenant, "zebra", mode="vector", embedder=lambda name: Toy()
+    )["items"]
+    assert last["highlights"] == []
+    assert last["boxes"]
 
 
 def test_more_of_the_words_and_rarer_words_come_first(shelf: Shelf):
@@ -282,12 +301,12 @@ def nearest(shelf: Shelf, point: list[float], limit: int = 3) -> list[int]:
 
 def put(shelf: Shelf, point: list[float], text: str) -> int:
     """Store a chunk with a vector and return its id."""
-    from quire.store import pages
+    from quire.store import pages as putting
 
     with shelf.db.begin() as conn:
         model = vectors.register(conn, "toy", 4)
-        made = pages.put_chunks(conn, shelf.tenant, {text: (text, "en", 1)}, {text: text}, 1)
-        pages.put_vectors(conn, shelf.tenant, model, {text: struct.pack("4f", *point)})
+        made = putting.put_chunks(conn, shelf.tenant, {text: (text, "en", 1)}, {text: text}, 1)
+        putting.put_vectors(conn, shelf.tenant, model, {text: struct.pack("4f", *point)})
         return made[text]
 
 
@@ -343,11 +362,11 @@ def test_too_many_vectors_for_a_scan_are_told_once(stage: Stage, monkeypatch, ca
 
 def test_languages_are_found_without_reading_all_chunks(stage: Stage):
     shelf = Shelf(stage)
-    from quire.store import pages
+    from quire.store import pages as putting
 
     texts = {f"t{n}": (f"text {n}", lang, 1) for n, lang in enumerate(["en", "de", "en", "vi"])}
     with stage.db.begin() as conn:
-        pages.put_chunks(conn, shelf.tenant, texts, dict.fromkeys(texts, "x"), 1)
+        putting.put_chunks(conn, shelf.tenant, texts, dict.fromkeys(texts, "x"), 1)
         assert store.languages(conn, shelf.tenant) == ["de", "en", "vi"]
         assert store.languages(conn, "nobody") == []
 
@@ -359,11 +378,11 @@ def test_german_and_chinese_are_found_by_their_own_rules(stage: Stage):
     index = words.indexed_simple if stage.is_postgres else words.indexed
     said = {"de": "Die Häuser am Fluss wurden verkauft", "zh": "河边的房子已经卖掉了"}
     with stage.db.begin() as conn:
-        from quire.store import pages
+        from quire.store import pages as putting
 
         texts = {language: (text, language, 9) for language, text in said.items()}
         analysed = {language: index(text, language) for language, text in said.items()}
-        ids = pages.put_chunks(conn, shelf.tenant, texts, analysed, 1)
+        ids = putting.put_chunks(conn, shelf.tenant, texts, analysed, 1)
     for query, language in (("haus", "de"), ("Häusern", "de"), ("房子", "zh"), ("卖", "zh")):
         assert matching(shelf, query) == [ids[language]], query
 

@@ -42,7 +42,13 @@ MUTATIONS = [
     Mutation(
         settle, "still_held", "h.c.fence == t.fence", DROPPED, scenarios.a_zombie_cannot_look_alive
     ),
-    Mutation(settle, "hold", "t.fence == fence", DROPPED, scenarios.a_zombie_cannot_hold),
+    Mutation(
+        settle,
+        "_holding",
+        't.fence == sa.bindparam("held")',
+        DROPPED,
+        scenarios.a_zombie_cannot_hold,
+    ),
     Mutation(
         settle,
         "revoke",

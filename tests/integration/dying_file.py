@@ -1,0 +1,118 @@
+"""Kills the child with SIGKILL at a chosen stage of a document, once: the file's name says where.
+
+`die-look.pdf` dies before the file is looked at; `die-swap-3.txt` before the fourth statement of
+its swap. Loaded into the children of a worker only.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.fetch.blobs import BlobFolder
+from quire.fetch.folders import FolderSource
+from quire.ingest import ranges, reading
+from quire.parse import formats, sniff
+from quire.store import admit, documents, fenced, pages, settle
+from quire.store.document_tables import documents as table
+
+HOME = Path(os.environ["QUIRE_HOME"])
+_name = ""
+
+
+def die(stage: str) -> None:
+    """Die if the document at work asks for it here, and has not died yet."""
+    if Path(_name).stem != f"die-{stage}" and stage != "list":
+        return
+    mark = HOME / f"died-{stage}"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def around(owner: Any, name: str, before: str = "", after: str = "") -> None:
+    """Let a function of Quire die before its work, or after it."""
+    real = getattr(owner, name)
+
+    def wrapped(*arguments: Any, **more: Any) -> Any:
+        if before:
+            die(before)
+        made = real(*arguments, **more)
+        if after:
+            die(after)
+        return made
+
+    setattr(owner, name, wrapped)
+
+
+def remembering(owner: Any, name: str, pick: Callable[[Any], str]) -> None:
+    """Note which document is at work."""
+    real = getattr(owner, name)
+
+    def wrapped(*arguments: Any, **more: Any) -> Any:
+        global _name
+        made = real(*arguments, **more)
+        _name = pick(made)
+        return made
+
+    setattr(owner, name, wrapped)
+
+
+_read, _swap, _ending = formats.read, documents.swap, fenced.ending
+
+
+def read(*arguments: Any, **more: Any) -> Iterator[Any]:
+    for number, page in enumerate(_read(*arguments, **more)):
+        if number:
+            die("read")
+        yield page
+
+
+def swap(conn: sa.Connection, document_id: int, generation: int, **more: Any) -> Any:
+    global _name
+    _name = str(conn.scalar(sa.select(table.c.name).where(table.c.id == document_id)))
+    count = 0
+
+    def step(*_: Any) -> None:
+        nonlocal count
+        die(f"swap-{count}")
+        count += 1
+
+    sa.event.listen(conn, "before_cursor_execute", step)
+    try:
+        made = _swap(conn, document_id, generation, **more)
+    finally:
+        sa.event.remove(conn, "before_cursor_execute", step)
+    die("swapped")
+    return made
+
+
+@contextlib.contextmanager
+def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
+    with _ending(*arguments, **more) as transaction:
+        yield transaction
+        die("commit")
+    die("committed")
+
+
+formats.read, documents.swap, fenced.ending = read, swap, ending
+remembering(documents, "begin", lambda begun: begun.name)
+around(documents, "begin", after="begin")
+remembering(ranges, "work_for", lambda work: work.name)
+around(admit, "admit", after="list")
+around(FolderSource, "fetch", "fetch", "fetched")
+around(BlobFolder, "put", "put", "kept")
+around(sniff, "media_type", "sniff")
+around(formats, "look", "look", "looked")
+around(reading, "pieces", "cut")
+around(pages, "embedded", "embed")
+around(pages, "put", "store")
+around(pages, "put_chunks", "chunks")
+around(pages, "put_vectors", "vectors", "embedded")
+around(documents, "set_leaves", "leaves", "filled")
+around(documents, "plan_leaves", "plan", "planned")
+around(settle, "settle", "settle", "settled")

@@ -1,0 +1,104 @@
+"""`quire search`: what people see, what programs read, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quire.store.engine import Database
+from tests.store.shelf import Shelf
+from tests.store.stage import Stage
+
+pytest_plugins = ["tests.integration.cli_command"]
+
+HIT = {
+    "document_id", "name", "page", "label", "score", "text", "highlights", "boxes", "uri",
+    "corpora",
+}  # fmt: skip
+
+
+@pytest.fixture
+def shelf(home: Path) -> Iterator[Shelf]:
+    """The documents of the home that the command works on."""
+    db = Database.open(f"sqlite:///{home / 'quire.db'}")
+    db.migrate()
+    yield Shelf(Stage(db))
+    db.close()
+
+
+def test_hits_are_listed_with_their_place_and_passage(quire, shelf):
+    shelf.file("books/tides.txt", "cover", "Ships wait\x1b[31m for the tide.", model=None)
+    ended = quire("search", "waiting", "ships", "--mode", "text")
+    assert ended.code == 0
+    first, passage, uri, *_ = ended.out.splitlines()
+    assert first.split()[:4] == ["1", "tides.txt", "page", "2"]
+    assert "score" in first
+    assert passage.strip() == "Ships wait [31m for the tide."
+    assert uri.strip() == "books/tides.txt"
+    assert "1 hit in" in ended.out
+    assert "\x1b" not in ended.out
+
+
+def test_json_has_the_whole_answer(quire, shelf):
+    shelf.file("a.txt", "Ships wait for the tide.", corpus="sea", model=None)
+    found = quire("search", "tide", "--mode", "text", "--json").json
+    assert set(found) == {"items", "mode", "took_ms"}
+    [hit] = found["items"]
+    assert set(hit) == HIT
+    assert hit["corpora"] == ["sea"]
+    start, stop = hit["highlights"][0]
+    assert hit["text"][start:stop] == "tide"
+
+
+def test_filters_narrow_the_search(quire, shelf):
+    shelf.file("a.txt", "the same tide", corpus="sea", model=None)
+    second = shelf.file("b.txt", "the same tide again", model=None)
+
+    def names(*options):
+        answer = quire("search", "tide", "--mode", "text", *options, "--json").json
+        return [hit["name"] for hit in answer["items"]]
+
+    assert names() == ["a.txt", "b.txt"]
+    assert names("--corpus", "sea") == ["a.txt"]
+    assert names("--document", second.document_id) == ["b.txt"]
+    assert names("--type", "text/plain", "--limit", 1) == ["a.txt"]
+    assert names("--where", "year=2024") == []
+
+
+def test_nothing_found_says_what_to_try(quire, shelf):
+    shelf.file("a.txt", "Ships wait for the tide.", model=None)
+    ended = quire("search", "zebra", "--document", 1, "--mode", "text")
+    assert ended.code == 0
+    assert "Nothing found for zebra." in ended.out
+    assert "without --corpus" in ended.out
+    assert "--mode fused" in ended.out
+
+
+def test_vectors_of_a_model_that_is_not_here_leave_the_words(quire, shelf):
+    shelf.file("a.txt", "Ships wait for the tide.")
+    found = quire("search", "tide", "--json").json
+    assert [hit["name"] for hit in found["items"]] == ["a.txt"]
+    assert found["mode"] == "text"
+    assert "embedded with toy" in found["note"]
+    ended = quire("search", "tide")
+    assert "embedded with toy" in ended.err
+    assert "a.txt" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["  "], "the query is empty"),
+        (["x", "--limit", "0"], "not between 1 and 100"),
+        (["x", "--mode", "best"], "not one of fused, text, vector"),
+        (["x", "--corpus", "nowhere"], "corpus nowhere: no such corpus"),
+        (["x", "--where", "year"], "not KEY=VALUE"),
+        (["x", "--document", "one"], "not a document id"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(quire, shelf, arguments, reason):
+    ended = quire("search", *arguments)
+    assert ended.code == 2
+    assert reason in ended.err

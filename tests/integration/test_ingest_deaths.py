@@ -1,0 +1,139 @@
+"""Promises G1, G2 and G5 over documents: whatever is killed, the index is that of a calm run."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import documents
+from tests.integration.processes import Running, Site, pause
+from tests.shelf import FUSED, Shelf, fill, logical_index, rows_of
+
+DYING = str(Path(__file__).with_name("dying_file.py"))
+SMALL = [
+    "begin", "fetch", "fetched", "put", "kept", "sniff", "look", "looked", "read", "cut", "embed",
+    "store", "chunks", "vectors", "embedded", "leaves", "filled", "swapped", "settle", "settled",
+    "commit", "committed",
+]  # fmt: skip
+LARGE = ["plan", "planned", "read", "store", "leaves", "swapped", "commit", "committed"]
+SWAP = 12  #: More than the statements of a swap.
+SETTINGS = {**FUSED, "page_size": 4}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    return folder
+
+
+def calm(tmp_path: Path, folder: Path) -> dict[str, Any]:
+    """What an undisturbed run in one process makes of the folder."""
+    shelf = Shelf(tmp_path / "calm", folder)
+    shelf.ingest(settings=SETTINGS)
+    index = shelf.index()
+    shelf.close()
+    return index
+
+
+def book(name: str, count: int) -> bytes:
+    return documents.pdf(*[f"{name}, page {n} of {count}" for n in range(1, count + 1)])
+
+
+def ingest(site: Site, folder: Path) -> int:
+    return site.submit("ingest", sources=[str(folder)], settings=SETTINGS)
+
+
+def assert_same(site: Site, folder: Path, expected: dict[str, Any]) -> None:
+    found = logical_index(site.app.db, folder)
+    assert found.keys() == expected.keys()
+    assert {k: v for k, v in found.items() if v != expected[k]} == {}
+    assert [row for row in rows_of(site.app.db, "generations") if row.generation > 1] == []
+    site.assert_healthy()
+
+
+def died_at(site: Site) -> set[str]:
+    return {path.name.removeprefix("died-") for path in site.home.glob("died-*")}
+
+
+@pytest.mark.timeout(400)
+def test_a_child_killed_at_any_stage_of_a_small_document_leaves_the_index_of_a_calm_run(
+    site: Site, folder: Path, tmp_path: Path
+):
+    for stage in SMALL:
+        (folder / f"die-{stage}.pdf").write_bytes(book(stage, 3))
+    killed(site, folder, tmp_path, {*SMALL, "list"})
+
+
+@pytest.mark.timeout(400)
+def test_a_child_killed_at_any_stage_of_a_split_document_leaves_the_index_of_a_calm_run(
+    site: Site, folder: Path, tmp_path: Path
+):
+    for stage in LARGE:
+        (folder / f"die-{stage}.pdf").write_bytes(book(stage, 10))
+    killed(site, folder, tmp_path, {*LARGE, "list"})
+
+
+@pytest.mark.timeout(400)
+def test_a_child_killed_at_every_statement_of_a_swap_leaves_the_index_of_a_calm_run(
+    site: Site, folder: Path, tmp_path: Path
+):
+    for number in range(SWAP):
+        (folder / f"die-swap-{number}.txt").write_text(f"words of text {number}")
+    died = killed(site, folder, tmp_path, {f"swap-{n}" for n in range(4)} | {"list"})
+    assert f"swap-{SWAP - 1}" not in died, "a swap has more statements than are tried here"
+
+
+def killed(site: Site, folder: Path, tmp_path: Path, expected: set[str]) -> set[str]:
+    index = calm(tmp_path, folder)
+    site.settings.update(plugins=DYING, stop_grace=5)
+    site.worker()
+    job = ingest(site, folder)
+    assert site.until_over(job, within=300) == {"completed": 1}, died_at(site)
+    died = died_at(site)
+    assert expected <= died
+    deaths = [row for row in site.rows("attempts") if row.outcome == "died"]
+    # A child that died after its commit had nothing left to lose.
+    assert len(died) - 2 <= len(deaths) <= len(died)
+    assert_same(site, folder, index)
+    return died
+
+
+@pytest.mark.timeout(400)
+def test_random_kills_over_a_mixed_folder_leave_the_index_of_a_calm_run(
+    site: Site, folder: Path, tmp_path: Path
+):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    fill(folder, 36)
+    index = calm(tmp_path, folder)
+    job = ingest(site, folder)
+    workers = [site.worker()]
+    for _ in range(25):
+        if site.job(job).state not in ("pending", "running"):
+            break
+        pause(chance.uniform(0.1, 1.0))
+        workers = harmed(site, workers, chance)
+    site.until_over(job, within=300)
+    assert_same(site, folder, index)
+
+
+def harmed(site: Site, workers: Sequence[Running], chance: random.Random) -> list[Running]:
+    """Kill a child, or now and then a whole worker, and keep one at work."""
+    living = [each for each in workers if each.popen.poll() is None]
+    victim = chance.choice(living)
+    children = victim.children()
+    if chance.random() < 0.25 or not children:
+        victim.kill()
+        living.remove(victim)
+    else:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            chance.choice(children).kill()
+    return living or [site.worker()]
