@@ -42,22 +42,46 @@ Source = Annotated[
 ]
 
 
-def doctor(source: Source = None, json: options.Json = False) -> None:
+Deep = Annotated[bool, typer.Option("--deep", help="Hash the bytes of every stored file again.")]
+Repair = Annotated[
+    bool,
+    typer.Option(
+        "--repair", help="First mend what can be derived anew: counts, words, locks of no task."
+    ),
+]
+
+
+def doctor(
+    source: Source = None,
+    deep: Deep = False,
+    repair: Repair = False,
+    json: options.Json = False,
+) -> None:
     """Check that what is stored is consistent.
 
     Exits with 1 where it is not.
     """
     from quire.cli import opening
     from quire.control import doctor as examining
+    from quire.ingest import place
 
     if source is not None:
         _examine_source(source, json)
         return
     with opening.reading() as opened:
-        report = examining.examine(opened.db, sweep_interval=opened.settings.sweep_interval)
+        settings = opened.settings
+        mended = examining.mend(opened.db) if repair else {}
+        report = examining.examine(
+            opened.db,
+            sweep_interval=settings.sweep_interval,
+            blobs=place.blobs_in(str(settings.home)),
+            deep=deep,
+        )
     if json:
-        console.as_json(examining.as_json(report))
+        console.as_json({**examining.as_json(report), "mended": mended})
     else:
+        for name, count in mended.items():
+            console.say(f"{name}: mended in {words.count(count, 'place')}.")
         for line in lines(report):
             console.say(line)
     if not report.is_healthy:

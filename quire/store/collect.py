@@ -35,8 +35,9 @@ from quire.store.tables import is_state
 GRACE = 3600.0
 #: Rows that one look passes, rows that one transaction deletes, leaves that one gives up.
 WINDOW, BATCH, LEAVES = 2_000, 200, 10_000
-#: Seconds that a round spends on looking through one table; the next goes on from there.
-PATIENCE = 1.0
+#: Seconds that a round spends on looking through a table, and on deleting from it; the next round
+#: goes on from there.
+PATIENCE = 2.0
 
 Key = tuple[str, str]
 Remove = Callable[[str], None]
@@ -230,7 +231,7 @@ class Collector:
             done["generations"] += some
         for stock in STOCKS:
             done[f"{stock.table.name}_condemned"] += self._condemn(stock, patience)
-            done[stock.table.name] += self._sweep(stock)
+            done[stock.table.name] += self._sweep(stock, patience)
         return {name: count for name, count in done.items() if count}
 
     def _condemn(self, stock: Stock, patience: float) -> int:
@@ -248,8 +249,8 @@ class Collector:
             if place == ("", "") or time.monotonic() >= until:
                 return condemned
 
-    def _sweep(self, stock: Stock) -> int:
-        deleted = 0
+    def _sweep(self, stock: Stock, patience: float) -> int:
+        deleted, until = 0, time.monotonic() + patience
         while True:
             swept = self.db.write(
                 lambda conn, now: sweep(
@@ -257,5 +258,5 @@ class Collector:
                 )
             )
             deleted += swept.deleted
-            if not any(swept):
+            if not any(swept) or time.monotonic() >= until:
                 return deleted

@@ -50,6 +50,8 @@ def best(
 
     With a model, only documents count that were embedded with it.
     """
+    if scope.documents:  # few among many: hardly one of the best would pass
+        return find(depth, _live_chunks(conn, scope, model)).ranked
     found = find(max(FIRST, 2 * depth), None)
     live = _live_of(conn, scope, [i for i, _ in found.ranked], model)
     passed = [(i, score) for i, score in found.ranked if i in live]

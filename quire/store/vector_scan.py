@@ -44,11 +44,16 @@ def nearest(
     import numpy as np
 
     ids, matrix = _held(conn, model).view(conn, tenant)
-    scores = matrix @ _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
-    if among is not None:
-        allowed = np.fromiter(conn.scalars(among.select, among.given).all(), np.int64)
+    point = _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
+    if among is None:
+        scores = matrix @ point
+    else:
+        allowed = np.array(conn.scalars(among.select, among.given).all(), np.int64)
         picked = np.flatnonzero(np.isin(ids, allowed))
-        ids, scores = ids[picked], scores[picked]
+        # To copy rows costs more than to multiply them: only worth it for a few.
+        few = len(picked) * 8 < len(ids)
+        scores = matrix[picked] @ point if few else (matrix @ point)[picked]
+        ids = ids[picked]
     if len(ids) > limit:
         top = np.argpartition(scores, -limit)[-limit:]
         ids, scores = ids[top], scores[top]

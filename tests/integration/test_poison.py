@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,11 @@ def test_a_page_that_cannot_be_drawn_costs_no_more_than_its_picture(embedded: Si
     embedded.assert_healthy()
 
 
+def has_left(task: Callable[[], Any], fence: int) -> bool:
+    """Tell whether a run of the task is over."""
+    return (task().fence, task().state) != (fence, "running")
+
+
 @pytest.mark.timeout(240)
 def test_kills_from_outside_quarantine_nothing(site: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(3, p2="HANG"))
@@ -137,23 +144,19 @@ def test_kills_from_outside_quarantine_nothing(site: Site, folder: Path):
     worker = site.worker()
     job = site.submit("ingest", sources=[str(folder)], settings={**PLAIN, "page_size": 1})
 
-    def holders() -> list[int]:
-        """The children that read page 2, which they do until they are killed."""
-        return [row.id for row in site.rows("tasks", state="running") if row.from_page == 2]
+    def task() -> Any:
+        """The task that reads page 2, which it does until it is killed."""
+        return next((row for row in site.rows("tasks") if row.from_page == 2), None)
 
     for _ in range(3):
-        until(holders, what=site.logs)
-        fences = [row.fence for row in site.rows("tasks") if row.from_page == 2]
+        until(lambda: task() and task().state == "running", what=site.logs)
+        fence = task().fence
         for child in worker.children():
             os.kill(child.pid, signal.SIGKILL)
-        until(
-            lambda f=fences: [r.fence for r in site.rows("tasks") if r.from_page == 2] > f,
-            what=site.logs,
-        )
-    [task] = [row for row in site.rows("tasks") if row.from_page == 2]
-    assert task.crashes >= 3
+        until(functools.partial(has_left, task, fence), what=site.logs)
+    assert task().crashes >= 3
     assert errors(site) == {}
-    outcomes = [row.outcome for row in site.rows("attempts") if row.task_id == task.id]
+    outcomes = [row.outcome for row in site.rows("attempts") if row.task_id == task().id]
     assert outcomes.count("died") >= 3
     assert [row.state for row in site.rows("documents")] == ["indexing"]
     jobs.cancel(site.app.desk, [job])

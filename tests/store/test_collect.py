@@ -60,7 +60,7 @@ def indexed(db: Database) -> int:
     if db.path is None:
         query = "SELECT count(*) FROM chunks WHERE words IS NOT NULL"
     with db.read() as conn:
-        return conn.exec_driver_sql(query).scalar_one()
+        return int(conn.exec_driver_sql(query).scalar_one())
 
 
 def test_a_replaced_generation_loses_its_leaves_and_stays_as_history(shelf: Shelf):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,10 @@ def changes(db: Database, act: Callable[[], object]) -> tuple[int, int]:
     return counted[0], counted[1]
 
 
+def swap(document_id: int, conn: sa.Connection, now: Any) -> None:
+    documents.swap(conn, document_id, 1, now=now)
+
+
 def test_a_swap_touches_as_few_rows_with_hundreds_of_pages_as_with_twenty(shelf: Shelf):
     found = {}
     for name, count in (("small.pdf", 20), ("large.pdf", 400)):
@@ -189,12 +194,7 @@ def test_a_swap_touches_as_few_rows_with_hundreds_of_pages_as_with_twenty(shelf:
         shelf.step(4)  # the listing, the document and two ranges: only the swap is left
         document = shelf.document(name)
         assert document.state == "indexing"
-        found[name] = changes(
-            shelf.db,
-            lambda i=document.id: shelf.db.write(
-                lambda conn, now: documents.swap(conn, i, 1, now=now)
-            ),
-        )
+        found[name] = changes(shelf.db, partial(shelf.db.write, partial(swap, document.id)))
         assert shelf.document(name).live_generation == 1
         assert len(shelf.leaves(name)) == count
         with shelf.db.begin() as conn:  # back to where the task finds its own work to do
@@ -316,7 +316,7 @@ def test_a_reader_during_a_thousand_swaps_sees_one_whole_generation_each_time(sh
     reader = threading.Thread(target=watch)
     reader.start()
     for n in range(3, 1003):
-        shelf.db.write(lambda conn, now, n=n: turn(conn, document_id, n, now))
+        shelf.db.write(partial(turn, document_id, n))
     over.set()
     reader.join()
     assert len(looks) > 20
@@ -325,7 +325,7 @@ def test_a_reader_during_a_thousand_swaps_sees_one_whole_generation_each_time(sh
     assert all(whole in looks for whole in wholes)
 
 
-def turn(conn: sa.Connection, document_id: int, number: int, now: Any) -> None:
+def turn(document_id: int, number: int, conn: sa.Connection, now: Any) -> None:
     """Swap in a generation with the leaves of the one before the last."""
     g = generations.c
     settings, cut = conn.execute(

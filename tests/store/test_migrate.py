@@ -49,8 +49,8 @@ def test_an_empty_database_gets_every_table_and_index(empty_url):
         assert bool(words) == (db.path is not None)
         assert found - words == set(metadata.tables)
         for table in metadata.tables.values():
-            found = {each["name"] for each in inspector.get_indexes(table.name)}
-            assert {index.name for index in table.indexes} <= found
+            there = {each["name"] for each in inspector.get_indexes(table.name)}
+            assert {index.name for index in table.indexes} <= there
     db.close()
 
 

@@ -70,13 +70,15 @@ def test_a_hit_says_where_it_is_and_what_was_found(shelf: Shelf):
 
 
 def test_the_words_found_have_boxes_on_their_page(shelf: Shelf):
+    import numpy as np
+
     from quire.parse.words import pack
 
     text = "The moon pulls the sea.\nShips wait\nfor the tide."
     shelf.file("a", text)
     boxes = [(10.0 * n, 100.0 if n < 5 else 120.0, 8.0, 10.0) for n in range(10)]
     with shelf.db.begin() as conn:
-        conn.execute(sa.update(pages).values(words=pack(boxes)))
+        conn.execute(sa.update(pages).values(words=pack(np.array(boxes))))
     [hit] = search(shelf.db, shelf.tenant, "sea pulls", mode="text")["items"]
     assert hit["boxes"] == [[20.0, 100.0, 8.0, 10.0], [40.0, 100.0, 8.0, 10.0]]
     [hit] = search(shelf.db, shelf.tenant, "tide", mode="text")["items"]
@@ -487,7 +489,12 @@ def plans(stage: Stage, **how: Any) -> list[str]:
         ]
 
 
-NARROW = ({}, {"corpus": "tax"}, {"documents": [7]}, {"where": {"a": "b"}})
+NARROW: tuple[dict[str, Any], ...] = (
+    {},
+    {"corpus": "tax"},
+    {"documents": [7]},
+    {"where": {"a": "b"}},
+)
 WIDE = "(documents|generations|leaves|slices|chunks|pages|vectors)"
 
 
@@ -505,6 +512,8 @@ def test_candidates_are_looked_up_from_the_chunk_on(full: Stage):
     if full.is_postgres:
         return
     for how in NARROW:
+        if "documents" in how:  # the index is asked for these at once
+            continue
         asked = [plan for plan in plans(full, **how) if "SCAN ids" in plan]
         assert len(asked) == 2
         for plan in asked:

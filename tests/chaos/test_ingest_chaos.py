@@ -1,0 +1,113 @@
+"""Hundreds of mixed files taken in while processes are killed: the index is that of a calm run.
+
+`QUIRE_CHAOS_SEED` and `QUIRE_CHAOS_SECONDS` repeat or lengthen a run, `QUIRE_CHAOS_FILES` makes
+it larger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.processes import Running, Site, pause
+from tests.shelf import FUSED, Shelf, fill, logical_index, states
+
+SECONDS = float(os.environ.get("QUIRE_CHAOS_SECONDS", "60"))
+FILES = int(os.environ.get("QUIRE_CHAOS_FILES", "300"))
+SETTINGS = {**FUSED, "page_size": 4, "row_size": 10}
+WORKERS = 2
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(int(SECONDS) + 1800)]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest, home: Path) -> Iterator[Site]:
+    """A home for real processes, on each database in turn."""
+    url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
+    site = Site(home, url)
+    yield site.prepare()
+    site.close()
+
+
+class Harm:
+    """Kills and freezes workers and their children, and keeps their number up."""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        self.site = site
+        self.chance = random.Random(seed)
+        self.workers: list[Running] = []
+        self.did: Counter[str] = Counter()
+
+    def keep_workers(self) -> None:
+        self.workers = [each for each in self.workers if each.popen.poll() is None]
+        while len(self.workers) < WORKERS:
+            self.workers.append(self.site.start())
+
+    def strike(self) -> None:
+        self.keep_workers()
+        victim = self.chance.choice(self.workers)
+        act = self.chance.choice([self.kill_child] * 5 + [self.kill_worker, self.freeze])
+        act(victim)
+        self.did[act.__name__] += 1
+
+    def kill_child(self, worker: Running) -> None:
+        if children := worker.children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.chance.choice(children).kill()
+
+    def kill_worker(self, worker: Running) -> None:
+        worker.kill()
+
+    def freeze(self, worker: Running) -> None:
+        """Stop a worker and its children for longer or shorter than their leases."""
+        # Kept: one that holds the write lock is killed by the others, and its children lose it.
+        frozen = worker.tree()
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for each in frozen:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
+            pause(self.chance.uniform(0.5, 6.0) if number == signal.SIGSTOP else 0)
+
+
+def test_random_kills_over_hundreds_of_files_leave_the_index_of_a_calm_run(
+    site: Site, tmp_path: Path
+):
+    seed = int(os.environ.get("QUIRE_CHAOS_SEED", random.randrange(10**6)))
+    print(f"seed {seed}, {FILES} files")
+    folder = tmp_path / "in"
+    fill(folder, FILES, seed)
+    shelf = Shelf(tmp_path / "calm", folder)
+    shelf.ingest(settings=SETTINGS)
+    expected, counted = shelf.index(), states(shelf.db)
+    shelf.close()
+
+    job = site.submit("ingest", sources=[str(folder)], settings=SETTINGS)
+    harm = Harm(site, seed)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and site.job(job).state in ("pending", "running"):
+        harm.strike()
+        pause(harm.chance.uniform(0.2, 1.5))
+    harm.keep_workers()
+    began = time.monotonic()
+    site.until_over(job, within=1200)
+    print(f"{dict(harm.did)}; over {time.monotonic() - began:.1f} s after the last harm")
+
+    assert states(site.app.db) == counted
+    found = logical_index(site.app.db, folder)
+    assert found.keys() == expected.keys()
+    assert {k: v for k, v in found.items() if v != expected[k]} == {}
+    assert {row.error for row in site.rows("leaves")} == {None}
+    for worker in harm.workers:
+        assert worker.leave() == 0
+    left = [each.as_dict(["pid", "ppid", "status", "cmdline"]) for each in site.own_processes()]
+    assert left == []
+    site.assert_healthy()
