@@ -33,6 +33,7 @@ def run(
         ctx.progress(None, _words(totals))
     with ctx.fenced() as tx:
         corpora.grows(tx.connection, ctx.job_id, is_growing=False)
+        tx.weigh(0.0)  # the work is in the files
         tx.finish(dict(sorted(totals.items())))
 
 

@@ -264,6 +264,7 @@ class _Taking:
 
     def _spawn(self, tx: Any, unit: str, spans: list[tuple[int, int]]) -> None:
         begun = self.begun
+        tx.weigh(0.0)  # the work is in its pages
         made = [
             tx.spawn(
                 "ingest.range",
@@ -276,6 +277,7 @@ class _Taking:
         tx.spawn(
             "ingest.swap",
             {"document": begun.id, **self.payload},
+            cost=0.0,
             after=made,
             after_failure="run",
             about=About(begun.id, begun.generation, exclusive_key=f"document {begun.id}"),

@@ -28,6 +28,7 @@ class Transaction:
         self._row = row
         self._now = now
         self._seeds: list[TaskSeed] = []
+        self._heavier = 0.0
         self.result: str | None = None
         self.move = "finish"
         self.error: str | None = None
@@ -51,6 +52,13 @@ class Transaction:
     def owner_id(self) -> int:
         """Whose job it is."""
         return int(self._row.owner_id)
+
+    def weigh(self, cost: float) -> None:
+        """Say how much of its job's work this task was, where its children do the rest."""
+        t = tasks_table.c
+        before = self._conn.scalar(sa.select(t.cost).where(t.id == self._row.id))
+        self._conn.execute(sa.update(tasks_table).where(t.id == self._row.id).values(cost=cost))
+        self._heavier += cost - (before or 0.0)
 
     def skip(self, why: str) -> None:
         """End the task as skipped: there was nothing left to do."""
@@ -93,7 +101,7 @@ class Transaction:
 
     def plant(self) -> None:
         """Insert the children, before the parent leaves: the job never looks finished between."""
-        if not self._seeds:
+        if not self._seeds and not self._heavier:
             return
         conn, now = self._conn, self._now
         known = kinds.listed(conn)
@@ -130,7 +138,7 @@ class Transaction:
         delta = deltas[self._row.job_id]
         for state in planted.states:
             delta.move(None, state)
-        delta.cost_total = sum(p.cost for p in plantings)
+        delta.cost_total = sum(p.cost for p in plantings) + self._heavier
         counts.bump(conn, deltas, now=now)
 
 

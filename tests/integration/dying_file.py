@@ -26,7 +26,7 @@ _name = ""
 
 def die(stage: str) -> None:
     """Die if the document at work asks for it here, and has not died yet."""
-    if Path(_name).stem != f"die-{stage}" and stage != "list":
+    if Path(_name).stem != f"die-{stage}" and not stage.startswith("list"):
         return
     mark = HOME / f"died-{stage}"
     if not mark.exists():
@@ -62,7 +62,17 @@ def remembering(owner: Any, name: str, pick: Callable[[Any], str]) -> None:
     setattr(owner, name, wrapped)
 
 
-_read, _swap, _ending = formats.read, documents.swap, fenced.ending
+_read, _swap, _ending, _admit = formats.read, documents.swap, fenced.ending, admit.admit
+_listed = 0
+
+
+def note_page(*arguments: Any, **more: Any) -> Any:
+    """Die when the first page of a listing is stored, and the next time at the second one."""
+    global _listed
+    made = _admit(*arguments, **more)
+    _listed += 1
+    die(f"list-{_listed}")
+    return made
 
 
 def read(*arguments: Any, **more: Any) -> Iterator[Any]:
@@ -99,11 +109,10 @@ def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
     die("committed")
 
 
-formats.read, documents.swap, fenced.ending = read, swap, ending
+formats.read, documents.swap, fenced.ending, admit.admit = read, swap, ending, note_page
 remembering(documents, "begin", lambda begun: begun.name)
 around(documents, "begin", after="begin")
 remembering(ranges, "work_for", lambda work: work.name)
-around(admit, "admit", after="list")
 around(FolderSource, "fetch", "fetch", "fetched")
 around(BlobFolder, "put", "put", "kept")
 around(sniff, "media_type", "sniff")

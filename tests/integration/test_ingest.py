@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.ingest import place
 from quire.parse import samples
 from tests import documents
 from tests.shelf import FUSED, PLAIN, Shelf, open_shelf
@@ -182,6 +183,25 @@ def test_a_file_that_became_a_folder_fails_and_the_rest_goes_on(shelf: Shelf):
     shelf.drain()
     assert shelf.document("a.txt").state == "failed"
     assert "a.txt: " in shelf.document("a.txt").error
+
+
+def test_bytes_that_changed_on_the_disk_are_an_error_and_a_retry_fetches_them_again(shelf: Shelf):
+    shelf.put("a.pdf", book(30))
+    job = shelf.submit()
+    shelf.step(3)
+    [content] = shelf.rows("contents")
+    blob = place.blobs_in(str(shelf.app.settings.home)).path(content.digest)
+    good = blob.read_bytes()
+    blob.chmod(0o644)
+    blob.write_bytes(good[:-1] + b"X")
+    shelf.drain()
+    assert shelf.document("a.pdf").state == "failed"
+    assert "the stored bytes have changed" in shelf.document("a.pdf").error
+    shelf.retry(job)
+    shelf.drain()
+    assert shelf.document("a.pdf").state == "success", shelf.document("a.pdf").error
+    assert blob.read_bytes() == good
+    assert len(shelf.texts("a.pdf")) == 30
 
 
 # --------------------------------------------------------------------- messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from quire.control import jobs
 from tests import documents
 from tests.integration.processes import Running, Site, pause
 from tests.shelf import FUSED, Shelf, fill, logical_index, rows_of
+from tests.waiting import until
 
 DYING = str(Path(__file__).with_name("dying_file.py"))
 SMALL = [
@@ -68,7 +71,7 @@ def test_a_child_killed_at_any_stage_of_a_small_document_leaves_the_index_of_a_c
 ):
     for stage in SMALL:
         (folder / f"die-{stage}.pdf").write_bytes(book(stage, 3))
-    killed(site, folder, tmp_path, {*SMALL, "list"})
+    killed(site, folder, tmp_path, {*SMALL, "list-1"})
 
 
 @pytest.mark.timeout(400)
@@ -77,7 +80,7 @@ def test_a_child_killed_at_any_stage_of_a_split_document_leaves_the_index_of_a_c
 ):
     for stage in LARGE:
         (folder / f"die-{stage}.pdf").write_bytes(book(stage, 10))
-    killed(site, folder, tmp_path, {*LARGE, "list"})
+    killed(site, folder, tmp_path, {*LARGE, "list-1"})
 
 
 @pytest.mark.timeout(400)
@@ -86,7 +89,7 @@ def test_a_child_killed_at_every_statement_of_a_swap_leaves_the_index_of_a_calm_
 ):
     for number in range(SWAP):
         (folder / f"die-swap-{number}.txt").write_text(f"words of text {number}")
-    died = killed(site, folder, tmp_path, {f"swap-{n}" for n in range(4)} | {"list"})
+    died = killed(site, folder, tmp_path, {f"swap-{n}" for n in range(4)} | {"list-1"})
     assert f"swap-{SWAP - 1}" not in died, "a swap has more statements than are tried here"
 
 
@@ -103,6 +106,27 @@ def killed(site: Site, folder: Path, tmp_path: Path, expected: set[str]) -> set[
     assert len(died) - 2 <= len(deaths) <= len(died)
     assert_same(site, folder, index)
     return died
+
+
+def test_a_killed_listing_goes_on_behind_the_last_page_that_was_stored(site: Site, folder: Path):
+    for number in range(2_100):
+        (folder / f"{number:04}.txt").touch()
+    site.settings.update(plugins=DYING)
+    site.worker()
+    jobs.pause(site.app.desk, "ingest.document")
+    job = ingest(site, folder)
+    until(lambda: site.rows("tasks", job_id=job, kind="ingest", state="done"), what=site.logs)
+    assert died_at(site) == {"list-1", "list-2"}
+    counts = json.loads(site.job(job).result)
+    assert {why: count for why, count in counts.items() if count} == {"new": 2_100}
+    assert len(site.rows("documents")) == len(site.rows("generations")) == 2_100
+    assert len(site.rows("tasks", job_id=job)) == 2_101
+    pages = [row for row in site.rows("steps") if row.name.startswith("list")]
+    # The first try stored nothing, the second the first page, the third the rest.
+    assert [(row.name, row.fence) for row in pages] == [
+        ("list 0.0", 2), ("list 0.1", 3), ("list 0.2", 3),
+    ]  # fmt: skip
+    site.assert_healthy()
 
 
 @pytest.mark.timeout(400)
