@@ -277,7 +277,6 @@ class _Taking:
         tx.spawn(
             "ingest.swap",
             {"document": begun.id, **self.payload},
-            cost=0.0,
             after=made,
             after_failure="run",
             about=About(begun.id, begun.generation, exclusive_key=f"document {begun.id}"),

@@ -429,6 +429,7 @@ def test_progress_is_monotonic_and_no_fraction_is_told_while_the_list_grows(shel
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert seen[-2] < 1.0
+    assert len(set(seen)) >= 6  # three texts and three ranges of pages
 
 
 def test_a_document_that_is_ready_tells_so_once_per_generation(shelf: Shelf):

@@ -97,15 +97,15 @@ def test_a_split_keeps_cost_and_progress_and_its_successor_waits_for_the_halves(
             testing._run(shelf.app, lease)
     after = shelf.job(job)
     assert open_ranges(shelf) == [(1, 6), (7, 12)]
-    assert after.cost_total == before.cost_total == 13.0
-    assert sum(row.cost for row in shelf.rows("tasks")) == 13.0
+    assert after.cost_total == before.cost_total == 14.0
+    assert sum(row.cost for row in shelf.rows("tasks")) == 14.0
     assert after.progress > before.progress
     [swap] = shelf.tasks("swap")
     assert (swap.state, swap.waits) == ("blocked", 2)
     [whole] = [row for row in shelf.tasks("range") if (row.from_page, row.to_page) == (1, 12)]
     assert (whole.state, whole.cost) == ("skipped", 0.0)
     shelf.drain()
-    assert (shelf.job(job).state, shelf.job(job).cost_done) == ("completed", 13.0)
+    assert (shelf.job(job).state, shelf.job(job).cost_done) == ("completed", 14.0)
     assert len(shelf.texts("a.pdf")) == 13
 
 
