@@ -91,7 +91,8 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._running: list[subprocess.Popen[str]] = []
-        (folder / "Makefile").symlink_to(ROOT / "Makefile")
+        for name in ("Makefile", "README.md", "docs"):
+            (folder / name).symlink_to(ROOT / name)
         (folder / ".venv").symlink_to(sys.prefix)
         (folder / ".quire").mkdir()  # or the home of who runs the tests would be the nearest
 
