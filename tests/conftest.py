@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -32,6 +33,10 @@ RUN = pytest.StashKey[scratch.Run]()
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run; the workers of xdist join the run of their controller."""
     scratch.use_checkout_for_temporary_files()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a script. Programs that a test starts would inherit it, and
+        # no Ctrl-C would reach them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         _forget_own_settings()
         config.stash[RUN] = scratch.Run()
