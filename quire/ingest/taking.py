@@ -26,6 +26,7 @@ class Content(NamedTuple):
     """The bytes of a file, where they are kept, and what they are."""
 
     digest: str
+    size: int
     path: Path
     media_type: str
     recipe: str
@@ -91,32 +92,25 @@ class _Taking:
         self.blobs = place.blobs_in(ctx.settings["home"])
 
     def run(self) -> None:
-        content = self._content()
+        content, work = self._content()
         if self._take_over(content):
             return
         try:
             outline = formats.look(content.path, content.media_type, options_of(self.pipeline))
-            self._take_in(content, outline)
+            self._take_in(content, work, outline)
         except Unreadable as error:
             # The parser knows the blob's name, people know the document's.
             raise Unreadable(str(error).replace(content.path.name, self.begun.name)) from None
 
-    def _content(self) -> Content:
+    def _content(self) -> tuple[Content, Work]:
+        """Have the bytes here, and write down what they are and how they will be read."""
         stored, size = self.payload.get("digest"), self.payload.get("size", 0)
         if stored is None:
-            stored, size, path = self._fetch()
-        else:
-            path = self.blobs.checked_path(stored, size)
-        media_type = sniff.media_type(path, self.begun.name)
-        recipe = digest(
-            formats.recipe(media_type, options_of(self.pipeline)),
-            self.pipeline.cut(),
-            self.pipeline.row_size,
-            self._embedder().name,
-        )
-        return Content(stored, path, media_type, recipe)
+            return self._fetched()
+        content = self._identified(stored, size, self.blobs.checked_path(stored, size))
+        return content, self.ctx.write(lambda tx: self._describe(tx, content))
 
-    def _fetch(self) -> tuple[str, int, Path]:
+    def _fetched(self) -> tuple[Content, Work]:
         """Bring the bytes here; a later try goes on with the part that this one left."""
         ctx = self.ctx
         item = Item(**self.payload["item"])
@@ -127,17 +121,36 @@ class _Taking:
             ctx.progress(got / whole if whole else None, f"fetched {got:,} bytes")
 
         fetched = source.fetch(item, part, tell, ctx.check)
-        self._keep(part, fetched.sha256, fetched.size)
+        content = self._identified(fetched.sha256, fetched.size, part)
+        # The row first: from now on no collector takes the file away.
+        work = ctx.write(lambda tx: self._note(tx, content))
+        self.blobs.put(part, content.digest)
         try:
-            path = self.blobs.checked_path(fetched.sha256, fetched.size)
+            path = self.blobs.checked_path(content.digest, content.size)
         except Damaged as error:
             # Another run of this task, which has lost its lease, wrote to the same part.
-            self.blobs.delete(fetched.sha256)
+            self.blobs.delete(content.digest)
             raise FetchFailed(f"{item.name}: {error} It is fetched again.") from error
-        return fetched.sha256, fetched.size, path
+        return content._replace(path=path), work._replace(path=path)
+
+    def _identified(self, stored: str, size: int, path: Path) -> Content:
+        media_type = sniff.media_type(path, self.begun.name)
+        recipe = digest(
+            formats.recipe(media_type, options_of(self.pipeline)),
+            self.pipeline.cut(),
+            self.pipeline.row_size,
+            self._embedder().name,
+        )
+        return Content(stored, size, path, media_type, recipe)
+
+    def _note(self, tx: Any, content: Content) -> Work:
+        pages.put_content(
+            tx.connection, self.begun.tenant, content.digest, content.size, tx.now.wall
+        )
+        return self._describe(tx, content)
 
     def _keep(self, part: Path, sha256: str, size: int) -> None:
-        # The row first: from now on no collector takes the file away.
+        """Keep a file that was made here as a blob; its row comes first, as in `_fetched`."""
         self.ctx.write(
             lambda tx: pages.put_content(
                 tx.connection, self.begun.tenant, sha256, size, tx.now.wall
@@ -183,7 +196,7 @@ class _Taking:
         inside = self._inside(content)
         try:
             with self.ctx.fenced() as tx:
-                self._describe(tx, content)
+                documents.check(tx.connection, begun.id, begun.generation)
                 if not documents.copy_leaves(tx.connection, giver, begun.id, begun.generation):
                     raise _Collected
                 kept = account.kept(tx.connection, begun.id, begun.generation)
@@ -195,16 +208,16 @@ class _Taking:
             return False
         return True
 
-    def _take_in(self, content: Content, outline: Outline) -> None:
+    def _take_in(self, content: Content, work: Work, outline: Outline) -> None:
         keys = self._keys(content, outline)
         most = {"page": self.pipeline.page_size, "row": self.pipeline.row_size}.get(outline.unit)
         # A try after a crash reads by ranges, which can be cut in two.
         is_small = most is None or (outline.length <= most and self.ctx.attempt == 1)
         picture = self._picture(content)
         if is_small:
-            self._read_here(content, outline, keys, picture)
+            self._read_here(content, work, outline, keys, picture)
         else:
-            self._split(content, outline, keys, picture, most or 1)
+            self._split(work, outline, keys, picture, most or 1)
 
     def _keys(self, content: Content, outline: Outline) -> dict[int, str]:
         """Name every page by what it is made from and how it is read."""
@@ -215,9 +228,13 @@ class _Taking:
         return {n: digest("page", part, recipe) for n, part in enumerate(parts, start=1)}
 
     def _read_here(
-        self, content: Content, outline: Outline, keys: dict[int, str], picture: str | None
+        self,
+        content: Content,
+        work: Work,
+        outline: Outline,
+        keys: dict[int, str],
+        picture: str | None,
     ) -> None:
-        work = self.ctx.write(lambda tx: self._describe(tx, content))
         inside = self._inside(content)
         harvest = Harvest(self.ctx, work)
         if outline.unit == "row":
@@ -234,7 +251,7 @@ class _Taking:
 
     def _split(
         self,
-        content: Content,
+        work: Work,
         outline: Outline,
         keys: dict[int, str],
         picture: str | None,
@@ -242,7 +259,7 @@ class _Taking:
     ) -> None:
         begun = self.begun
         with self.ctx.fenced() as tx:
-            work = self._describe(tx, content)
+            documents.check(tx.connection, begun.id, begun.generation)
             account.set_thumbnail(tx.connection, begun.id, picture)
             if outline.unit == "row":
                 spans = [

@@ -1,13 +1,17 @@
 """The text of a PDF page and a box for each word of it, asked of PDFium by bare ctypes.
 
 Two calls a word, for the loose boxes (as high as the font) of its first and last character, write
-straight into one block of numbers; anything per character costs twice as much.
+straight into one block of numbers; anything per character costs twice as much. The calls are made
+by `map`, with arguments that are made once: ctypes takes longer to convert them than PDFium to
+answer.
 """
 
 import ctypes
 import functools
 import re
 import unicodedata
+from collections import deque
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import Unreadable
@@ -22,14 +26,16 @@ MOST_WORDS = 100_000
 
 #: Where PDFium joined the halves of a word that a hyphen split over two lines.
 _JOINT = "\x02"
-_WORD = re.compile(rf"[^\s{_JOINT}]+")
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\ud800-\udfff\u2028\u2029\ufffe\uffff]")
 _SPACES = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 161)], " ")
 _CLEAN: dict[int, str] = _SPACES | {0x02: _JOINT, 0xFFFE: _JOINT, 0xFFFF: " "}
 _CLEAN |= {0x2028: "\n", 0x2029: "\n"}
 _CLEAN |= dict.fromkeys(range(55296, 57344), "�")
 _REAL_HYPHEN = re.compile(rf"(?<=[^\W_]){_JOINT}(?=[A-Z0-9])|(?<=\d){_JOINT}(?=\w)")
+_BLANK = 0x3001  # no character from here on is a space
+_AT_ONCE = 4_096  # boxes asked for in one go
 _RAGGED = re.compile(r"[ \t]+(?=\n)|\n{3,}|\r\n?")
+_UNTIDY = (" \n", "\t\n", "\n\n\n", "\r")
 
 
 class Written(NamedTuple):
@@ -45,7 +51,6 @@ class _Calls(NamedTuple):
 
     count: Any
     text: Any
-    box: Any
     index: Any
     bounds: Any
 
@@ -63,7 +68,6 @@ def _calls() -> _Calls:
     return _Calls(
         bare(raw.FPDFText_CountChars, pointer),
         bare(raw.FPDFText_GetText, pointer, number, number, pointer),
-        bare(raw.FPDFText_GetLooseCharBox, pointer, number, pointer),
         bare(raw.FPDFText_GetCharIndexFromTextIndex, pointer, number),
         bare(raw.FPDF_GetPageBoundingBox, pointer, pointer),
     )
@@ -75,14 +79,14 @@ def written(page: Any) -> Written:
     try:
         place = ctypes.cast(textpage.raw, ctypes.c_void_p).value
         count, raw = _raw_text(place)
-        found = [match.span() for match in _WORD.finditer(raw)]
-        if len(found) > MOST_WORDS:
-            raise Unreadable(f"{len(found):,} words on one page (at most {MOST_WORDS:,}).")
-        block = _corners(place, found, direct=count == len(raw))
+        ends = _ends(raw)
+        if len(ends) > 2 * MOST_WORDS:
+            raise Unreadable(f"{len(ends) // 2:,} words on one page (at most {MOST_WORDS:,}).")
+        corners = _corners(place, ends, direct=count == len(raw))
     finally:
         textpage.close()
     text, cuts = _tidy(raw)
-    return Written(text, _upright(page, block), cuts)
+    return Written(text, _upright(page, corners), cuts)
 
 
 def _raw_text(place: int | None) -> tuple[int, str]:
@@ -97,37 +101,75 @@ def _raw_text(place: int | None) -> tuple[int, str]:
     return count, raw.translate(_CLEAN) if _ODD.search(raw) else raw
 
 
-def _corners(
-    place: int | None, found: list[tuple[int, int]], *, direct: bool
-) -> "npt.NDArray[np.float32]":
-    """Return left, bottom, right, top of each word in the space of the page as it is stored."""
+@functools.cache
+def _blanks() -> "npt.NDArray[np.bool_]":
+    """Tell of each character whether it stands between words."""
     import numpy as np
 
-    calls = _calls()
-    block = np.zeros((len(found), 2, 4), np.float32)  # left, top, right, bottom: twice
-    at, box, index = block.ctypes.data, calls.box, calls.index
-    if direct:
-        for start, stop in found:
-            box(place, start, at)
-            box(place, stop - 1, at + 16)
-            at += 32
-    else:  # the text has characters that the page has not, or the reverse
-        for start, stop in found:
-            box(place, index(place, start), at)
-            box(place, index(place, stop - 1), at + 16)
-            at += 32
-    low, high = block.min(1), block.max(1)
-    return np.stack([low[:, 0], low[:, 3], high[:, 2], high[:, 1]], axis=1)
+    return np.array(
+        [chr(code).isspace() or chr(code) == _JOINT for code in range(_BLANK)] + [False]
+    )
 
 
-def _upright(page: Any, corners: "npt.NDArray[np.float32]") -> "Boxes":
+def _ends(raw: str) -> list[int]:
+    """Return the places of the first and the last character of each word, one after the other."""
+    import numpy as np
+
+    codes = np.frombuffer(raw.encode("utf-32-le"), "<u4")
+    blank = np.ones(len(codes) + 2, np.bool_)
+    blank[1:-1] = _blanks().take(codes, mode="clip")
+    edges = np.flatnonzero(blank[1:] != blank[:-1])
+    edges[1::2] -= 1
+    found: list[int] = edges.tolist()
+    return found
+
+
+class _Asking(NamedTuple):
+    """The function that asks for a box, and where it writes; it takes arguments as they are."""
+
+    box: Any
+    answers: Any
+    places: list[Any]
+
+
+@functools.cache
+def _asking() -> _Asking:
+    import pypdfium2.raw as raw
+
+    address = ctypes.cast(raw.FPDFText_GetLooseCharBox, ctypes.c_void_p).value or 0
+    answers = (ctypes.c_float * (4 * _AT_ONCE))()  # left, top, right, bottom of each
+    places = [ctypes.byref(answers, 16 * each) for each in range(_AT_ONCE)]
+    return _Asking(ctypes.PYFUNCTYPE(ctypes.c_int)(address), answers, places)
+
+
+def _corners(place: int | None, ends: list[int], *, direct: bool) -> "Boxes":
+    """Return the columns left, bottom, right, top of the words, as the page is stored."""
+    import numpy as np
+
+    if not direct:  # the text has characters that the page has not, or the reverse
+        ends = list(map(_calls().index, repeat(place), ends))
+    box, answers, places = _asking()
+    page, block = ctypes.c_void_p(place), np.zeros((len(ends), 4), np.float64)
+    for first in range(0, len(ends), _AT_ONCE):
+        some = ends[first : first + _AT_ONCE]
+        ctypes.memset(answers, 0, ctypes.sizeof(answers))
+        deque(map(box, repeat(page), some, places), maxlen=0)
+        block[first : first + len(some)] = np.ctypeslib.as_array(answers).reshape(-1, 4)[
+            : len(some)
+        ]
+    one, other = block[::2].T, block[1::2].T
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    return np.stack([low[0], low[3], high[2], high[1]])
+
+
+def _upright(page: Any, corners: "Boxes") -> "Boxes":
     """Turn corners of the stored page into boxes from the upper left of the page as it is seen."""
     import numpy as np
 
     bounds = (ctypes.c_float * 4)()  # left, top, right, bottom
     _calls().bounds(ctypes.cast(page.raw, ctypes.c_void_p), bounds)
     left, top, right, bottom = bounds
-    x0, y0, x1, y1 = corners.astype(np.float64).T
+    x0, y0, x1, y1 = corners
     sides = {
         0: (x0 - left, top - y1, x1 - left, top - y0),
         90: (y0 - bottom, x0 - left, y1 - bottom, x1 - left),
@@ -144,7 +186,9 @@ def _tidy(raw: str) -> tuple[str, list[int]]:
 
     Only the space between words changes, so that word *i* of the text stays word *i* of the page.
     """
-    text = _RAGGED.sub(_ragged, raw.replace("\r\n", "\n")).strip()
+    text = raw.replace("\r\n", "\n").strip()
+    if any(each in text for each in _UNTIDY):
+        text = _RAGGED.sub(_ragged, text)
     if not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
     if _JOINT not in text:

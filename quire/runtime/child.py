@@ -83,6 +83,7 @@ class Port:
     def mark_settled(self) -> None:
         """Say that the task's end is committed by the child itself."""
         self.is_settled = True
+        self._outlet.drop_progress()
 
 
 class Runner:

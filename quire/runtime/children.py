@@ -104,6 +104,11 @@ class Children:
             for index in child.open.values():
                 yield child, child.batch[index]
 
+    def begun_after(self, moment: float) -> int:
+        """Count the children whose running task began after a moment of the monotonic clock."""
+        heads = (child.head() for child in self._live)
+        return sum(head is not None and head.started > moment for head in heads)
+
     def take_back(self, child: Child) -> list[Assignment]:
         """Return the child's tasks that have not begun, which it then never begins.
 

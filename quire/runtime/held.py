@@ -1,6 +1,6 @@
 """What a worker holds: leases handed to children, leases not handed yet, and how long kinds take.
 
-Claims run ahead only for kinds that take milliseconds, and by no more than about 100 ms of work.
+Claims run ahead by about 100 ms of work, or by one task a child where tasks are short.
 """
 
 from collections import deque
@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from quire.model.records import Lease
 
 AHEAD = 0.1
+#: Tasks shorter than this are claimed before a child is free: it would wait for the commit.
+BRISK = 0.25
 MOST = 512
 #: Weight of the latest run in a kind's running mean.
 _FRESH = 0.2
@@ -36,39 +38,40 @@ class Pace:
         """Return how many tasks one child may be given at a time, by the latest runs."""
         return min(max(int(AHEAD / max(self._recent, 1e-6)), 1), MOST)
 
+    def is_brisk(self) -> bool:
+        """Tell whether the latest runs were so short that the time between them counts."""
+        return self._recent < BRISK
+
 
 class Backlog:
     """Leases that were claimed and not handed to a child yet, in the order of the queue."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Lease] = deque()
-        self._since = 0.0
+        self._waiting: deque[tuple[Lease, float]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, leases: Iterable[Lease], now: float) -> None:
         """Append leases as claimed."""
-        if not self._waiting:
-            self._since = now
-        self._waiting.extend(leases)
+        self._waiting.extend((lease, now) for lease in leases)
 
     def has_waited(self, seconds: float, now: float) -> bool:
         """Tell whether something has waited for a child for longer than `seconds`."""
-        return bool(self._waiting) and now - self._since > seconds
+        return bool(self._waiting) and now - self._waiting[0][1] > seconds
 
     def leases(self) -> list[Lease]:
         """List what waits."""
-        return list(self._waiting)
+        return [lease for lease, _ in self._waiting]
 
     def drop(self, lost: set[tuple[int, int]]) -> None:
         """Forget leases that were revoked."""
-        kept = [x for x in self._waiting if (x.task_id, x.fence) not in lost]
+        kept = [x for x in self._waiting if (x[0].task_id, x[0].fence) not in lost]
         self._waiting = deque(kept)
 
     def clear(self) -> list[Lease]:
         """Take everything out."""
-        out = list(self._waiting)
+        out = self.leases()
         self._waiting.clear()
         return out
 
@@ -77,11 +80,12 @@ class Backlog:
         taken: list[Lease] = []
         budget = AHEAD
         while self._waiting and len(taken) < min(share, MOST):
-            lease = self._waiting[0]
+            lease, _ = self._waiting[0]
             cost = pace.span(lease.kind)
             if taken and (cost > budget or lease.is_alone):
                 break
-            taken.append(self._waiting.popleft())
+            self._waiting.popleft()
+            taken.append(lease)
             budget -= cost
             if lease.is_alone:
                 break

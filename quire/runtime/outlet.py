@@ -50,7 +50,8 @@ class Outlet:
     def begin(self, task_id: int, fence: int) -> None:
         """Say which task is meant by the progress that follows."""
         self._task = (task_id, fence)
-        self._told_at = 0.0
+        # What a task says in its first moments waits: most have ended by then.
+        self._told_at = monotonic()
         if not self._late and self._slate.kept_any():
             with self._lock:
                 self._call_thread()
@@ -65,6 +66,11 @@ class Outlet:
                 self._tell()
             elif not self._late:
                 self._call_thread()
+
+    def drop_progress(self) -> None:
+        """Forget what is not sent yet: the task's end is written, so nobody would take it."""
+        with self._lock:
+            self._untold = None
 
     def say(self, text: str) -> None:
         """Send a line about the running task now."""

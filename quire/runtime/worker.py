@@ -21,7 +21,7 @@ from quire.errors import DatabaseUnavailable, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
-from quire.runtime.held import Backlog, Pace
+from quire.runtime.held import BRISK, Backlog, Pace
 from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
@@ -87,6 +87,7 @@ class Worker:
             while not self._is_over():
                 self._wait()
                 self._listen_to_children()
+                self._hand_out()  # what was claimed ahead, before the database is asked for more
                 if time.monotonic() >= self.retry_at:
                     self._attempt_turn()
                 self._hand_out()
@@ -164,6 +165,7 @@ class Worker:
         for key, _ in self.selector.select(self._patience()):
             if isinstance(key.data, str) and self.presence.woken_by(key.data):
                 self.is_woken = True
+                self.at["look"] = 0.0
 
     def _patience(self) -> float:
         """Return how long nothing needs to be done if nothing happens."""
@@ -241,7 +243,7 @@ class Worker:
             sweep(self.db, self.settings, self.id, list(self.kinds))
             self.at["sweep"] = now + self.settings.sweep_interval
             self.is_woken = True
-        if self.held and (self.is_woken or now >= self.at["look"]):
+        if self.held and now >= self.at["look"]:
             self._look_for_revoked()
             self.at["look"] = now + REVOKED_EVERY
         if now >= self.at["poll"] or (self.next_due is not None and self.next_due <= time.time()):
@@ -253,13 +255,16 @@ class Worker:
         return self.is_woken and self.drain_by is None and self._room() > 0
 
     def _room(self) -> int:
-        return len(self.children.idle()) * self.pace.batch() - len(self.backlog)
+        """Return how many tasks to claim: for idle children, and one ahead for those soon free."""
+        recent = time.monotonic() - BRISK
+        ahead = self.children.begun_after(recent) if self.pace.is_brisk() else 0
+        return len(self.children.idle()) * self.pace.batch() + ahead - len(self.backlog)
 
     def _write(self, now: float) -> None:
         """Settle, report, and claim, in one transaction."""
         endings, progress = self.endings, list(self.progress)
         wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
-        idle = len(self.children.idle())
+        idle, room = len(self.children.idle()), self._room()
 
         def act(conn: Any, at: Instant) -> tuple[set[int], list[claim.Claimed], float | None]:
             settled = settle.settle(conn, endings, now=at)
@@ -268,7 +273,7 @@ class Worker:
             if not wants:
                 return settled, [], self.next_due
             ready.move_due(conn, now=at)
-            return settled, self._claim(conn, at, idle), ready.next_due_at(conn)
+            return settled, self._claim(conn, at, idle, room), ready.next_due_at(conn)
 
         settled, claimed, self.next_due = self.db.write(act)
         for one in endings:
@@ -280,12 +285,11 @@ class Worker:
         self.at["progress"] = now + PROGRESS_EVERY
         self.at["poll"] = now + self.settings.poll_interval
         # Fewer than asked for: the queue is empty until something wakes us.
-        self.is_woken = len(leases) >= self._room() if wants else self.is_woken
+        self.is_woken = len(leases) >= room if wants else self.is_woken
         self.backlog.add(leases, now)
         self.claimed += leases
 
-    def _claim(self, conn: Any, at: Instant, idle: int) -> list[claim.Claimed]:
-        room = idle * self.pace.batch() - len(self.backlog)
+    def _claim(self, conn: Any, at: Instant, idle: int, room: int) -> list[claim.Claimed]:
         queues = self.settings.queues
         parts: list[claim.Claimed] = []
         for turn in range(len(queues)):

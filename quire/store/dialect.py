@@ -70,6 +70,11 @@ def rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
 
     The statement's text is the same for every number of rows, so it is compiled and prepared once.
     """
+    key = ("rows", name, *columns.items())
+    return cached(conn, key, lambda: _rows(conn, name, columns))
+
+
+def _rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
     parameter: sa.ColumnElement[Any] = sa.bindparam(name, type_=sa.Text)
     if is_sqlite(conn):
         each = sa.func.json_each(parameter).table_valued("value", name=f"each_{name}")

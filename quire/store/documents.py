@@ -35,6 +35,103 @@ _UNREAD = sa.select(leaf.number, leaf.key).where(
     leaf.page_id.is_(None),
     leaf.error.is_(None),
 )
+_DOCUMENT = d.id == sa.bindparam("document")
+_MINE = sa.and_(g.document_id == sa.bindparam("document"), g.generation == sa.bindparam("mine"))
+_MY_LEAVES = sa.and_(
+    leaf.document_id == sa.bindparam("document"), leaf.generation == sa.bindparam("mine")
+)
+_TOTALS: dict[str, Any] = {
+    "pages": sa.bindparam("total"),
+    "chunks": sa.bindparam("pieces"),
+    "page_errors": sa.bindparam("bad"),
+}
+_WANTED = sa.select(tasks.c.generation).where(tasks.c.id == sa.bindparam("task"))
+_NEWEST = (
+    sa.select(
+        d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
+        g.settings, g.job_id,
+    )
+    .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
+    .where(_DOCUMENT)
+    .with_for_update(of=documents)
+)  # fmt: skip
+_BEGINS = (
+    sa.update(documents)
+    .where(_DOCUMENT)
+    .values(
+        state=DocumentState.INDEXING.value,
+        generation=sa.bindparam("mine"),
+        processing_started_at=sa.bindparam("at"),
+        processing_finished_at=None,
+    )
+)
+_STARTS = (
+    sa.update(generations)
+    .where(_MINE)
+    .values(started_at=sa.func.coalesce(g.started_at, sa.bindparam("at")))
+)
+_DONOR = (
+    sa.select(g.document_id, g.generation)
+    .where(
+        g.tenant == sa.bindparam("tenant"),
+        g.digest == sa.bindparam("digest"),
+        g.recipe == sa.bindparam("recipe"),
+        is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
+        g.page_errors == 0,
+        sa.exists().where(leaf.document_id == g.document_id, leaf.generation == g.generation),
+    )
+    .order_by(g.document_id.desc(), g.generation.desc())
+    .limit(1)
+)
+_REPLACES = (
+    sa.update(generations)
+    .where(g.document_id == sa.bindparam("document"), is_state(g.state, GenerationState.LIVE))
+    .values(state=GenerationState.REPLACED.value, finished_at=sa.bindparam("at"))
+)
+_SHOWS = (
+    sa.update(generations)
+    .where(_MINE)
+    .values(state=GenerationState.LIVE.value, finished_at=sa.bindparam("at"), **_TOTALS)
+    .returning(g.digest, g.media_type, g.job_id)
+)
+_SUCCEEDS = (
+    sa.update(documents)
+    .where(_DOCUMENT)
+    .values(
+        state=DocumentState.SUCCESS.value,
+        live_generation=sa.bindparam("mine"),
+        digest=sa.bindparam("bytes"),
+        media_type=sa.bindparam("type"),
+        error=None,
+        processing_finished_at=sa.bindparam("at"),
+        **_TOTALS,
+    )
+)
+_LEAVES_COUNTED = sa.select(
+    sa.func.count(),
+    sa.func.count(leaf.error),
+    sa.func.count().filter(leaf.page_id.is_(None), leaf.error.is_(None)),
+).where(_MY_LEAVES)
+_CHUNKS_COUNTED = (
+    sa.select(sa.func.count())
+    .select_from(leaves)
+    .join(generations, sa.and_(g.document_id == leaf.document_id, g.generation == leaf.generation))
+    .join(slices, sa.and_(slices.c.page_id == leaf.page_id, slices.c.cut_id == g.cut_id))
+    .where(_MY_LEAVES)
+)
+#: Why a range of the generation did not end well, if one did not.
+_TROUBLE = (
+    sa.select(tasks.c.error)
+    .where(
+        tasks.c.document_id == sa.bindparam("document"),
+        tasks.c.generation == sa.bindparam("mine"),
+        tasks.c.from_page.is_not(None),
+        is_state(tasks.c.state, TaskState.FAILED, TaskState.LOST, TaskState.CANCELLED),
+    )
+    .order_by(tasks.c.id.desc())
+    .limit(1)
+)
+_CUT = sa.select(cuts.c.id).where(cuts.c.key == sa.bindparam("key"))
 
 
 class Begun(NamedTuple):
@@ -55,37 +152,17 @@ def begin(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) 
 
     A task that was revived after its generation failed goes on under a new one.
     """
-    wanted = conn.scalar(sa.select(tasks.c.generation).where(tasks.c.id == task_id))
-    row = conn.execute(
-        sa.select(
-            d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
-            g.settings, g.job_id,
-        )
-        .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
-        .where(d.id == document_id)
-        .with_for_update(of=documents)
-    ).one_or_none()  # fmt: skip
+    wanted = conn.scalar(_WANTED, {"task": task_id})
+    row = conn.execute(_NEWEST, {"document": document_id}).one_or_none()
     if row is None or row.generation != wanted:
         newest = "it was deleted" if row is None else f"generation {row.generation} is newer"
         raise Overtaken(f"document {document_id}: {newest}. Nothing was done for this one.")
     generation = row.generation
     if row.state not in (DocumentState.QUEUED, DocumentState.INDEXING):
         generation = _reopen(conn, task_id, row, now)
-    conn.execute(
-        sa.update(documents)
-        .where(d.id == document_id)
-        .values(
-            state=DocumentState.INDEXING.value,
-            generation=generation,
-            processing_started_at=now.wall,
-            processing_finished_at=None,
-        )
-    )
-    conn.execute(
-        sa.update(generations)
-        .where(g.document_id == document_id, g.generation == generation)
-        .values(started_at=sa.func.coalesce(g.started_at, now.wall))
-    )
+    mine = {"document": document_id, "mine": generation, "at": now.wall}
+    conn.execute(_BEGINS, mine)
+    conn.execute(_STARTS, mine)
     return Begun(
         row.id, generation, row.tenant, row.owner_id, row.name, row.uri,
         json.loads(row.settings), row.live_generation,
@@ -137,19 +214,8 @@ def describe(conn: sa.Connection, document_id: int, generation: int, **values: A
 
 def donor(conn: sa.Connection, tenant: str, digest: str, recipe: str) -> tuple[int, int] | None:
     """Find a whole generation made from the same bytes in the same way."""
-    row = conn.execute(
-        sa.select(g.document_id, g.generation)
-        .where(
-            g.tenant == tenant,
-            g.digest == digest,
-            g.recipe == recipe,
-            is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
-            g.page_errors == 0,
-            sa.exists().where(leaf.document_id == g.document_id, leaf.generation == g.generation),
-        )
-        .order_by(g.document_id.desc(), g.generation.desc())
-        .limit(1)
-    ).one_or_none()
+    wanted = {"tenant": tenant, "digest": digest, "recipe": recipe}
+    row = conn.execute(_DONOR, wanted).one_or_none()
     return None if row is None else (row.document_id, row.generation)
 
 
@@ -247,97 +313,54 @@ def swap(conn: sa.Connection, document_id: int, generation: int, *, now: Instant
         fallen.fail(conn, [(document_id, generation, found.failure)], now=now)
         return found
     counted = {"pages": found.pages, "chunks": found.chunks, "page_errors": found.page_errors}
-    conn.execute(
-        sa.update(generations)
-        .where(g.document_id == document_id, is_state(g.state, GenerationState.LIVE))
-        .values(state=GenerationState.REPLACED.value, finished_at=now.wall)
-    )
-    row = conn.execute(
-        sa.update(generations)
-        .where(g.document_id == document_id, g.generation == generation)
-        .values(state=GenerationState.LIVE.value, finished_at=now.wall, **counted)
-        .returning(g.digest, g.media_type, g.job_id)
-    ).one()
-    conn.execute(
-        sa.update(documents)
-        .where(d.id == document_id)
-        .values(
-            state=DocumentState.SUCCESS.value,
-            live_generation=generation,
-            digest=row.digest,
-            media_type=row.media_type,
-            error=None,
-            processing_finished_at=now.wall,
-            **counted,
-        )
-    )
+    mine = {"document": document_id, "mine": generation, "at": now.wall}
+    totals = {"total": found.pages, "pieces": found.chunks, "bad": found.page_errors}
+    conn.execute(_REPLACES, {"document": document_id, "at": now.wall})
+    row = conn.execute(_SHOWS, mine | totals).one()
+    of_bytes = {"bytes": row.digest, "type": row.media_type}
+    conn.execute(_SUCCEEDS, mine | totals | of_bytes)
     detail = {"document_id": document_id, "generation": generation, **counted}
     events.record(conn, [events.Event(row.job_id, "document.ready", None, detail)], now=now)
     return found
 
 
 def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
-    mine = sa.and_(leaf.document_id == document_id, leaf.generation == generation)
-    total, bad, missing = conn.execute(
-        sa.select(
-            sa.func.count(),
-            sa.func.count(leaf.error),
-            sa.func.count().filter(leaf.page_id.is_(None), leaf.error.is_(None)),
-        ).where(mine)
-    ).one()
-    chunks = conn.scalar(
-        sa.select(sa.func.count())
-        .select_from(leaves)
-        .join(
-            generations, sa.and_(g.document_id == leaf.document_id, g.generation == leaf.generation)
-        )
-        .join(slices, sa.and_(slices.c.page_id == leaf.page_id, slices.c.cut_id == g.cut_id))
-        .where(mine)
-    )
+    mine = {"document": document_id, "mine": generation}
+    total, bad, missing = conn.execute(_LEAVES_COUNTED, mine).one()
+    chunks = conn.scalar(_CHUNKS_COUNTED, mine)
     failure = None
-    why = _trouble(conn, document_id, generation)
+    trouble = conn.execute(_TROUBLE, mine).one_or_none()
+    why = None if trouble is None else trouble.error or _CANCELLED
     if missing:
         failure = f"{missing:,} of {total:,} pages were not read: {why or _CANCELLED}"
     elif why is not None:
         # Rows of a table have no leaf before they are read.
         failure = f"a part of it was not read: {why}"
     elif total == 0 or bad == total:
-        failure = f"no page could be read ({total:,} tried): {_first_error(conn, mine)}"
+        first = _first_error(conn, document_id, generation)
+        failure = f"no page could be read ({total:,} tried): {first}"
     elif not chunks:
         failure = f"no text was found on its {total:,} pages. OCR reads pictures: see `ocr`."
     return Swapped(total, chunks or 0, bad, failure)
 
 
-def _trouble(conn: sa.Connection, document_id: int, generation: int) -> str | None:
-    """Return why a range of the generation did not end well, if there is one."""
-    t = tasks.c
-    row = conn.execute(
-        sa.select(t.error)
-        .where(
-            t.document_id == document_id,
-            t.generation == generation,
-            t.from_page.is_not(None),
-            is_state(t.state, TaskState.FAILED, TaskState.LOST, TaskState.CANCELLED),
-        )
-        .order_by(t.id.desc())
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else row.error or _CANCELLED
-
-
-def _first_error(conn: sa.Connection, mine: sa.ColumnElement[bool]) -> str:
+def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:
     text = conn.scalar(
-        sa.select(leaf.error).where(mine, leaf.error.is_not(None)).order_by(leaf.number).limit(1)
+        sa.select(leaf.error)
+        .where(leaf.document_id == document_id, leaf.generation == generation)
+        .where(leaf.error.is_not(None))
+        .order_by(leaf.number)
+        .limit(1)
     )
     return str(json.loads(text)["error"]) if text else "the file has no pages"
 
 
 def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
     """Return the id of a way to cut pages."""
-    found = conn.scalar(sa.select(cuts.c.id).where(cuts.c.key == key))
+    found = conn.scalar(_CUT, {"key": key})
     if found is None:
         bulk.insert_missing(conn, cuts, ("key", "settings"), [[key, settings]])
-        found = conn.scalar(sa.select(cuts.c.id).where(cuts.c.key == key))
+        found = conn.scalar(_CUT, {"key": key})
     assert found is not None  # noqa: S101
     return int(found)
 

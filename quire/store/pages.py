@@ -178,12 +178,13 @@ def embedded(conn: sa.Connection, tenant: str, model_id: int, digests: Sequence[
 
 def _embedding(conn: sa.Connection) -> sa.Select[Any]:
     wanted = _wanted(conn)
-    has_vector = sa.and_(v.chunk_id == c.id, v.model_id == sa.bindparam("model"))
+    mine = sa.and_(v.chunk_id == c.id, v.model_id == sa.bindparam("model"))
+    # A join or EXISTS would let SQLite begin with every vector of the model.
+    vector = sa.select(sa.literal_column("1")).where(mine).correlate(chunks).scalar_subquery()
     return (
         sa.select(c.digest)
         .join(wanted, wanted.c.value == c.digest)
-        .join(vectors, has_vector)
-        .where(c.tenant == sa.bindparam("tenant"), c.condemned_at.is_(None))
+        .where(c.tenant == sa.bindparam("tenant"), c.condemned_at.is_(None), vector.is_not(None))
     )
 
 

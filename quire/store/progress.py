@@ -14,6 +14,7 @@ from quire.store.tables import is_state, jobs, tasks
 t, j = tasks.c, jobs.c
 #: Task, fence, fraction and message.
 Report = tuple[int, int, float | None, str | None]
+_REPORTS = {"id": "int", "fence": "int", "fraction": "float", "message": "text"}
 
 
 def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> set[int]:
@@ -39,20 +40,23 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
 def _write(conn: sa.Connection, told: Sequence[Report], now: Instant) -> dict[tuple[int, int], int]:
     """Update the tasks; returns the job of each run (task, fence) that still holds its lease."""
     dialect.lock_rows(conn, tasks, [r[0] for r in told])
-    columns = {"id": "int", "fence": "int", "fraction": "float", "message": "text"}
-    p = dialect.rows(conn, "told", columns)
-    kept = conn.execute(
+    statement = dialect.cached(conn, "progress of tasks", lambda: _telling(conn))
+    kept = conn.execute(statement, {"told": dialect.packed(told), "told_at": now.wall})
+    return {(row.id, row.fence): row.job_id for row in kept}
+
+
+def _telling(conn: sa.Connection) -> Any:
+    p = dialect.rows(conn, "told", _REPORTS)
+    return (
         sa.update(tasks)
         .where(t.id == p.c.id, t.fence == p.c.fence, is_state(t.state, TaskState.RUNNING))
         .values(
             progress=dialect.greatest(conn, t.progress, sa.func.coalesce(p.c.fraction, 0.0)),
             message=sa.func.coalesce(p.c.message, t.message),
-            progress_at=now.wall,
+            progress_at=sa.bindparam("told_at"),
         )
-        .returning(t.id, t.fence, t.job_id),
-        {"told": dialect.packed(told)},
+        .returning(t.id, t.fence, t.job_id)
     )
-    return {(row.id, row.fence): row.job_id for row in kept}
 
 
 def _pass_on(
@@ -61,18 +65,21 @@ def _pass_on(
     """Let a job of a single task show that task's progress; others count finished cost only."""
     lines = _merged([(job_of[r[:2]], 0, r[2], r[3]) for r in told])
     dialect.lock_rows(conn, jobs, [line[0] for line in lines])
-    columns = {"id": "int", "fence": "int", "fraction": "float", "message": "text"}
-    p = dialect.rows(conn, "lines", columns)
+    statement = dialect.cached(conn, "progress of jobs", lambda: _passing_on(conn))
+    conn.execute(statement, {"lines": dialect.packed(lines)})
+
+
+def _passing_on(conn: sa.Connection) -> sa.Update:
+    p = dialect.rows(conn, "lines", _REPORTS)
     total: Any = sum((j[f"tasks_{state}"] for state in TaskState), sa.literal_column("0"))
     higher = dialect.greatest(conn, j.progress, sa.func.coalesce(p.c.fraction, 0.0))
-    conn.execute(
+    return (
         sa.update(jobs)
         .where(j.id == p.c.id, is_state(j.state, JobState.RUNNING))
         .values(
             message=sa.func.coalesce(p.c.message, j.message),
             progress=sa.case((total == 1, higher), else_=j.progress),
-        ),
-        {"lines": dialect.packed(lines)},
+        )
     )
 
 

@@ -54,15 +54,14 @@ def renew(
 
 def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
     """Return which of the leases (task, fence) have not been revoked or lost."""
+    statement = dialect.cached(conn, "still held", lambda: _still_holding(conn))
+    return set(conn.scalars(statement, {"held": dialect.packed(held)}))
+
+
+def _still_holding(conn: sa.Connection) -> sa.Select[Any]:
     h = dialect.rows(conn, "held", _HELD)
-    return set(
-        conn.scalars(
-            sa.select(t.id)
-            .join(h, sa.and_(h.c.id == t.id, h.c.fence == t.fence))
-            .where(is_state(t.state, RUNNING)),
-            {"held": dialect.packed(held)},
-        )
-    )
+    same = sa.and_(h.c.id == t.id, h.c.fence == t.fence)
+    return sa.select(t.id).join(h, same).where(is_state(t.state, RUNNING))
 
 
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:

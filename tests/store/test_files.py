@@ -337,8 +337,14 @@ def test_the_original_and_its_pages_are_given_back(shelf: Shelf, tmp_path: Path)
     assert getattr(read.page, "text", "").split() == ["second", "page", "here"]
     with pytest.raises(NotFound, match="no page 9"):
         documents.read_page(desk, blobs, one, 9)
+    # What could not be read is given back too; what waits to be fetched is not here yet.
+    broken = documents.save(desk, blobs, shelf.document("empty.txt").id, tmp_path)
+    assert (broken.name, broken.read_bytes()) == ("empty.txt", b"")
+    shelf.put("later.txt", "text")
+    shelf.submit()
+    shelf.step()
     with pytest.raises(Gone, match="never fetched"):
-        documents.save(desk, blobs, shelf.document("empty.txt").id, tmp_path)
+        documents.save(desk, blobs, shelf.document("later.txt").id, tmp_path)
 
 
 def test_explain_says_what_a_document_waits_for_and_why(shelf: Shelf):
