@@ -11,7 +11,11 @@ QuireError
 │   │   ├── UnknownKind         no handler of that name
 │   │   ├── NotFound            no such job, task or worker for this tenant
 │   │   ├── Conflict            the state does not allow it, or a key was used for another body
-│   │   └── UserBusy            the user's policy is `reject` and another job is active
+│   │   ├── UserBusy            the user's policy is `reject` and another job is active
+│   │   ├── NotSignedIn         no token or session, or one that has ended
+│   │   ├── Forbidden           signed in, but the role or the token's scopes do not allow it
+│   │   ├── TooLarge            a body or an upload above its limit
+│   │   └── TooMany             more requests or streams than one may have
 │   ├── Overtaken             a newer generation of the document is at work, or it was deleted
 │   ├── Unreadable            a file that cannot be read: damaged, protected, not supported
 │   ├── SourceRefused        a source, or a limit of ours, does not give the file
@@ -78,6 +82,26 @@ class Conflict(Refused):
 
 class UserBusy(Refused):
     """The user's policy is `reject` and another of their jobs is active."""
+
+
+class NotSignedIn(Refused):
+    """The request carries no token or session, or one that has ended."""
+
+
+class Forbidden(Refused):
+    """The requester's role, or the scopes of the token, do not allow it."""
+
+
+class TooLarge(Refused):
+    """A body or an upload is above its limit."""
+
+
+class TooMany(Refused):
+    """More requests or open streams than one requester may have."""
+
+    def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Overtaken(Permanent):

@@ -77,6 +77,16 @@ class Settings:
     keep_generations_hours: float = _setting(
         24.0, "Hours after which replaced and failed generations of documents are collected."
     )
+    api_host: str = _setting("127.0.0.1", "Address that the API and the dashboard listen on.")
+    api_port: int = _setting(8750, "Port that the API and the dashboard listen on.")
+    api_auth: bool = _setting(
+        True, "Ask for a token or a session; off lets anyone on this machine in, and no one else."
+    )
+    api_rate: int = _setting(600, "Requests a minute that one requester may make; 0 means any.")
+    api_streams: int = _setting(200, "Open event streams at most, of one API process.")
+    session_days: float = _setting(14.0, "Days after which a session of the dashboard ends.")
+    server: str = _setting("", "Address of a Quire API that commands use, not the database.")
+    token: str = _setting("", "Token for that API.")
     log_json: bool = _setting(False, "Write log lines as JSON.")
     log_level: str = _setting("info", "Lowest level that is logged: debug, info, warning or error.")
 

@@ -1,0 +1,1 @@
+"""The REST API: one module a resource; `frame.build` puts them together."""

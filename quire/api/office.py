@@ -1,0 +1,46 @@
+"""What routes work with: the app, its blobs, and a desk for whoever asks."""
+
+import dataclasses
+import functools
+
+from fastapi import Request
+
+from quire.app import App
+from quire.control.jobs import Desk
+from quire.fetch.blobs import BlobFolder
+from quire.ingest import place
+from quire.model.access import Viewer
+from quire.settings import Settings
+from quire.store.engine import Database
+
+
+class Office:
+    """One for each API process, kept as `api.state.office`."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.app.settings
+
+    @property
+    def db(self) -> Database:
+        """The database."""
+        return self.app.db
+
+    @functools.cached_property
+    def blobs(self) -> BlobFolder:
+        """Where the bytes of documents are."""
+        return place.blobs_in(str(self.settings.home))
+
+    def desk(self, viewer: Viewer) -> Desk:
+        """Return a desk at which everything is done for this viewer's tenant."""
+        return dataclasses.replace(self.app.desk, tenant=viewer.tenant, user=viewer.user)
+
+
+def office_of(request: Request) -> Office:
+    """Return the office of the process that serves a request."""
+    found: Office = request.app.state.office
+    return found

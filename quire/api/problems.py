@@ -1,0 +1,95 @@
+"""Errors as problem+json (RFC 9457): what was wrong, and in `remedy` what to do about it."""
+
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from quire import errors, log
+
+#: The first class that fits decides; what fits none is a fault of ours.
+STATUS: dict[type[errors.QuireError], tuple[int, str]] = {
+    errors.NotSignedIn: (401, "Not signed in"),
+    errors.Forbidden: (403, "Not allowed"),
+    errors.TooLarge: (413, "Too large"),
+    errors.TooMany: (429, "Too many requests"),
+    errors.NotFound: (404, "Not found"),
+    errors.Gone: (410, "Gone"),
+    errors.Conflict: (409, "Conflict"),
+    errors.UserBusy: (409, "Another job is active"),
+    errors.UnknownKind: (422, "Unknown kind"),
+    errors.BadInput: (422, "Not accepted"),
+    errors.DatabaseUnavailable: (503, "The database is not available"),
+    errors.Unreadable: (422, "Cannot be read"),
+    errors.Refused: (409, "Refused"),
+    errors.Transient: (503, "Try again"),
+}
+RETRY_SECONDS = 2
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
+
+
+def problem(
+    status: int, title: str, detail: str, *, headers: dict[str, str] | None = None, **more: Any
+) -> JSONResponse:
+    """Make the answer of a request that failed."""
+    what, *remedy = _SENTENCE.split(detail, maxsplit=1)
+    body = {"type": "about:blank", "title": title, "status": status, "detail": what, **more}
+    if remedy:
+        body["remedy"] = remedy[0]
+    return JSONResponse(
+        body, status, headers=headers or {}, media_type="application/problem+json"
+    )
+
+
+def install(api: FastAPI) -> None:
+    """Answer every error of Quire, of the framework and of requests as a problem."""
+    api.add_exception_handler(errors.QuireError, _quire_error)
+    api.add_exception_handler(RequestValidationError, _malformed)
+    api.add_exception_handler(HTTPException, _http_error)
+    api.add_exception_handler(Exception, _fault)
+
+
+def status_of(error: Exception) -> tuple[int, str]:
+    """Return the status and the title for an error."""
+    for known, answer in STATUS.items():
+        if isinstance(error, known):
+            return answer
+    return 500, "A fault of Quire"
+
+
+async def _quire_error(request: Request, error: Exception) -> JSONResponse:
+    status, title = status_of(error)
+    headers = {}
+    if status in (429, 503):
+        wait = getattr(error, "retry_after", None) or RETRY_SECONDS
+        headers["Retry-After"] = str(max(1, round(wait)))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status == 500:
+        log.event("api.fault", level="error", path=request.url.path, error=str(error))
+    return problem(status, title, str(error), headers=headers)
+
+
+async def _malformed(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    found = [
+        {"place": ".".join(map(str, each["loc"])), "wrong": str(each["msg"])}
+        for each in error.errors()
+    ]
+    first = found[0] if found else {"place": "request", "wrong": "not readable"}
+    detail = f"{first['place']}: {first['wrong']}. Nothing was changed."
+    return problem(422, "Not accepted", detail, errors=found)
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    detail = f"{request.method} {request.url.path}: {error.detail}. See /api/docs."
+    return problem(error.status_code, str(error.detail), detail, headers=dict(error.headers or {}))
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    log.event("api.fault", level="error", path=request.url.path, error=repr(error))
+    return problem(500, "A fault of Quire", "Something went wrong here. The log says what.")

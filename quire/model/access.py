@@ -1,0 +1,43 @@
+"""Who asks, and what they may do: three roles, three scopes, each including the one before it."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Role(StrEnum):
+    """What a user may do in their tenant."""
+
+    VIEWER = "viewer"
+    MEMBER = "member"
+    ADMIN = "admin"
+
+
+class Scope(StrEnum):
+    """What a request needs, or a token gives."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+#: What each role may do. A token's scopes can only narrow this.
+MAY = {
+    Role.VIEWER: frozenset({Scope.READ}),
+    Role.MEMBER: frozenset({Scope.READ, Scope.WRITE}),
+    Role.ADMIN: frozenset(Scope),
+}
+
+
+class Viewer(NamedTuple):
+    """Whose request it is."""
+
+    tenant: str
+    user: str
+    role: Role
+    scopes: frozenset[Scope]
+    #: What a form must send back with a cookie session; None where a token asks.
+    csrf: str | None = None
+
+    def may(self, scope: Scope) -> bool:
+        """Tell whether the request may do what needs this scope."""
+        return scope in self.scopes and scope in MAY[self.role]
