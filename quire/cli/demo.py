@@ -55,7 +55,9 @@ def _take_in(app: "App", folder: Path) -> bool:
     console.say()
     following.to_the_end(app, job_id)
     with app.db.read() as conn:
-        failed = files.page_of_files(conn, job_id, limit=50, states=("failed",))["items"]
+        failed = files.page_of_files(
+            conn, app.settings.tenant, job_id, limit=50, states=("failed",)
+        )["items"]
     console.say()
     names = {each["name"] for each in failed}
     if names == PLANTED:

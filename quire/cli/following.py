@@ -57,7 +57,7 @@ def _files(app: "App", job_id: int, limit: int, **which: Any) -> dict[str, Any]:
     from quire.store import files
 
     with app.db.read() as conn:
-        return files.page_of_files(conn, job_id, limit=limit, **which)
+        return files.page_of_files(conn, app.settings.tenant, job_id, limit=limit, **which)
 
 
 def _reused(app: "App", job_id: int) -> dict[str, Any]:

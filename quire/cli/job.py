@@ -219,11 +219,11 @@ def _whole(opened: "App", job_id: int) -> dict[str, Any]:
     """Return a job with its files, those that failed first, its tasks and its runs."""
     from quire.store import files, reports
 
-    one = found(opened, job_id)
+    one, tenant = found(opened, job_id), opened.settings.tenant
     with opened.db.read() as conn:
-        one["file_list"] = files.page_of_files(conn, job_id, worst_first=True)
-        one["task_list"] = reports.page_of_tasks(conn, job_id)
-        one["attempts"] = reports.attempts_of(conn, job_id)
+        one["file_list"] = files.page_of_files(conn, tenant, job_id, worst_first=True)
+        one["task_list"] = reports.page_of_tasks(conn, tenant, job_id)
+        one["attempts"] = reports.attempts_of(conn, tenant, job_id)
     return one
 
 

@@ -92,7 +92,7 @@ def _read(opened: "App", job_id: int, **page: int) -> list[dict[str, Any]]:
     from quire.store import events
 
     with opened.db.read() as conn:
-        return events.tail(conn, job_id, **page)
+        return events.tail(conn, opened.settings.tenant, job_id, **page)
 
 
 def _shape(event: dict[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
 
 def page_of_files(
     conn: sa.Connection,
+    tenant: str,
     job_id: int,
     *,
     states: Sequence[str] = (),
@@ -103,7 +104,7 @@ def page_of_files(
     limit: int = 50,
     cursor: int | None = None,
 ) -> dict[str, Any]:
-    """List the files of a job, oldest first; of some states, or those with page errors.
+    """List the files of a tenant's job, oldest first; of some states, or with page errors.
 
     With `worst_first` the failed ones lead, and there is no next page.
     """
@@ -114,7 +115,7 @@ def page_of_files(
             g.page_errors, g.error, g.why,
         ),
         [job_id],
-    ).where(d.id > (cursor or 0))  # fmt: skip
+    ).where(d.id > (cursor or 0), d.tenant == tenant)  # fmt: skip
     if states:
         query = query.where(state.in_(list(states)))
     if with_errors:

@@ -61,6 +61,14 @@ def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) 
     return [Owner(*row) for row in found]
 
 
+def has_job(tenant: str, job_id: int) -> sa.ColumnElement[bool]:
+    """Tell, inside a statement, whether a job is the tenant's."""
+    mine, whose = jobs.alias("mine"), owners.alias("whose")
+    return sa.exists().where(
+        mine.c.id == job_id, mine.c.owner_id == whose.c.id, whose.c.tenant == tenant
+    )
+
+
 def jobs_of_tenant(conn: sa.Connection, tenant: str, job_ids: Sequence[int]) -> list[int]:
     """Return which of the ids are jobs of the tenant."""
     ids = [i for i in job_ids if 0 < i < 2**63]

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store import document_reports, files
+from quire.store.owners import has_job
 from quire.store.tables import attempts, is_state, jobs, kinds, owners, tasks, workers
 from quire.store.times import iso as iso
 
@@ -69,22 +70,26 @@ def filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any
 
 
 def page_of_tasks(
-    conn: sa.Connection, job_id: int, *, limit: int = 50, cursor: int | None = None
+    conn: sa.Connection, tenant: str, job_id: int, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
-    """List a job's tasks, oldest first."""
-    query = sa.select(tasks).where(t.job_id == job_id, t.id > (cursor or 0))
+    """List the tasks of a tenant's job, oldest first."""
+    query = sa.select(tasks).where(
+        t.job_id == job_id, t.id > (cursor or 0), has_job(tenant, job_id)
+    )
     rows = conn.execute(query.order_by(t.id).limit(limit + 1)).all()
     items = [_task(row) for row in rows[:limit]]
     return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
 
 
-def attempts_of(conn: sa.Connection, job_id: int, *, limit: int = 100) -> list[dict[str, Any]]:
-    """List the runs of a job's tasks, latest first."""
+def attempts_of(
+    conn: sa.Connection, tenant: str, job_id: int, *, limit: int = 100
+) -> list[dict[str, Any]]:
+    """List the runs of the tasks of a tenant's job, latest first."""
     a = attempts.c
     rows = conn.execute(
         sa.select(attempts)
         .join(tasks, t.id == a.task_id)
-        .where(t.job_id == job_id)
+        .where(t.job_id == job_id, has_job(tenant, job_id))
         .order_by(a.finished_at.desc(), a.fence.desc())
         .limit(limit)
     )
@@ -112,21 +117,17 @@ def status(conn: sa.Connection, tenant: str) -> dict[str, Any]:
         "jobs": {state.value: counted.get(state, 0) for state in JobState},
         "tasks": {s.value: int(n or 0) for s, n in zip(TaskState, sums, strict=True)},
         "documents": document_reports.count_documents(conn, tenant),
-        "workers": worker_list(conn),
+        "workers": worker_list(conn, tenant),
         "paused": list(conn.scalars(sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None)))),
     }
 
 
-def worker_list(conn: sa.Connection) -> list[dict[str, Any]]:
-    """List workers that have not ended, with the number of tasks each holds."""
-    held: dict[str, int] = {
-        row[0]: row[1]
-        for row in conn.execute(
-            sa.select(t.worker_id, sa.func.count())
-            .where(is_state(t.state, TaskState.RUNNING))
-            .group_by(t.worker_id)
-        )
-    }
+def worker_list(conn: sa.Connection, tenant: str | None = None) -> list[dict[str, Any]]:
+    """List workers that have not ended, with the number of tasks each holds, of one tenant."""
+    query = sa.select(t.worker_id, sa.func.count()).where(is_state(t.state, TaskState.RUNNING))
+    if tenant is not None:
+        query = query.join(owners, owners.c.id == t.owner_id).where(owners.c.tenant == tenant)
+    held: dict[str, int] = {row[0]: row[1] for row in conn.execute(query.group_by(t.worker_id))}
     rows = conn.execute(
         sa.select(workers)
         .where(workers.c.state.in_(("running", "draining")))
@@ -155,6 +156,16 @@ def waiting_by_kind(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
         .order_by(j.kind)
     )
     return [{"platform": p, "kind": k, "count": n} for p, k, n in rows]
+
+
+def running(
+    conn: sa.Connection, tenant: str, *, now: float, limit: int = 1000
+) -> list[dict[str, Any]]:
+    """List a tenant's running jobs, in the order in which they started."""
+    query = _jobs(tenant).where(is_state(j.state, JobState.RUNNING))
+    rows = conn.execute(query.order_by(j.started_at, j.id).limit(limit)).all()
+    tallies = files.tallies(conn, [row.id for row in rows])
+    return [_job(row, now, tallies.get(row.id)) for row in rows]
 
 
 def _jobs(tenant: str) -> sa.Select[Any]:

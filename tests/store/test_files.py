@@ -38,7 +38,7 @@ def job(shelf: Shelf, job_id: int) -> dict[str, Any]:
 
 def names(shelf: Shelf, job_id: int, **which: Any) -> list[str]:
     with shelf.db.read() as conn:
-        return [f["name"] for f in files.page_of_files(conn, job_id, **which)["items"]]
+        return [f["name"] for f in files.page_of_files(conn, "default", job_id, **which)["items"]]
 
 
 def explained(shelf: Shelf, name: str) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def test_files_are_listed_in_pages(shelf: Shelf):
         shelf.put(f"{number}.txt", f"text {number}")
     job_id = shelf.ingest()
     with shelf.db.read() as conn:
-        first = files.page_of_files(conn, job_id, limit=3)
-        rest = files.page_of_files(conn, job_id, limit=3, cursor=int(first["next"]))
+        first = files.page_of_files(conn, "default", job_id, limit=3)
+        rest = files.page_of_files(conn, "default", job_id, limit=3, cursor=int(first["next"]))
     assert [f["name"] for f in first["items"]] == ["0.txt", "1.txt", "2.txt"]
     assert [f["name"] for f in rest["items"]] == ["3.txt", "4.txt"]
     assert rest["next"] is None

@@ -55,11 +55,11 @@ def test_events_tell_the_life_of_a_job_in_order(stage: Stage):
     stage.run()
     assert stage.events(job_id) == ["job.stopped", "job.resume", "job.priority", "job.completed"]
     with stage.db.read() as conn:
-        tail = events.tail(conn, job_id)
+        tail = events.tail(conn, "default", job_id)
         assert tail[0]["why"] == "lunch"
         assert [e["id"] for e in tail] == sorted(e["id"] for e in tail)
-        assert events.tail(conn, job_id, after_id=tail[1]["id"]) == tail[2:]
-        assert events.tail(conn, job_id, limit=2) == tail[2:]
+        assert events.tail(conn, "default", job_id, after_id=tail[1]["id"]) == tail[2:]
+        assert events.tail(conn, "default", job_id, limit=2) == tail[2:]
 
 
 def test_progress_only_grows(stage: Stage):
@@ -98,7 +98,7 @@ def test_progress_messages_are_kept_as_events(stage: Stage):
     stage.report(lease, None, "page 2")
     assert (stage.task(job_id).message, stage.job(job_id).message) == ("page 2", "page 2")
     with stage.db.read() as conn:
-        assert [e["message"] for e in events.tail(conn, job_id)] == ["page 1", "page 2"]
+        assert [e["message"] for e in events.tail(conn, "default", job_id)] == ["page 1", "page 2"]
 
 
 def test_several_reports_of_one_run_in_a_batch_give_the_greatest_and_the_last(stage: Stage):
