@@ -12,6 +12,7 @@ from quire.model.states import (
     DocumentState,
     TaskState,
 )
+from quire.store import resembling
 from quire.store.document_tables import (
     contents,
     corpora,
@@ -191,6 +192,8 @@ def _filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[An
                     corpora.c.tenant == d.tenant,
                 )
             )
+        elif name == "text":
+            query = query.where(resembling.document_has(value))
         else:
             query = query.where(d[name] == value)
     return query

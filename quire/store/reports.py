@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
-from quire.store import document_reports, files
+from quire.store import document_reports, files, resembling
 from quire.store.owners import has_job
 from quire.store.tables import attempts, is_state, jobs, kinds, owners, tasks, workers
 from quire.store.times import iso as iso
@@ -64,6 +64,8 @@ def filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any
             query = query.where(owners.c.user_name == value)
         elif name == "created_before":
             query = query.where(j.created_at < value)
+        elif name == "text":
+            query = query.where(resembling.job_has(value))
         else:
             query = query.where(j[name] == value)
     return query
