@@ -1,10 +1,13 @@
 """Puts the API together: routes, errors, security headers."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.api import problems
+from quire.api.limits import Bounded
 from quire.api.office import Office
 from quire.app import App
 
@@ -25,7 +28,8 @@ def build(app: App, *more: APIRouter) -> FastAPI:
     api = FastAPI(title="Quire", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     api.state.office = Office(app)
     problems.install(api)
-    api.middleware("http")(_secured)
+    api.add_middleware(Bounded)
+    api.add_middleware(Secured)
     for router in (*routers(), *more):
         api.include_router(router)
     return api
@@ -33,15 +37,25 @@ def build(app: App, *more: APIRouter) -> FastAPI:
 
 def routers() -> Sequence[APIRouter]:
     """Return the routers of all resources."""
-    from quire.api import jobs
+    from quire.api import jobs, kinds
 
-    return [jobs.router]
+    return [jobs.router, kinds.router]
 
 
-async def _secured(
-    request: Request, call_next: Callable[[Request], Awaitable[Response]]
-) -> Response:
-    response = await call_next(request)
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response
+class Secured:
+    """Adds the security headers; pure ASGI, so that uploads and streams pass piece by piece."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, secured if scope["type"] == "http" else send)

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from quire import errors, log
+from quire.api.answers import PROBLEM, Answer
 
 #: The first class that fits decides; what fits none is a fault of ours.
 STATUS: dict[type[errors.QuireError], tuple[int, str]] = {
@@ -39,9 +40,7 @@ def problem(
     body = {"type": "about:blank", "title": title, "status": status, "detail": what, **more}
     if remedy:
         body["remedy"] = remedy[0]
-    return JSONResponse(
-        body, status, headers=headers or {}, media_type="application/problem+json"
-    )
+    return Answer(body, status, headers=headers or {}, media_type=PROBLEM)
 
 
 def install(api: FastAPI) -> None:

@@ -1,0 +1,48 @@
+"""Kinds of jobs: list, pause, go on. A kind is shared by all tenants, so this takes an admin."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from quire.api import asking, shapes
+from quire.api.answers import Answer, giving
+from quire.api.gate import Admin, Reader
+from quire.api.office import office_of
+from quire.control import jobs as verbs
+from quire.store import kinds
+from quire.store.times import iso
+
+router = APIRouter(prefix="/api/kinds", tags=["kinds"])
+Name = Annotated[str, Path(max_length=200, pattern=asking.PLAIN, description="Kind of job.")]
+
+
+@router.get("", summary="List kinds of jobs", **giving(shapes.Listed[shapes.Kind]))
+def listing(request: Request, viewer: Reader) -> Response:
+    """List the kinds that workers have announced."""
+    with office_of(request).db.read() as conn:
+        rows = kinds.listed(conn)
+    items = [
+        {
+            "name": row.name,
+            "queue": row.queue,
+            "max_retries": row.max_attempts - 1,
+            "at_most_once": row.at_most_once,
+            "paused_at": iso(row.paused_at),
+        }
+        for row in rows.values()
+    ]
+    return Answer({"items": items, "next": None})
+
+
+@router.post("/{name}/pause", summary="Pause a kind", **giving(shapes.Paused))
+def pause(request: Request, viewer: Admin, name: Name) -> Response:
+    """Start no more tasks of a kind; running ones go on."""
+    changed = verbs.pause(office_of(request).desk(viewer), name)
+    return Answer({"name": name, "paused": True, "changed": changed})
+
+
+@router.post("/{name}/unpause", summary="Let a kind go on", **giving(shapes.Paused))
+def unpause(request: Request, viewer: Admin, name: Name) -> Response:
+    """Let tasks of a paused kind start again."""
+    changed = verbs.unpause(office_of(request).desk(viewer), name)
+    return Answer({"name": name, "paused": False, "changed": changed})
