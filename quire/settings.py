@@ -57,6 +57,7 @@ class Settings:
     )
     keep_failed_days: float = _setting(90.0, "Days after which failed and stopped jobs are pruned.")
     keep_events_days: float = _setting(30.0, "Days after which events of finished jobs are pruned.")
+    keep_audit_days: float = _setting(365.0, "Days after which rows of the audit are pruned.")
     sqlite_synchronous: str = _setting(
         "full", "full loses nothing on power failure; normal may lose the last commits."
     )
@@ -156,9 +157,14 @@ _LEAST: dict[str, float] = {
     "keep_completed_days": 0.0,
     "keep_failed_days": 0.0,
     "keep_events_days": 0.0,
+    "keep_audit_days": 0.0,
     "keep_generations_hours": 0.0,
     "fetch_max_bytes": 1,
     "embed_dimensions": 0,
+    "api_port": 0,
+    "api_rate": 0,
+    "api_streams": 0,
+    "session_days": 0.001,
 }
 POLICIES = ("all", "queue", "replace", "reject")
 

@@ -99,11 +99,12 @@ def _text(name: str, value: object) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
         got = f"{len(value)}" if isinstance(value, str) else type(value).__name__
         raise BadInput(f"{name}: expected 1 to {LONGEST} characters, got {got}.")
-    if "\0" in value or not _is_unicode(value):
+    if "\0" in value or not is_unicode(value):
         raise BadInput(f"{name}: {value!r} has a character that cannot be stored.")
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
+    """Tell whether a text can be encoded."""
     try:
         value.encode()
     except UnicodeEncodeError:  # half of a surrogate pair

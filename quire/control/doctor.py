@@ -10,14 +10,18 @@ from typing import Any
 from quire.clock import Instant
 from quire.errors import QuireError
 from quire.fetch.blobs import Blobs
-from quire.store import document_invariants, invariants, mending, migrate
+from quire.store import access_tables, document_invariants, invariants, mending, migrate
 from quire.store.collect import used_contents
 from quire.store.engine import Database
 from quire.store.invariants import violators
 
 #: How many examples a violation names.
 SHOWN = 5
-ALL = (*invariants.INVARIANTS, *document_invariants.INVARIANTS)
+ALL = (
+    *invariants.INVARIANTS,
+    *document_invariants.INVARIANTS,
+    *invariants.derived(access_tables.TABLES),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Who asks, and what they may do: three roles, three scopes, each including the one before it."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,12 +21,27 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+#: What the scopes of a token are written as: each set has the ones before it too.
+SCOPE_SETS = tuple(" ".join(list(Scope)[: at + 1]) for at in range(len(Scope)))
 #: What each role may do. A token's scopes can only narrow this.
 MAY = {
     Role.VIEWER: frozenset({Scope.READ}),
     Role.MEMBER: frozenset({Scope.READ, Scope.WRITE}),
     Role.ADMIN: frozenset(Scope),
 }
+
+
+def with_lesser(scopes: Iterable[Scope]) -> frozenset[Scope]:
+    """Return the scopes and all that are included in them."""
+    order = list(Scope)
+    last = max((order.index(scope) for scope in scopes), default=-1)
+    return frozenset(order[: last + 1])
+
+
+def written(scopes: Iterable[Scope]) -> str:
+    """Write scopes as they are stored."""
+    kept = frozenset(scopes)
+    return " ".join(scope for scope in Scope if scope in kept)
 
 
 class Viewer(NamedTuple):

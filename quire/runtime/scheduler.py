@@ -17,7 +17,7 @@ from quire.runtime import wakeup
 from quire.runtime.bell import Bell
 from quire.runtime.leash import Leash
 from quire.settings import Settings
-from quire.store import aging, events, moves, retention, submit, workers
+from quire.store import aging, audit, events, moves, retention, sessions, submit, workers
 from quire.store.collect import Collector
 from quire.store.engine import Database
 
@@ -110,6 +110,8 @@ def _prune(db: Database, settings: Settings) -> dict[str, int]:
         gone["events"] = events.prune(conn, before=before, limit=5000)
         gone["keys"] = submit.prune_keys(conn, before=now.wall - KEY_SECONDS)
         gone["workers"] = workers.prune(conn, before=now.wall - DAY)
+        gone.update(sessions.prune(conn, before=now.wall))
+        gone["audit"] = audit.prune(conn, before=now.wall - settings.keep_audit_days * DAY)
 
     db.write(rest)
     if any(gone.values()):

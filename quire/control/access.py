@@ -1,0 +1,264 @@
+"""The verbs on users and tokens. Each change leaves a row in the audit.
+
+A token is shown once, when it is made; what is stored of it is a hash.
+"""
+
+import hashlib
+import math
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from quire.clock import Instant
+from quire.control import checks
+from quire.control.jobs import Desk
+from quire.errors import BadInput, Conflict, NotFound
+from quire.model.access import MAY, Role, Scope, with_lesser, written
+from quire.store import access, audit
+from quire.store.access import User
+
+PREFIX = "quire_"
+DAY = 86_400.0
+LONGEST_DAYS = 3650.0
+
+
+def digest(secret: str) -> str:
+    """Return what is stored of a token, a cookie or a link."""
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def create_user(desk: Desk, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
+    """Add a user, or let one who was disabled in again; old tokens stay revoked."""
+    wanted = _role(role)
+    _check_name("user", name)
+
+    def act(conn: Any, now: Instant) -> dict[str, Any]:
+        action = "user.create"
+        if not access.add_user(conn, desk.tenant, name, wanted, now=now):
+            found = locked_user(conn, desk, name)
+            if found.disabled_at is None:
+                raise Conflict(
+                    f"user {name}: exists already, as {found.role}. Nothing was changed; "
+                    f"`quire user role {name} ROLE` gives another role."
+                )
+            access.set_user(conn, found.id, role=wanted, disabled_at=None)
+            action = "user.enable"
+        _note(conn, desk, action, name, {"role": wanted}, address, now)
+        return locked_user(conn, desk, name).as_json()
+
+    return desk.db.write(act)
+
+
+def set_role(desk: Desk, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
+    """Give a user another role; it counts from the next request on."""
+    wanted = _role(role)
+
+    def act(conn: Any, now: Instant) -> dict[str, Any]:
+        others = access.admins(conn, desk.tenant)
+        found = locked_user(conn, desk, name)
+        if wanted is not Role.ADMIN:
+            _not_the_last(found, others)
+        if found.role != wanted:
+            access.set_user(conn, found.id, role=wanted)
+            detail = {"role": wanted, "before": found.role}
+            _note(conn, desk, "user.role", name, detail, address, now)
+        return found._replace(role=wanted).as_json()
+
+    return desk.db.write(act)
+
+
+def disable_user(desk: Desk, name: str, *, address: str | None = None) -> dict[str, Any]:
+    """Shut a user out: tokens, sessions and links end at once."""
+
+    def act(conn: Any, now: Instant) -> dict[str, Any]:
+        others = access.admins(conn, desk.tenant)
+        found = locked_user(conn, desk, name)
+        _not_the_last(found, others)
+        if found.disabled_at is None:
+            access.set_user(conn, found.id, disabled_at=now.wall)
+            access.end_all_of(conn, found.id, now=now)
+            _note(conn, desk, "user.disable", name, None, address, now)
+            found = found._replace(disabled_at=now.wall)
+        return found.as_json()
+
+    return desk.db.write(act)
+
+
+def list_users(desk: Desk) -> list[dict[str, Any]]:
+    """List the tenant's users by name."""
+    with desk.db.read() as conn:
+        return [each.as_json() for each in access.listed(conn, desk.tenant)]
+
+
+def create_token(
+    desk: Desk,
+    name: str,
+    scopes: Iterable[str] | None = None,
+    days: float | None = None,
+    *,
+    user: str | None = None,
+    address: str | None = None,
+) -> dict[str, Any]:
+    """Make a token of the desk's user, or of another one; `token` in it is not shown again.
+
+    Without scopes it may do what its user may; without days it does not expire.
+    """
+    _check_name("token", name)
+    asked = _scopes(scopes)
+    _check_days(days)
+    whose = desk.user if user is None else user
+    plain = PREFIX + secrets.token_urlsafe(32)
+
+    def act(conn: Any, now: Instant) -> dict[str, Any]:
+        owner = locked_user(conn, desk, whose)
+        if owner.disabled_at is not None:
+            raise Conflict(f"user {whose}: is disabled. No token was made.")
+        given = _allowed(owner, asked)
+        expires_at = None if days is None else now.wall + days * DAY
+        token_id = access.add_token(
+            conn, owner, name, digest(plain), given, expires_at=expires_at, now=now
+        )
+        detail = {"token": token_id, "user": whose, "scopes": written(given)}
+        _note(conn, desk, "token.create", name, detail, address, now)
+        [made] = access.tokens_of(conn, desk.tenant, ids=[token_id], now=now)
+        return {**made, "token": plain}
+
+    return desk.db.write(act)
+
+
+def list_tokens(
+    desk: Desk,
+    *,
+    user: str | None = None,
+    limit: int = 1000,
+    before: int | None = None,
+) -> list[dict[str, Any]]:
+    """List the tenant's tokens, the newest first; those of one user only, where one is named."""
+    with desk.db.read() as conn:
+        now = desk.db.now(conn)
+        return access.tokens_of(conn, desk.tenant, user=user, before=before, limit=limit, now=now)
+
+
+def revoke_token(
+    desk: Desk, token_id: int, *, user: str | None = None, address: str | None = None
+) -> dict[str, Any]:
+    """Revoke a token at once; one of this user only, where one is named."""
+
+    def act(conn: Any, now: Instant) -> dict[str, Any]:
+        def look() -> list[dict[str, Any]]:
+            return access.tokens_of(conn, desk.tenant, user=user, ids=[token_id], now=now)
+
+        if not (found := look()):
+            raise NotFound(f"token {token_id}: no such token. `quire token list` lists them.")
+        if access.revoke(conn, desk.tenant, token_id, now=now):
+            detail = {"token": token_id, "user": found[0]["user"]}
+            _note(conn, desk, "token.revoke", found[0]["name"], detail, address, now)
+        return look()[0]
+
+    return desk.db.write(act)
+
+
+def ensure_admin(desk: Desk) -> bool:
+    """Make the desk's user the admin of a tenant without users; returns whether that was so."""
+    _check_name("user", desk.user)
+
+    def act(conn: Any, now: Instant) -> bool:
+        if access.has_users(conn, desk.tenant):
+            return False
+        if not access.add_user(conn, desk.tenant, desk.user, Role.ADMIN, now=now):
+            return False  # another process was first
+        _note(conn, desk, "user.create", desk.user, {"role": Role.ADMIN}, None, now)
+        return True
+
+    return desk.db.write(act)
+
+
+def read_audit(desk: Desk, **wanted: Any) -> list[dict[str, Any]]:
+    """List the tenant's audit, the newest first; see `store.audit.listed` for what may be asked."""
+    with desk.db.read() as conn:
+        return audit.listed(conn, desk.tenant, **wanted)
+
+
+def locked_user(conn: Any, desk: Desk, name: str) -> User:
+    """Return a user of the tenant with its row locked, or refuse."""
+    found = access.user(conn, desk.tenant, name, lock=True) if _is_storable(name) else None
+    if found is None:
+        raise NotFound(f"user {name[:100]!r}: no such user. `quire user list` lists them.")
+    return found
+
+
+def _note(
+    conn: Any,
+    desk: Desk,
+    action: str,
+    subject: str,
+    detail: dict[str, Any] | None,
+    address: str | None,
+    now: Instant,
+) -> None:
+    audit.record(
+        conn,
+        desk.tenant,
+        desk.user,
+        action,
+        subject=subject,
+        detail=detail,
+        address=address,
+        now=now,
+    )
+
+
+def _not_the_last(found: User, admins: Sequence[int]) -> None:
+    if list(admins) == [found.id]:
+        raise Conflict(
+            f"user {found.name}: is the last admin of the tenant. Nothing was changed; make "
+            "another user an admin first."
+        )
+
+
+def _role(text: str) -> Role:
+    if text not in list(Role):
+        raise BadInput(f"role: {text[:40]!r} is not one of {', '.join(Role)}.")
+    return Role(text)
+
+
+def _scopes(given: Iterable[str] | None) -> frozenset[Scope] | None:
+    if given is None:
+        return None
+    names = list(given)
+    for each in names:
+        if each not in list(Scope):
+            raise BadInput(f"scope: {each[:40]!r} is not one of {', '.join(Scope)}.")
+    if not names:
+        raise BadInput(f"scopes: none was named. Name one or more of {', '.join(Scope)}.")
+    return with_lesser(Scope(each) for each in names)
+
+
+def _allowed(owner: User, asked: frozenset[Scope] | None) -> frozenset[Scope]:
+    may = MAY[owner.role]
+    if asked is not None and not asked <= may:
+        beyond = written(asked - may).replace(" ", ", ")
+        raise BadInput(
+            f"scopes: {beyond} is more than user {owner.name} may do as {owner.role}. "
+            f"No token was made; name among {written(may).replace(' ', ', ')}."
+        )
+    return may if asked is None else asked
+
+
+def _check_days(days: float | None) -> None:
+    if days is not None and not (math.isfinite(days) and 0 < days <= LONGEST_DAYS):
+        raise BadInput(f"days: {days:g} is not above 0 and up to {LONGEST_DAYS:,.0f}.")
+
+
+def _check_name(what: str, name: str) -> None:
+    """Refuse names that could not be shown, or could not stand in a path."""
+    odd = name.strip() != name or not name.isprintable() or "/" in name or not name.strip(".")
+    if odd or not 0 < len(name) <= checks.LONGEST:
+        raise BadInput(
+            f"{what} {name[:60]!r}: a name has 1 to {checks.LONGEST} printable characters, none of "
+            "them a slash, no space at its ends, and not only dots."
+        )
+
+
+def _is_storable(name: str) -> bool:
+    return "\0" not in name and checks.is_unicode(name)

@@ -1,0 +1,198 @@
+"""Who asks: by a token, by a session, by a link that begins a session and works once."""
+
+import secrets
+from typing import Any, NamedTuple
+
+from quire.clock import Instant
+from quire.control import access as verbs
+from quire.control.access import digest
+from quire.control.jobs import Desk
+from quire.errors import Conflict, DatabaseUnavailable, NotSignedIn
+from quire.model.access import MAY, Scope, Viewer
+from quire.store import access, audit, sessions
+from quire.store.engine import Database
+from quire.store.times import iso
+
+LINK_SECONDS = 900.0
+DAY = 86_400.0
+#: Longer ones are not looked for: a header may be as long as the server lets it be.
+LONGEST_SECRET = 200
+AGAIN = "Ask for a link with `quire user link` on the machine that runs Quire."
+FRESH = "Make one with `quire token create`, or in the dashboard."
+
+
+class Entry(NamedTuple):
+    """What a sign-in gives: the cookie's value, when it ends, and whose it is."""
+
+    cookie: str
+    expires_at: float
+    viewer: Viewer
+
+
+def sign_in_link(desk: Desk, user: str, *, address: str | None = None) -> dict[str, Any]:
+    """Make a link's secret that signs a user in once, within 15 minutes."""
+    secret = secrets.token_urlsafe(32)
+
+    def act(conn: Any, now: Instant) -> dict[str, Any]:
+        found = verbs.locked_user(conn, desk, user)
+        if found.disabled_at is not None:
+            raise Conflict(f"user {user}: is disabled. No link was made.")
+        until = now.wall + LINK_SECONDS
+        sessions.add_link(conn, found.id, digest(secret), expires_at=until, now=now)
+        audit.record(
+            conn, desk.tenant, desk.user, "link.create", subject=user, address=address, now=now
+        )
+        return {"user": user, "link": secret, "expires_at": iso(until)}
+
+    return desk.db.write(act)
+
+
+def first_start(desk: Desk) -> str | None:
+    """Return the secret of a sign-in link as long as nobody of the tenant has ever signed in.
+
+    Where the tenant has no user yet, the desk's user becomes its admin.
+    """
+    verbs.ensure_admin(desk)
+    with desk.db.read() as conn:
+        if access.has_users(conn, desk.tenant, signed_in=True):
+            return None
+        found = access.user(conn, desk.tenant, desk.user)
+    if found is None or found.disabled_at is not None:
+        return None
+    secret: str = sign_in_link(desk, desk.user)["link"]
+    return secret
+
+
+def user_of_link(db: Database, secret: str) -> str:
+    """Return whom a link would sign in, or refuse; the link is not used up."""
+    with db.read() as conn:
+        now = db.now(conn)
+        found = sessions.link(conn, digest(secret)) if _plausible(secret) else None
+    if reason := _refused_link(found, now):
+        raise NotSignedIn(f"sign-in link: {reason}. {AGAIN}")
+    assert found is not None  # noqa: S101
+    return found.user
+
+
+def sign_in(
+    db: Database, secret: str, *, days: float, tenant: str, address: str | None = None
+) -> Entry:
+    """Use a link up and begin a session; `tenant` gets the audit of a link that nobody knows."""
+    cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+
+    def act(conn: Any, now: Instant) -> Entry | str:
+        found = sessions.link(conn, digest(secret)) if _plausible(secret) else None
+        used = sessions.use_link(conn, digest(secret), now=now) if found else None
+        if found is None or used is None or not sessions.enabled(conn, used):
+            reason = _refused_link(found, now) or "was used already"
+            _refuse(conn, now, found or tenant, "link", reason, address)
+            return reason
+        until = now.wall + days * DAY
+        sessions.begin(conn, used, digest(cookie), csrf, expires_at=until, now=now)
+        access.set_user(conn, used, signed_in_at=now.wall)
+        audit.record(conn, found.tenant, found.user, "sign_in", address=address, now=now)
+        session = sessions.found(conn, digest(cookie))
+        assert session is not None  # noqa: S101
+        return Entry(cookie, until, _seen(session))
+
+    # Returned, not raised: the audit's row of a refusal is to be committed.
+    entry = db.write(act)
+    if isinstance(entry, str):
+        raise NotSignedIn(f"sign-in link: {entry}. {AGAIN}")
+    return entry
+
+
+def sign_out(db: Database, cookie: str, viewer: Viewer, *, address: str | None = None) -> None:
+    """End a session."""
+
+    def act(conn: Any, now: Instant) -> None:
+        if sessions.end(conn, digest(cookie)):
+            audit.record(conn, viewer.tenant, viewer.user, "sign_out", address=address, now=now)
+
+    db.write(act)
+
+
+def viewer_by_token(db: Database, token: str) -> Viewer:
+    """Return whose token it is, or refuse it."""
+    with db.read() as conn:
+        now = db.now(conn)
+        found = access.key(conn, digest(token)) if _plausible(token) else None
+    if found is None:
+        raise NotSignedIn(f"token: not known here. {FRESH}")
+    if found.disabled_at is not None:
+        raise NotSignedIn("token: its user is disabled. An admin of the tenant can change that.")
+    if found.revoked_at is not None:
+        raise NotSignedIn(f"token: was revoked. {FRESH}")
+    if found.expires_at is not None and found.expires_at <= now.wall:
+        raise NotSignedIn(f"token: has expired. {FRESH}")
+    if _is_old(found.last_used_at, now):
+        _touch(db, lambda conn, now: access.touch_token(conn, found.id, now=now))
+    return Viewer(found.tenant, found.user, found.role, found.scopes & MAY[found.role])
+
+
+def viewer_by_session(db: Database, cookie: str) -> Viewer:
+    """Return whose session it is, or refuse it."""
+    with db.read() as conn:
+        now = db.now(conn)
+        found = sessions.found(conn, digest(cookie)) if _plausible(cookie) else None
+    if found is None or found.disabled_at is not None or found.expires_at <= now.wall:
+        raise NotSignedIn(f"session: has ended. {AGAIN}")
+    if _is_old(found.last_seen_at, now):
+        _touch(db, lambda conn, now: sessions.touch(conn, found.id, now=now))
+    return _seen(found)
+
+
+def note_refused_token(
+    db: Database, token: str, reason: str, *, tenant: str, address: str | None
+) -> None:
+    """Write a token that was not let in to the audit of its tenant, or of `tenant`."""
+
+    def act(conn: Any, now: Instant) -> None:
+        found = access.key(conn, digest(token)) if _plausible(token) else None
+        _refuse(conn, now, found or tenant, "token", reason, address)
+
+    _touch(db, act)
+
+
+def _seen(session: sessions.Session) -> Viewer:
+    scopes: frozenset[Scope] = MAY[session.role]
+    return Viewer(session.tenant, session.user, session.role, scopes, session.csrf)
+
+
+def _refused_link(found: sessions.Link | None, now: Instant) -> str | None:
+    if found is None:
+        return "not known here"
+    if found.used_at is not None:
+        return "was used already"
+    if found.expires_at <= now.wall:
+        return "has expired"
+    return "its user is disabled" if found.disabled_at is not None else None
+
+
+def _refuse(
+    conn: Any,
+    now: Instant,
+    whose: access.Key | sessions.Link | str,
+    what: str,
+    reason: str,
+    address: str | None,
+) -> None:
+    tenant, user = (whose, None) if isinstance(whose, str) else (whose.tenant, whose.user)
+    detail = {"by": what, "reason": reason}
+    audit.record(conn, tenant, user, "sign_in.refused", detail=detail, address=address, now=now)
+
+
+def _is_old(at: float | None, now: Instant) -> bool:
+    return at is None or at <= now.wall - access.TOUCH_SECONDS
+
+
+def _touch(db: Database, act: Any) -> None:
+    """Write what nobody waits for: a database that cannot now is no reason to refuse."""
+    try:
+        db.write(act)
+    except DatabaseUnavailable:
+        return
+
+
+def _plausible(secret: str) -> bool:
+    return 0 < len(secret) <= LONGEST_SECRET

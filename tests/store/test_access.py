@@ -1,0 +1,370 @@
+"""Users, tokens, links, sessions and the audit, on both databases."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from quire.control import access, doctor, sign_in
+from quire.errors import BadInput, Conflict, NotFound, NotSignedIn
+from quire.model.access import MAY, SCOPE_SETS, Role, Scope, with_lesser, written
+from quire.runtime import scheduler
+from quire.settings import Settings
+from quire.store import tables
+from tests.store.stage import Stage
+from tests.store.test_concurrency import at_once
+from tests.store.test_doctor import Damage, damage, unguarded
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def house(stage: Stage) -> Stage:
+    """A tenant with an admin called ada, and another one with its own ada."""
+    access.ensure_admin(stage.desk("ada"))
+    access.ensure_admin(stage.desk("ada", tenant="other"))
+    return stage
+
+
+def actions(stage: Stage, tenant: str = "default") -> list[str]:
+    found = access.read_audit(stage.desk(tenant=tenant), limit=1000)
+    return [each["action"] for each in reversed(found)]
+
+
+def enter(stage: Stage, user: str = "ada", **more: Any) -> sign_in.Entry:
+    link = sign_in.sign_in_link(stage.desk("ada", **more), user)["link"]
+    return sign_in.sign_in(stage.db, link, days=14, tenant="default", address="10.0.0.9")
+
+
+def test_the_first_user_is_an_admin_and_signs_in_with_a_link(stage: Stage):
+    desk = stage.desk("ada")
+    first = sign_in.first_start(desk)
+    assert first is not None
+    assert sign_in.user_of_link(stage.db, first) == "ada"
+    # A restart before anybody came in gives another link; both work.
+    assert sign_in.first_start(desk) not in (None, first)
+    entry = sign_in.sign_in(stage.db, first, days=14, tenant="default")
+    viewer = sign_in.viewer_by_session(stage.db, entry.cookie)
+    assert viewer == entry.viewer
+    assert (viewer.user, viewer.role, viewer.scopes) == ("ada", Role.ADMIN, frozenset(Scope))
+    assert viewer.csrf
+    assert sign_in.first_start(desk) is None
+    assert actions(stage) == ["user.create", "link.create", "link.create", "sign_in"]
+
+
+def test_only_hashes_are_stored(house: Stage):
+    token = access.create_token(house.desk(), "ci")["token"]
+    link = sign_in.sign_in_link(house.desk(), "ada")["link"]
+    cookie = enter(house).cookie
+    with house.db.read() as conn:
+        for table in ("users", "tokens", "links", "sessions", "audit"):
+            stored = str(conn.execute(sa.select(tables.metadata.tables[table])).all())
+            assert not [secret for secret in (token, link, cookie) if secret in stored]
+    assert token.startswith("quire_")
+
+
+def test_a_link_is_used_once_and_for_a_quarter_of_an_hour(house: Stage):
+    desk = house.desk()
+    link = sign_in.sign_in_link(desk, "ada")["link"]
+    sign_in.sign_in(house.db, link, days=14, tenant="default")
+    with pytest.raises(NotSignedIn, match="was used already"):
+        sign_in.sign_in(house.db, link, days=14, tenant="default")
+    late = sign_in.sign_in_link(desk, "ada")["link"]
+    house.clock.advance(sign_in.LINK_SECONDS)
+    for act in (
+        lambda: sign_in.sign_in(house.db, late, days=14, tenant="default"),
+        lambda: sign_in.user_of_link(house.db, late),
+    ):
+        with pytest.raises(NotSignedIn, match="has expired"):
+            act()
+    for odd in ("", "x" * 10_000, "\0", "nothing", "\udcff"):
+        with pytest.raises(NotSignedIn, match="not known"):
+            sign_in.sign_in(house.db, odd, days=14, tenant="default", address="10.0.0.9")
+    refused = access.read_audit(desk, action="sign_in.refused", limit=1000)
+    assert len(refused) == 7
+    assert refused[0]["address"] == "10.0.0.9"
+    assert refused[-1]["user"] == "ada"
+    assert refused[-1]["detail"] == {"by": "link", "reason": "was used already"}
+
+
+def test_of_many_who_use_one_link_at_once_one_comes_in(house: Stage):
+    link = sign_in.sign_in_link(house.desk(), "ada")["link"]
+
+    def use() -> bool:
+        try:
+            sign_in.sign_in(house.db, link, days=14, tenant="default")
+        except NotSignedIn:
+            return False
+        return True
+
+    assert sorted(at_once(*[use] * 6)) == [False] * 5 + [True]
+    assert house.count("sessions") == 1
+
+
+def test_two_admins_cannot_lower_each_other_at_once(house: Stage):
+    for name in ("bob", "eve"):
+        access.create_user(house.desk(), name, "admin")
+    access.set_role(house.desk(), "ada", "member")
+
+    def lower(name: str) -> bool:
+        try:
+            access.set_role(house.desk(), name, "viewer")
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(lower, ["bob", "eve"])) == [False, True]
+
+
+def test_a_session_ends_by_time_by_signing_out_and_with_its_user(house: Stage):
+    entry = enter(house)
+    house.clock.advance(14 * DAY - 1)
+    viewer = sign_in.viewer_by_session(house.db, entry.cookie)
+    house.clock.advance(1)
+    with pytest.raises(NotSignedIn, match="session: has ended"):
+        sign_in.viewer_by_session(house.db, entry.cookie)
+    entry = enter(house)
+    sign_in.sign_out(house.db, entry.cookie, viewer)
+    sign_in.sign_out(house.db, entry.cookie, viewer)
+    access.create_user(house.desk(), "bob", "member")
+    other = enter(house, "bob")
+    access.disable_user(house.desk(), "bob")
+    for cookie in (entry.cookie, other.cookie, "", "nothing", "x" * 10_000):
+        with pytest.raises(NotSignedIn, match="session: has ended"):
+            sign_in.viewer_by_session(house.db, cookie)
+    assert actions(house).count("sign_out") == 1
+
+
+def test_a_token_gives_its_scopes_and_no_more_than_its_user_s_role(house: Stage):
+    desk = house.desk()
+    access.create_user(desk, "bob", "member")
+    token = access.create_token(desk, "ci", ["write"], 30, user="bob")
+    assert token["scopes"] == ["read", "write"]
+    viewer = sign_in.viewer_by_token(house.db, token["token"])
+    assert (viewer.tenant, viewer.user, viewer.csrf) == ("default", "bob", None)
+    assert (viewer.may(Scope.WRITE), viewer.may(Scope.ADMIN)) == (True, False)
+    access.set_role(desk, "bob", "viewer")
+    assert sign_in.viewer_by_token(house.db, token["token"]).scopes == {Scope.READ}
+    with pytest.raises(BadInput, match="scopes: write is more than user bob may do as viewer"):
+        access.create_token(desk, "x", ["write"], user="bob")
+    assert access.create_token(desk, "all of it", user="bob")["scopes"] == ["read"]
+
+
+def test_a_token_that_ended_says_why(house: Stage):
+    desk = house.desk()
+    access.create_user(desk, "bob", "member")
+    short = access.create_token(desk, "short", days=1)
+    gone = access.create_token(desk, "gone")
+    theirs = access.create_token(desk, "theirs", user="bob")
+    access.revoke_token(desk, gone["id"])
+    access.disable_user(desk, "bob")
+    house.clock.advance(DAY)
+    for token, reason in (
+        (short["token"], "has expired"),
+        (gone["token"], "was revoked"),
+        (theirs["token"], "its user is disabled"),
+        ("quire_" + "x" * 43, "not known here"),
+        ("\udcff", "not known here"),
+        ("", "not known here"),
+    ):
+        with pytest.raises(NotSignedIn, match=reason):
+            sign_in.viewer_by_token(house.db, token)
+    states = {each["name"]: each["state"] for each in access.list_tokens(desk)}
+    assert states == {"short": "expired", "gone": "revoked", "theirs": "revoked"}
+
+
+def test_a_disabled_user_who_comes_back_keeps_no_token_or_session(house: Stage):
+    desk = house.desk()
+    access.create_user(desk, "bob", "member")
+    token = access.create_token(desk, "t", user="bob")["token"]
+    link = sign_in.sign_in_link(desk, "bob")["link"]
+    cookie = enter(house, "bob").cookie
+    access.disable_user(desk, "bob")
+    with pytest.raises(Conflict, match="is disabled"):
+        access.create_token(desk, "t2", user="bob")
+    with pytest.raises(Conflict, match="is disabled"):
+        sign_in.sign_in_link(desk, "bob")
+    back = access.create_user(desk, "bob", "viewer")
+    assert (back["role"], back["disabled_at"]) == ("viewer", None)
+    with pytest.raises(NotSignedIn, match="revoked"):
+        sign_in.viewer_by_token(house.db, token)
+    with pytest.raises(NotSignedIn):
+        sign_in.viewer_by_session(house.db, cookie)
+    with pytest.raises(NotSignedIn):
+        sign_in.sign_in(house.db, link, days=14, tenant="default")
+    assert "user.enable" in actions(house)
+
+
+def test_use_is_written_at_most_once_a_minute(house: Stage):
+    token = access.create_token(house.desk(), "ci")
+    cookie = enter(house).cookie
+    began = house.now().wall
+    seen = []
+    for seconds in (0, 30, 29, 1, 59):
+        house.clock.advance(seconds)
+        sign_in.viewer_by_token(house.db, token["token"])
+        sign_in.viewer_by_session(house.db, cookie)
+        [used], [session] = house.rows("tokens"), house.rows("sessions")
+        seen.append((used.last_used_at - began, session.last_seen_at - began))
+    assert seen == [(0, 0), (0, 0), (0, 0), (60, 60), (60, 60)]
+
+
+def test_the_last_admin_stays(house: Stage):
+    desk = house.desk()
+    access.create_user(desk, "bob", "admin")
+    access.disable_user(desk, "bob")
+    for act in (
+        lambda: access.set_role(desk, "ada", "member"),
+        lambda: access.disable_user(desk, "ada"),
+    ):
+        with pytest.raises(Conflict, match="last admin"):
+            act()
+    access.create_user(desk, "bob", "admin")
+    assert access.set_role(desk, "ada", "viewer")["role"] == "viewer"
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ada", "a\nb", "a/b", "..", "x" * 201, "a\0b", "a\udcffb", "​"]
+)
+def test_a_bad_name_is_refused(house: Stage, name: str):
+    desk = house.desk()
+    with pytest.raises(BadInput, match="a name has"):
+        access.create_user(desk, name, "member")
+    with pytest.raises(BadInput, match="a name has"):
+        access.create_token(desk, name)
+    with pytest.raises(BadInput, match="a name has"):
+        sign_in.first_start(house.desk(name))
+    for act in (
+        lambda: access.set_role(desk, name, "member"),
+        lambda: access.disable_user(desk, name),
+        lambda: access.create_token(desk, "t", user=name),
+        lambda: sign_in.sign_in_link(desk, name),
+    ):
+        with pytest.raises(NotFound, match="no such user"):
+            act()
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(house: Stage):
+    desk = house.desk()
+    before = actions(house)
+    with pytest.raises(Conflict, match="exists already, as admin"):
+        access.create_user(desk, "ada", "viewer")
+    for act in (
+        lambda: access.create_user(desk, "bob", "king"),
+        lambda: access.set_role(desk, "ada", ""),
+        lambda: access.create_token(desk, "t", ["fly"]),
+        lambda: access.create_token(desk, "t", []),
+        lambda: access.create_token(desk, "t", days=0),
+        lambda: access.create_token(desk, "t", days=float("nan")),
+        lambda: access.create_token(desk, "t", days=1e9),
+    ):
+        with pytest.raises(BadInput):
+            act()
+    for unknown in (0, -1, 999, 2**70):
+        with pytest.raises(NotFound, match="no such token"):
+            access.revoke_token(desk, unknown)
+    assert actions(house) == before
+    assert (house.count("users"), house.count("tokens")) == (2, 0)
+
+
+def test_another_tenant_s_users_and_tokens_are_not_there(house: Stage):
+    mine, other = house.desk(), house.desk(tenant="other")
+    access.create_user(other, "zoe", "admin")
+    theirs = access.create_token(other, "theirs")
+    assert [each["name"] for each in access.list_users(mine)] == ["ada"]
+    assert access.list_tokens(mine) == []
+    for act in (
+        lambda: access.set_role(mine, "zoe", "viewer"),
+        lambda: access.disable_user(mine, "zoe"),
+        lambda: sign_in.sign_in_link(mine, "zoe"),
+        lambda: access.create_token(mine, "t", user="zoe"),
+        lambda: access.revoke_token(mine, theirs["id"]),
+    ):
+        with pytest.raises(NotFound):
+            act()
+    assert sign_in.viewer_by_token(house.db, theirs["token"]).tenant == "other"
+    assert actions(house) == ["user.create"]
+    assert actions(house, "other") == ["user.create", "user.create", "token.create"]
+
+
+def test_a_user_may_be_limited_to_their_own_tokens(house: Stage):
+    desk = house.desk()
+    access.create_user(desk, "bob", "member")
+    mine, his = access.create_token(desk, "mine"), access.create_token(desk, "his", user="bob")
+    assert [each["id"] for each in access.list_tokens(desk, user="bob")] == [his["id"]]
+    with pytest.raises(NotFound):
+        access.revoke_token(desk, mine["id"], user="bob")
+    assert access.revoke_token(desk, his["id"], user="bob")["state"] == "revoked"
+    at = access.revoke_token(desk, his["id"], user="bob")["revoked_at"]
+    house.clock.advance(5)
+    assert access.revoke_token(desk, his["id"])["revoked_at"] == at
+    assert actions(house).count("token.revoke") == 1
+    assert [each["id"] for each in access.list_tokens(desk, before=his["id"])] == [mine["id"]]
+
+
+def test_what_ended_is_pruned_with_the_rest(house: Stage):
+    enter(house)
+    sign_in.sign_in_link(house.desk(), "ada")
+    sweep = Settings(keep_audit_days=20.0)
+    scheduler._prune(house.db, sweep)
+    assert [house.count(name) for name in ("sessions", "links", "audit")] == [1, 2, 5]
+    house.clock.advance(14 * DAY + 1)
+    scheduler._prune(house.db, sweep)
+    assert [house.count(name) for name in ("sessions", "links", "audit")] == [0, 0, 5]
+    house.clock.advance(6 * DAY)
+    assert scheduler._prune(house.db, sweep)["audit"] == 5
+    assert house.count("audit") == 0
+    assert house.count("users") == 2
+
+
+def test_the_audit_is_paged_and_filtered(house: Stage):
+    desk = house.desk()
+    for n in range(5):
+        access.create_user(desk, f"u{n}", "viewer", address="10.0.0.9")
+    first = access.read_audit(desk, limit=3)
+    rest = access.read_audit(desk, limit=10, before=first[-1]["id"])
+    assert [each["subject"] for each in (*first, *rest)] == ["u4", "u3", "u2", "u1", "u0", "ada"]
+    assert first[0]["user"] == "ada"
+    assert first[0]["detail"] == {"role": "viewer"}
+    assert access.read_audit(desk, user="bob") == []
+
+
+def test_constraints_are_those_of_the_model(house: Stage):
+    access.create_token(house.desk(), "t")
+    for column, table, words in (("role", "users", Role), ("scopes", "tokens", SCOPE_SETS)):
+        [check] = [
+            c for c in tables.metadata.tables[table].constraints if c.name == f"ck_{table}_{column}"
+        ]
+        text = str(check.sqltext)  # type: ignore[attr-defined]
+        assert sorted(text.split("'")[1::2]) == sorted(words)
+        with pytest.raises(sa.exc.IntegrityError), house.db.begin() as conn:
+            conn.exec_driver_sql(f"UPDATE {table} SET {column} = 'root'")
+    for role in Role:
+        assert written(MAY[role]) in SCOPE_SETS
+        assert with_lesser(MAY[role]) == MAY[role]
+
+
+DAMAGES = [
+    damage("users.constraints", "UPDATE users SET role = 'king'"),
+    damage("tokens.constraints", "UPDATE tokens SET scopes = 'write'"),
+    damage("tokens.user_id", "UPDATE tokens SET user_id = 999"),
+    damage("sessions.user_id", "UPDATE sessions SET user_id = 999"),
+    damage("links.user_id", "UPDATE links SET user_id = 999"),
+]
+
+
+@pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.name)
+def test_the_doctor_finds_damage(db: Any, harm: Damage):
+    stage = Stage(db)
+    access.ensure_admin(stage.desk("ada"))
+    access.create_token(stage.desk(), "t")
+    enter(stage)
+    assert doctor.examine(db).is_healthy
+    with unguarded(db) as conn:
+        for statement in harm.statements:
+            conn.exec_driver_sql(statement)
+    assert [each.name for each in doctor.examine(db).violations] == [harm.name]
