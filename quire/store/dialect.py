@@ -216,6 +216,28 @@ def stamp_transactions(conn: sa.Connection, table: sa.Table) -> None:
         )
 
 
+def index_transactions(conn: sa.Connection, table: sa.Table) -> None:
+    """Let rows be read in the order of their transactions, where ids may commit out of order."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql(
+            f"CREATE INDEX IF NOT EXISTS ix_{table.name}_order ON {table.name} (xid, id)"
+        )
+
+
+def settled_transaction(conn: sa.Connection) -> int:
+    """Return the number below which every transaction has ended.
+
+    0 on SQLite, where transactions do not overlap and ids are in the order of commits.
+    """
+    if is_sqlite(conn):
+        return 0
+    return int(
+        conn.exec_driver_sql(
+            "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+        ).scalar_one()
+    )
+
+
 def planned(conn: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any]) -> str:
     """Return the query plan as text."""
     compiled = statement.compile(dialect=conn.dialect, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]

@@ -14,8 +14,6 @@ from quire.store.times import iso
 
 #: Events of a job that are shown.
 SHOWN = 3000
-
-
 _COLUMNS = ("at", "job_id", "task_id", "name", "detail", "tenant")
 
 

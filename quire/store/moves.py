@@ -16,6 +16,7 @@ from quire.store.document_tables import generations
 from quire.store.tables import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.tables import edges as edges_table
 from quire.store.tables import events as events_table
+from quire.store.tables import owners as owners_table
 
 t, j = tasks.c, jobs.c
 BATCH = 1000
@@ -273,10 +274,29 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
             sa.or_(edges_table.c.task_id.in_(own), edges_table.c.before_job_id.in_(ids))
         )
     )
+    _tell_of_deletion(conn, ids, now)
     conn.execute(sa.delete(events_table).where(events_table.c.job_id.in_(ids)))
     conn.execute(sa.delete(tasks).where(t.job_id.in_(ids)))
     conn.execute(sa.delete(jobs).where(j.id.in_(ids)))
     return ids
+
+
+def _tell_of_deletion(conn: sa.Connection, job_ids: Sequence[int], now: Instant) -> None:
+    """Record it before the jobs' own events go: SQLite gives the last row's id out again.
+
+    Whoever reads on from that row would then miss what came in its place.
+    """
+    tenants = conn.execute(
+        sa.select(j.id, owners_table.c.tenant)
+        .join(owners_table, owners_table.c.id == j.owner_id)
+        .where(j.id.in_(job_ids))
+        .order_by(j.id)
+    )
+    gone: dict[str, list[int]] = {}
+    for job_id, tenant in tenants:
+        gone.setdefault(tenant, []).append(job_id)
+    told = [events.Event(None, "job.deleted", None, {"jobs": i}, t) for t, i in gone.items()]
+    events.record(conn, told, now=now)
 
 
 def _running(

@@ -332,6 +332,8 @@ events = sa.Table(
     sa.Column("task_id", Id),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("detail", sa.Text),
+    # Where there is no job, or none any more, to say whose it is.
+    sa.Column("tenant", sa.Text),
 )
 sa.Index("ix_events_job", events.c.job_id, events.c.id)
 

@@ -1,0 +1,175 @@
+"""Events are read in the order of commits: each once, none left out, none of another tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from quire.control import jobs as verbs
+from quire.errors import BadInput
+from quire.store import dialect, events, tables, tail
+from quire.store.tail import Cursor
+from tests.store.stage import Stage
+
+
+def record(conn: Any, stage: Stage, job_id: int | None, name: str, tenant: str | None = None):
+    events.record(conn, [events.Event(job_id, name, tenant=tenant)], now=stage.now())
+
+
+def read(stage: Stage, cursor: Cursor, *tenants: str, **how: Any) -> list[tail.Happened]:
+    with stage.db.read() as conn:
+        return tail.after(conn, tenants or ("default",), cursor, **how)
+
+
+def head(stage: Stage) -> Cursor:
+    with stage.db.read() as conn:
+        return tail.head(conn)
+
+
+def names(found: list[tail.Happened]) -> list[str]:
+    return [each.name for each in found]
+
+
+def test_what_comes_after_a_cursor_is_read_once_and_in_order(stage: Stage):
+    job_id = stage.one()
+    at = head(stage)
+    for n in range(3):
+        with stage.db.begin() as conn:
+            record(conn, stage, job_id, f"n{n}")
+    found = read(stage, at)
+    assert names(found) == ["n0", "n1", "n2"]
+    assert names(read(stage, found[0].cursor)) == ["n1", "n2"]
+    assert read(stage, found[-1].cursor) == []
+    assert names(read(stage, at, until=found[1].cursor)) == ["n0", "n1"]
+    assert names(read(stage, at, limit=1)) == ["n0"]
+
+
+def test_transactions_that_commit_out_of_order_are_both_seen_once(pg_stage: Stage):
+    job_id = pg_stage.one()
+    at = head(pg_stage)
+    seen: list[tail.Happened] = []
+
+    def look() -> list[str]:
+        found = read(pg_stage, seen[-1].cursor if seen else at)
+        seen.extend(found)
+        return names(found)
+
+    with pg_stage.db.begin() as early:
+        record(early, pg_stage, job_id, "drawn first, committed last")
+        with pg_stage.db.begin() as late:
+            record(late, pg_stage, job_id, "drawn last, committed first")
+        # Committed, but an older transaction is open: what it writes would come before.
+        assert look() == []
+    assert look() == ["drawn first, committed last", "drawn last, committed first"]
+    assert look() == []
+    assert [each.cursor for each in seen] == sorted(each.cursor for each in seen)
+
+
+def test_a_transaction_that_draws_its_ids_late_is_not_overtaken(pg_stage: Stage):
+    """The older transaction writes its event after the younger one has committed."""
+    job_id = pg_stage.one()
+    at = head(pg_stage)
+    with pg_stage.db.begin() as early:
+        early.exec_driver_sql("SELECT pg_current_xact_id()")
+        with pg_stage.db.begin() as late:
+            record(late, pg_stage, job_id, "young")
+        assert read(pg_stage, at) == []
+        record(early, pg_stage, job_id, "old")
+    found = read(pg_stage, at)
+    assert names(found) == ["old", "young"]
+    assert found[0].cursor.id > found[1].cursor.id  # by ids alone, "old" would have come last
+
+
+def test_events_that_were_rolled_back_are_no_gap(stage: Stage):
+    job_id = stage.one()
+    at = head(stage)
+    with pytest.raises(ZeroDivisionError), stage.db.begin() as conn:
+        record(conn, stage, job_id, "never")
+        raise ZeroDivisionError
+    with stage.db.begin() as conn:
+        record(conn, stage, job_id, "after")
+    assert names(read(stage, at)) == ["after"]
+
+
+def test_only_the_events_of_ones_own_tenants_are_read(stage: Stage):
+    at = head(stage)
+    mine, theirs = stage.one(), stage.submit(*[_noop()], tenant="other")[0]
+    with stage.db.begin() as conn:
+        record(conn, stage, mine, "mine")
+        record(conn, stage, theirs, "theirs")
+        record(conn, stage, None, "without a job", tenant="other")
+        record(conn, stage, None, "nobody's")
+    assert names(read(stage, at)) == ["mine"]
+    assert names(read(stage, at, "other")) == ["theirs", "without a job"]
+    assert {each.tenant for each in read(stage, at, "other", "default")} == {"default", "other"}
+    assert names(read(stage, at, "other", job_id=theirs)) == ["theirs"]
+    assert read(stage, at, "default", job_id=theirs) == []
+
+
+def test_deleting_the_jobs_of_the_last_events_hides_nothing_that_follows(stage: Stage):
+    job_id, other = stage.many(2)
+    stage.run()
+    at = head(stage)
+    assert verbs.delete(stage.desk(), [job_id, other]) == [job_id, other]
+    with stage.db.begin() as conn:
+        record(conn, stage, None, "later", tenant="default")
+    found = read(stage, at)
+    assert names(found) == ["job.deleted", "later"]
+    assert found[0].shape["jobs"] == [job_id, other]
+
+
+def test_pruning_keeps_the_last_event_so_that_its_id_is_not_given_out_again(stage: Stage):
+    stage.one()
+    stage.run()
+    verbs.delete(stage.desk(), [1])
+    at = head(stage)
+    stage.clock.advance(100)
+    stage.db.write(lambda conn, now: events.prune(conn, before=now.wall, limit=100))
+    with stage.db.begin() as conn:
+        record(conn, stage, None, "later", tenant="default")
+    assert names(read(stage, at)) == ["later"]
+
+
+def test_a_cursor_is_read_as_it_is_written():
+    assert Cursor.parse(str(Cursor(12, 345))) == Cursor(12, 345)
+    for text in ("", "12", "1-2-3", "-1-2", "a-b", "1" * 30 + "-1", "1-1\n"):
+        with pytest.raises(BadInput, match="not a cursor"):
+            Cursor.parse(text)
+
+
+def test_the_pulse_changes_when_work_is_submitted_or_claimed(stage: Stage):
+    def pulse(tenant: str = "default") -> tail.Pulse:
+        with stage.db.read() as conn:
+            return tail.pulse(conn, tenant)
+
+    assert pulse() == pulse() == tail.Pulse(0, ())
+    job_id = stage.one()
+    submitted = pulse()
+    assert submitted.last_job_id == job_id
+    [lease] = stage.claim()
+    assert pulse().of_job(job_id) == ((job_id, lease.task_id, lease.fence),)
+    assert pulse().of_job(job_id + 1) == ()
+    assert pulse("other") == tail.Pulse(0, ())
+
+
+def test_events_are_found_by_an_index(stage: Stage):
+    with stage.db.begin() as conn:
+        many = [events.Event(None, "n", tenant="default") for _ in range(2000)]
+        events.record(conn, many, now=stage.now())
+        if stage.is_postgres:
+            conn.exec_driver_sql("ANALYZE events")
+        e = tables.events.c
+        order = (e.xid, e.id) if stage.is_postgres else (e.id,)
+        place: Any = sa.tuple_(*order) if stage.is_postgres else e.id
+        edge = sa.tuple_(*map(sa.literal, (1 << 60, 0))) if stage.is_postgres else 1990
+        query = sa.select(tables.events).where(place > edge).order_by(*order).limit(500)
+        plan = dialect.planned(conn, query, {})
+    assert ("ix_events_order" if stage.is_postgres else "USING INTEGER PRIMARY KEY") in plan
+
+
+def _noop() -> Any:
+    from quire.model.records import Submission
+
+    return Submission("noop")
