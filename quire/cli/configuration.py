@@ -1,20 +1,15 @@
 """`quire settings` and `quire version`."""
 
-import os
-import tomllib
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
-from quire.cli import console, options, places
-from quire.settings import Settings
+from quire.cli import console, options
 
 
 def settings(json: options.Json = False) -> None:
     """List every setting, its value and where it comes from."""
     from quire.cli import opening
+    from quire.control import configuration as listing
 
-    items = _items(opening.chosen())
+    items = listing.listed(opening.chosen())
     if json:
         console.as_json({"items": items, "next": None})
         return
@@ -22,7 +17,7 @@ def settings(json: options.Json = False) -> None:
     drawn.columns[1].overflow = drawn.columns[3].overflow = "fold"
     drawn.columns[1].no_wrap = drawn.columns[3].no_wrap = False
     for each in items:
-        drawn.add_row(each["name"], _text(each["value"]), each["from"], each["sentence"])
+        drawn.add_row(each["name"], listing.in_words(each["value"]), each["from"], each["sentence"])
     console.show(drawn)
 
 
@@ -47,42 +42,3 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "sqlite": sqlite_module().sqlite_version,
     }
-
-
-def _items(found: Settings) -> list[dict[str, Any]]:
-    path = found.home / "quire.toml"
-    table = tomllib.loads(path.read_text()) if path.is_file() else {}
-    return [
-        {
-            "name": f"QUIRE_{each.name.upper()}",
-            "value": _value(found, each.name),
-            "from": _source(each.name, table),
-            "sentence": each.metadata["doc"],
-        }
-        for each in fields(found)
-    ]
-
-
-def _source(name: str, table: dict[str, Any]) -> str:
-    if f"QUIRE_{name.upper()}" in os.environ:
-        return "environment"
-    return "quire.toml" if name in table else "default"
-
-
-def _value(found: Settings, name: str) -> Any:
-    value = getattr(found, name)
-    if name == "database_url":
-        return places.without_password(value)
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-    return str(value) or "none"

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def migrate(json: options.Json = False) -> None:
     """Bring the database's schema up to date."""
-    from quire.cli import opening, places
+    from quire.cli import opening
+    from quire.control import places
     from quire.store import migrate as migrations
     from quire.store.engine import Database
 

@@ -33,7 +33,8 @@ def status(watch: Watch = False, json: options.Json = False) -> None:
 
 
 def _read(opened: "App") -> dict[str, Any]:
-    from quire.cli import places, workers
+    from quire.cli import workers
+    from quire.control import places
     from quire.store import reports
 
     with opened.db.read() as conn:
