@@ -99,7 +99,7 @@ class Bulk(Body):
 
     verb: str = Field(pattern="^(stop|resume|cancel|retry|delete)$", examples=["stop"])
     filter: Filter = Field(default_factory=Filter)
-    only_failed: StrictBool = Field(False, description="Of retry: only what failed.")
+    only_failed: Annotated[StrictBool, Field(description="Of retry: only what failed.")] = False
 
 
 Setting = Annotated[str, Field(max_length=1000)] | StrictInt | StrictBool
@@ -123,7 +123,7 @@ class Reindex(Body):
     """How a document is indexed again."""
 
     settings: Settings = Field(default_factory=dict)
-    force: StrictBool = Field(False, description="Also where it is at work.")
+    force: Annotated[StrictBool, Field(description="Also where it is at work.")] = False
     priority: Priority = 5
 
 

@@ -24,8 +24,12 @@ def run(
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
     options: Mapping[str, Any] | None = None,
+    uploads: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """List every source of a job, then say what was found."""
+    """List every source of a job, then say what was found.
+
+    Of `uploads` nothing is to be listed: their documents were made when they came.
+    """
     began = ctx.step("begin", lambda tx: _begin(tx, ctx.job_id, corpus, settings or {}))
     totals: Counter[str] = Counter()
     for at, url in enumerate(sources):

@@ -1,0 +1,252 @@
+"""Documents: list, show, read, index again, delete; and their original bytes and pictures."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse
+
+from quire.api import asking, easel, shapes
+from quire.api.answers import Answer, failing, giving, is_known, tagged, unchanged
+from quire.api.gate import Reader, Writer
+from quire.api.office import office_of
+from quire.control import document_content as content
+from quire.control import documents as verbs
+from quire.control.document_findings import explain_document
+from quire.errors import NotFound
+from quire.fetch.names import safe_name
+from quire.store import corpora, document_reports
+
+router = APIRouter(prefix="/api/documents", tags=["documents"])
+#: Types that a browser may show; all else is saved. SVG and HTML can carry scripts.
+SHOWN = {
+    "application/pdf": "application/pdf",
+    "image/png": "image/png",
+    "image/jpeg": "image/jpeg",
+    "image/gif": "image/gif",
+    "image/webp": "image/webp",
+    "image/bmp": "image/bmp",
+    "text/plain": "text/plain",
+    "text/markdown": "text/plain",
+    "text/csv": "text/plain",
+}
+_ALONE = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "private, no-cache",
+}
+_BYTES: dict[str, Any] = {
+    "response_class": FileResponse,
+    "responses": {
+        200: {
+            "description": "The bytes",
+            "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        206: {"description": "The range asked for"},
+        304: {"description": "Not changed"},
+        **failing(404, 410),
+    },
+}
+_PICTURE: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {
+        200: {
+            "description": "The picture",
+            "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        304: {"description": "Not changed"},
+        **failing(404, 410),
+    },
+}
+
+
+class _Stored(FileResponse):
+    chunk_size = 1 << 20
+
+
+@router.get("", summary="List documents, the latest first", **giving(
+    shapes.Listed[shapes.DocumentLine], 404
+))  # fmt: skip
+def listing(
+    request: Request,
+    viewer: Reader,
+    state: asking.States = None,
+    corpus: asking.Text = None,
+    source: asking.LongText = None,
+    name: asking.LongText = None,
+    media_type: asking.Text = None,
+    parent_id: Annotated[int | None, Query(ge=1, le=asking.LARGEST_ID)] = None,
+    limit: asking.Limit = 50,
+    cursor: asking.Cursor = None,
+) -> Response:
+    """List the tenant's documents that match; go on with `next` as `cursor`."""
+    states = asking.document_states(state)
+    with office_of(request).db.read() as conn:
+        if corpus is not None and corpora.found(conn, viewer.tenant, corpus) is None:
+            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
+        page = document_reports.page_of_documents(
+            conn, viewer.tenant, limit=limit, cursor=cursor, states=states, corpus=corpus,
+            source=source, name=name, media_type=media_type, parent_id=parent_id,
+        )  # fmt: skip
+    return Answer(page)
+
+
+@router.get("/{document_id}", summary="Show a document", **giving(shapes.DocumentWhole, 404))
+def show(request: Request, viewer: Reader, document_id: asking.DocumentId) -> Response:
+    """Show a document with its page errors and generations."""
+    return tagged(request, verbs.found(office_of(request).desk(viewer), document_id))
+
+
+@router.delete(
+    "/{document_id}", summary="Delete a document", status_code=204, responses=failing(404, 409)
+)
+def delete(request: Request, viewer: Writer, document_id: asking.DocumentId) -> Response:
+    """Delete a document that nothing works on; its source is not touched."""
+    verbs.delete(office_of(request).desk(viewer), document_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{document_id}/reindex",
+    summary="Index a document again",
+    **giving(shapes.Made, 404, 409, status=201),
+)
+def reindex(
+    request: Request,
+    viewer: Writer,
+    document_id: asking.DocumentId,
+    body: asking.Reindex | None = None,
+) -> Response:
+    """Index a document again from its stored bytes; what is live stays so until it succeeded."""
+    how = body or asking.Reindex()
+    job_id = verbs.reindex(
+        office_of(request).desk(viewer), document_id, how.settings,
+        force=how.force, priority=how.priority,
+    )  # fmt: skip
+    return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
+
+
+@router.get(
+    "/{document_id}/explain",
+    summary="Explain a document",
+    **giving(shapes.DocumentExplanation, 404),
+)
+def explain(request: Request, viewer: Reader, document_id: asking.DocumentId) -> Response:
+    """Say what a document waits for, why it was indexed, and what was reused."""
+    return Answer(explain_document(office_of(request).desk(viewer), document_id))
+
+
+@router.get(
+    "/{document_id}/generations",
+    summary="List a document's generations",
+    **giving(shapes.Listed[shapes.Generation], 404),
+)
+def generations(request: Request, viewer: Reader, document_id: asking.DocumentId) -> Response:
+    """List the newest (re)indexes of a document, newest first; there is no next page."""
+    found = verbs.found(office_of(request).desk(viewer), document_id)
+    return Answer({"items": found["generations"], "next": None})
+
+
+@router.get(
+    "/{document_id}/pages",
+    summary="List a document's pages",
+    **giving(shapes.Listed[shapes.PageLine], 404),
+)
+def pages(
+    request: Request,
+    viewer: Reader,
+    document_id: asking.DocumentId,
+    limit: asking.Limit = 50,
+    cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+) -> Response:
+    """List the pages of a document with how each was read."""
+    desk = office_of(request).desk(viewer)
+    return Answer(verbs.pages(desk, document_id, limit=limit, cursor=cursor))
+
+
+@router.get("/{document_id}/pages/{number}", summary="Show a page", **giving(shapes.PageWhole, 404))
+def page(
+    request: Request, viewer: Reader, document_id: asking.DocumentId, number: asking.PageNumber
+) -> Response:
+    """Show a page with its text, and its words with their boxes in points."""
+    return tagged(request, content.page(office_of(request).desk(viewer), document_id, number))
+
+
+@router.get("/{document_id}/pages/{number}/image", summary="Draw a page", **_PICTURE)
+def image(
+    request: Request,
+    viewer: Reader,
+    document_id: asking.DocumentId,
+    number: asking.PageNumber,
+    width: Annotated[int, Query(ge=16, le=2400, description="Pixels across.")] = 900,
+) -> Response:
+    """Draw a page as PNG; of PDFs and pictures only."""
+    office = office_of(request)
+    found = content.drawable(office.desk(viewer), office.blobs, document_id, number)
+    tag = f'"{found.digest[:32]}-{number}-{width}"'
+    if is_known(request, tag):
+        return unchanged(tag)
+    drawn = easel.shared.draw(found.path, str(found.media_type), number, width)
+    return Response(drawn, media_type="image/png", headers={**_ALONE, "ETag": tag})
+
+
+@router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **giving(Any, 404))
+def tokens(
+    request: Request,
+    viewer: Reader,
+    document_id: asking.DocumentId,
+    version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
+) -> Response:
+    """Return the words of all pages with their boxes, in the PAWLs form."""
+    return tagged(request, verbs.tokens(office_of(request).desk(viewer), document_id, version))
+
+
+@router.get(
+    "/{document_id}/chunks",
+    summary="List a document's chunks",
+    **giving(shapes.Listed[shapes.Chunk], 404),
+)
+def chunks(
+    request: Request,
+    viewer: Reader,
+    document_id: asking.DocumentId,
+    limit: asking.Limit = 50,
+    cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}\.\d{1,9}$")] = None,
+) -> Response:
+    """List the units of search that a document was cut into, in the order of its text."""
+    desk = office_of(request).desk(viewer)
+    return Answer(content.chunks(desk, document_id, limit=limit, cursor=cursor))
+
+
+@router.get("/{document_id}/file", summary="Get the original file", **_BYTES)
+def original(
+    request: Request,
+    viewer: Reader,
+    document_id: asking.DocumentId,
+    download: bool = False,
+) -> Response:
+    """Get a document's bytes under its own name; ranges work. Only harmless types are shown."""
+    office = office_of(request)
+    return _file(
+        request, content.original(office.desk(viewer), office.blobs, document_id), download
+    )
+
+
+@router.get("/{document_id}/thumbnail", summary="Get a small picture of page 1", **_BYTES)
+def thumbnail(request: Request, viewer: Reader, document_id: asking.DocumentId) -> Response:
+    """Get the JPEG that was made of the first page."""
+    office = office_of(request)
+    return _file(request, content.thumbnail(office.desk(viewer), office.blobs, document_id), False)
+
+
+def _file(request: Request, found: content.Original, is_saved: bool) -> Response:
+    tag = f'"{found.digest[:32]}"'
+    if is_known(request, tag):
+        return unchanged(tag)
+    shown = None if is_saved else SHOWN.get(found.media_type or "")
+    return _Stored(
+        found.path,
+        media_type=shown or "application/octet-stream",
+        filename=safe_name(found.name),
+        content_disposition_type="inline" if shown else "attachment",
+        headers={**_ALONE, "ETag": tag},
+    )

@@ -1,0 +1,122 @@
+"""Reads multipart/form-data as it comes: nothing of a file is held in memory or written twice."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from quire.errors import BadInput
+
+#: Bytes of a field that is not a file.
+MOST_FIELD = 10_000
+
+
+class Begin(NamedTuple):
+    """A part begins: a file where it has a file's name, else a field."""
+
+    name: str
+    filename: str | None
+
+
+class End(NamedTuple):
+    """A part has ended."""
+
+
+Event = Begin | bytes | End
+
+
+class _Reader:
+    """Turns pieces of a body into events; the parser calls it back."""
+
+    def __init__(self, boundary: bytes) -> None:
+        self.happened: list[Event] = []
+        self.is_whole = False
+        self._field = b""
+        self._value = b""
+        self._headers: dict[bytes, bytes] = {}
+        self.parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._headers.clear,
+                "on_header_field": self._on_field,
+                "on_header_value": self._on_value,
+                "on_header_end": self._on_header,
+                "on_headers_finished": self._on_headers,
+                "on_part_data": self._on_piece,
+                "on_part_end": lambda: self.happened.append(End()),
+                "on_end": self._on_end,
+            },
+        )
+
+    def _on_field(self, text: bytes, start: int, stop: int) -> None:
+        self._field += text[start:stop]
+
+    def _on_value(self, text: bytes, start: int, stop: int) -> None:
+        self._value += text[start:stop]
+
+    def _on_header(self) -> None:
+        self._headers[self._field.lower()] = self._value
+        self._field = self._value = b""
+
+    def _on_headers(self) -> None:
+        _, told = parse_options_header(self._headers.get(b"content-disposition", b""))
+        filename = told.get(b"filename")
+        self.happened.append(
+            Begin(
+                told.get(b"name", b"").decode(errors="replace"),
+                None if filename is None else _unescaped(filename.decode(errors="replace")),
+            )
+        )
+
+    def _on_piece(self, text: bytes, start: int, stop: int) -> None:
+        self.happened.append(text[start:stop])
+
+    def _on_end(self) -> None:
+        self.is_whole = True
+
+
+def _unescaped(filename: str) -> str:
+    """Undo what browsers do to a name, and nothing else: `%` itself they leave."""
+    return filename.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
+
+
+def boundary_of(content_type: str) -> bytes:
+    """Return what divides the parts, or refuse."""
+    _, told = parse_options_header(content_type)
+    if not (found := told.get(b"boundary")):
+        raise BadInput("upload: multipart/form-data without a boundary. Nothing was kept.")
+    return found
+
+
+def events(pieces: Iterable[bytes], boundary: bytes) -> Iterator[Event]:
+    """Yield what comes, in order; refuse a form that is malformed or ends too early."""
+    reader = _Reader(boundary)
+    for piece in pieces:
+        try:
+            reader.parser.write(piece)
+        except FormParserError as error:
+            raise BadInput(f"upload: the form is malformed ({error}). Nothing was kept.") from error
+        happened, reader.happened = reader.happened, []
+        yield from happened
+    if not reader.is_whole:
+        raise BadInput("upload: the form ended in the middle. Nothing was kept; send it again.")
+
+
+def until_end(stream: Iterator[Event]) -> Iterator[bytes]:
+    """Yield the bytes of the part that has begun."""
+    for event in stream:
+        if isinstance(event, End):
+            return
+        if isinstance(event, bytes):
+            yield event
+
+
+def field_of(name: str, stream: Iterator[Event]) -> str:
+    """Return the text of a field that has begun."""
+    got = b""
+    for piece in until_end(stream):
+        got += piece
+        if len(got) > MOST_FIELD:
+            raise BadInput(f"{name[:40]}: longer than {MOST_FIELD:,} bytes. Nothing was kept.")
+    return got.decode(errors="replace")

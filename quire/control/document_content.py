@@ -1,0 +1,101 @@
+"""What is in a document: its original bytes, its pages with words and pictures, its chunks."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quire.control.documents import row_of
+from quire.control.jobs import Desk
+from quire.errors import BadInput, Gone, NotFound
+from quire.parse import drawing, words
+from quire.store import chunk_reports
+from quire.store import document_reports as reports
+from quire.store import pages as stored
+
+if TYPE_CHECKING:
+    from quire.fetch.blobs import Blobs
+
+_CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
+
+
+class Original(NamedTuple):
+    """The bytes of a document as they were taken in."""
+
+    path: Path
+    name: str
+    media_type: str | None
+    digest: str
+
+
+def original(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
+    """Return where a document's bytes are, after they were verified."""
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        size = stored.size_of(conn, desk.tenant, row.digest) if row.digest else None
+    if size is None:
+        raise Gone(
+            f"document {document_id}: its bytes are not here (it is {row.state}). Wait until it "
+            f"is taken in, or ingest it: quire document reindex {document_id}"
+        )
+    path = blobs.checked_path(row.digest, size)
+    return Original(path, row.name, row.media_type or row.newest_type, row.digest)
+
+
+def thumbnail(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
+    """Return where the small picture of a document's first page is."""
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        size = stored.size_of(conn, desk.tenant, row.thumbnail) if row.thumbnail else None
+    if size is None:
+        raise NotFound(f"document {document_id}: it has no thumbnail. Its type may have none.")
+    path = blobs.checked_path(row.thumbnail, size)
+    return Original(path, "thumbnail.jpg", "image/jpeg", row.thumbnail)
+
+
+def page(desk: Desk, document_id: int, number: int) -> dict[str, Any]:
+    """Return a page with its text and its words with boxes."""
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        found = reports.leaves_of(conn, row, limit=1, after=number - 1)
+        listed = reports.page_of_leaves(conn, row, limit=1, cursor=number - 1)["items"]
+    if not found or found[0].number != number:
+        raise _no_page(document_id, number)
+    one, text = found[0], found[0].text or ""
+    boxes = [word._asdict() for word in words.unpack(one.words or b"", text)]
+    return {**listed[0], "text": text, "words": boxes}
+
+
+def chunks(desk: Desk, document_id: int, *, limit: int, cursor: str | None) -> dict[str, Any]:
+    """List the chunks of a document in the order of its text."""
+    at = (0, -1)
+    if cursor is not None:
+        match = _CURSOR.fullmatch(cursor)
+        if match is None:
+            raise BadInput(f"cursor: {cursor[:40]!r} is not the `next` of an earlier page.")
+        at = (int(match[1]), int(match[2]))
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        return chunk_reports.page_of_chunks(conn, row, limit=limit, cursor=at)
+
+
+def drawable(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Original:
+    """Return the bytes that the picture of a page is drawn from."""
+    found = original(desk, blobs, document_id)
+    if not drawing.can_draw(found.media_type):
+        raise NotFound(
+            f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "
+            "Its text is there: see its pages."
+        )
+    with desk.db.read() as conn:
+        row = row_of(conn, desk, document_id)
+        last = row.pages
+    if last is not None and number > last:
+        raise _no_page(document_id, number)
+    return found
+
+
+def _no_page(document_id: int, number: int) -> NotFound:
+    return NotFound(
+        f"document {document_id}: it has no page {number}. `quire document pages {document_id}` "
+        "lists them."
+    )

@@ -1,0 +1,135 @@
+"""The verb upload: files that were sent here become blobs, and documents of one ingest job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quire.clock import Instant
+from quire.control import jobs
+from quire.control.jobs import Desk
+from quire.errors import BadInput
+from quire.model.pipeline import Pipeline, parsed
+from quire.model.records import DEFAULT_PRIORITY, KindRow, Submission
+from quire.parse import plugged
+from quire.store import admit, corpora, kinds, owners, pages
+from quire.store import uploads as storing
+
+if TYPE_CHECKING:
+    from quire.fetch.blobs import Blobs
+
+#: What stands for the source of a document that was sent here.
+SOURCE = "upload:"
+MOST_FILES = 1000
+LONGEST_CORPUS = 100
+_KIND = "ingest.document"
+
+
+class Received(NamedTuple):
+    """A file that has come whole: its name, and the part that holds its bytes."""
+
+    name: str
+    digest: str
+    size: int
+    part: Path
+
+    @property
+    def uri(self) -> str:
+        """Its identity: the same bytes under the same name are the same document."""
+        return f"{SOURCE}{self.digest}/{self.name}"
+
+
+def upload(
+    desk: Desk,
+    blobs: "Blobs",
+    received: Sequence[Received],
+    *,
+    corpus: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    key: str | None = None,
+    priority: int = DEFAULT_PRIORITY,
+) -> dict[str, Any]:
+    """Keep the files and take them in by one job; returns the job and its documents.
+
+    A file that is known under the same name and unchanged is not taken in again.
+    """
+    unique = list({each.uri: each for each in received}.values())
+    _check(unique, corpus)
+    given = parsed(settings or {})
+    plugged.require(Pipeline().merged(given).parser)
+    for each in unique:
+        _keep(desk, blobs, each)
+    told = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
+    payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": told}
+
+    def then(conn: Any, ids: list[int], now: Instant) -> None:
+        _admit(desk, conn, ids[0], unique, corpus, given, now)
+
+    wish = Submission("ingest", payload, priority)
+    [job_id] = jobs.submit(desk, [wish], key=key, then=then)
+    with desk.db.read() as conn:
+        standing = admit.standing(conn, desk.tenant, [one.uri for one in unique], lock=False)
+    documents = [
+        {"id": standing[one.uri].id, "name": one.name, "state": standing[one.uri].state}
+        for one in unique
+        if one.uri in standing
+    ]
+    return {"id": job_id, "documents": documents}
+
+
+def _check(received: Sequence[Received], corpus: str | None) -> None:
+    if not received:
+        raise BadInput("upload: there is no file in it. Nothing was kept.")
+    if len(received) > MOST_FILES:
+        raise BadInput(
+            f"upload: {len(received):,} files (at most {MOST_FILES:,} at a time). Nothing was kept."
+        )
+    for each in received:
+        if not each.size:
+            raise BadInput(f"{each.name}: is empty (0 bytes). Nothing was kept.")
+    if corpus is not None and not (corpus.isprintable() and 0 < len(corpus) <= LONGEST_CORPUS):
+        raise BadInput(
+            f"corpus: a name has 1 to {LONGEST_CORPUS} printable characters. Nothing was kept."
+        )
+
+
+def _keep(desk: Desk, blobs: "Blobs", one: Received) -> None:
+    """Keep a part as a blob; its row comes first, so that no collector takes the file away."""
+    desk.db.write(
+        lambda conn, now: pages.put_content(conn, desk.tenant, one.digest, one.size, now.wall)
+    )
+    if one.part.exists():
+        blobs.put(one.part, one.digest)
+
+
+def _admit(
+    desk: Desk,
+    conn: Any,
+    job_id: int,
+    received: Sequence[Received],
+    corpus: str | None,
+    given: Mapping[str, Any],
+    now: Instant,
+) -> None:
+    owner = owners.locked(conn, desk.tenant, desk.user)
+    inside = corpora.named(conn, desk.tenant, corpus, now=now) if corpus else None
+    pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})
+    wish = admit.Wish(
+        owner, job_id, SOURCE, admit.canonical(asdict(pipeline)), (inside.id,) if inside else ()
+    )
+    sightings = [admit.Sighting(one.uri, one.name, one.digest) for one in received]
+    admitted = admit.admit(conn, wish, sightings, now=now)
+    taken = [
+        (made, {"digest": one.digest, "size": one.size})
+        for made, one in zip(admitted, received, strict=True)
+        if made.is_taken
+    ]
+    storing.plant(conn, owner, job_id, _kind(desk, conn), taken, now=now)
+
+
+def _kind(desk: Desk, conn: Any) -> KindRow:
+    found = kinds.listed(conn)
+    if _KIND not in found:
+        kinds.announce(conn, [desk.known[_KIND]])
+        found = kinds.listed(conn)
+    return found[_KIND]
