@@ -1,4 +1,4 @@
-"""The style sheet and scripts, read once: their address has their digest, so they never go stale."""
+"""The style sheet and scripts: their address has their digest, so they never go stale."""
 
 import hashlib
 from functools import cache

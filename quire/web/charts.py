@@ -5,6 +5,7 @@ colour alone. Everything drawn is a number or is escaped.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -88,7 +89,7 @@ def strip(cells: Sequence[Cell], label: str) -> Markup:
     """Draw ranges of pages in their order, as wide as they have pages, a gap between documents."""
     if not cells:
         return Markup("")
-    breaks = sum(a.document_id != b.document_id for a, b in zip(cells, cells[1:], strict=False))
+    breaks = sum(a.document_id != b.document_id for a, b in pairwise(cells))
     total = sum(_pages(cell) for cell in cells)
     # Many small documents must not leave all the room to the gaps.
     gap = min(GAP, 250.0 / breaks) if breaks else 0.0

@@ -6,7 +6,7 @@ Also the routes' own class, `PageRoute`: what goes wrong on a page is answered w
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import jinja2
 from fastapi import Request, Response
@@ -133,7 +133,7 @@ def wants_page(request: Request) -> bool:
 def trouble(request: Request, error: Exception) -> Response:
     """Answer what went wrong with a page; who is not signed in is asked to."""
     if isinstance(error, NotSignedIn):
-        return RedirectResponse(f"/sign-in?next={quote(_here(request))}", 303)
+        return RedirectResponse("/sign-in", 303)
     status, title = _status(error)
     text = _text(error)
     what, _, remedy = text.partition(". ")

@@ -1,0 +1,109 @@
+"""Pages of settings, tokens and users."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request, Response
+
+from quire.api.gate import Admin, Reader, Writer
+from quire.api.office import office_of
+from quire.control import access, configuration, sign_in
+from quire.errors import BadInput
+from quire.model.access import Role, Scope, Viewer
+from quire.web.view import PageRoute, back, page
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+Text = Annotated[str, Form(max_length=200)]
+
+
+@router.get("/settings")
+def settings(request: Request, viewer: Admin) -> Response:
+    """List the settings in force."""
+    items = configuration.listed(office_of(request).settings)
+    for each in items:
+        each["text"] = configuration.in_words(each["value"])
+    return page(request, viewer, "settings.html", settings=items)
+
+
+@router.get("/tokens")
+def tokens(request: Request, viewer: Reader) -> Response:
+    """List tokens: an admin sees all of the tenant, others their own."""
+    return _tokens(request, viewer)
+
+
+@router.post("/tokens")
+def make_token(
+    request: Request, viewer: Writer, name: Text, scope: Text = "read", days: Text = ""
+) -> Response:
+    """Make a token and show it once."""
+    desk = office_of(request).desk(viewer)
+    order = list(Scope)
+    if scope not in order or Scope(scope) not in viewer.scopes:
+        raise BadInput(f"scope: {scope[:40]!r} is not one that you have. No token was made.")
+    try:
+        lasting = float(days) if days else None
+    except ValueError as error:
+        raise BadInput(f"days: {days[:40]!r} is not a number. No token was made.") from error
+    made = access.create_token(desk, name, [scope], lasting, address=_address(request))
+    return _tokens(request, viewer, made)
+
+
+@router.post("/tokens/{token_id}/revoke")
+def revoke_token(request: Request, viewer: Writer, token_id: int) -> Response:
+    """Revoke a token at once."""
+    whose = None if viewer.may(Scope.ADMIN) else viewer.user
+    desk = office_of(request).desk(viewer)
+    access.revoke_token(desk, token_id, user=whose, address=_address(request))
+    return back("/tokens")
+
+
+def _tokens(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
+    whose = None if viewer.may(Scope.ADMIN) else viewer.user
+    listed = access.list_tokens(office_of(request).desk(viewer), user=whose, limit=200)
+    own = [scope for scope in Scope if viewer.may(scope)]
+    return page(request, viewer, "tokens.html", tokens=listed, made=made, scopes=own)
+
+
+@router.get("/users")
+def users(request: Request, viewer: Admin) -> Response:
+    """List the tenant's users."""
+    return _users(request, viewer)
+
+
+@router.post("/users")
+def add_user(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
+    """Add a user, or let one in again."""
+    desk = office_of(request).desk(viewer)
+    access.create_user(desk, name, role, address=_address(request))
+    return back("/users")
+
+
+@router.post("/users/role")
+def set_role(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
+    """Give a user another role."""
+    access.set_role(office_of(request).desk(viewer), name, role, address=_address(request))
+    return back("/users")
+
+
+@router.post("/users/disable")
+def disable(request: Request, viewer: Admin, name: Text) -> Response:
+    """Shut a user out."""
+    access.disable_user(office_of(request).desk(viewer), name, address=_address(request))
+    return back("/users")
+
+
+@router.post("/users/link")
+def link(request: Request, viewer: Admin, name: Text) -> Response:
+    """Make a link that signs a user in once, and show it."""
+    desk = office_of(request).desk(viewer)
+    made = sign_in.sign_in_link(desk, name, address=_address(request))
+    made["address"] = f"{request.base_url}sign-in/{made['link']}"
+    return _users(request, viewer, made)
+
+
+def _users(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
+    listed = access.list_users(office_of(request).desk(viewer))
+    return page(request, viewer, "users.html", users=listed, link=made, roles=list(Role))
+
+
+def _address(request: Request) -> str | None:
+    return request.client.host if request.client else None

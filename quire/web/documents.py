@@ -1,0 +1,114 @@
+"""Pages of documents: the gallery with upload, and one document with its pages and history."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request, Response
+
+from quire.api import asking, uploads
+from quire.api.gate import Reader, Writer
+from quire.api.office import office_of
+from quire.control import corpora, document_findings, documents, reading
+from quire.model.states import DocumentState
+from quire.store import dashboard, document_reports, resembling
+from quire.web import strips
+from quire.web.jobs import reuse_words
+from quire.web.view import PageRoute, back, page
+
+router = APIRouter(prefix="/documents", route_class=PageRoute, include_in_schema=False)
+PAGE = 24
+FILTERS = ("state", "corpus", "type", "q")
+
+Asked = Annotated[str, Query(max_length=200)]
+
+
+@router.get("")
+def listing(
+    request: Request,
+    viewer: Reader,
+    state: Asked = "",
+    corpus: Asked = "",
+    type: Asked = "",
+    q: Asked = "",
+    cursor: Asked = "",
+) -> Response:
+    """List documents, latest first."""
+    kept = {"state": state, "corpus": corpus, "type": type, "q": q.strip(), "cursor": cursor}
+    bare = {name: value.replace("\0", "") or None for name, value in kept.items()}
+    office = office_of(request)
+    with office.db.read() as conn:
+        listed = document_reports.page_of_documents(
+            conn, viewer.tenant, limit=PAGE,
+            cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
+            states=asking.document_states([state] if state else None),
+            corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
+        )  # fmt: skip
+    return page(
+        request, viewer, "documents.html", documents=listed["items"], next=listed["next"],
+        kept=kept, states=list(DocumentState), corpora=corpora.listed(office.desk(viewer)),
+        is_filtered=any(kept[name] for name in FILTERS), searched=resembling.SEARCHED,
+    )  # fmt: skip
+
+
+@router.post("")
+async def upload(request: Request, viewer: Writer) -> Response:
+    """Take in files that were sent by the form, without a script; then show their job."""
+    answer = await uploads.receive(request, viewer)
+    return back(answer.headers["Location"].removeprefix("/api"))
+
+
+@router.get("/{document_id}")
+def one(
+    request: Request,
+    viewer: Reader,
+    document_id: asking.DocumentId,
+    page_number: Annotated[int, Query(alias="page", ge=1, le=2**31 - 1)] = 1,
+    q: Annotated[str, Query(max_length=2000)] = "",
+) -> Response:
+    """Show one document, opened at a page, with what a query finds marked."""
+    office = office_of(request)
+    desk = office.desk(viewer)
+    document = documents.found(desk, document_id)
+    for each in document["generations"]:
+        each["reuse_words"] = reuse_words(each["reused"])
+    with office.db.read() as conn:
+        runs = dashboard.attempts_of_document(conn, viewer.tenant, document_id)
+        ranges = dashboard.ranges_of_document(conn, viewer.tenant, document_id)
+    explained = document_findings.explain_document(desk, document_id)
+    return page(
+        request, viewer, "document.html", document=document, explained=explained,
+        reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
+        page=reading.page(desk, document_id, page_number, q), attempts=runs,
+        kept={"page": page_number, "q": q.strip(), "chunks": ""}, **strips.shown(ranges),
+    )  # fmt: skip
+
+
+@router.get("/{document_id}/delete")
+def ask_to_delete(request: Request, viewer: Writer, document_id: asking.DocumentId) -> Response:
+    """Ask before a document is deleted."""
+    found: dict[str, Any] = documents.found(office_of(request).desk(viewer), document_id)
+    return page(
+        request, viewer, "confirm.html", question=f"Delete {found['name'][:200]}?",
+        consequence="It is no longer found, and its pages and bytes are collected later. A source "
+        "that still lists it brings it back at the next ingest.",
+        action=f"/documents/{document_id}/delete", answer="Yes, delete", is_risky=True,
+        to=f"/documents/{document_id}", fields=[],
+    )  # fmt: skip
+
+
+@router.post("/{document_id}/delete")
+def delete(request: Request, viewer: Writer, document_id: asking.DocumentId) -> Response:
+    """Delete a document that nothing works on."""
+    documents.delete(office_of(request).desk(viewer), document_id)
+    return back("/documents", "delete")
+
+
+@router.post("/{document_id}/reindex")
+def reindex(
+    request: Request,
+    viewer: Writer,
+    document_id: asking.DocumentId,
+    to: Annotated[str, Form()] = "",
+) -> Response:
+    """Index a document again under a new generation."""
+    documents.reindex(office_of(request).desk(viewer), document_id, {})
+    return back(to or f"/documents/{document_id}", "retry")

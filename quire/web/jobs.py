@@ -1,0 +1,219 @@
+"""Pages of jobs: the list with filters and verbs on many, and one job with all that is known."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request, Response
+
+from quire.api import asking
+from quire.api.gate import Reader, Writer
+from quire.api.jobs import found
+from quire.api.office import Office, office_of
+from quire.control import explain
+from quire.control import jobs as verbs
+from quire.errors import BadInput
+from quire.model.access import Viewer
+from quire.model.states import JobState
+from quire.store import dashboard, events, files, reports, resembling
+from quire.web import strips, words
+from quire.web.view import PageRoute, back, page
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute, include_in_schema=False)
+PAGE = 50
+FILES = TASKS = RUNS = 50
+LINES = 200
+FILTERS = ("state", "kind", "user", "platform", "account", "q")
+VERBS = ("stop", "resume", "retry", "cancel", "delete")
+
+Asked = Annotated[str, Query(max_length=200)]
+Given = Annotated[str, Form(max_length=200)]
+
+
+@router.get("")
+def listing(
+    request: Request,
+    viewer: Reader,
+    state: Asked = "",
+    kind: Asked = "",
+    user: Asked = "",
+    platform: Asked = "",
+    account: Asked = "",
+    q: Asked = "",
+    cursor: Asked = "",
+) -> Response:
+    """List jobs, latest first; a number that is asked for is a job's."""
+    kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
+            "q": q.strip(), "cursor": cursor}  # fmt: skip
+    office = office_of(request)
+    with office.db.read() as conn:
+        now = office.db.now(conn).wall
+        if kept["q"].isdecimal() and reports.job(conn, viewer.tenant, _number(q), now=now):
+            return back(f"/jobs/{int(q)}")
+        found_page = reports.page_of_jobs(
+            conn, viewer.tenant, now=now, limit=PAGE, cursor=_number(cursor) or None,
+            **_filters(kept),
+        )  # fmt: skip
+    return page(
+        request, viewer, "jobs.html", jobs=found_page["items"], next=found_page["next"],
+        kept=kept, states=list(JobState), is_filtered=any(kept[name] for name in FILTERS),
+        searched=resembling.SEARCHED,
+    )  # fmt: skip
+
+
+@router.post("/bulk")
+def bulk(
+    request: Request,
+    viewer: Writer,
+    verb: Given,
+    scope: Given = "selected",
+    state: Given = "",
+    kind: Given = "",
+    user: Given = "",
+    platform: Given = "",
+    account: Given = "",
+    q: Given = "",
+    to: Annotated[str, Form()] = "/jobs",
+    sure: Given = "",
+    ids: Annotated[list[int] | None, Form(alias="id", max_length=1000)] = None,
+) -> Response:
+    """Do something to many jobs; what cannot be undone, or has no end, is asked about first."""
+    if verb not in VERBS:
+        raise BadInput(f"jobs: {verb[:40]!r} is not one of {', '.join(VERBS)}. Nothing was done.")
+    kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
+            "q": q}  # fmt: skip
+    chosen = sorted(set(ids or []))
+    if scope != "filter" and not chosen:
+        raise BadInput("jobs: none was selected. Nothing was done; tick some jobs first.")
+    if not sure and (verb == "delete" or scope == "filter"):
+        fields = [*kept.items(), *(("id", one) for one in chosen if scope != "filter")]
+        return _ask(request, viewer, verb, scope, [*fields, ("to", to)], len(chosen))
+    desk = office_of(request).desk(viewer)
+    if scope == "filter":
+        filters = _filters(kept)
+        count = verbs.in_bulk(desk, verb, **filters)
+    else:
+        count = len(verbs.VERBS[verb](desk, chosen))
+    return back(to, verb, count)
+
+
+def _ask(
+    request: Request,
+    viewer: Viewer,
+    verb: str,
+    scope: str,
+    fields: list[tuple[str, Any]],
+    count: int,
+) -> Response:
+    which = "all jobs that match" if scope == "filter" else words.counted(count, "job")
+    narrowed = [f"{k} {v}" for k, v in fields if k in FILTERS and v]
+    whole = f" Filter: {', '.join(narrowed) or 'none, so every job of the tenant'}."
+    said = "They and their history are gone for good." if verb == "delete" else ""
+    return page(
+        request, viewer, "confirm.html", question=f"{verb.capitalize()} {which}?",
+        consequence="Only jobs whose state allows it are changed. " + said
+        + (whole if scope == "filter" else ""),
+        action="/jobs/bulk", answer=f"Yes, {verb}", is_risky=verb == "delete",
+        to=dict(fields).get("to", "/jobs"),
+        fields=[*fields, ("verb", verb), ("scope", scope), ("sure", "yes")],
+    )  # fmt: skip
+
+
+@router.get("/{job_id}")
+def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
+    """Show one job."""
+    office = office_of(request)
+    job = found(office, viewer, job_id)
+    explained = explain.explain_job(office.desk(viewer), job_id)
+    tenant = viewer.tenant
+    with office.db.read() as conn:
+        listed = files.page_of_files(conn, tenant, job_id, worst_first=True, limit=FILES)["items"]
+        tasks = reports.page_of_tasks(conn, tenant, job_id, limit=TASKS * 4)["items"]
+        runs = reports.attempts_of(conn, tenant, job_id, limit=RUNS)
+        lines = events.tail(conn, tenant, job_id, limit=LINES)
+        ranges = dashboard.ranges_of_job(conn, tenant, job_id)
+    if listed:  # beside files, only what is open or went wrong tells something
+        tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
+        runs = [run for run in runs if run["outcome"] != "done"]
+    return page(
+        request, viewer, "job.html", job=job, explained=explained, files=listed,
+        file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
+        events=[_line(each) for each in lines], took=_took(job), reused=_reused(office, job),
+        **strips.shown(ranges),
+    )  # fmt: skip
+
+
+@router.get("/{job_id}/delete")
+def ask_to_delete(request: Request, viewer: Writer, job_id: asking.JobId) -> Response:
+    """Ask before a job is deleted."""
+    job = found(office_of(request), viewer, job_id)
+    return page(
+        request, viewer, "confirm.html", question=f"Delete job {job_id}?",
+        consequence=f"It is {job['state']}. Its history is gone for good; documents that it took "
+        "in stay.", action=f"/jobs/{job_id}/delete", answer="Yes, delete", is_risky=True,
+        to=f"/jobs/{job_id}", fields=[("to", "/jobs")],
+    )  # fmt: skip
+
+
+@router.post("/{job_id}/{verb}")
+def act(
+    request: Request,
+    viewer: Writer,
+    job_id: asking.JobId,
+    verb: str,
+    to: Annotated[str, Form()] = "",
+    document: Annotated[int | None, Form()] = None,
+) -> Response:
+    """Do something to one job."""
+    if verb not in VERBS:
+        raise BadInput(f"jobs: {verb[:40]!r} is not one of {', '.join(VERBS)}. Nothing was done.")
+    how = {"document_id": document} if verb == "retry" and document else {}
+    verbs.one(office_of(request).desk(viewer), verb, job_id, **how)
+    return back(to or f"/jobs/{job_id}", verb)
+
+
+def _filters(kept: dict[str, str]) -> dict[str, Any]:
+    """Return what the store filters by."""
+    plain = {name: kept[name].replace("\0", "") or None for name in FILTERS[1:5]}
+    states = asking.job_states([kept["state"]] if kept["state"] else None)
+    return {"states": states, "text": kept["q"].replace("\0", "").strip() or None, **plain}
+
+
+def _number(text: str) -> int:
+    return min(int(text), 2**63 - 1) if text.isascii() and text.isdecimal() else 0
+
+
+def _line(event: dict[str, Any]) -> dict[str, Any]:
+    """Word an event of the log."""
+    told = {k: v for k, v in event.items() if k not in ("id", "at", "job_id", "task_id", "name")}
+    message = told.pop("message", None) or ""
+    if isinstance(fraction := told.pop("fraction", None), float | int):
+        message = f"{fraction * 100:.0f} % {message}"
+    task = [f"task {event['task_id']}"] if event.get("task_id") else []
+    rest = [f"{name} {value}" for name, value in told.items() if value is not None]
+    at = words.epoch(event["at"])
+    exact = datetime.fromtimestamp(at or 0.0, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = " · ".join(str(part) for part in (*task, message.strip(), *rest) if part)
+    return {**event, "words": text, "exact": exact}
+
+
+def _took(job: dict[str, Any]) -> float | None:
+    begun, ended = words.epoch(job["started_at"]), words.epoch(job["finished_at"])
+    return None if begun is None or ended is None else ended - begun
+
+
+def _reused(office: Office, job: dict[str, Any]) -> str:
+    if not job["files"]:
+        return ""
+    with office.db.read() as conn:
+        return reuse_words(files.reused_by(conn, job["id"]))
+
+
+def reuse_words(account: dict[str, Any]) -> str:
+    """Say what was reused, in a few words."""
+    nouns = {"pages": "page", "ocr": "recognised page", "chunks": "chunk", "vectors": "vector"}
+    parts = [words.counted(account[k], noun) for k, noun in nouns.items() if account.get(k)]
+    if account.get("whole"):
+        is_count = not isinstance(account["whole"], bool)
+        parts.insert(0, words.counted(account["whole"], "whole file") if is_count else "all of it")
+    saved = account.get("seconds_saved")
+    return ", ".join(parts) + (f" (saved {words.span(saved)})" if parts and saved else "")

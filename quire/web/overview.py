@@ -1,0 +1,63 @@
+"""The first page: what runs and waits, who works, how it went lately, and what room is left."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psutil
+from fastapi import APIRouter, Request, Response
+
+from quire.api.gate import Reader
+from quire.api.office import office_of
+from quire.runtime import crews
+from quire.store import dashboard, reports
+from quire.web.lately import Figures
+from quire.web.view import PageRoute, page
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+RUNNING = 12
+GROUPS = 20
+_figures = Figures()
+
+
+@router.get("/")
+def overview(request: Request, viewer: Reader) -> Response:
+    """Show what goes on."""
+    office = office_of(request)
+    with office.db.read() as conn:
+        now = office.db.now(conn).wall
+        running = reports.running(conn, viewer.tenant, now=now, limit=RUNNING)
+        waiting = dashboard.waiting(conn, viewer.tenant)
+        workers = crews.listed(office.db, conn, viewer.tenant)
+        shown: dict[str, Any] = {
+            "running": running,
+            "running_count": dashboard.active(conn, viewer.tenant)
+            if len(running) == RUNNING
+            else len(running),
+            "waiting": waiting[:GROUPS],
+            "waiting_jobs": sum(one.jobs for one in waiting),
+            "waiting_is_all": all(one.is_all for one in waiting),
+            "workers": workers,
+            "alive": sum(worker["alive"] for worker in workers),
+            "lately": _figures.of(office.db, conn, viewer.tenant),
+            "is_new": not dashboard.owners_of(conn, viewer.tenant),
+        }
+    return page(request, viewer, "overview.html", machine=_machine(office.settings.home), **shown)
+
+
+@router.get("/workers")
+def workers(request: Request, viewer: Reader) -> Response:
+    """List the workers that have not ended."""
+    office = office_of(request)
+    with office.db.read() as conn:
+        listed = crews.listed(office.db, conn, viewer.tenant)
+    return page(request, viewer, "workers.html", workers=listed)
+
+
+def _machine(home: Path) -> list[tuple[str, int, int]]:
+    """List what of this machine's disk and memory is used, and how much there is."""
+    disk, memory = shutil.disk_usage(home), psutil.virtual_memory()
+    return [
+        ("Disk", disk.total - disk.free, disk.total),
+        ("Memory", memory.total - memory.available, memory.total),
+    ]

@@ -1,0 +1,37 @@
+"""The page of search: passages with the words marked, each a link to its page."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from quire.api.gate import Reader
+from quire.api.office import office_of
+from quire.control import corpora
+from quire.control import search as searching
+from quire.web.view import PageRoute, page
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+HITS = 20
+
+
+@router.get("/search")
+def search(
+    request: Request,
+    viewer: Reader,
+    q: Annotated[str, Query(max_length=searching.LONGEST)] = "",
+    corpus: Annotated[str, Query(max_length=200)] = "",
+    mode: Annotated[str, Query(max_length=20)] = "fused",
+) -> Response:
+    """Search the tenant's documents."""
+    office = office_of(request)
+    found: dict[str, Any] | None = None
+    query = q.replace("\0", " ").strip()
+    if query:
+        found = {"note": None} | searching.search(
+            office.db, viewer.tenant, query, limit=HITS, mode=mode,
+            corpus=corpus.replace("\0", "") or None,
+        )  # fmt: skip
+    return page(
+        request, viewer, "search.html", found=found, corpora=corpora.listed(office.desk(viewer)),
+        kept={"q": query, "corpus": corpus, "mode": mode},
+    )  # fmt: skip
