@@ -20,22 +20,37 @@ class App:
     """Quire as a library: `App().submit("greet", name="Ada")`."""
 
     def __init__(
-        self, settings: Settings | None = None, *, create: bool = True, **given: Any
+        self,
+        settings: Settings | None = None,
+        *,
+        create: bool = True,
+        patient: bool = False,
+        **given: Any,
     ) -> None:
         self.settings = settings or settings_module.load(**given)
-        self.db = self._open(create)
+        self.db = self._open(create, patient)
 
     @functools.cached_property
     def registry(self) -> plugins.Registry:
         """The job kinds that this process knows; loaded where they are asked for."""
         return plugins.load(self.settings.plugins)
 
-    def _open(self, create: bool) -> Database:
+    def _open(self, create: bool, patient: bool) -> Database:
         s = self.settings
         db = Database.open(s.url, synchronous=s.sqlite_synchronous, lease_seconds=s.lease_seconds)
+        try:
+            self._prepare(db, create)
+        except DatabaseUnavailable:
+            # A server says so to each who asks, until the database is back.
+            if not patient:
+                raise
+        return db
+
+    def _prepare(self, db: Database, create: bool) -> None:
+        s = self.settings
         if db.path is not None and create:
             db.migrate()
-            return db
+            return
         if db.path is not None and not db.path.exists():
             raise DatabaseUnavailable(
                 f"home {s.home}: there is no Quire here yet. Submit a job or run `quire up`, or "
@@ -49,7 +64,6 @@ class App:
                 f"database: its schema lacks {missing} of this Quire's migrations. "
                 "Nothing was changed; run `quire migrate` first."
             )
-        return db
 
     @property
     def user(self) -> str:

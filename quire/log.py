@@ -3,13 +3,17 @@
 Events are named, their fields are keyword arguments; the wording is here and nowhere else.
 """
 
+import contextlib
+import contextvars
 import json
 import logging
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 _logger = logging.getLogger("quire")
+_bound: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("bound", default={})  # noqa: B039
 
 
 def setup(*, as_json: bool = False, level: str = "info") -> None:
@@ -24,7 +28,18 @@ def setup(*, as_json: bool = False, level: str = "info") -> None:
 
 def event(name: str, /, *, level: str = "info", **fields: Any) -> None:
     """Record that something happened."""
+    fields = {**_bound.get(), **fields}
     _logger.log(logging.getLevelName(level.upper()), name, extra={"fields": fields})
+
+
+@contextlib.contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Add fields to every event of the block, in the threads it hands work to as well."""
+    token = _bound.set({**_bound.get(), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(token)
 
 
 def trouble(name: str, error: BaseException, **fields: Any) -> None:

@@ -8,7 +8,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.api import problems
 from quire.api.limits import Bounded
+from quire.api.metrics import Meters
 from quire.api.office import Office
+from quire.api.tailing import Tail
+from quire.api.tracing import Traced
 from quire.app import App
 
 HEADERS = {
@@ -27,8 +30,12 @@ def build(app: App, *more: APIRouter) -> FastAPI:
     """Make the web application of an app; `more` are routers beside the API's own."""
     api = FastAPI(title="Quire", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     api.state.office = Office(app)
+    api.state.meters = Meters(app)
+    api.state.tail = Tail(app.db, app.settings.api_streams)
     problems.install(api)
+    # What is added last is outermost: each answer gets its id and headers, failures too.
     api.add_middleware(Bounded)
+    api.add_middleware(Traced, observe=api.state.meters.observe)
     api.add_middleware(Secured)
     for router in (*routers(), *more):
         api.include_router(router)
@@ -37,9 +44,31 @@ def build(app: App, *more: APIRouter) -> FastAPI:
 
 def routers() -> Sequence[APIRouter]:
     """Return the routers of all resources."""
-    from quire.api import jobs, kinds
+    from quire.api import (
+        corpora,
+        docs,
+        documents,
+        events,
+        health,
+        jobs,
+        kinds,
+        metrics,
+        search,
+        sign_in,
+        status,
+        tokens,
+        uploads,
+        users,
+        workers,
+    )
 
-    return [jobs.router, kinds.router]
+    access = [sign_in.router, tokens.router, users.router]
+    content = [uploads.router, documents.router, search.router, corpora.router]
+    states = [workers.router, status.router, docs.router]
+    return [
+        health.router, metrics.router, events.router, *access, jobs.router, kinds.router, *content,
+        *states,
+    ]  # fmt: skip
 
 
 class Secured:

@@ -25,8 +25,8 @@ from quire.cli import (
 )
 
 ORDER = (
-    "up", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus", "submit",
-    "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor",
+    "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
+    "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor",
     "settings", "bench", "demo", "version",
 )  # fmt: skip
 
@@ -73,7 +73,16 @@ def root(version: Version = False) -> None:
 
 for _command in (
     *(ingest.ingest, search.search, documents.documents),
-    *(run.up, run.scheduler, submit.submit, status.status, logs.logs, kinds.pause, kinds.unpause),
+    *(
+        run.up,
+        run.api,
+        run.scheduler,
+        submit.submit,
+        status.status,
+        logs.logs,
+        kinds.pause,
+        kinds.unpause,
+    ),
     *(database.migrate, database.doctor, configuration.settings, configuration.version),
     measuring.demo,
 ):

@@ -1,10 +1,10 @@
-"""`quire up`, `quire worker` and `quire scheduler`: the processes that do the work."""
+"""`quire up`, `quire api`, `quire worker` and `quire scheduler`: the processes of Quire."""
 
 import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,16 +38,41 @@ def up(
     concurrency: Concurrency = None,
     queue: Queues = None,
     plugin: options.Plugins = None,
+    no_api: Annotated[
+        bool, typer.Option("--no-api", help="Without the API and the dashboard.")
+    ] = False,
 ) -> None:
     """Run Quire on this machine until Ctrl-C.
 
-    Starts workers and the scheduler, and restarts those that die. Ctrl-C lets running tasks end.
+    Starts the API with the dashboard, workers and the scheduler, and restarts those that die.
+    Ctrl-C lets running tasks end.
     """
     from quire.runtime import supervisor
 
     if not 1 <= workers <= MOST_WORKERS:
         raise BadInput(f"--workers: {workers} is not between 1 and {MOST_WORKERS}.")
-    raise typer.Exit(supervisor.run(_started(concurrency, queue, plugin), worker_count=workers))
+    settings = _started(concurrency, queue, plugin)
+    raise typer.Exit(supervisor.run(settings, worker_count=workers, with_api=not no_api))
+
+
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Address to listen on, beside QUIRE_API_HOST.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Port to listen on, beside QUIRE_API_PORT; 0 means any free."),
+]
+
+
+def api(host: Host = None, port: Port = None, plugin: options.Plugins = None) -> None:
+    """Serve the API and the dashboard until Ctrl-C.
+
+    It may be restarted at any time: no job notices, and open pages come back by themselves.
+    """
+    settings = _started(None, None, plugin, api_host=host, api_port=port)
+    from quire.web import server
+
+    raise typer.Exit(server.run(settings))
 
 
 @worker_app.callback(invoke_without_command=True)
@@ -109,7 +134,7 @@ def scheduler(plugin: options.Plugins = None) -> None:
 
 
 def _started(
-    concurrency: int | None, queues: list[str] | None, plugins: list[str] | None
+    concurrency: int | None, queues: list[str] | None, plugins: list[str] | None, **given: Any
 ) -> "Settings":
     """Read the settings, begin to log, and refuse at once what could never run."""
     from quire import log
@@ -117,7 +142,7 @@ def _started(
     from quire.cli import opening
 
     served = tuple(queues) if queues else None
-    settings = opening.chosen(plugins, concurrency=concurrency, queues=served)
+    settings = opening.chosen(plugins, concurrency=concurrency, queues=served, **given)
     log.setup(as_json=settings.log_json, level=settings.log_level)
     for name in settings.plugins:
         # Looked at, not loaded: only children run what is in it.

@@ -1,4 +1,4 @@
-"""`quire up`: starts worker and scheduler as processes of their own and restarts them.
+"""`quire up`: starts API, worker and scheduler as processes of their own and restarts them.
 
 It runs no user code and holds no lease. Its processes hang on a pipe: if it is killed, they
 drain and leave, so that the next `quire up` does not find strangers.
@@ -70,9 +70,10 @@ class Charge:
                 self.running.send_signal(number)
 
 
-def run(settings: Settings, *, worker_count: int = 1) -> int:
+def run(settings: Settings, *, worker_count: int = 1, with_api: bool = True) -> int:
     """Keep everything running until told to stop; returns the exit code."""
-    charges = [Charge("scheduler", ["scheduler"])]
+    charges = [Charge("api", ["api"])] if with_api else []
+    charges.append(Charge("scheduler", ["scheduler"]))
     charges += [Charge(f"worker {n + 1}", ["worker"]) for n in range(worker_count)]
     selector = selectors.DefaultSelector()
     bell = Bell(selector, signal.SIGCHLD)

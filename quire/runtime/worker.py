@@ -26,7 +26,7 @@ from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
 from quire.settings import Settings
-from quire.store import claim, ready, settle, workers
+from quire.store import claim, ready, settle, tallies, workers
 from quire.store import progress as progress_store
 from quire.store.engine import Database
 
@@ -270,10 +270,13 @@ class Worker:
             settled = settle.settle(conn, endings, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
-            if not wants:
-                return settled, [], self.next_due
-            ready.move_due(conn, now=at)
-            return settled, self._claim(conn, at, idle, room), ready.next_due_at(conn)
+            claimed: list[claim.Claimed] = []
+            due_at = self.next_due
+            if wants:
+                ready.move_due(conn, now=at)
+                claimed, due_at = self._claim(conn, at, idle, room), ready.next_due_at(conn)
+            tallies.add(conn, "refused", sum(one.task_id not in settled for one in endings))
+            return settled, claimed, due_at
 
         settled, claimed, self.next_due = self.db.write(act)
         for one in endings:

@@ -141,6 +141,15 @@ def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:
     return sa.func.max(*values) if is_sqlite(conn) else sa.func.greatest(*values)
 
 
+def json_number(
+    conn: sa.Connection, column: sa.ColumnElement[Any], key: str
+) -> sa.ColumnElement[Any]:
+    """Pick a number out of a JSON object that is kept as text."""
+    if is_sqlite(conn):
+        return sa.type_coerce(column.op("->>")(key), sa.BigInteger)
+    return sa.cast(sa.cast(column, postgresql.JSONB).op("->>")(key), sa.BigInteger)
+
+
 def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
     """Compare a column with the list of ids given as the parameter `name`; see `id_list`."""
     if is_sqlite(conn):

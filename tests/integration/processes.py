@@ -32,7 +32,10 @@ WORKER = (
     "from quire import log, settings; from quire.runtime import worker; log.setup(); "
     "raise SystemExit(worker.run(settings.load()))"
 )
-SHORT = {"lease_seconds": 4, "heartbeat_interval": 1, "sweep_interval": 1, "concurrency": 2}
+SHORT = {
+    **{"lease_seconds": 4, "heartbeat_interval": 1, "sweep_interval": 1, "concurrency": 2},
+    "api_port": 0,  # any: several tests run `quire up` at once
+}
 
 
 class Running:

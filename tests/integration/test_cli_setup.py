@@ -12,7 +12,7 @@ import pytest
 pytest_plugins = ["tests.integration.cli_command"]
 
 COMMANDS = [
-    "up", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus", "submit",
+    "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus", "submit",
     "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor", "settings",
     "bench", "demo", "version",
 ]  # fmt: skip

@@ -1,0 +1,89 @@
+"""Names every request: its id is in the answer's headers and in every log line made for it."""
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quire import log
+
+HEADER = "X-Request-Id"
+#: What a caller may choose; anything else would let them write into the log.
+_GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+#: A sign-in link is as good as a password.
+_SECRET = re.compile(r"^(/sign-in/).*")
+#: Asked for every few seconds by machines; logged only on request.
+_QUIET = ("/healthz", "/readyz", "/metrics", "/static/")
+
+#: Method, route, status and seconds of a request that was answered.
+Observe = Callable[[str, str, int, float], None]
+
+
+class Traced:
+    """Pure ASGI: an answer goes through piece by piece, so that streams are not held back."""
+
+    def __init__(self, app: ASGIApp, observe: Observe | None = None) -> None:
+        self._app = app
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        name, began, status = _name(scope), time.perf_counter(), 0
+
+        async def named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[HEADER] = name
+            await send(message)
+
+        scope.setdefault("state", {})["request_id"] = name
+        with log.bound(request=name):
+            try:
+                await self._app(scope, receive, named)
+            except Exception as error:
+                if status:
+                    raise
+                await (await _fault(scope, error))(scope, receive, named)
+            finally:
+                self._note(scope, status or 499, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        path = scope["path"]
+        level = "debug" if path.startswith(_QUIET) and status < 500 else "info"
+        log.event(
+            "http",
+            level=level,
+            method=scope["method"],
+            path=_SECRET.sub(r"\1…", path)[:200],
+            status=status,
+            ms=round(seconds * 1000, 1),
+        )
+        if self._observe is not None:
+            self._observe(scope["method"], route_of(scope), status, seconds)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route that served a request, with names where ids were; "" if none did."""
+    route: Any = scope.get("route")
+    return str(getattr(route, "path", ""))
+
+
+async def _fault(scope: Scope, error: Exception) -> Response:
+    """Answer here what the framework would answer outside of us, without id and headers."""
+    answer: Response = await scope["app"].exception_handlers[Exception](Request(scope), error)
+    return answer
+
+
+def _name(scope: Scope) -> str:
+    given = Headers(scope=scope).get(HEADER, "")
+    return given if _GIVEN.fullmatch(given) else uuid.uuid4().hex[:16]

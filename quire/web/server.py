@@ -1,0 +1,180 @@
+"""Serves the API and the dashboard on one port until told to stop.
+
+It holds no lease and runs no job: it may restart at any time.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+import uvicorn
+from fastapi import APIRouter, FastAPI
+
+from quire import log
+from quire.api import frame, gate
+from quire.api.tailing import Tail
+from quire.app import App
+from quire.control import sign_in
+from quire.errors import DatabaseUnavailable, Refused
+from quire.runtime.bell import STOPPING
+from quire.runtime.leash import Leash
+from quire.settings import Settings
+from quire.web.patience import PatientProtocol
+
+#: Seconds that an idle connection is kept for the next request.
+KEEP_ALIVE = 15
+#: Seconds that answers under way may take once the server was told to stop.
+GRACE = 5
+#: Milliseconds after which the kernel gives up a connection whose other side takes nothing.
+STALLED_MS = 30_000
+
+
+def create(app: App) -> FastAPI:
+    """Make the whole web application: API, dashboard and its files."""
+    return frame.build(app, *_pages())
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop; returns the exit code."""
+    gate.require_bind_allowed(settings)
+    sock = bound(settings.api_host, settings.api_port)
+    app = App(settings, patient=True)
+    server = Server(create(app), sock)
+    _log_like_us()
+    log.event("api.started", url=server.url, pid=os.getpid())
+    invite(app, server.url)
+    with _leashed(server):
+        server.serve_until_told()
+    app.close()
+    log.event("api.stopped")
+    return 0
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Listen on an address, or say why that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        sock = socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        reason = {
+            errno.EADDRINUSE: "another program listens there",
+            errno.EACCES: "this user may not listen there",
+            errno.EADDRNOTAVAIL: "this machine does not have that address",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise Refused(
+            f"address {host}:{port}: {reason}. Nothing was started; choose another with "
+            "QUIRE_API_PORT or QUIRE_API_HOST."
+        ) from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+    return sock
+
+
+class Server(uvicorn.Server):
+    """Ends open streams before it waits for answers under way."""
+
+    def __init__(self, api: FastAPI, sock: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                api,
+                http=PatientProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+        self._tail: Tail = api.state.tail
+        self._sock = sock
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached."""
+        host, port = self._sock.getsockname()[:2]
+        host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)  # noqa: S104
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def serve_until_told(self) -> None:
+        """Serve until a signal, or until `should_exit` is set."""
+        asyncio.run(self.serve(sockets=[self._sock]))
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal, at once on the second; the library would raise it again at the end."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in STOPPING}
+        try:
+            yield
+        finally:
+            for number, previous in before.items():
+                signal.signal(number, previous)
+
+    def _on_signal(self, number: int, at: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close streams, then the rest."""
+        self._tail.close()
+        await super().shutdown(sockets)
+
+
+def invite(app: App, url: str) -> None:
+    """Print how to get in, as long as nobody ever has."""
+    link = None
+    if app.settings.api_auth:
+        # Without the database nobody gets in anyway; the next start prints it.
+        with contextlib.suppress(DatabaseUnavailable):
+            link = sign_in.first_start(app.desk)
+    if link is not None:
+        print(f"Sign in, once and within 15 minutes: {url}/sign-in/{link}", flush=True)
+    else:
+        print(f"The dashboard is at {url}", flush=True)
+
+
+def _pages() -> Sequence[APIRouter]:
+    try:
+        from quire.web import pages
+    except ImportError:
+        return ()
+    found: Sequence[APIRouter] = pages.routers()
+    return found
+
+
+def _log_like_us() -> None:
+    """Let the library's warnings look like our own lines."""
+    theirs = logging.getLogger("uvicorn")
+    theirs.handlers[:] = logging.getLogger("quire").handlers
+    theirs.setLevel(logging.WARNING)
+    theirs.propagate = False
+
+
+@contextlib.contextmanager
+def _leashed(server: Server) -> Iterator[None]:
+    """Leave when the supervisor is gone."""
+    selector = selectors.DefaultSelector()
+    leash = Leash(selector)
+
+    def watch() -> None:
+        while not leash.is_cut:
+            selector.select()
+            leash.read()
+        server.should_exit = True
+
+    if selector.get_map():
+        threading.Thread(target=watch, name="leash", daemon=True).start()
+    yield
