@@ -5,6 +5,7 @@ import functools
 
 from fastapi import Request
 
+from quire.api.rates import Rates
 from quire.app import App
 from quire.control.jobs import Desk
 from quire.fetch.blobs import BlobFolder
@@ -34,6 +35,11 @@ class Office:
     def blobs(self) -> BlobFolder:
         """Where the bytes of documents are."""
         return place.blobs_in(str(self.settings.home))
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """How often each requester has asked lately."""
+        return Rates(self.settings.api_rate)
 
     def desk(self, viewer: Viewer) -> Desk:
         """Return a desk at which everything is done for this viewer's tenant."""

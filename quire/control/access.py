@@ -107,6 +107,8 @@ def create_token(
     asked = _scopes(scopes)
     _check_days(days)
     whose = desk.user if user is None else user
+    if user is None:
+        ensure_admin(desk)
     plain = PREFIX + secrets.token_urlsafe(32)
 
     def act(conn: Any, now: Instant) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Entry(NamedTuple):
 def sign_in_link(desk: Desk, user: str, *, address: str | None = None) -> dict[str, Any]:
     """Make a link's secret that signs a user in once, within 15 minutes."""
     secret = secrets.token_urlsafe(32)
+    if user == desk.user:
+        verbs.ensure_admin(desk)
 
     def act(conn: Any, now: Instant) -> dict[str, Any]:
         found = verbs.locked_user(conn, desk, user)
@@ -75,9 +77,18 @@ def user_of_link(db: Database, secret: str) -> str:
 
 
 def sign_in(
-    db: Database, secret: str, *, days: float, tenant: str, address: str | None = None
+    db: Database,
+    secret: str,
+    *,
+    days: float,
+    tenant: str,
+    address: str | None = None,
+    is_noted: bool = True,
 ) -> Entry:
-    """Use a link up and begin a session; `tenant` gets the audit of a link that nobody knows."""
+    """Use a link up and begin a session; a refusal is noted in the audit, or not.
+
+    `tenant` gets the audit of a link that nobody knows.
+    """
     cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 
     def act(conn: Any, now: Instant) -> Entry | str:
@@ -85,7 +96,8 @@ def sign_in(
         used = sessions.use_link(conn, digest(secret), now=now) if found else None
         if found is None or used is None or not sessions.enabled(conn, used):
             reason = _refused_link(found, now) or "was used already"
-            _refuse(conn, now, found or tenant, "link", reason, address)
+            if is_noted:
+                _refuse(conn, now, found or tenant, "link", reason, address)
             return reason
         until = now.wall + days * DAY
         sessions.begin(conn, used, digest(cookie), csrf, expires_at=until, now=now)
@@ -161,12 +173,12 @@ def _seen(session: sessions.Session) -> Viewer:
 
 def _refused_link(found: sessions.Link | None, now: Instant) -> str | None:
     if found is None:
-        return "not known here"
+        return "is not known here"
     if found.used_at is not None:
         return "was used already"
     if found.expires_at <= now.wall:
         return "has expired"
-    return "its user is disabled" if found.disabled_at is not None else None
+    return "is of a user who is disabled" if found.disabled_at is not None else None
 
 
 def _refuse(

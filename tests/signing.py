@@ -1,0 +1,72 @@
+"""Clients of the API in this process: by a token, by a session, or without either."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from fastapi.testclient import TestClient
+
+from quire.api import frame, gate
+from quire.control import access, sign_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fastapi import FastAPI
+
+    from quire.app import App
+    from quire.control.jobs import Desk
+
+#: A name that is answered also where authentication is off.
+PLACE = "http://localhost"
+
+
+def stranger(api: FastAPI) -> TestClient:
+    """Return a client that nobody knows."""
+    return TestClient(api, base_url=PLACE, follow_redirects=False, raise_server_exceptions=False)
+
+
+def by_token(
+    api: FastAPI,
+    role: str = "admin",
+    *,
+    user: str | None = None,
+    tenant: str | None = None,
+    scopes: Iterable[str] | None = None,
+    days: float | None = None,
+) -> TestClient:
+    """Return a client with a token of a user of this role, who is made if missing."""
+    desk = member(api, role, user=user, tenant=tenant)
+    made = access.create_token(desk, "test", scopes, days, user=desk.user)
+    client = stranger(api)
+    client.headers["Authorization"] = f"Bearer {made['token']}"
+    return client
+
+
+def by_session(
+    api: FastAPI, role: str = "admin", *, user: str | None = None, tenant: str | None = None
+) -> TestClient:
+    """Return a client with a session of such a user, which sends its csrf as a header."""
+    desk = member(api, role, user=user, tenant=tenant)
+    link = sign_in.sign_in_link(desk, desk.user)["link"]
+    entry = sign_in.sign_in(desk.db, link, days=14, tenant=desk.tenant)
+    client = stranger(api)
+    client.cookies.set(gate.COOKIE, entry.cookie, domain="localhost.local")
+    client.headers[gate.CSRF_HEADER] = entry.viewer.csrf or ""
+    return client
+
+
+def member(api: FastAPI, role: str, *, user: str | None = None, tenant: str | None = None) -> Desk:
+    """Return a desk of a user of this role, made if missing; named after the role by default."""
+    app: App = api.state.office.app
+    desk = dataclasses.replace(app.desk, tenant=tenant or app.settings.tenant, user=user or role)
+    known = {each["name"] for each in access.list_users(desk)}
+    if desk.user not in known:
+        access.create_user(desk, desk.user, role)
+    return desk
+
+
+def api_of(app: App) -> FastAPI:
+    """Return the web application of an app."""
+    return frame.build(app)
