@@ -110,7 +110,7 @@ def _say_next(is_right: bool) -> None:
         console.say("result    not as promised; see above")
     console.say()
     console.say("Now try:")
-    console.say("  make up                                             # worker, until Ctrl-C")
+    console.say("  make up                                             # worker and dashboard")
     console.say("  .venv/bin/quire ingest FOLDER                       # your own documents")
     console.say("  .venv/bin/quire documents")
     console.say(f'  .venv/bin/quire search "{QUERIES[0]}"')
