@@ -115,7 +115,7 @@ def _of_job(row: Any, cases: list[Case]) -> Finding:
 
 def _ended_job(row: Any) -> Finding:
     since = row.finished_at
-    why = f": {row.error}" if row.error else ""
+    why = f": {row.error.rstrip('.')}" if row.error else ""
     can = [verb for verb in ("resume", "retry") if verb in allowed(row.state)]
     again = " ".join(f"`quire job {verb} {row.id}`" for verb in can[:1])
     total = sum(getattr(row, f"tasks_{s}") for s in TaskState)

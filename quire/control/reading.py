@@ -34,6 +34,7 @@ def page(desk: Desk, document_id: int, number: int, query: str = "") -> dict[str
         "via": leaf.via,
         "language": leaf.language,
         "text": text,
+        "word_count": len(text.split()),
         "marks": marks,
         "width": leaf.width or 0.0,
         "height": leaf.height or 0.0,

@@ -17,8 +17,9 @@ LONGEST = 86_400.0
 SHORTEST = 600.0
 #: Seconds for which the figures of a tenant are used again: many pages are open at once.
 FRESH = 5.0
-FAILED = frozenset({"permanent", "crashed", "died", "timeout", "memory", "wedged", "lost"})
-PASSING = frozenset({"transient"})
+FAILED = frozenset({"failed", "crashed", "timeout", "memory", "wedged"})
+#: Ended from outside; such a run costs no attempt.
+PASSING = frozenset({"died"})
 
 
 class Figures:
@@ -83,7 +84,7 @@ def _bar(some: Sequence[Run], step: float, begins: float, *, good: bool = False)
     return Bar(counts, f"{words.clock(begins)} to {words.clock(begins + step)} UTC: {told}")
 
 
-_NAMES = {"good": "succeeded", "bad": "failed", "warn": "to be tried again"}
+_NAMES = {"good": "succeeded", "bad": "failed", "warn": "died with their worker"}
 
 
 def _times(some: Sequence[Run]) -> list[float]:

@@ -12,11 +12,11 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import FrameType
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from quire import log
 from quire.api import frame, gate
@@ -27,6 +27,7 @@ from quire.errors import DatabaseUnavailable, Refused
 from quire.runtime.bell import STOPPING
 from quire.runtime.leash import Leash
 from quire.settings import Settings
+from quire.web import pages
 from quire.web.patience import PatientProtocol
 
 #: Seconds that an idle connection is kept for the next request.
@@ -39,7 +40,9 @@ STALLED_MS = 30_000
 
 def create(app: App) -> FastAPI:
     """Make the whole web application: API, dashboard and its files."""
-    return frame.build(app, *_pages())
+    api = frame.build(app, *pages.routers())
+    pages.install(api)
+    return api
 
 
 def run(settings: Settings) -> int:
@@ -144,15 +147,6 @@ def invite(app: App, url: str) -> None:
         print(f"Sign in, once and within 15 minutes: {url}/sign-in/{link}", flush=True)
     else:
         print(f"The dashboard is at {url}", flush=True)
-
-
-def _pages() -> Sequence[APIRouter]:
-    try:
-        from quire.web import pages
-    except ImportError:
-        return ()
-    found: Sequence[APIRouter] = pages.routers()
-    return found
 
 
 def _log_like_us() -> None:

@@ -53,6 +53,7 @@ def environment() -> jinja2.Environment:
         number=words.number, counted=words.counted, size=words.size, span=words.span,
         tone=words.tone, state_of=words.state_of, plain=words.plain, pretty=words.pretty,
         media=words.media, clock=words.clock, when=_when, marked=words.marked,
+        coded=words.coded,
     )  # fmt: skip
     made.globals.update(
         asset=assets.address, charts=charts, reasons=words.REASONS, chained=_chained
@@ -88,7 +89,9 @@ def page(
         is_signed_in=bool(viewer and viewer.csrf),
         **shown,
     )  # fmt: skip
-    return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
+    # Half a surrogate pair in a stored text cannot be sent as it is.
+    sent = text.encode("utf-8", "replace")
+    return HTMLResponse(sent, status, headers={"Cache-Control": "no-store"})
 
 
 def _is_admin(viewer: Viewer | None) -> bool:

@@ -155,3 +155,12 @@ def media(name: str | None) -> str:
     if short.startswith("vnd.openxmlformats-officedocument."):
         return office.get(short.split(".")[2], short)
     return {"plain": "text", "message/rfc822": "mail", "rfc822": "mail"}.get(short, short)
+
+
+def coded(text: str) -> Markup:
+    """Mark up what stands between backticks as code; every part is escaped."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 and at < len(parts) - 1 else escape(part)
+        for at, part in enumerate(parts)
+    )
