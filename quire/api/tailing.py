@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from quire import log
-from quire.errors import QuireError, TooMany
+from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Viewer
 from quire.store import tail
 from quire.store.engine import Database
@@ -97,6 +97,7 @@ class Tail:
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
+        self._trouble: QuireError | None = None
 
     @property
     def count(self) -> int:
@@ -111,8 +112,10 @@ class Tail:
             async with self._starting:
                 if self._reading is None or self._reading.done():
                     self._at = await asyncio.to_thread(self._head)
-                    self._pulses.clear()
+                    self._pulses, self._trouble = {}, None
                     self._reading = asyncio.create_task(self._read_on())
+                if self._trouble is not None:
+                    raise DatabaseUnavailable(str(self._trouble))
                 # From here to the end nothing else runs: no event can slip in between.
                 listener.joined_at = self._at
                 listener.at = cursor or self._at
@@ -184,7 +187,9 @@ class Tail:
                 found, pulses = await asyncio.to_thread(self._read, tenants)
             except QuireError as error:
                 log.trouble("events.wait", error)
+                self._trouble = error
                 return False
+            self._trouble = None
             self._spread(found, pulses)
             if len(found) < tail.PAGE:
                 return True
