@@ -104,6 +104,15 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
+def is_https(request: Request) -> bool:
+    """Tell whether the requester sees HTTPS: here, or at a proxy in front.
+
+    Who lies about it harms nobody else.
+    """
+    told = request.headers.get("x-forwarded-proto", "").strip().lower()
+    return "https" in (request.url.scheme, told)
+
+
 def _guard(request: Request, viewer: Viewer, sent: str | None) -> None:
     if request.method in SAFE:
         return

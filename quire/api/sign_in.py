@@ -13,6 +13,7 @@ from quire.api.gate import (
     COOKIE,
     address_of,
     bearer,
+    is_https,
     refuse_other_sites,
     sent_csrf,
     viewer_of,
@@ -91,7 +92,7 @@ def enter(request: Request, link: str) -> Response:
         entry.cookie,
         max_age=int(s.session_days * sign_in.DAY),
         path="/",
-        secure=request.url.scheme == "https",
+        secure=is_https(request),
         httponly=True,
         samesite="lax",
     )

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 from quire.api import asking, shapes
 from quire.api.access_shapes import AuditRow, Me, RoleBody, SignInLink, User, UserBody
 from quire.api.answers import Answer, giving
-from quire.api.gate import Admin, Reader, address_of
+from quire.api.gate import Admin, Reader, address_of, is_https
 from quire.api.office import office_of
 from quire.api.tokens import following
 from quire.control import access, sign_in
@@ -65,7 +65,8 @@ def link(request: Request, viewer: Admin, name: Name) -> Response:
     desk = office_of(request).desk(viewer)
     made = sign_in.sign_in_link(desk, name, address=address_of(request))
     path = f"/sign-in/{made.pop('link')}"
-    url = f"{str(request.base_url).rstrip('/')}{path}"
+    scheme = "https" if is_https(request) else "http"
+    url = f"{scheme}://{request.url.netloc}{path}"
     return Answer({**made, "path": path, "url": url}, 201, headers=UNKEPT)
 
 

@@ -22,12 +22,14 @@ from quire.cli import (
     search,
     status,
     submit,
+    token,
+    user,
 )
 
 ORDER = (
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
-    "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor",
-    "settings", "bench", "demo", "version",
+    "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
+    "migrate", "doctor", "settings", "bench", "demo", "version",
 )  # fmt: skip
 
 
@@ -93,4 +95,6 @@ app.add_typer(job.app, name="job")
 app.add_typer(document.app, name="document")
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(owner.app, name="owner")
+app.add_typer(user.app, name="user")
+app.add_typer(token.app, name="token")
 app.add_typer(measuring.app, name="bench")

@@ -65,6 +65,11 @@ def test_a_link_is_shown_any_number_of_times_and_used_once(api: FastAPI):
 def test_over_https_the_cookie_is_for_https(api: FastAPI):
     client = TestClient(api, base_url="https://localhost", follow_redirects=False)
     assert "Secure" in client.post(link_of(api)).headers["set-cookie"]
+    behind = {"X-Forwarded-Proto": "https"}
+    entered = signing.stranger(api).post(link_of(api), headers=behind)
+    assert "Secure" in entered.headers["set-cookie"]
+    url = signing.by_token(api).post("/api/users/ada/link", headers=behind).json()["url"]
+    assert url.startswith("https://localhost/sign-in/")
 
 
 def test_a_link_that_cannot_sign_in_says_why(api: FastAPI, clock: FakeClock):

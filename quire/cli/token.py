@@ -1,0 +1,123 @@
+"""`quire token`: what programs sign in to the API with."""
+
+from typing import Annotated
+
+import typer
+
+from quire.cli import console, options, words
+from quire.errors import BadInput, NotFound
+
+app = typer.Typer(
+    help="Make, list and revoke tokens for the API.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def token_id(text: str) -> int:
+    """Read a token's id."""
+    text = str(text)
+    if not (text.isascii() and text.isdigit()):
+        raise BadInput(
+            f"token {text[:40]}: not a token id. Ids are whole numbers from 1; `quire token list` "
+            "lists them."
+        )
+    if len(text) > 19 or not 1 <= int(text) <= options.LARGEST_ID:
+        raise NotFound(f"token {text[:40]}: no such token. `quire token list` lists them.")
+    return int(text)
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the token is for.")]
+TokenId = Annotated[int, typer.Argument(parser=token_id, metavar="TOKEN", help="Id of the token.")]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        metavar="SCOPE",
+        help="What it may do: read, write (reads too) or admin (both too); all that its user may "
+        "do, if none is named. May be repeated.",
+    ),
+]
+Days = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="Days until it expires; without, it does not expire."),
+]
+Whose = Annotated[
+    str | None, typer.Option("--user", metavar="USER", help="Whose token; yours if none is named.")
+]
+Only = Annotated[
+    str | None, typer.Option("--user", metavar="USER", help="Only tokens of this user.")
+]
+
+
+@app.command()
+def create(
+    name: Name,
+    scope: Scopes = None,
+    days: Days = None,
+    user: Whose = None,
+    json: options.Json = False,
+) -> None:
+    """Make a token and print it; it is not shown again."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.writing() as opened:
+        made = access.create_token(opened.desk, name, scope, days, user=user)
+    if json:
+        console.as_json(made)
+        return
+    console.say(made["token"])
+    ends = f"expires {words.when(made['expires_at'])}" if made["expires_at"] else "does not expire"
+    console.note(
+        f"token {made['id']} ({words.one_line(name, 60)}) of {words.one_line(made['user'], 60)}: "
+        f"may {', '.join(made['scopes'])}; {ends}. Keep it now, it is not shown again. "
+        "Send it as `Authorization: Bearer TOKEN`, or set QUIRE_TOKEN."
+    )
+
+
+@app.command("list")
+def listing(user: Only = None, json: options.Json = False) -> None:
+    """List the tokens of this tenant, the latest first."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.reading() as opened:
+        found = access.list_tokens(opened.desk, user=user)
+    if json:
+        console.as_json({"items": found, "next": None})
+    elif not found:
+        console.say("No tokens yet. Try: quire token create NAME")
+    else:
+        drawn = console.table(
+            *("TOKEN", "USER", "MAY", "STATE", "MADE", "LAST USED", "EXPIRES", "NAME"),
+            right=("TOKEN",),
+            wide="NAME",
+        )
+        for each in found:
+            drawn.add_row(
+                str(each["id"]),
+                words.one_line(each["user"], 30),
+                each["scopes"][-1],
+                each["state"],
+                words.when(each["created_at"]),
+                words.when(each["last_used_at"]),
+                words.when(each["expires_at"]),
+                words.one_line(each["name"]),
+            )
+        console.show(drawn)
+
+
+@app.command()
+def revoke(token: TokenId, json: options.Json = False) -> None:
+    """Revoke a token: whoever has it is not let in any more."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.reading() as opened:
+        gone = access.revoke_token(opened.desk, token)
+    if json:
+        console.as_json(gone)
+    else:
+        console.say(f"token {token} ({words.one_line(gone['name'], 60)}) revoked.")

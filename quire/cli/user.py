@@ -1,0 +1,121 @@
+"""`quire user`: who may sign in, and as what."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quire.cli import console, options, words
+
+if TYPE_CHECKING:
+    from quire.settings import Settings
+
+app = typer.Typer(
+    help="Add, list and disable users; give them roles and sign-in links.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+OwnName = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="Name of the user; yours if left out.")
+]
+_ROLES = "viewer (reads), member (also submits and changes work) or admin (also users and tokens)"
+Role = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {_ROLES}.")]
+RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of {_ROLES}.")]
+
+
+@app.command()
+def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> None:
+    """Add a user, or let one who was disabled in again."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.writing() as opened:
+        access.ensure_admin(opened.desk)
+        made = access.create_user(opened.desk, name, role)
+    if json:
+        console.as_json(made)
+    else:
+        shown = words.one_line(name, 60)
+        console.say(
+            f"user {shown} has the role {role}. For a sign-in link: quire user link {shown}"
+        )
+
+
+@app.command("list")
+def listing(json: options.Json = False) -> None:
+    """List the users of this tenant."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.reading() as opened:
+        found = access.list_users(opened.desk)
+    if json:
+        console.as_json({"items": found, "next": None})
+    elif not found:
+        console.say("No users yet: the first start of `quire up` makes you the admin.")
+    else:
+        drawn = console.table("USER", "ROLE", "STATE", "ADDED", "LAST SIGNED IN", wide="USER")
+        for each in found:
+            drawn.add_row(
+                words.one_line(each["name"]),
+                each["role"],
+                "disabled" if each["disabled_at"] else "active",
+                words.when(each["created_at"]),
+                words.when(each["signed_in_at"]),
+            )
+        console.show(drawn)
+
+
+@app.command("role")
+def give_role(name: Name, role: Role, json: options.Json = False) -> None:
+    """Give a user another role; it counts from the next request on."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.reading() as opened:
+        changed = access.set_role(opened.desk, name, role)
+    if json:
+        console.as_json(changed)
+    else:
+        console.say(f"user {words.one_line(name, 60)} has the role {role}.")
+
+
+@app.command()
+def disable(name: Name, json: options.Json = False) -> None:
+    """Shut a user out: tokens, sessions and links end at once."""
+    from quire.cli import opening
+    from quire.control import access
+
+    with opening.reading() as opened:
+        changed = access.disable_user(opened.desk, name)
+    if json:
+        console.as_json(changed)
+    else:
+        shown = words.one_line(name, 60)
+        console.say(f"user {shown} is disabled. `quire user add {shown}` lets them in again.")
+
+
+@app.command()
+def link(name: OwnName = None, json: options.Json = False) -> None:
+    """Print a link that signs a user in to the dashboard once, within 15 minutes."""
+    from quire.cli import opening
+    from quire.control import sign_in
+
+    with opening.writing() as opened:
+        made = sign_in.sign_in_link(opened.desk, opened.user if name is None else name)
+        made["url"] = f"{_place(opened.settings)}/sign-in/{made.pop('link')}"
+    if json:
+        console.as_json(made)
+    else:
+        console.say(made["url"])
+        console.note(f"Signs {words.one_line(made['user'], 60)} in once, within 15 minutes.")
+
+
+def _place(settings: "Settings") -> str:
+    """Return where the dashboard is, as seen from this machine."""
+    host = settings.api_host
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104
+        host = "localhost"
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"http://{host}:{settings.api_port}"
