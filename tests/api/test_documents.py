@@ -1,0 +1,251 @@
+"""Documents by the API: lists, pages, pictures, original bytes; hostile names and other tenants."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from quire.api.easel import Easel
+from quire.errors import Unreadable
+from quire.parse import samples
+from tests.api.house import House, sailing_book
+
+PARTS = (
+    "", "/explain", "/generations", "/pages", "/pages/1", "/pages/1/image", "/tokens", "/chunks",
+    "/file", "/thumbnail",
+)  # fmt: skip
+
+
+def get(house: House, document_id: int, part: str = "", **params: Any) -> Any:
+    answer = house.viewer.get(f"/api/documents/{document_id}{part}", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_document_is_listed_shown_and_read(each_house: House):
+    house = each_house
+    document_id = house.upload("book.pdf", sailing_book())
+    [line] = house.viewer.get("/api/documents").json()["items"]
+    assert (line["id"], line["name"], line["pages"]) == (document_id, "book.pdf", 3)
+    whole = get(house, document_id)
+    assert (whole["state"], whole["corpora"], whole["page_errors"]) == ("success", ["plain"], [])
+    assert [each["state"] for each in whole["generations"]] == ["live"]
+    assert get(house, document_id, "/generations")["items"] == whole["generations"]
+    assert get(house, document_id, "/explain")["code"] == "success"
+    page = get(house, document_id, "/pages/2")
+    assert page["text"] == "Copper and barley lie in the harbour."
+    assert [word["text"] for word in page["words"]] == page["text"].split()
+    assert all(0 <= word["x"] <= page["width"] for word in page["words"])
+    assert house.viewer.get(f"/api/documents/{document_id}/pages/4").status_code == 404
+
+
+def test_pages_and_chunks_are_paged(house: House):
+    document_id = house.upload("book.pdf", sailing_book())
+    for part, key in (("/pages", "page"), ("/chunks", "page")):
+        met, cursor = [], None
+        while True:
+            params = {"limit": 2, **({"cursor": cursor} if cursor else {})}
+            page = get(house, document_id, part, **params)
+            met += [each[key] for each in page["items"]]
+            if (cursor := page["next"]) is None:
+                break
+        assert met == [1, 2, 3], part
+    bad = house.viewer.get(f"/api/documents/{document_id}/chunks", params={"cursor": "x"})
+    assert bad.status_code == 422
+
+
+def test_tokens_come_in_both_forms(house: House):
+    document_id = house.upload("book.pdf", sailing_book())
+    plain, compact = (get(house, document_id, "/tokens", version=n) for n in (1, 2))
+    assert [len(each["tokens"]) for each in plain] == [len(each["t"]) for each in compact["p"]]
+    refused = house.viewer.get(f"/api/documents/{document_id}/tokens", params={"version": 3})
+    assert refused.status_code == 422
+
+
+def test_filters_narrow_the_list_of_documents(house: House):
+    book = house.upload("book.pdf", sailing_book())
+    broken = house.upload("broken.pdf", sailing_book()[:300])
+    for params, expected in [
+        ({"state": "failed"}, [broken]),
+        ({"state": "success"}, [book]),
+        ({"corpus": "plain"}, [broken, book]),
+        ({"name": "book.pdf"}, [book]),
+        ({"source": "upload:"}, [broken, book]),
+        ({"source": "elsewhere"}, []),
+    ]:
+        found = house.viewer.get("/api/documents", params=params).json()["items"]
+        assert [each["id"] for each in found] == expected, params
+    assert house.viewer.get("/api/documents", params={"corpus": "none"}).status_code == 404
+    assert house.viewer.get("/api/documents", params={"state": "lost"}).status_code == 422
+
+
+def test_a_page_is_drawn_as_wide_as_asked(house: House):
+    document_id = house.upload("book.pdf", sailing_book())
+    place = f"/api/documents/{document_id}/pages/1/image"
+    answer = house.viewer.get(place, params={"width": 300})
+    assert answer.headers["content-type"] == "image/png"
+    assert Image.open(io.BytesIO(answer.content)).width == 300
+    tag = {"If-None-Match": answer.headers["etag"]}
+    assert house.viewer.get(place, params={"width": 300}, headers=tag).status_code == 304
+    assert house.viewer.get(place, params={"width": 301}, headers=tag).status_code == 200
+    for wrong in (0, 15, 2401, 100_000):
+        assert house.viewer.get(place, params={"width": wrong}).status_code == 422
+    far = house.viewer.get(f"/api/documents/{document_id}/pages/9/image")
+    assert far.status_code == 404
+
+
+def test_a_picture_is_drawn_and_a_text_is_not(house: House):
+    written = io.BytesIO()
+    Image.new("RGB", (640, 480), "white").save(written, "PNG")
+    picture = house.upload("photo.png", written.getvalue())
+    answer = house.viewer.get(f"/api/documents/{picture}/pages/1/image", params={"width": 320})
+    assert Image.open(io.BytesIO(answer.content)).size == (320, 240)
+    small = house.viewer.get(f"/api/documents/{picture}/thumbnail")
+    assert small.headers["content-type"] == "image/jpeg"
+    text = house.upload("a.txt", b"slate")
+    for part in ("/pages/1/image", "/thumbnail"):
+        assert house.viewer.get(f"/api/documents/{text}{part}").status_code == 404
+
+
+def test_a_page_that_takes_too_long_or_kills_its_drawer_leaves_the_next_one_alone(
+    house: House,
+):
+    path = house.folder / "book.pdf"
+    path.write_bytes(sailing_book())
+    easel = Easel(seconds=0.0)
+    with pytest.raises(Unreadable, match="longer than"):
+        easel.draw(path, "application/pdf", 1, 100)
+    easel.seconds = 60.0
+    assert easel.draw(path, "application/pdf", 1, 100).startswith(b"\x89PNG")
+    child = easel._child
+    assert child is not None
+    child.kill()
+    child.wait()
+    assert easel.draw(path, "application/pdf", 2, 100).startswith(b"\x89PNG")
+    with pytest.raises(Unreadable, match="3 pages"):
+        easel.draw(path, "application/pdf", 9, 100)
+    easel.close()
+
+
+def test_the_original_comes_back_whole_and_in_ranges(house: House):
+    content = sailing_book()
+    document_id = house.upload("book.pdf", content)
+    place = f"/api/documents/{document_id}/file"
+    whole = house.viewer.get(place)
+    assert whole.content == content
+    assert whole.headers["accept-ranges"] == "bytes"
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["content-security-policy"].startswith("sandbox;")
+    tag = whole.headers["etag"]
+    for span, expected in [("0-9", content[:10]), ("-5", content[-5:]), ("900-", content[900:])]:
+        part = house.viewer.get(place, headers={"Range": f"bytes={span}", "If-Range": tag})
+        assert (part.status_code, part.content) == (206, expected)
+    stale = house.viewer.get(place, headers={"Range": "bytes=0-9", "If-Range": '"old"'})
+    assert (stale.status_code, stale.content) == (200, content)
+    beyond = house.viewer.get(place, headers={"Range": "bytes=999999-"})
+    assert beyond.status_code == 416
+    assert house.viewer.get(place, headers={"If-None-Match": tag}).status_code == 304
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "shown"),
+    [
+        ("a.pdf", sailing_book(), "inline"),
+        ("a.txt", b"<script>alert(1)</script>", "inline"),
+        ("a.html", b"<html><script>alert(1)</script></html>", "attachment"),
+        ("a.svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", "inline"),
+        ("a.docx", samples.docx(["slate"]), "attachment"),
+    ],
+)
+def test_only_what_can_run_nothing_is_shown_in_a_browser(
+    house: House, name: str, content: bytes, shown: str
+):
+    document_id = house.upload(name, content)
+    answer = house.viewer.get(f"/api/documents/{document_id}/file")
+    assert answer.headers["content-disposition"].startswith(shown + ";")
+    kind = answer.headers["content-type"].partition(";")[0]
+    assert kind in ("application/pdf", "text/plain", "application/octet-stream")
+    saved = house.viewer.get(f"/api/documents/{document_id}/file", params={"download": True})
+    assert saved.headers["content-disposition"].startswith("attachment;")
+
+
+NAMES = {
+    "../../etc/passwd": ".._.._etc_passwd",
+    "..\\..\\boot.ini": ".._.._boot.ini",
+    "/absolute.txt": "_absolute.txt",
+    "..": "unnamed",
+    "a\r\nSet-Cookie: x=1.txt": "a��Set-Cookie: x=1.txt",
+    'quote".txt': 'quote".txt',
+    "nul\0.txt": "nul�.txt",
+    "<script>alert(1)</script>.txt": "<script>alert(1)<_script>.txt",
+    "naïve – ü.txt": "naïve – ü.txt",
+    "turn‮txt.exe": "turn�txt.exe",
+    "x" * 300 + ".txt": "x" * 251 + ".txt",
+    "; filename=evil.txt": "; filename=evil.txt",
+}
+
+
+def test_hostile_names_are_made_harmless(each_house: House):
+    house = each_house
+    for number, (name, stored) in enumerate(NAMES.items()):
+        document_id = house.upload(name, f"slate {number}".encode())
+        assert get(house, document_id)["name"] == stored
+        answer = house.viewer.get(f"/api/documents/{document_id}/file")
+        told = answer.headers["content-disposition"]
+        assert told.isascii() and "\r" not in told and "set-cookie" not in answer.headers
+        assert told.count(";") == 1, told
+    assert not (house.folder.parent / "etc").exists()
+
+
+def test_a_document_is_indexed_again_and_deleted(house: House):
+    document_id = house.upload("a.txt", b"slate and wool")
+    made = house.member.post(
+        f"/api/documents/{document_id}/reindex", json={"settings": {"chunk_tokens": 100}}
+    )
+    assert made.status_code == 201
+    busy = house.member.post(f"/api/documents/{document_id}/reindex")
+    assert busy.status_code == 409
+    assert house.member.delete(f"/api/documents/{document_id}").status_code == 409
+    house.shelf.drain()
+    assert get(house, document_id)["live_generation"] == 2
+    wrong = {"settings": {"colour": 1}}
+    refused = house.member.post(f"/api/documents/{document_id}/reindex", json=wrong)
+    assert refused.status_code == 422
+    assert house.member.delete(f"/api/documents/{document_id}").status_code == 204
+    assert house.viewer.get(f"/api/documents/{document_id}").status_code == 404
+
+
+def test_a_document_of_another_tenant_is_not_there(each_house: House):
+    house = each_house
+    theirs = house.upload("secret.pdf", sailing_book(), house.foreigner)
+    assert house.admin.get("/api/documents").json()["items"] == []
+    for part in PARTS:
+        unknown = house.admin.get(f"/api/documents/999{part}")
+        answer = house.admin.get(f"/api/documents/{theirs}{part}")
+        assert (answer.status_code, unknown.status_code) == (404, 404), part
+        assert answer.text.replace(f"document {theirs}", "N") == unknown.text.replace(
+            "document 999", "N"
+        )
+    assert house.admin.delete(f"/api/documents/{theirs}").status_code == 404
+    assert house.admin.post(f"/api/documents/{theirs}/reindex").status_code == 404
+    found = house.admin.get("/api/search", params={"q": "harbour", "mode": "text"}).json()
+    assert found["items"] == []
+    aimed = {"q": "harbour", "mode": "text", "document": theirs}
+    assert house.admin.get("/api/search", params=aimed).json()["items"] == []
+    assert house.admin.get("/api/corpora").json()["items"] == []
+    assert house.admin.get("/api/corpora/plain").status_code == 404
+    assert house.admin.patch("/api/corpora/plain", json={"settings": {}}).status_code in (404, 422)
+    assert house.admin.delete("/api/corpora/plain").status_code == 404
+    counts = house.admin.get("/api/status").json()["documents"]
+    assert sum(counts.values()) == 0
+    assert house.foreigner.get("/api/status").json()["documents"]["success"] == 1
+
+
+def test_the_same_bytes_in_two_tenants_are_two_documents(house: House):
+    mine = house.upload("a.txt", b"slate")
+    theirs = house.upload("a.txt", b"slate", house.foreigner)
+    assert mine != theirs
+    assert house.foreigner.get(f"/api/documents/{theirs}").json()["reused"]["whole"] is False
