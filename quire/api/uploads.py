@@ -33,6 +33,8 @@ AT_ONCE = 8
 #: Seconds without a byte after which an upload counts as cut off.
 PATIENCE = 120.0
 _FIELDS = ("files", "file")
+#: A page's form has its csrf in it, which the gate wants in the address instead.
+_TEXTS = ("corpus", "csrf")
 _CUT = "upload: the connection ended before all had come. Nothing was kept; send it again."
 
 _BODY = {
@@ -183,13 +185,13 @@ class Taking:
                 parts.remove(each.part)
 
     def _form(self, pieces: Iterator[bytes], received: list[Received]) -> str | None:
-        corpus = None
+        told: dict[str, str] = {}
         stream = forms.events(pieces, forms.boundary_of(self.content_type))
         for event in stream:
             if not isinstance(event, forms.Begin):
                 continue
-            if event.filename is None and event.name == "corpus":
-                corpus = forms.field_of(event.name, stream)
+            if event.filename is None and event.name in _TEXTS:
+                told[event.name] = forms.field_of(event.name, stream)
             elif event.filename and event.name in _FIELDS:
                 self._file(event.filename, forms.until_end(stream), received)
             elif event.filename is None or event.filename:
@@ -197,7 +199,7 @@ class Taking:
                     f"form field {event.name[:40]!r}: not known. Files go in `files`, the name "
                     "of a corpus in `corpus`; nothing was kept."
                 )
-        return corpus
+        return told.get("corpus")
 
     def _file(self, name: str, pieces: Iterator[bytes], received: list[Received]) -> None:
         if len(received) >= MOST_FILES:
