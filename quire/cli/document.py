@@ -31,10 +31,9 @@ Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or 
 def show(document: options.DocumentId, json: options.Json = False) -> None:
     """Show a document with its page errors and generations."""
     from quire.cli import opening
-    from quire.control import documents
 
-    with opening.reading() as opened:
-        one = documents.found(opened.desk, document)
+    with opening.reaching() as opened:
+        one = opened.document(document)
     if json:
         console.as_json(one)
         return

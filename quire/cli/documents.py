@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli import console, options, words
-from quire.errors import NotFound
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,24 +37,19 @@ def documents(
 ) -> None:
     """List documents, the latest first."""
     from quire.cli import opening
-    from quire.store import corpora, document_reports
 
-    filters = {
+    filters: dict[str, Any] = {
         "states": ["failed"] if failed else options.document_states(state),
         "corpus": corpus,
         "source": _absolute(source),
     }
-    with opening.reading() as opened, opened.db.read() as conn:
-        tenant = opened.settings.tenant
-        if corpus is not None and corpora.found(conn, tenant, corpus) is None:
-            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
-        page = document_reports.page_of_documents(
-            conn, tenant, limit=options.limit(limit), cursor=options.cursor(cursor), **filters
-        )
+    filters |= {"limit": options.limit(limit), "cursor": options.cursor(cursor)}
+    with opening.reaching() as opened:
+        page = opened.page_of_documents(**filters)
     if json:
         console.as_json(page)
     else:
-        _print(page, is_narrow=any(filters.values()))
+        _print(page, is_narrow=any(filters[n] for n in ("states", "corpus", "source")))
 
 
 def _absolute(source: str | None) -> str | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli import console, options, words
+from quire.errors import Refused
 from quire.model.records import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ def ingest(
 
     checks.priority(priority)
     settings = opening.chosen()
+    if settings.server:
+        is_plain = not (set or force or dry_run or watch or priority != DEFAULT_PRIORITY)
+        raise typer.Exit(
+            _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
+        )
     opening.equip()
     order = asking.checked(
         sources,
@@ -93,6 +99,34 @@ def ingest(
             return
         code = following.to_the_end(app, job_id, json=json)
     raise typer.Exit(code)
+
+
+def _send(
+    sources: list[str],
+    include: list[str] | None,
+    exclude: list[str] | None,
+    hidden: bool,
+    corpus: str | None,
+    wait: bool,
+    json: bool,
+    *,
+    is_plain: bool,
+) -> int:
+    from quire.cli import ingest_far, opening
+    from quire.cli.reach import far
+    from quire.fetch.items import SourceOptions
+
+    if not is_plain:
+        raise Refused(
+            "ingest: --set, --force, --dry-run, --watch and --priority need the database. Nothing "
+            "was sent; run it on the machine of the server, or unset QUIRE_SERVER."
+        )
+    settings = opening.chosen()
+    options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
+    with far(settings.server, settings.token) as server:
+        return ingest_far.run(
+            server, sources, options_of_source, corpus=corpus, wait=wait, json=json
+        )
 
 
 def _say_submitted(job_id: int, json: bool) -> None:

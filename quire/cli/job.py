@@ -57,15 +57,15 @@ def show(
     """Show a job with its tasks and runs."""
     from quire.cli import opening, waiting
 
-    with opening.reading() as opened:
+    with opening.reaching() as opened:
         if watch and json:
-            console.watch_json(lambda: _with_end(_whole(opened, job)))
+            console.watch_json(lambda: _with_end(opened.whole_job(job)))
         elif watch:
-            console.watch(lambda: _frame(_whole(opened, job)))
+            console.watch(lambda: _frame(opened.whole_job(job)))
         elif wait:
-            found(opened, job)
+            opened.job(job)
             waiting.until_over(opened, [job], quiet=json)
-        one = _whole(opened, job)
+        one = opened.whole_job(job)
     if json and not watch:
         console.as_json(one)
     elif not watch:
@@ -157,14 +157,9 @@ OneTask = Annotated[
 def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
     """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
     from quire.cli import opening
-    from quire.control import explain as explaining
 
-    with opening.reading() as opened:
-        answer = explaining.explain_job(opened.desk, job)
-        if task is not None:
-            answer = explaining.explain_task(opened.desk, task)
-            if answer["job_id"] != job:
-                raise NotFound(f"task {task}: no such task in job {job}.")
+    with opening.reaching() as opened:
+        answer = opened.explain(job, task)
     if json:
         console.as_json(answer)
         return
@@ -181,13 +176,13 @@ def _follow(job_id: int) -> str:
 
 def _wait(job_id: int, is_wanted: bool) -> None:
     """Wait for a job that runs again; one that ingests is shown with its files."""
-    from quire.cli import following, opening, waiting
+    from quire.cli import following, opening, reach, waiting
 
     if not is_wanted:
         return
-    with opening.reading() as opened:
-        if found(opened, job_id)["kind"] == "ingest":
-            code = following.to_the_end(opened, job_id)
+    with opening.reaching() as opened:
+        if isinstance(opened, reach.Here) and opened.job(job_id)["kind"] == "ingest":
+            code = following.to_the_end(opened.app, job_id)
         else:
             ended = waiting.until_over(opened, [job_id])
             console.say(f"{waiting.outcome(ended)}.")
@@ -209,22 +204,9 @@ def found(opened: "App", job_id: int) -> dict[str, Any]:
 
 def _act(verb: str, job_id: int, **options_of_verb: Any) -> None:
     from quire.cli import opening
-    from quire.control import jobs
 
-    with opening.reading() as opened:
-        jobs.one(opened.desk, verb, job_id, **options_of_verb)
-
-
-def _whole(opened: "App", job_id: int) -> dict[str, Any]:
-    """Return a job with its files, those that failed first, its tasks and its runs."""
-    from quire.store import files, reports
-
-    one, tenant = found(opened, job_id), opened.settings.tenant
-    with opened.db.read() as conn:
-        one["file_list"] = files.page_of_files(conn, tenant, job_id, worst_first=True)
-        one["task_list"] = reports.page_of_tasks(conn, tenant, job_id)
-        one["attempts"] = reports.attempts_of(conn, tenant, job_id)
-    return one
+    with opening.reaching() as opened:
+        opened.act(verb, job_id, **options_of_verb)
 
 
 def _with_end(one: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -54,15 +54,15 @@ def jobs(
     if not 1 <= limit <= LARGEST_PAGE:
         raise BadInput(f"--limit: {limit} is not between 1 and {LARGEST_PAGE:,}.")
     filters.update(limit=limit, cursor=_cursor(cursor))
-    with opening.reading() as opened:
+    with opening.reaching() as opened:
         if watch and json:
-            console.watch_json(lambda: (_page(opened, filters), False))
+            console.watch_json(lambda: (opened.page_of_jobs(**filters), False))
         elif watch:
-            console.watch(lambda: (_drawn(_page(opened, filters)), False))
+            console.watch(lambda: (_drawn(opened.page_of_jobs(**filters)), False))
         elif json:
-            console.as_json(_page(opened, filters))
+            console.as_json(opened.page_of_jobs(**filters))
         else:
-            _print(_page(opened, filters), filters)
+            _print(opened.page_of_jobs(**filters), filters)
 
 
 def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
@@ -197,14 +197,6 @@ def _ask(verb: str, number: int) -> None:
     if not typer.confirm(f"{words.count(number, 'job')} will be {PAST[verb]}. Go on?"):
         console.say("Nothing was changed.")
         raise typer.Exit(1)
-
-
-def _page(opened: "App", filters: dict[str, Any]) -> dict[str, Any]:
-    from quire.store import reports
-
-    with opened.db.read() as conn:
-        now = opened.db.now(conn).wall
-        return reports.page_of_jobs(conn, opened.settings.tenant, now=now, **filters)
 
 
 def _print(page: dict[str, Any], filters: dict[str, Any]) -> None:

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quire import settings as settings_module
+from quire.errors import Refused
 from quire.settings import Settings
 
 if TYPE_CHECKING:
     from quire.app import App
+    from quire.cli.reach import Reach
 
 
 def chosen(plugins: Sequence[str] | None = None, **given: Any) -> Settings:
@@ -40,9 +42,35 @@ def writing(plugins: Sequence[str] | None = None, **given: Any) -> Iterator["App
 
 
 @contextlib.contextmanager
+def reaching(
+    plugins: Sequence[str] | None = None, *, create: bool = False, **given: Any
+) -> Iterator["Reach"]:
+    """Open the server that QUIRE_SERVER names, else the home as `reading` or `writing` would."""
+    from quire.cli import reach
+
+    settings = settings_module.load()
+    if not settings.server:
+        with writing(plugins, **given) if create else reading() as app:
+            yield reach.Here(app)
+        return
+    if refused := [f"--{name}" for name, value in given.items() if value is not None]:
+        raise Refused(
+            f"{refused[0]}: a server acts for the user of the token alone. Nothing was changed; "
+            "use that user's token in QUIRE_TOKEN."
+        )
+    with reach.far(settings.server, settings.token) as server:
+        yield server
+
+
+@contextlib.contextmanager
 def _opened(settings: Settings, *, create: bool) -> Iterator["App"]:
     from quire.app import App
 
+    if settings.server:
+        raise Refused(
+            f"server {settings.server}: this command needs the database, not its API. Run it on "
+            "the machine of the server, or unset QUIRE_SERVER."
+        )
     app = App(settings, create=create)
     try:
         yield app

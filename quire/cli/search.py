@@ -10,9 +10,6 @@ from quire.cli import console, options, words
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from quire.app import App
-    from quire.text.embed import Embedder
-
 Query = Annotated[
     list[str],
     typer.Argument(metavar="QUERY", help='Words to look for; "in quotes" they stand together.'),
@@ -55,12 +52,9 @@ def search(
 ) -> None:
     """Find passages in the documents, the best first."""
     from quire.cli import opening
-    from quire.control import search as control
 
-    with opening.reading() as opened:
-        found = control.search(
-            opened.db,
-            opened.settings.tenant,
+    with opening.reaching() as opened:
+        found = opened.search(
             " ".join(query),
             limit=limit,
             mode=mode,
@@ -68,7 +62,6 @@ def search(
             documents=document or (),
             where=options.pairs(where),
             media_type=type,
-            embedder=lambda name: _embedder(opened, name),
         )
     if json:
         console.as_json(found)
@@ -88,15 +81,6 @@ def show(found: Mapping[str, Any], query: str) -> None:
     _draw(found["items"])
     count = words.count(len(found["items"]), "hit")
     console.say(f"{count} in {words.span(found['took_ms'] / 1000)}.")
-
-
-def _embedder(opened: "App", name: str) -> "Embedder":
-    from dataclasses import asdict
-
-    from quire.ingest.place import embedder_of
-    from quire.model.pipeline import Pipeline
-
-    return embedder_of(asdict(opened.settings), Pipeline(embedder=name))
 
 
 def _advise(*, is_narrow: bool, mode: str) -> None:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from quire.app import App
-
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until Ctrl-C.")]
 
 
@@ -21,30 +19,15 @@ def status(watch: Watch = False, json: options.Json = False) -> None:
     """Show the home, what runs and waits, and the workers."""
     from quire.cli import opening
 
-    with opening.reading() as opened:
+    with opening.reaching() as opened:
         if watch and json:
-            console.watch_json(lambda: (_read(opened), False))
+            console.watch_json(lambda: (opened.status(), False))
         elif watch:
-            console.watch(lambda: (_drawn(_read(opened)), False))
+            console.watch(lambda: (_drawn(opened.status()), False))
         elif json:
-            console.as_json(_read(opened))
+            console.as_json(opened.status())
         else:
-            console.show(_drawn(_read(opened)))
-
-
-def _read(opened: "App") -> dict[str, Any]:
-    from quire.cli import workers
-    from quire.control import places
-    from quire.store import reports
-
-    with opened.db.read() as conn:
-        found = reports.status(conn, opened.settings.tenant)
-        found["workers"] = workers.listed(opened, conn)
-    return {
-        "home": str(opened.settings.home),
-        "database": places.without_password(opened.settings.url),
-        **found,
-    }
+            console.show(_drawn(opened.status()))
 
 
 def _drawn(found: dict[str, Any]) -> "Group":

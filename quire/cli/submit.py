@@ -11,7 +11,7 @@ from quire.errors import BadInput
 from quire.model.records import DEFAULT_PRIORITY, Submission
 
 if TYPE_CHECKING:
-    from quire.app import App
+    from quire.cli.reach import Reach
 
 #: Jobs of `--count` made in one transaction.
 BATCH = 10_000
@@ -114,21 +114,14 @@ def submit(
             account,
         )
         made = list(_repeated(one, count, index_as))
-    with opening.writing(plugin, user=user) as app:
-        last = _last_id(app)
+    with opening.reaching(plugin, create=True, user=user) as app:
+        last = app.last_job_id()
         # Lines of a file may name each other, so that they cannot be made in several batches.
         ids = _stored(app, made, key, batch=len(made) if file is not None else BATCH)
         if ids[0] <= last and not json:
             console.say("This key was used before for the same request: nothing was made again.")
         code = _report(app, ids, is_one=file is None and count == 1, wait=wait, json=json)
     raise typer.Exit(code)
-
-
-def _last_id(app: "App") -> int:
-    from quire.store import reports
-
-    with app.db.read() as conn:
-        return reports.last_job_id(conn)
 
 
 def _check_file_alone(*others: Any) -> None:
@@ -152,15 +145,15 @@ def _repeated(one: Submission, count: int, index_as: str | None) -> Iterator[Sub
         yield replace(one, payload={**one.payload, index_as: index}) if index_as else one
 
 
-def _stored(app: "App", made: Sequence[Submission], key: str | None, *, batch: int) -> list[int]:
+def _stored(app: "Reach", made: Sequence[Submission], key: str | None, *, batch: int) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(made), batch):
         part_key = key if key is None or start == 0 else f"{key}#{start}"
-        ids += app.submit_many(made[start : start + batch], key=part_key)
+        ids += app.submit(made[start : start + batch], part_key)
     return ids
 
 
-def _report(app: "App", ids: Sequence[int], *, is_one: bool, wait: bool, json: bool) -> int:
+def _report(app: "Reach", ids: Sequence[int], *, is_one: bool, wait: bool, json: bool) -> int:
     """Say what was made, wait if asked to, and return the exit code."""
     from quire.cli import waiting
 
@@ -193,29 +186,25 @@ def _say(ids: Sequence[int], wait: bool) -> None:
         console.say(f"Follow with: {follow}")
 
 
-def _ending(app: "App", ids: Sequence[int], ended: dict[str, int], is_one: bool) -> dict[str, Any]:
+def _ending(
+    app: "Reach", ids: Sequence[int], ended: dict[str, int], is_one: bool
+) -> dict[str, Any]:
     if not is_one:
         return {"states": ended}
-    job = _read(app, ids[0])
+    job = app.job(ids[0])
     return {name: job[name] for name in ("state", "result", "error")}
 
 
-def _say_ending(app: "App", ids: Sequence[int], ended: dict[str, int]) -> None:
+def _say_ending(app: "Reach", ids: Sequence[int], ended: dict[str, int]) -> None:
     from quire.cli import waiting
 
     if len(ids) > 1:
         console.say(f"{waiting.outcome(ended)}.")
         return
-    job = _read(app, ids[0])
+    job = app.job(ids[0])
     took = words.took(job)
     console.say(f"job {ids[0]} {job['state']}{f' after {took}' if took else ''}.")
     if job["result"] is not None:
         console.say(f"result: {words.short_json(job['result'])}")
     if job["error"]:
         console.say(f"error: {words.one_line(job['error'], 400)}")
-
-
-def _read(app: "App", job_id: int) -> dict[str, Any]:
-    from quire.cli.job import found
-
-    return found(app, job_id)

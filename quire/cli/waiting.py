@@ -10,7 +10,7 @@ from quire.cli import console, words
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
-    from quire.app import App
+    from quire.cli.reach import Reach
 
 POLL_SECONDS = 0.1
 #: Jobs looked at in one poll; the rest is looked at when these are over.
@@ -21,13 +21,13 @@ SILENCE_SECONDS = 3.0
 Tell = Callable[[int, dict[str, Any] | None], None]
 
 
-def until_over(app: "App", job_ids: Sequence[int], *, quiet: bool = False) -> dict[str, int]:
+def until_over(reach: "Reach", job_ids: Sequence[int], *, quiet: bool = False) -> dict[str, int]:
     """Wait until every job is over and return how many ended in which state."""
     left, ended = list(job_ids), dict[str, int]()
     hint_at = time.monotonic() + SILENCE_SECONDS
     with _bar(len(left), quiet) as tell:
         while True:
-            page = [_job(app, job_id) for job_id in left[:PAGE]]
+            page = [_job(reach, job_id) for job_id in left[:PAGE]]
             over = {job["id"] for job in page if is_over(job)}
             for job in page:
                 if job["id"] in over:
@@ -38,7 +38,7 @@ def until_over(app: "App", job_ids: Sequence[int], *, quiet: bool = False) -> di
                 return ended
             if hint_at and time.monotonic() > hint_at:
                 hint_at = 0.0
-                _say_if_nobody_works(app)
+                _say_if_nobody_works(reach)
             if not over:
                 time.sleep(POLL_SECONDS)
 
@@ -58,20 +58,15 @@ def outcome(ended: dict[str, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in sorted(ended.items()))
 
 
-def _job(app: "App", job_id: int) -> dict[str, Any]:
-    from quire.store import reports
-
-    with app.db.read() as conn:
-        found = reports.job(conn, app.settings.tenant, job_id, now=time.time())
-    if found is None:
-        raise NotFound(f"job {job_id}: it was deleted while it was waited for.")
-    return found
+def _job(reach: "Reach", job_id: int) -> dict[str, Any]:
+    try:
+        return reach.job(job_id)
+    except NotFound as error:
+        raise NotFound(f"job {job_id}: it was deleted while it was waited for.") from error
 
 
-def _say_if_nobody_works(app: "App") -> None:
-    from quire.cli import workers
-
-    if not workers.any_alive(app):
+def _say_if_nobody_works(reach: "Reach") -> None:
+    if not reach.any_worker():
         console.note("no worker is running: start one in another terminal with `quire up`.")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from quire.app import App
 from quire.settings import load
@@ -22,10 +23,10 @@ LONG = httpx.Timeout(30.0)
 class Served:
     """One server with its app."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, port: int = 0, api: FastAPI | None = None) -> None:
         self.app = app
-        self.api = server.create(app)
-        self.server = server.Server(self.api, server.bound("127.0.0.1", 0))
+        self.api = api or server.create(app)
+        self.server = server.Server(self.api, server.bound("127.0.0.1", port))
         self.url = self.server.url
         self.http = httpx.Client(base_url=self.url, timeout=LONG)
         self._thread = threading.Thread(target=self.server.serve_until_told)

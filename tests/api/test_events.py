@@ -158,7 +158,7 @@ def test_a_reader_that_is_too_slow_is_told_to_come_back(
 ):
     monkeypatch.setattr(tailing, "INTERVAL", 0.01)
     monkeypatch.setattr(tailing, "DEPTH", 3)
-    with _unread(here) as (sock, cursor):
+    with _unread(here) as sock:
         tail = here.api.state.tail
         sent = 0
         while tail._listeners:
@@ -219,7 +219,7 @@ def test_the_reader_rests_when_nobody_listens(here: Served):
 
 
 @contextlib.contextmanager
-def _unread(at: Served) -> Iterator[tuple[socket.socket, str]]:
+def _unread(at: Served) -> Iterator[socket.socket]:
     """Open a stream with small buffers and read nothing of it."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -229,7 +229,7 @@ def _unread(at: Served) -> Iterator[tuple[socket.socket, str]]:
     sock.sendall(f"GET /api/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
     until(lambda: at.api.state.tail._listeners)
     with sock:
-        yield sock, ""
+        yield sock
 
 
 @contextlib.contextmanager
@@ -239,7 +239,7 @@ def _resumed(sock: socket.socket) -> Iterator[Stream]:
     class Lines:
         def iter_lines(self) -> Iterator[str]:
             with sock.makefile("rb") as file:
-                while (line := file.readline()) not in (b"\r\n", b""):
+                while file.readline() not in (b"\r\n", b""):
                     pass
                 body = b"".join(_chunks(file))
             yield from body.decode().splitlines()

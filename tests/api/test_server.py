@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,7 +65,7 @@ def test_every_answer_names_its_request_and_the_log_does_too(
 
 @pytest.mark.parametrize("given", ["a b", "x" * 65, "<script>", "é"])
 def test_an_odd_id_of_a_request_is_replaced(at: Served, given: str):
-    answer = at.http.get("/healthz", headers={"X-Request-Id": given.encode()})
+    answer = at.http.get("/healthz", headers={b"X-Request-Id": given.encode()})
     assert answer.headers["X-Request-Id"] != given
     assert len(answer.headers["X-Request-Id"]) == 16
 
@@ -94,13 +93,7 @@ def test_a_fault_of_ours_is_a_problem_with_id_and_headers(home: Path):
 
     app = App(load({}, home=home, api_auth=False))
     api: FastAPI = frame.build(app, router)
-    running = Served.__new__(Served)
-    running.app, running.api = app, api
-    running.server = server.Server(api, server.bound("127.0.0.1", 0))
-    running.url = running.server.url
-    running.http = httpx.Client(base_url=running.url)
-    running._thread = threading.Thread(target=running.server.serve_until_told)
-    running.start()
+    running = Served(app, api=api).start()
     answer = running.http.get("/fault")
     running.stop()
     app.close()
@@ -146,7 +139,7 @@ def test_a_port_in_use_is_said_plainly(at: Served):
 
 def test_it_does_not_listen_to_others_without_authentication(home: Path):
     with pytest.raises(BadInput, match="QUIRE_API_AUTH"):
-        server.run(load({}, home=home, api_auth=False, api_host="0.0.0.0"))
+        server.run(load({}, home=home, api_auth=False, api_host="0.0.0.0"))  # noqa: S104
 
 
 def test_quire_api_serves_and_leaves_on_a_signal(embedded: Site):
@@ -230,5 +223,4 @@ def _url(site: Site, running: object) -> str:
 
 def _connected(at: Served) -> socket.socket:
     parts = urlsplit(at.url)
-    sock = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10)
-    return sock
+    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10)
