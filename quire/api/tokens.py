@@ -42,7 +42,7 @@ def create(request: Request, viewer: Reader, body: TokenBody) -> Response:
     A token can make another one only if it has the scope admin: else one that expires could be
     made to last.
     """
-    _refuse_tokens(viewer)
+    refuse_tokens(viewer)
     if body.user not in (None, viewer.user) and not viewer.may(Scope.ADMIN):
         raise Forbidden(f"user {viewer.user}: only admins make tokens for others. None was made.")
     made = access.create_token(
@@ -59,7 +59,7 @@ def create(request: Request, viewer: Reader, body: TokenBody) -> Response:
 @router.delete("/{token_id}", summary="Revoke a token", **giving(Token, 404))
 def revoke(request: Request, viewer: Reader, token_id: TokenId) -> Response:
     """Revoke a token at once; again makes no difference."""
-    _refuse_tokens(viewer)
+    refuse_tokens(viewer)
     return Answer(
         access.revoke_token(
             office_of(request).desk(viewer),
@@ -75,7 +75,8 @@ def following(found: list[dict[str, int]], limit: int) -> str | None:
     return str(found[limit - 1]["id"]) if len(found) > limit else None
 
 
-def _refuse_tokens(viewer: Viewer) -> None:
+def refuse_tokens(viewer: Viewer) -> None:
+    """Refuse a token that would make or end tokens without the scope admin."""
     if viewer.csrf is None and not viewer.may(Scope.ADMIN):
         raise Forbidden(
             f"user {viewer.user}: a token changes tokens only with the scope admin. Sign in to the "

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Form, Request, Response
 
 from quire.api.gate import Admin, Reader, Writer
 from quire.api.office import office_of
+from quire.api.tokens import TokenId, refuse_tokens
 from quire.control import access, configuration, sign_in
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
@@ -35,6 +36,7 @@ def make_token(
     request: Request, viewer: Writer, name: Text, scope: Text = "read", days: Text = ""
 ) -> Response:
     """Make a token and show it once."""
+    refuse_tokens(viewer)
     desk = office_of(request).desk(viewer)
     order = list(Scope)
     if scope not in order or Scope(scope) not in viewer.scopes:
@@ -48,8 +50,9 @@ def make_token(
 
 
 @router.post("/tokens/{token_id}/revoke")
-def revoke_token(request: Request, viewer: Writer, token_id: int) -> Response:
+def revoke_token(request: Request, viewer: Writer, token_id: TokenId) -> Response:
     """Revoke a token at once."""
+    refuse_tokens(viewer)
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
     desk = office_of(request).desk(viewer)
     access.revoke_token(desk, token_id, user=whose, address=_address(request))

@@ -1,0 +1,261 @@
+"""The authorisation matrix: every route, API and dashboard, as every role and as a stranger.
+
+A route that is not in the table fails the test, so that nobody adds one without saying who may
+use it. Clients of the whole application go by tokens: the gate is the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fastapi.testclient import TestClient
+
+from quire.web import server
+from tests import signing
+from tests.api.house import House, sailing_book
+
+#: Who may use a route; another tenant's admin is none of these.
+PUBLIC, READ, WRITE, ADMIN = "public", "viewer member admin", "member admin", "admin"
+ROLES = ("viewer", "member", "admin")
+#: What an admin of another tenant gets: nothing there, or only what is their own.
+GONE, OWN = 404, 0
+
+
+class Row(NamedTuple):
+    """Who may use a route, and an example of its use."""
+
+    may: str
+    other: int = OWN
+    path: str = ""  # where the route's own path needs other values
+    send: dict[str, Any] | None = None
+    is_stream: bool = False
+
+
+def json(**body: Any) -> dict[str, Any]:
+    return {"json": body}
+
+
+def form(**fields: Any) -> dict[str, Any]:
+    return {"data": fields}
+
+
+TABLE: dict[str, Row] = {
+    "GET /api/openapi.json": Row(PUBLIC),
+    "GET /healthz": Row(PUBLIC),
+    "GET /readyz": Row(PUBLIC),
+    "GET /metrics": Row(READ),
+    "GET /static/{name}": Row(PUBLIC),
+    "GET /sign-in": Row(PUBLIC),
+    "GET /sign-in/{link}": Row(PUBLIC),
+    "POST /sign-in/{link}": Row(PUBLIC),
+    "POST /sign-out": Row(PUBLIC),
+    "GET /api/docs": Row(PUBLIC),
+    "GET /api/docs/start.js": Row(PUBLIC),
+    "GET /api/docs/{name}": Row(PUBLIC, path="/api/docs/swagger-ui.css"),
+    "GET /api/events": Row(READ, is_stream=True),
+    "GET /api/me": Row(READ),
+    "GET /api/tokens": Row(READ),
+    # By a token; a member who is signed in may make their own, see test_gate and test_tokens.
+    "POST /api/tokens": Row(ADMIN, send=json(name="t", scopes=["read"])),
+    "DELETE /api/tokens/{token_id}": Row(ADMIN, GONE),
+    "GET /api/users": Row(ADMIN),
+    "POST /api/users": Row(ADMIN, send=json(name="eve", role="viewer")),
+    "POST /api/users/{name}/role": Row(ADMIN, GONE, send=json(role="viewer")),
+    "POST /api/users/{name}/disable": Row(ADMIN, GONE),
+    "POST /api/users/{name}/link": Row(ADMIN, GONE),
+    "GET /api/audit": Row(ADMIN),
+    "GET /api/jobs": Row(READ),
+    "POST /api/jobs": Row(WRITE, send=json(kind="noop")),
+    "POST /api/jobs/bulk": Row(WRITE, send=json(verb="stop", filter={"kind": "noop"})),
+    "GET /api/jobs/{job_id}": Row(READ, GONE),
+    "DELETE /api/jobs/{job_id}": Row(WRITE, GONE),
+    "POST /api/jobs/{job_id}/stop": Row(WRITE, GONE),
+    "POST /api/jobs/{job_id}/resume": Row(WRITE, GONE),
+    "POST /api/jobs/{job_id}/cancel": Row(WRITE, GONE),
+    "POST /api/jobs/{job_id}/retry": Row(WRITE, GONE),
+    "POST /api/jobs/{job_id}/priority": Row(WRITE, GONE, send=json(priority=2)),
+    "GET /api/jobs/{job_id}/explain": Row(READ, GONE),
+    "GET /api/jobs/{job_id}/events": Row(READ, GONE),
+    "GET /api/jobs/{job_id}/tasks": Row(READ, GONE),
+    "GET /api/jobs/{job_id}/attempts": Row(READ, GONE),
+    "GET /api/jobs/{job_id}/files": Row(READ, GONE),
+    "GET /api/kinds": Row(READ),
+    "POST /api/kinds/{name}/pause": Row(ADMIN, path="/api/kinds/wait/pause"),
+    "POST /api/kinds/{name}/unpause": Row(ADMIN, path="/api/kinds/wait/unpause"),
+    "GET /api/documents": Row(READ),
+    "POST /api/documents": Row(WRITE, path="/api/documents?name=m.txt", send={"content": b"m"}),
+    "GET /api/documents/{document_id}": Row(READ, GONE),
+    "DELETE /api/documents/{document_id}": Row(WRITE, GONE),
+    "POST /api/documents/{document_id}/reindex": Row(WRITE, GONE),
+    "GET /api/documents/{document_id}/explain": Row(READ, GONE),
+    "GET /api/documents/{document_id}/generations": Row(READ, GONE),
+    "GET /api/documents/{document_id}/pages": Row(READ, GONE),
+    "GET /api/documents/{document_id}/pages/{number}": Row(READ, GONE),
+    "GET /api/documents/{document_id}/pages/{number}/image": Row(READ, GONE),
+    "GET /api/documents/{document_id}/tokens": Row(READ, GONE),
+    "GET /api/documents/{document_id}/chunks": Row(READ, GONE),
+    "GET /api/documents/{document_id}/file": Row(READ, GONE),
+    "GET /api/documents/{document_id}/thumbnail": Row(READ, GONE),
+    "GET /api/search": Row(READ, path="/api/search?q=tide&mode=text"),
+    "GET /api/corpora": Row(READ),
+    "POST /api/corpora": Row(WRITE, send=json(name="made")),
+    "GET /api/corpora/{name:path}": Row(READ, GONE, path="/api/corpora/plain"),
+    "PATCH /api/corpora/{name:path}": Row(
+        WRITE, GONE, path="/api/corpora/plain", send=json(settings={"page_size": 9})
+    ),
+    "DELETE /api/corpora/{name:path}": Row(WRITE, GONE, path="/api/corpora/plain"),
+    "GET /api/workers": Row(READ),
+    "GET /api/status": Row(READ),
+    "GET /api/scheduler/status": Row(READ),
+    "GET /": Row(READ),
+    "GET /workers": Row(READ),
+    "GET /jobs": Row(READ),
+    "POST /jobs/bulk": Row(WRITE, send=form(verb="stop", scope="filter", kind="noop", sure="1")),
+    "GET /jobs/{job_id}": Row(READ, GONE),
+    "GET /jobs/{job_id}/delete": Row(WRITE, GONE),
+    "POST /jobs/{job_id}/{verb}": Row(WRITE, GONE),
+    "GET /documents": Row(READ),
+    "POST /documents": Row(WRITE, send={"files": [("files", ("w.txt", b"w"))]}),
+    "GET /documents/{document_id}": Row(READ, GONE),
+    "GET /documents/{document_id}/delete": Row(WRITE, GONE),
+    "POST /documents/{document_id}/delete": Row(WRITE, GONE),
+    "POST /documents/{document_id}/reindex": Row(WRITE, GONE),
+    "GET /search": Row(READ),
+    "GET /settings": Row(ADMIN),
+    "GET /tokens": Row(READ),
+    "POST /tokens": Row(ADMIN, send=form(name="w", scope="read")),
+    "POST /tokens/{token_id}/revoke": Row(ADMIN, GONE),
+    "GET /users": Row(ADMIN),
+    "POST /users": Row(ADMIN, send=form(name="mallory", role="viewer")),
+    "POST /users/role": Row(ADMIN, GONE, send=form(name="victim", role="viewer")),
+    "POST /users/disable": Row(ADMIN, GONE, send=form(name="victim")),
+    "POST /users/link": Row(ADMIN, GONE, send=form(name="victim")),
+}
+
+
+class Town:
+    """The whole application with something in it that others must not reach."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.house.api = server.create(self.house.shelf.app)
+        self.clients = {role: signing.by_token(self.house.api, role) for role in ROLES}
+        self.stranger, self.foreigner = self.house.stranger, self.house.foreigner
+        self.document = self.house.upload("secret.pdf", sailing_book(), self.clients["admin"])
+        self.job = self.house.submit(self.clients["admin"], payload={"secret": 1})
+        victim = signing.by_token(self.house.api, "member", user="victim")
+        [token] = victim.get("/api/tokens").json()["items"]
+        self.token = token["id"]
+
+    def place(self, path: str) -> str:
+        values = {
+            "{job_id}": self.job, "{document_id}": self.document, "{number}": 1,
+            "{token_id}": self.token, "{name}": "victim", "{link}": "nobody-has-this-link",
+            "{verb}": "stop",
+        }  # fmt: skip
+        for name, value in values.items():
+            path = path.replace(name, str(value))
+        return path
+
+    def ask(self, client: TestClient, route: str) -> Any:
+        method, _, path = route.partition(" ")
+        row = TABLE[route]
+        return client.request(method, self.place(row.path or path), **(row.send or {}))
+
+    def picture(self) -> list[Any]:
+        """What must be the same after those who may not have tried."""
+        admin = self.clients["admin"]
+        places = (f"/api/jobs/{self.job}", f"/api/documents/{self.document}", "/api/jobs",
+                  "/api/documents", "/api/corpora/plain", "/api/users", "/api/kinds")  # fmt: skip
+        tokens = [each["id"] for each in admin.get("/api/tokens").json()["items"]]
+        return [*(admin.get(place).json() for place in places), tokens]
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    town = Town(tmp_path_factory.mktemp("town"))
+    yield town
+    for client in town.clients.values():
+        client.close()
+    town.house.close()
+
+
+def walked(routes: Iterable[Any]) -> Iterator[Any]:
+    for route in routes:
+        if hasattr(route, "original_router"):
+            yield from walked(route.original_router.routes)
+        else:
+            yield route
+
+
+def routes_of(town: Town) -> set[str]:
+    return {
+        f"{method} {route.path}"
+        for route in walked(town.house.api.routes)
+        for method in route.methods - {"HEAD"}
+    }
+
+
+def test_every_route_is_in_the_table(town: Town):
+    assert routes_of(town) == set(TABLE)
+
+
+def test_a_stranger_is_let_in_nowhere_and_changes_nothing(town: Town):
+    before = town.picture()
+    for route, row in TABLE.items():
+        answer = town.ask(town.stranger, route)
+        if row.may == PUBLIC:
+            assert answer.status_code < 500, route
+        elif "/api/" in route or "/metrics" in route:
+            assert answer.status_code == 401, (route, answer.text)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        else:
+            assert answer.status_code in (302, 303, 307, 401), (route, answer.text)
+        assert "secret" not in answer.text, route
+    assert town.picture() == before
+
+
+def test_a_role_that_may_not_is_refused_and_changes_nothing(town: Town):
+    before = town.picture()
+    for route, row in TABLE.items():
+        for role in ROLES:
+            if row.may != PUBLIC and role not in row.may.split():
+                answer = town.ask(town.clients[role], route)
+                expected = (403, 404) if "token_id" in route else (403,)
+                assert answer.status_code in expected, (role, route, answer.text)
+    assert town.picture() == before
+
+
+def test_an_admin_of_another_tenant_finds_nothing_and_changes_nothing(town: Town):
+    before = town.picture()
+    for route, row in TABLE.items():
+        if row.is_stream or row.may == PUBLIC or "/api/kinds/" in route:
+            continue
+        answer = town.ask(town.foreigner, route)
+        if row.other == GONE:
+            assert answer.status_code == 404, (route, answer.text)
+        else:
+            assert answer.status_code < 400, (route, answer.text)
+        assert "secret" not in answer.text, route
+    assert town.picture() == before
+
+
+def _removes(route: str) -> bool:
+    return route.startswith("DELETE") or (route.startswith("POST") and route.endswith("/delete"))
+
+
+def test_roles_that_may_are_let_in(town: Town):
+    # What removes things comes last, or the routes after it would find nothing.
+    ordered = sorted(TABLE, key=_removes)
+    for route in ordered:
+        row = TABLE[route]
+        for role in () if row.may == PUBLIC or row.is_stream else row.may.split():
+            answer = town.ask(town.clients[role], route)
+            let_in = answer.status_code < 400 or answer.status_code in (409, 422)
+            was_first = role == row.may.split()[0]
+            assert let_in or (answer.status_code == 404 and not was_first), (
+                role, route, answer.status_code, answer.text[:300],
+            )  # fmt: skip
