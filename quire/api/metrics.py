@@ -60,6 +60,7 @@ class Meters:
         )  # fmt: skip
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[float, Counted]] = {}
+        self._known: dict[str, set[tuple[str, str]]] = {}
         self._rises = Rises()
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -85,10 +86,16 @@ class Meters:
         until, counted = self._kept.get(tenant, (0.0, None))
         began = time.monotonic()
         if counted is None or began >= until:
-            counted = self._count(tenant)
+            counted = self._with_gone(tenant, self._count(tenant))
             spent = time.monotonic() - began
             self._kept[tenant] = time.monotonic() + max(KEEP, KEEP_FACTOR * spent), counted
         return counted
+
+    def _with_gone(self, tenant: str, counted: Counted) -> Counted:
+        """Count what is no longer there as none, so that a rise from none is seen."""
+        gone = {at: (0, 0.0) for at in self._known.get(tenant, ())}
+        self._known[tenant] = {*gone, *counted.runs}
+        return counted._replace(runs=gone | counted.runs)
 
     def _count(self, tenant: str) -> Counted:
         db, lease = self._app.db, self._app.settings.lease_seconds
