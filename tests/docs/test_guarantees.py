@@ -60,7 +60,7 @@ def test_every_test_that_is_named_exists(document: str):
 
 def test_a_promise_that_is_not_kept_yet_says_so_and_names_no_test():
     not_yet = {name: text for name, text in promises().items() if text.startswith("Not yet")}
-    assert list(not_yet) == ["G13"]
+    assert list(not_yet) == []
     assert [name for name, text in not_yet.items() if linked(text)] == []
 
 

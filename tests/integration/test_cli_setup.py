@@ -12,11 +12,13 @@ import pytest
 pytest_plugins = ["tests.integration.cli_command"]
 
 COMMANDS = [
-    "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus", "submit",
-    "status", "jobs", "job", "logs", "pause", "unpause", "owner", "migrate", "doctor", "settings",
-    "bench", "demo", "version",
+    "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
+    "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
+    "migrate", "doctor", "settings", "bench", "demo", "version",
 ]  # fmt: skip
 GROUPS = {
+    "user": ["add", "list", "role", "disable", "link"],
+    "token": ["create", "list", "revoke"],
     "jobs": ["stop", "resume", "cancel", "retry", "delete"],
     "job": ["show", "stop", "resume", "cancel", "retry", "priority", "delete", "explain"],
     "document": [
