@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from quire.api import asking, jobs
 from quire.api.answers import failing
-from quire.api.gate import Reader, viewer_of
+from quire.api.gate import Reader, whose
 from quire.api.office import office_of
 from quire.api.tailing import Listener, Tail, Wanted, message
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
@@ -114,7 +114,7 @@ async def _pieces(
 def _shut_out(request: Request, viewer: Viewer) -> str | None:
     """Say why the stream may not go on: its session or token has ended since."""
     try:
-        now = viewer_of(request)
+        now = whose(request)
     except (DatabaseUnavailable, TooMany):
         return None
     except QuireError as error:

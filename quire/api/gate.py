@@ -46,7 +46,7 @@ def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] 
     office = office_of(request)
     now = office.db.clock.now().lease
     try:
-        viewer = _viewer(request, sent)
+        viewer = whose(request, sent)
     except NotSignedIn:
         office.rates.count(network(address_of(request)), now)
         raise
@@ -55,7 +55,8 @@ def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] 
     return viewer
 
 
-def _viewer(request: Request, sent: str | None) -> Viewer:
+def whose(request: Request, sent: str | None = None) -> Viewer:
+    """Return whose request it is, or refuse it; it is not counted against the rate."""
     office = office_of(request)
     if (token := bearer(request)) is not None:
         return _by_token(request, token)
