@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-import httpx
 from fastapi.testclient import TestClient
 
 VOID = frozenset({"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source"})
@@ -128,7 +127,7 @@ class Visitor:
 
     def __init__(self, client: TestClient) -> None:
         self.client = client
-        self.answer = httpx.Response(200)
+        self.answer: Any = None
 
     def get(self, address: str, status: int = 200) -> Page:
         """Open an address; redirects are followed."""

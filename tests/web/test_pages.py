@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -316,17 +317,12 @@ def test_a_page_says_that_the_database_is_not_available_and_tries_again(
 
 def test_secrets_among_the_settings_are_masked(tmp_path):
     front = Front(tmp_path)
-    front.shelf.app.settings = _with(front, embed_key="sk-hidden", token="quire_hidden")
+    settings = front.shelf.app.settings
+    front.shelf.app.settings = replace(settings, embed_key="sk-hidden", token="quire_hidden")
     page = front.visitor().get("/settings")
     assert "hidden" not in page.text
     assert "***" in page.text
     front.close()
-
-
-def _with(front: Front, **values: str):
-    import dataclasses
-
-    return dataclasses.replace(front.shelf.app.settings, **values)
 
 
 def test_files_of_the_page_are_kept_by_their_digest(front: Front):
