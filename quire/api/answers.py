@@ -33,7 +33,7 @@ _TITLES = {
     422: "Not accepted", 429: "Too many requests", 503: "Not available now",
 }  # fmt: skip
 #: What every route may answer.
-_ANY = (401, 403, 422, 429, 503)
+_ANY = (400, 401, 403, 413, 422, 429, 503)
 
 
 class Answer(JSONResponse):
