@@ -93,7 +93,7 @@ class Meters:
 
     def _with_gone(self, tenant: str, counted: Counted) -> Counted:
         """Count what is no longer there as none, so that a rise from none is seen."""
-        gone = {at: (0, 0.0) for at in self._known.get(tenant, ())}
+        gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
         self._known[tenant] = {*gone, *counted.runs}
         return counted._replace(runs=gone | counted.runs)
 

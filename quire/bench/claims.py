@@ -129,12 +129,13 @@ def _copy(bed: Bed, owners: list[int], count: int, *, run_at: float | None) -> N
         else:
             task["due_at"] = f"{run_at} + n"
         bed.run(
-            _copying(bed, "jobs", changed, is_alike, share),
-            _copying(bed, "tasks", task, is_alike, share),
+            copying(bed, "jobs", changed, is_alike, share),
+            copying(bed, "tasks", task, is_alike, share),
         )
 
 
-def _copying(bed: Bed, table: str, changed: dict[str, str], is_alike: str, count: int) -> str:
+def copying(bed: Bed, table: str, changed: dict[str, str], is_alike: str, count: int) -> str:
+    """Write the statement that adds `count` rows like the first one that `is_alike`."""
     columns = bed.columns(table)
     picked = ", ".join(changed.get(name, f"r.{name}") for name in columns)
     return (

@@ -181,12 +181,13 @@ class Bed:
 
     # ------------------------------------------------------------------ programs
 
-    def start(self, *arguments: str, concurrency: int = 0) -> psutil.Process:
-        """Start a program of Quire's on this database."""
+    def start(self, *arguments: str, concurrency: int = 0, **settings: object) -> psutil.Process:
+        """Start a program of Quire's on this database, with some settings of its own."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
         environment.update(
             QUIRE_HOME=str(self.home), QUIRE_DATABASE_URL=self.url, QUIRE_PLUGINS=PLUGIN
         )
+        environment.update({f"QUIRE_{k.upper()}": str(v) for k, v in settings.items()})
         # Where no compiled files may be kept, every start would be measured with the compiler.
         if environment.pop("PYTHONDONTWRITEBYTECODE", None):
             environment["PYTHONPYCACHEPREFIX"] = str(self.home.parent / "compiled")

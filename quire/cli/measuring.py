@@ -66,6 +66,16 @@ def ingest(
     )
 
 
+@app.command()
+def api(
+    database: One = None, quick: Quick = False, only: Only = None, json: JsonFile = None
+) -> None:
+    """Measure lists, pages, event streams and uploads of the API."""
+    from quire.bench import api as measured
+
+    raise typer.Exit(measured.main(database=database, quick=quick, only=only, json=json))
+
+
 def demo() -> None:
     """Make sample documents, take them in, and search them.
 

@@ -24,7 +24,7 @@ BANNED_WORDS = frozenset(
     ]
 )
 #: Names that another library chose for a method that we must override.
-NAMED_BY_OTHERS = frozenset({"process_bind_param", "process_result_value"})
+NAMED_BY_OTHERS = frozenset({"process_bind_param", "process_result_value", "data_received"})
 HOSTS = ["pypi" + ".org", "pythonhosted" + ".org"]
 MACHINE_PATHS = [f"/{name}/" for name in ("root", "home", "Users")] + [
     "/work" + "/main",

@@ -1,0 +1,34 @@
+"""How long the pages of a list take beside many jobs."""
+
+from collections.abc import Iterator
+
+from quire.bench.api_site import FIRST, plant, serving, timed
+from quire.bench.api_sizes import ApiSizes
+from quire.bench.figures import Figure, at_most, percentile
+from quire.bench.site import Site
+
+TARGET = at_most(30.0)
+
+
+def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
+    """Time each kind of list: first page, deep page, and each filter."""
+    middle = FIRST + sizes.jobs // sizes.users // 2 * 100 * sizes.users
+    lists = {
+        "first page": "/api/jobs?limit=50",
+        "deep page": f"/api/jobs?limit=50&cursor={middle}",
+        "failed": "/api/jobs?limit=50&state=failed",
+        "completed": "/api/jobs?limit=50&state=completed",
+        "of one user": "/api/jobs?limit=50&user=user-7",
+        "failed of one user": "/api/jobs?limit=50&user=user-7&state=failed",
+        "of a kind": "/api/jobs?limit=50&kind=bench.fail",
+        "of a kind without any": "/api/jobs?limit=50&kind=never",
+        "tasks of a job": f"/api/jobs/{FIRST + 100 * sizes.users}/tasks",
+    }
+    with serving(site, lambda bed: plant(bed, sizes.jobs, sizes.users)) as target:
+        for name, path in lists.items():
+            timed(target.http, path, 3)
+            spans = timed(target.http, path, sizes.requests)
+            note = f"p95, {sizes.jobs:,} jobs, p50 {percentile(spans, 0.5):.1f} ms"
+            yield Figure(f"list: {name}", percentile(spans, 0.95), "ms", target=TARGET, note=note)
+        spans = timed(target.http, "/api/status", max(sizes.requests // 10, 2))
+        yield Figure("status", percentile(spans, 0.95), "ms", note=f"p95, {sizes.jobs:,} jobs")

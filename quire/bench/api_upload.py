@@ -1,0 +1,68 @@
+"""How fast a file is uploaded, beside a plain copy through the same server."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from quire.bench.api_site import serving
+from quire.bench.api_sizes import ApiSizes
+from quire.bench.figures import Figure, at_least, percentile
+from quire.bench.site import Site
+
+PIECE = 1 << 20
+
+
+def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
+    """Send files of fresh bytes to both in turns, so that both meet the same load."""
+    speeds: dict[str, list[float]] = {"upload": [], "plain": []}
+    with serving(site) as target, _plain(target.bed.home) as copying:
+        for turn in range(sizes.upload_rounds + 1):
+            for name, http, path in (
+                ("upload", target.http, f"/api/documents?name=round-{turn}.bin"),
+                ("plain", copying, "/"),
+            ):
+                spent = _send(http, path, sizes.upload_bytes)
+                if turn:  # the first one warms up
+                    speeds[name].append(sizes.upload_bytes / 1e6 / spent)
+    fast, plain = (percentile(speeds[name], 0.5) for name in ("upload", "plain"))
+    size = f"{sizes.upload_bytes >> 20} MiB"
+    yield Figure("upload", fast, "MB/s", bare=plain, note=f"{size}, hashed, kept and registered")
+    yield Figure("upload beside a plain copy", fast / plain, "×", target=at_least(0.8))
+
+
+def _send(http: httpx.Client, path: str, size: int) -> float:
+    piece = os.urandom(PIECE)
+
+    def body() -> Iterator[bytes]:
+        for n in range(size // PIECE):
+            yield n.to_bytes(8, "big") + piece[8:]
+
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+    began = time.perf_counter()
+    answer = http.post(path, content=body(), headers=headers)
+    spent = time.perf_counter() - began
+    answer.raise_for_status()
+    return spent
+
+
+@contextlib.contextmanager
+def _plain(folder: Path) -> Iterator[httpx.Client]:
+    program = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "quire.bench.api_plain", str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+    try:
+        url = (program.stdout.readline() if program.stdout else "").strip()
+        with httpx.Client(base_url=url, timeout=60.0) as http:
+            yield http
+    finally:
+        program.terminate()
+        program.communicate()
