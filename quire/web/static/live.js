@@ -22,10 +22,10 @@ export function morph(/** @type {Element} */ old, /** @type {Element} */ next) {
     const isOpened = name === "open" && old.localName === "details";
     if (!next.hasAttribute(name) && !isOpened) old.removeAttribute(name);
   }
-  const byId = new Map([...old.children].filter((each) => each.id).map((each) => [each.id, each]));
+  const byId = new Map([...old.children].map((each) => [idOf(each), each]));
   let here = old.firstChild;
   for (const wanted of [...next.childNodes]) {
-    const had = (wanted instanceof Element && wanted.id && byId.get(wanted.id)) || here;
+    const had = (idOf(wanted) && byId.get(idOf(wanted))) || here;
     if (!had || !isAlike(had, wanted)) {
       old.insertBefore(document.importNode(wanted, true), here);
       continue;
@@ -42,10 +42,11 @@ export function morph(/** @type {Element} */ old, /** @type {Element} */ next) {
   }
 }
 
-function isAlike(/** @type {Node} */ a, /** @type {Node} */ b) {
-  const id = (/** @type {Node} */ node) => (node instanceof Element ? node.id : "");
-  return a.nodeName === b.nodeName && id(a) === id(b);
-}
+/** Return a node's id. A form with a field called id has that field as its `id`. */
+const idOf = (/** @type {Node} */ node) => (node instanceof Element && node.getAttribute("id")) || "";
+
+const isAlike = (/** @type {Node} */ a, /** @type {Node} */ b) =>
+  a.nodeName === b.nodeName && idOf(a) === idOf(b);
 
 /** Say something above the page; `tone` is "bad" for what went wrong. */
 function say(/** @type {string} */ text, tone = "") {
