@@ -76,6 +76,9 @@ def bound(host: str, port: int) -> socket.socket:
             f"address {host}:{port}: {reason}. Nothing was started; choose another with "
             "QUIRE_API_PORT or QUIRE_API_HOST."
         ) from error
+    # Connections inherit it. asyncio sets it only on sockets that name their protocol, and without
+    # it an answer of two pieces waits for the acknowledgement of the first.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
     return sock
