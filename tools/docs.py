@@ -27,8 +27,9 @@ _PART = re.compile(
 _TEST_LINK = re.compile(r"\[`?(?P<name>test_\w+)`?\]\([^)]*\)")
 #: Packages whose modules the code map names and does not describe.
 FOLDED = (
-    "quire/bench", "quire/cli", "quire/control", "quire/fetch", "quire/ingest", "quire/parse",
-    "quire/runtime", "quire/store", "quire/text", "quire/store/migrations",
+    "quire/api", "quire/bench", "quire/cli", "quire/control", "quire/fetch", "quire/ingest",
+    "quire/model", "quire/parse", "quire/runtime", "quire/store", "quire/text", "quire/web",
+    "quire/store/migrations",
 )  # fmt: skip
 
 
