@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
-from quire.store import document_reports, files, resembling
+from quire.store import document_reports, files, job_pages, resembling
 from quire.store.owners import has_job
 from quire.store.tables import attempts, is_state, jobs, kinds, owners, tasks, workers
 from quire.store.times import iso as iso
@@ -34,9 +34,13 @@ def page_of_jobs(
     **filters: Any,
 ) -> dict[str, Any]:
     """List a tenant's jobs, latest first, with the cursor of the next page."""
-    query = filtered(_jobs(tenant), filters)
-    if cursor is not None:
-        query = query.where(j.id < cursor)
+    query = _jobs(tenant)
+    if filters.get("text") is not None or filters.get("created_before") is not None:
+        query = filtered(query, filters)
+        query = query if cursor is None else query.where(j.id < cursor)
+    else:
+        ids = job_pages.latest(conn, tenant, filters, limit=limit + 1, cursor=cursor)
+        query = query.where(j.id.in_(ids))
     rows = conn.execute(query.order_by(j.id.desc()).limit(limit + 1)).all()
     more = len(rows) > limit
     tallies = files.tallies(conn, [row.id for row in rows[:limit]])

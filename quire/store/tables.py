@@ -117,6 +117,15 @@ sa.Index(
     sqlite_where=jobs.c.platform.is_not(None),
     postgresql_where=jobs.c.platform.is_not(None),
 )
+#: For lists of one kind, platform or account, which are read backwards by id.
+JOB_LISTS = (
+    sa.Index("ix_jobs_by_kind", jobs.c.kind, jobs.c.id),
+    *(
+        sa.Index(f"ix_jobs_by_{c.name}", c, jobs.c.id, sqlite_where=c.is_not(None),
+                 postgresql_where=c.is_not(None))
+        for c in (jobs.c.platform, jobs.c.account)
+    ),
+)  # fmt: skip
 #: Jobs that were stopped or cancelled and still have tasks in the queue: few at any time.
 HALTING = (
     "((state IN ('stopped', 'cancelled') AND tasks_ready > 0)"
