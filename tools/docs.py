@@ -21,6 +21,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 90
+#: Names of modules on one line of the map.
+MAP_WIDTH = 108
 _PART = re.compile(
     r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL | re.MULTILINE
 )
@@ -206,7 +208,7 @@ def _branch(folder: Path, depth: int) -> Iterator[str]:
 
 def _folded(folder: Path, indent: str) -> list[str]:
     names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
-    lines = [_first_line(folder / "__init__.py"), *textwrap.wrap(" ".join(names), WIDTH)]
+    lines = [_first_line(folder / "__init__.py"), *textwrap.wrap(" ".join(names), MAP_WIDTH)]
     return [
         (f"{indent}  {folder.name}/" if at == 0 else "").ljust(20) + line
         for at, line in enumerate(lines)
