@@ -1,6 +1,5 @@
 """`quire settings` and `quire version`."""
 
-
 from quire.cli import console, options
 
 

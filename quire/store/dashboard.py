@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.states import JOB_ACTIVE, JobState
+from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store import document_reports
 from quire.store.document_tables import chunks, documents, generations, leaves, pages, slices
+from quire.store.owners import has_job
 from quire.store.tables import attempts, is_state, jobs, owners, tasks
 
 j, t, d, g = jobs.c, tasks.c, documents.c, generations.c
 #: Jobs of an owner that are looked at to say what waits.
 FEW_JOBS = 1000
 #: Runs that the charts are made of.
-RUNS = 8000
+RUNS = 4000
 #: Ranges of pages that are drawn one by one.
-CELLS = 600
+CELLS = 250
 
 
 class Waiting(NamedTuple):
@@ -87,7 +88,9 @@ def active(conn: sa.Connection, tenant: str, *, most: int = FEW_JOBS) -> int:
     own = sa.select(owners.c.id).where(owners.c.tenant == tenant)
     some = (
         sa.select(j.id)
-        .where(j.owner_id.in_(own), is_state(j.state, JobState.RUNNING))
+        # Said as the partial index says it: SQLite concludes nothing.
+        .where(is_state(j.state, JobState.RUNNING), sa.text("jobs.state <> 'completed'"))
+        .where(j.owner_id.in_(own))
         .limit(most)
         .subquery()
     )
@@ -119,6 +122,41 @@ def lately(conn: sa.Connection, tenant: str, *, since: float) -> list[Run]:
         .where(owners.c.tenant == tenant, latest.c.finished_at >= since)
     )
     return [Run(*row) for row in rows]
+
+
+def tasks_of_job(
+    conn: sa.Connection, tenant: str, job_id: int, states: Sequence[str], *, limit: int
+) -> list[dict[str, Any]]:
+    """List tasks of a tenant's job: those of the first state first, each state by id."""
+    found: list[dict[str, Any]] = []
+    for state in states:
+        rows = conn.execute(
+            sa.select(tasks)
+            .where(t.job_id == job_id, is_state(t.state, TaskState(state)))
+            .where(has_job(tenant, job_id))
+            .order_by(t.id)
+            .limit(limit - len(found))
+        )
+        found += [row._asdict() for row in rows]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def attempts_of_tasks(
+    conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
+) -> list[dict[str, Any]]:
+    """List the runs of some tasks of a tenant, latest first."""
+    a = attempts.c
+    rows = conn.execute(
+        sa.select(attempts)
+        .join(tasks, t.id == a.task_id)
+        .join(owners, owners.c.id == t.owner_id)
+        .where(a.task_id.in_(list(task_ids)), owners.c.tenant == tenant)
+        .order_by(a.finished_at.desc(), a.fence.desc())
+        .limit(limit)
+    )
+    return [row._asdict() for row in rows]
 
 
 def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:

@@ -57,13 +57,27 @@ def page_of_documents(
     **filters: Any,
 ) -> dict[str, Any]:
     """List a tenant's documents, latest first, with the cursor of the next page."""
-    query = _filtered(_documents(tenant), filters)
-    if cursor is not None:
-        query = query.where(d.id < cursor)
-    rows = conn.execute(query.order_by(d.id.desc()).limit(limit + 1)).all()
+    ids = _latest(conn, tenant, filters, limit + 1, cursor)
+    query = _documents(tenant).where(d.id.in_(ids))
+    rows = conn.execute(query.order_by(d.id.desc())).all()
     names = _corpora_of(conn, [row.id for row in rows[:limit]])
     items = [_document(row, names) for row in rows[:limit]]
     return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
+
+
+def _latest(
+    conn: sa.Connection, tenant: str, filters: Mapping[str, Any], limit: int, cursor: int | None
+) -> list[int]:
+    """Return the ids of a page: one query a state, as each then reads the index from its end."""
+    given = dict(filters)
+    states = given.pop("states", None) or list(DocumentState)
+    found: list[int] = []
+    for state in states:
+        query = sa.select(d.id).where(d.tenant == tenant, is_state(d.state, state))
+        query = _filtered(query, given)
+        query = query if cursor is None else query.where(d.id < cursor)
+        found += conn.scalars(query.order_by(d.id.desc()).limit(limit))
+    return sorted(found, reverse=True)[:limit]
 
 
 def count_documents(conn: sa.Connection, tenant: str) -> dict[str, int]:

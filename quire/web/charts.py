@@ -112,6 +112,8 @@ def _cell(cell: Cell, x: float, wide: float) -> Markup:
     span = f"page {cell.from_page}"
     if cell.to_page != cell.from_page:
         span = f"pages {cell.from_page}–{cell.to_page}"
+    if not cell.document_id:
+        span = words.counted(_pages(cell), "task")
     title = " · ".join(part for part in (cell.name, span, cell.state) if part)
     inner = Markup('<rect class="cell {}" x="{}" y="1" width="{}" height="{}"/>').format(
         tone, _n(x), _n(wide), STRIP_HEIGHT - 2

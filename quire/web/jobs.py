@@ -21,6 +21,9 @@ from quire.web.view import PageRoute, back, page
 router = APIRouter(prefix="/jobs", route_class=PageRoute, include_in_schema=False)
 PAGE = 50
 FILES = TASKS = RUNS = 50
+#: Tasks whose runs are looked at, the most telling first.
+LOOKED_AT = 200
+TELLING = ("running", "failed", "lost", "ready", "blocked", "cancelled", "skipped", "done")
 LINES = 200
 FILTERS = ("state", "kind", "user", "platform", "account", "q")
 VERBS = ("stop", "resume", "retry", "cancel", "delete")
@@ -127,10 +130,12 @@ def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
     tenant = viewer.tenant
     with office.db.read() as conn:
         listed = files.page_of_files(conn, tenant, job_id, worst_first=True, limit=FILES)["items"]
-        tasks = reports.page_of_tasks(conn, tenant, job_id, limit=TASKS * 4)["items"]
-        runs = reports.attempts_of(conn, tenant, job_id, limit=RUNS)
+        tasks = dashboard.tasks_of_job(conn, tenant, job_id, TELLING, limit=LOOKED_AT)
+        ids = [task["id"] for task in tasks]
+        runs = dashboard.attempts_of_tasks(conn, tenant, ids, limit=RUNS)
         lines = events.tail(conn, tenant, job_id, limit=LINES)
-        ranges = dashboard.ranges_of_job(conn, tenant, job_id)
+        is_huge = sum(job["tasks"].values()) > strips.MOST
+        ranges = [] if is_huge else dashboard.ranges_of_job(conn, tenant, job_id)
     if listed:  # beside files, only what is open or went wrong tells something
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
         runs = [run for run in runs if run["outcome"] != "done"]
@@ -138,7 +143,7 @@ def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
         request, viewer, "job.html", job=job, explained=explained, files=listed,
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         events=[_line(each) for each in lines], took=_took(job), reused=_reused(office, job),
-        **strips.shown(ranges),
+        **(strips.counted(job["tasks"]) if is_huge else strips.shown(ranges)),
     )  # fmt: skip
 
 

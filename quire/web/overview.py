@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from quire.api.gate import Reader
 from quire.api.office import office_of
+from quire.model.states import JobState
 from quire.runtime import crews
 from quire.store import dashboard, reports
 from quire.web.lately import Figures
@@ -26,7 +27,9 @@ def overview(request: Request, viewer: Reader) -> Response:
     office = office_of(request)
     with office.db.read() as conn:
         now = office.db.now(conn).wall
-        running = reports.running(conn, viewer.tenant, now=now, limit=RUNNING)
+        running = reports.page_of_jobs(
+            conn, viewer.tenant, now=now, limit=RUNNING, states=[JobState.RUNNING]
+        )["items"]
         waiting = dashboard.waiting(conn, viewer.tenant)
         workers = crews.listed(office.db, conn, viewer.tenant)
         shown: dict[str, Any] = {

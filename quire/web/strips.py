@@ -1,12 +1,14 @@
 """Ranges of pages made ready to be drawn: the blocks, and how many stand how."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quire.store.dashboard import CELLS
 from quire.web.charts import Cell
 
+#: Tasks of a job above which its ranges are not drawn one by one.
+MOST = 1000
 _ORDER = ("done", "running", "ready", "blocked", "failed", "lost", "cancelled", "skipped")
 
 
@@ -25,4 +27,16 @@ def shown(rows: Sequence[Any]) -> dict[str, Any]:
         "cell_counts": counts,
         "cell_words": ", ".join(f"{count} {state}" for state, count in counts.items()),
         "has_more_cells": len(rows) > CELLS,
+    }
+
+
+def counted(tasks: Mapping[str, int]) -> dict[str, Any]:
+    """Return what is drawn for a job of very many tasks: one block for each state."""
+    counts = {state: tasks[state] for state in _ORDER if tasks.get(state)}
+    cells = [Cell(0, 1, count, state) for state, count in counts.items()]
+    return {
+        "cells": cells,
+        "cell_counts": counts,
+        "cell_words": ", ".join(f"{count} {state}" for state, count in counts.items()),
+        "has_more_cells": False,
     }
