@@ -78,7 +78,12 @@ class Meters:
         written = generate_latest(_Fixed(told))
         if tenant == self._app.settings.tenant:
             open_now = GaugeMetricFamily("quire_http_streams", "Event streams open here.", streams)
-            written += generate_latest(_Fixed([open_now]))
+            # Counted for all tenants together, so not for each to see.
+            refused = CounterMetricFamily(
+                "quire_refused_settles", "Ends of runs refused because the lease was lost.",
+                counted.refused,
+            )  # fmt: skip
+            written += generate_latest(_Fixed([open_now, refused]))
             written += generate_latest(self.registry)
         return written
 
@@ -172,11 +177,6 @@ def _told(c: Counted, total: Total) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "quire_fetched_bytes", "Bytes of different files fetched or uploaded.",
         total("bytes", c.bytes_kept),
-    )  # fmt: skip
-    # Of all tenants: one that another worker holds has no owner in what its zombie says.
-    yield CounterMetricFamily(
-        "quire_refused_settles", "Ends of runs refused because the lease was lost.",
-        total("refused", c.refused),
     )  # fmt: skip
 
 
