@@ -157,7 +157,7 @@ def waiting_by_kind(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
     rows = conn.execute(
         sa.select(j.platform, j.kind, sa.func.count())
         .join(owners, owners.c.id == j.owner_id)
-        .where(owners.c.tenant == tenant, is_state(j.state, JobState.PENDING))
+        .where(owners.c.tenant == tenant, *_active(JobState.PENDING))
         .group_by(j.platform, j.kind)
         .order_by(j.kind)
     )
@@ -168,10 +168,15 @@ def running(
     conn: sa.Connection, tenant: str, *, now: float, limit: int = 1000
 ) -> list[dict[str, Any]]:
     """List a tenant's running jobs, in the order in which they started."""
-    query = _jobs(tenant).where(is_state(j.state, JobState.RUNNING))
+    query = _jobs(tenant).where(*_active(JobState.RUNNING))
     rows = conn.execute(query.order_by(j.started_at, j.id).limit(limit)).all()
     tallies = files.tallies(conn, [row.id for row in rows])
     return [_job(row, now, tallies.get(row.id)) for row in rows]
+
+
+def _active(state: str) -> tuple[sa.ColumnElement[bool], ...]:
+    """Compare with a state as the index of active jobs does, else all of an owner's are read."""
+    return is_state(j.state, state), is_state(j.state, *JOB_ACTIVE)
 
 
 def _jobs(tenant: str) -> sa.Select[Any]:
