@@ -68,7 +68,7 @@ def figures(runs: Sequence[Run], now: float) -> dict[str, Any]:
         "failed": sum(run.outcome in FAILED for run in runs),
         "total": len(runs),
         "rate": _rate(done, window),
-        "window": f"last {words.span(window)}",
+        "window": f"last {words.span(round(window / 60) * 60)}",
         "begins": now - window,
     }
 

@@ -25,7 +25,7 @@ TONES = {
 REASONS = {
     "due": "its time has not come",
     "backoff": "failed, tries again later",
-    "after": "another job goes first",
+    "after": "what it waits for has not ended",
     "cap": "the owner runs as many tasks as allowed",
     "user_busy": "the owner’s other job goes first",
     "paused": "its kind is paused",
