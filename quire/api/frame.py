@@ -6,6 +6,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire import plugins
 from quire.api import problems
 from quire.api.limits import Bounded
 from quire.api.metrics import Meters
@@ -29,6 +30,7 @@ HEADERS = {
 def build(app: App, *more: APIRouter) -> FastAPI:
     """Make the web application of an app; `more` are routers beside the API's own."""
     api = FastAPI(title="Quire", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    plugins.equip(app.registry)  # settings may name a plugin's parser
     api.state.office = Office(app)
     api.state.meters = Meters(app)
     api.state.tail = Tail(app.db, app.settings.api_streams)

@@ -233,7 +233,7 @@ def test_a_document_of_another_tenant_is_not_there(each_house: House):
     assert house.admin.post(f"/api/documents/{theirs}/reindex").status_code == 404
     found = house.admin.get("/api/search", params={"q": "harbour", "mode": "text"}).json()
     assert found["items"] == []
-    aimed = {"q": "harbour", "mode": "text", "document": theirs}
+    aimed: dict[str, Any] = {"q": "harbour", "mode": "text", "document": theirs}
     assert house.admin.get("/api/search", params=aimed).json()["items"] == []
     assert house.admin.get("/api/corpora").json()["items"] == []
     assert house.admin.get("/api/corpora/plain").status_code == 404

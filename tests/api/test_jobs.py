@@ -41,7 +41,7 @@ def test_the_owner_of_a_job_is_the_user_of_the_token(house: House):
 
 
 def test_a_key_makes_a_job_only_once(each_house: House):
-    ask = {"headers": {"Idempotency-Key": "k1"}, "json": {"kind": "noop"}}
+    ask: dict[str, Any] = {"headers": {"Idempotency-Key": "k1"}, "json": {"kind": "noop"}}
     first = each_house.admin.post("/api/jobs", **ask)
     again = each_house.admin.post("/api/jobs", **ask)
     assert (again.status_code, again.json()) == (201, first.json())
@@ -74,7 +74,7 @@ def test_filters_narrow_the_list(house: House):
     mine = house.submit(house.member, platform="web", account="a1")
     other = house.submit(house.admin, platform="mail")
     house.admin.post(f"/api/jobs/{other}/stop")
-    for params, expected in [
+    cases: list[tuple[dict[str, Any], list[int]]] = [
         ({"user": "member"}, [mine]),
         ({"platform": "mail"}, [other]),
         ({"account": "a1"}, [mine]),
@@ -83,7 +83,8 @@ def test_filters_narrow_the_list(house: House):
         ({"state": "stopped"}, [other]),
         ({"state": "stopped,pending"}, [other, mine]),
         ({"state": ["stopped", "pending"], "user": "member"}, [mine]),
-    ]:
+    ]
+    for params, expected in cases:
         found = house.admin.get("/api/jobs", params=params).json()["items"]
         assert [job["id"] for job in found] == expected, params
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tests.api.house import PLAIN, House, sailing_book
 
@@ -15,20 +16,21 @@ def test_search_finds_passages_and_says_where_they_are(house: House):
     [mark] = hit["highlights"]
     assert hit["text"][slice(*mark)] == "barley"
     assert len(hit["boxes"]) == 1
-    for params, count in [
+    cases: list[tuple[dict[str, Any], int]] = [
         ({"corpus": "plain"}, 1),
         ({"document": document_id}, 1),
         ({"document": 99}, 0),
         ({"media_type": "application/pdf"}, 1),
         ({"media_type": "text/plain"}, 0),
         ({"where": "author=none"}, 0),
-    ]:
+    ]
+    for params, count in cases:
         answer = house.viewer.get("/api/search", params={"q": "barley", "mode": "text", **params})
         assert len(answer.json()["items"]) == count, params
 
 
 def test_a_search_that_cannot_be_made_is_refused(house: House):
-    for params, status in [
+    cases: list[tuple[dict[str, Any], int]] = [
         ({}, 422),
         ({"q": ""}, 422),
         ({"q": " "}, 422),
@@ -40,7 +42,8 @@ def test_a_search_that_cannot_be_made_is_refused(house: House):
         ({"q": "a", "document": 2**63}, 422),
         ({"q": "a", "corpus": "none"}, 404),
         ({"q": '"* OR NEAR(', "mode": "text"}, 200),
-    ]:
+    ]
+    for params, status in cases:
         assert house.viewer.get("/api/search", params=params).status_code == status, params
 
 
