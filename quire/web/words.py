@@ -14,7 +14,7 @@ _SIZES = ((1 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 #: What a state means, beside its name: the tone of its badge and the sign in it.
 TONES = {
     "pending": "wait", "blocked": "wait", "ready": "wait", "queued": "wait", "building": "run",
-    "running": "run", "indexing": "run", "draining": "wait", "alive": "good",
+    "running": "run", "indexing": "run", "draining": "wait", "alive": "good", "active": "good",
     "completed": "good", "done": "good", "success": "good", "live": "good",
     "success with errors": "warn", "stopped": "warn", "transient": "warn", "returned": "idle",
     "failed": "bad", "lost": "bad", "dead": "bad", "permanent": "bad", "crashed": "bad",
