@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.store import bulk
-from quire.store.owners import has_job
+from quire.store.owners import jobs_of_tenant
 from quire.store.tables import events
 from quire.store.times import iso
 
@@ -47,9 +47,11 @@ def tail(
     conn: sa.Connection, tenant: str, job_id: int, *, after_id: int = 0, limit: int = 3000
 ) -> list[dict[str, Any]]:
     """Return the last events of a tenant's job, oldest first; those after `after_id` only."""
+    if not jobs_of_tenant(conn, tenant, [job_id]):
+        return []
     found = conn.execute(
         sa.select(events)
-        .where(events.c.job_id == job_id, events.c.id > after_id, has_job(tenant, job_id))
+        .where(events.c.job_id == job_id, events.c.id > after_id)
         .order_by(events.c.id.desc())
         .limit(limit)
     ).all()
@@ -61,7 +63,9 @@ def page(
 ) -> dict[str, Any]:
     """List events of a tenant's job, oldest first; without a cursor from the last 3,000 on."""
     e = events.c
-    of_job = sa.select(events).where(e.job_id == job_id, has_job(tenant, job_id))
+    if not jobs_of_tenant(conn, tenant, [job_id]):
+        return {"items": [], "next": None}
+    of_job = sa.select(events).where(e.job_id == job_id)
     if cursor is None:
         last = of_job.with_only_columns(e.id).order_by(e.id.desc()).limit(SHOWN)
         cursor = min(conn.scalars(last), default=1) - 1

@@ -134,7 +134,9 @@ def test_the_tail_of_a_jobs_events_is_found_by_its_index(full: Stage):
 
     with full.db.read() as conn:
         job_id = conn.execute(sa.select(events.c.job_id).limit(1)).scalar_one()
-    found = statement_about(full, lambda conn, now: store.tail(conn, job_id), "FROM events")
+    found = statement_about(
+        full, lambda conn, now: store.tail(conn, "default", job_id), "FROM events"
+    )
     assert_uses(found, "ix_events_job")
 
 
