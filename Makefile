@@ -37,7 +37,7 @@ bench: setup ## measure the queue
 	$(BIN)/quire bench queue
 
 chaos: dev ## kill, stall and restart real processes
-	$(PYTEST) -m chaos
+	$(PYTEST) -m chaos --chaos-files 1000
 
 browser: dev ## drive the dashboard in Chromium
 	@if [ -d tests/browser ]; then $(PYTEST) -m browser tests/browser; else echo "browser: tests/browser does not exist yet, nothing to run"; fi
