@@ -33,8 +33,9 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure the queue
+bench: setup ## measure the queue and ingestion
 	$(BIN)/quire bench queue
+	$(BIN)/quire bench ingest
 
 chaos: dev ## kill, stall and restart real processes
 	$(PYTEST) -m chaos --chaos-files 1000
