@@ -146,34 +146,33 @@ def wrong_order() -> sa.Select[Any]:
 def wrong_text(conn: sa.Connection) -> Iterator[str]:
     """Find slices that lie outside of their page's text, or whose chunk has another text."""
     # Not in SQL: to find a place in a text it counts the letters before it, for every slice.
-    key = sa.tuple_(s.page_id, s.cut_id, s.ordinal)
-    query = (
-        sa.select(s.page_id, s.cut_id, s.ordinal, s.start, s.stop, c.text)
-        .join(chunks, c.id == s.chunk_id)
-        .order_by(s.page_id, s.cut_id, s.ordinal)
-        .limit(_SLICES)
-    )
-    texts: dict[int, str] = {}
+    key = sa.tuple_(*slices.primary_key)
+    query = sa.select(slices).order_by(*slices.primary_key).limit(_SLICES)
+    known: dict[int, str] = {}
     rows = conn.execute(query).all()
     while rows:
-        texts = _texts(conn, sorted({row.page_id for row in rows}), texts)
-        for page_id, cut_id, ordinal, start, stop, text in rows:
-            page = texts.get(page_id)
-            if page is not None and not (
-                0 <= start < stop <= len(page) and page[start:stop] == text
-            ):
-                yield f"{page_id}.{cut_id}.{ordinal}"
-        rows = conn.execute(query.where(key > sa.tuple_(*rows[-1][:3]))).all()
+        known = _texts(conn, p, {row.page_id for row in rows}, known)
+        parts = _texts(conn, c, {row.chunk_id for row in rows}, {})
+        for row in rows:
+            page, part = known.get(row.page_id), parts.get(row.chunk_id)
+            is_there = page is not None and part is not None  # else the references say it
+            if is_there and not _is_part(page or "", row.start, row.stop, part or ""):
+                yield f"{row.page_id}.{row.cut_id}.{row.ordinal}"
+        last = rows[-1]
+        rows = conn.execute(query.where(key > (last.page_id, last.cut_id, last.ordinal))).all()
 
 
-def _texts(conn: sa.Connection, ids: list[int], known: dict[int, str]) -> dict[int, str]:
-    """Return the texts of pages; of those that are known already, they are not read again."""
-    missing = [each for each in ids if each not in known]
+def _is_part(page: str, start: int, stop: int, part: str) -> bool:
+    return 0 <= start < stop <= len(page) and page[start:stop] == part
+
+
+def _texts(conn: sa.Connection, of: Any, ids: set[int], known: dict[int, str]) -> dict[int, str]:
+    """Return the texts of pages or chunks; those that are known already are not read again."""
     rows = conn.execute(
-        sa.select(p.id, p.text).where(dialect.id_in(conn, p.id, "ids")),
-        {"ids": dialect.id_list(conn, missing)},
+        sa.select(of.id, of.text).where(dialect.id_in(conn, of.id, "ids")),
+        {"ids": dialect.id_list(conn, sorted(ids - known.keys()))},
     )
-    return {each: known[each] for each in ids if each in known} | {row[0]: row[1] for row in rows}
+    return {each: known[each] for each in ids & known.keys()} | {row[0]: row[1] for row in rows}
 
 
 def live_chunks() -> sa.Join:
