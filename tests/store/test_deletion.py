@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from quire.control import documents
+from quire.control import documents, jobs
 from quire.errors import Conflict
 from quire.store import corpora
 from quire.store.document_tables import documents as documents_table
@@ -95,6 +95,21 @@ def test_a_message_that_its_source_lost_takes_its_files_along(shelf: Shelf):
     shelf.clock.advance(5)
     assert shelf.listed(shelf.ingest(settings=settings))["gone"] == 1
     assert names(shelf) == ["kept.txt"]
+
+
+def test_what_was_at_work_when_its_source_lost_it_goes_at_the_next_listing(shelf: Shelf):
+    path = shelf.put("a.txt", "one")
+    settings = {**PLAIN, "propagate_deletions": "true"}
+    jobs.pause(shelf.app.desk, "ingest.document")
+    shelf.ingest(settings=settings)
+    path.unlink()
+    shelf.clock.advance(5)
+    assert shelf.listed(shelf.ingest(settings=settings)) == {"gone": 1}
+    assert names(shelf) == ["a.txt"]
+    jobs.unpause(shelf.app.desk, "ingest.document")
+    shelf.drain()
+    assert shelf.listed(shelf.ingest(settings=settings)) == {}
+    assert names(shelf) == []
 
 
 def test_more_documents_go_than_a_statement_has_parameters(shelf: Shelf):
