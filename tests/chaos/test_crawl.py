@@ -9,6 +9,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,11 +78,16 @@ def count(site: Site, column: sa.Column[int], *where: sa.ColumnElement[bool]) ->
         return rows, distinct
 
 
+def _has_listed(site: Site, enough: float) -> bool:
+    return pages(site) >= enough
+
+
 def kill_and_list(site: Site, job_id: int, files: int) -> None:
     """Kill the worker whenever it has listed some more; let the last one come to the end."""
     for part in KILLS:
         worker = site.start()
-        until(lambda p=part: pages(site) >= p * files / PAGE, within=600, what=site.logs)
+        enough = part * files / PAGE
+        until(partial(_has_listed, site, enough), within=600, what=site.logs)
         assert site.rows("tasks", job_id=job_id, kind="ingest")[0].state == "running"
         worker.kill()
     worker = site.start()

@@ -116,8 +116,8 @@ def test_what_is_wrong_is_said(
     assert said == [f"{url(server)}: can be listed; objects found: 1."]
     with pytest.raises(Gone, match="no such bucket"):
         listed(url(server, bucket="not-there"), chosen)
-    [said] = open_source(url(server), replace(chosen, allow_networks=())).doctor()
-    assert "private address" in said
+    [refused] = open_source(url(server), replace(chosen, allow_networks=())).doctor()
+    assert "private address" in refused
     monkeypatch.setattr(server, "is_signed", lambda asked: False)
     with pytest.raises(SourceRefused, match="access is refused"):
         listed(url(server), chosen)
