@@ -33,11 +33,13 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure the queue
+bench: setup ## measure the queue, ingestion and the API
 	$(BIN)/quire bench queue
+	$(BIN)/quire bench ingest
+	$(BIN)/quire bench api
 
 chaos: dev ## kill, stall and restart real processes
-	$(PYTEST) -m chaos
+	$(PYTEST) -m chaos --chaos-files 1000
 
 browser: dev ## drive the dashboard in Chromium
 	$(PYTEST) -m browser tests/browser

@@ -30,6 +30,15 @@ TEMPLATE = "quire_template"
 RUN = pytest.StashKey[scratch.Run]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a chaos run be repeated or made larger; variables of ours are deleted below."""
+    group = parser.getgroup("chaos", "the size of the chaos tests")
+    group.addoption("--chaos-files", type=int, default=300, help="files to take in (300)")
+    group.addoption("--chaos-crawl", type=int, default=100_000, help="files to list (100,000)")
+    group.addoption("--chaos-seconds", type=float, help="how long harm is done")
+    group.addoption("--chaos-seed", type=int, help="repeats a run; each run prints its own")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run; the workers of xdist join the run of their controller."""
     scratch.use_checkout_for_temporary_files()

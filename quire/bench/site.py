@@ -204,10 +204,6 @@ class Bed:
         self._programs.append(started)
         return started
 
-    def worker_pids(self) -> list[int]:
-        """List the workers that say they run."""
-        return [row[0] for row in self.rows("SELECT pid FROM workers WHERE state = 'running'")]
-
     def stop(self) -> None:
         """End every program, kindly where it listens."""
         everyone = [one for program in self._programs for one in family(program)]

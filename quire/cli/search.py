@@ -106,7 +106,7 @@ def _draw(items: Sequence[Mapping[str, Any]]) -> None:
         head.append(words.one_line(hit["name"], 80), style="bold")
         head.append(f"  {_place(hit)}  score {hit['score']:.3f}")
         below = Group(_passage(hit), Text(words.one_line(hit["uri"], 300), style="dim"))
-        drawn += [head, Padding(below, (0, 0, 1, 4))]
+        drawn += [head, Padding(below, (0, 0, 1, 4), expand=False)]
     console.show(Group(*drawn))
 
 

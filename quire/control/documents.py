@@ -107,14 +107,14 @@ def _settings(conn: Any, desk: Desk, row: Any, given: Mapping[str, Any]) -> tupl
 
 
 def delete(desk: Desk, document_id: int) -> None:
-    """Delete a document that nothing works on; its pages and bytes are collected later."""
+    """Delete a document and the files inside it; pages and bytes are collected later."""
 
     def act(conn: Any, now: Instant) -> None:
         row = row_of(conn, desk, document_id)
         if not corpora.delete_documents(conn, desk.tenant, [document_id], now=now):
             raise Conflict(
-                f"document {document_id}: it is {row.state}, by job {row.job_id}, and only a "
-                "document that nothing works on can be deleted. Wait for it, or cancel the job "
+                f"document {document_id}: it is {row.state}, by job {row.job_id}, and can only be "
+                "deleted when nothing works on it or on a file inside it. Wait, or cancel the job "
                 f"first: quire job cancel {row.job_id}"
             )
 

@@ -4,13 +4,16 @@ obstore lists and signs; the bytes come by the one transfer, from URLs signed fo
 Keys are listed in their order, so that the last key is the cursor.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused
+from quire.fetch.azure import mended
 from quire.fetch.globs import chooser
 from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
 from quire.fetch.names import safe_name, shown
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     Store = AzureStore | GCSStore | S3Store
 
 _SIGNED_FOR = timedelta(hours=1)
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_REFUSED = re.compile(r"status code: 40[13]\b")
 _CHAINS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of the machine",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the account of the machine",
@@ -118,15 +123,18 @@ class BucketSource:
             name=safe_name(key.rpartition("/")[2]),
             size=int(found["size"]),
             mtime=found["last_modified"].timestamp(),
-            etag=found["e_tag"],
+            etag=_quoted(found["e_tag"]),
             version=found["version"],
             folder=shown(inside),
         )
 
     def _request(self, key: str) -> Request:
         obstore = _library()
+        # For Google, obstore takes the key into the URL as it is: "?" and "%" would mean something.
+        named = quote(key) if self._scheme == "gs" else key
         with self._plain_reasons():
-            return Request(str(obstore.sign(self._opened(), "GET", key, _SIGNED_FOR)))
+            url = str(obstore.sign(self._opened(), "GET", named, _SIGNED_FOR))
+        return Request(mended(url) if self._scheme == "az" else url)
 
     def _opened(self) -> "Store":
         if self._store is None:
@@ -175,13 +183,19 @@ class BucketSource:
         except (exceptions.InvalidPathError, exceptions.UnknownConfigurationKeyError) as error:
             raise SourceRefused(f"{url}: cannot be listed ({_first_line(error)}).") from error
         except exceptions.BaseError as error:
-            # A missing bucket has no class of its own, only the code that S3 answers with.
-            if "NoSuchBucket" in str(error):
-                raise Gone(f"{url}: there is no such bucket. Check its name.") from error
-            raise FetchFailed(
-                f"{url}: cannot be reached ({_first_line(error)}). Check the network and "
-                f"{_CHAINS[self._scheme]}; the work is tried again."
-            ) from error
+            raise self._worded(url, error) from error
+
+    def _worded(self, url: str, error: Exception) -> QuireError:
+        """Word what has no class of its own: a listing fails with the server's answer only."""
+        text, check = str(error), _CHAINS[self._scheme]
+        if any(code in text for code in _NO_BUCKET):
+            return Gone(f"{url}: there is no such bucket. Check its name.")
+        if _REFUSED.search(text):
+            return SourceRefused(f"{url}: access is refused ({_first_line(error)}). Check {check}.")
+        return FetchFailed(
+            f"{url}: cannot be reached ({_first_line(error)}). Check the network and {check}; "
+            "the work is tried again."
+        )
 
 
 def _library() -> Any:
@@ -197,6 +211,11 @@ def _library() -> Any:
 
 def _below(key: str, prefix: str) -> str:
     return key.removeprefix(prefix).lstrip("/") if prefix else key
+
+
+def _quoted(etag: str | None) -> str | None:
+    """Return a tag as headers have it: Azure lists it without quotes."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag
 
 
 def _first_line(error: BaseException) -> str:

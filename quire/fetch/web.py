@@ -105,7 +105,7 @@ class Web:
         timeouts = {"connect": 30.0, "pool": 30.0}
         with self._pool.stream(
             request.method,
-            request.url,
+            _address(request.url),
             headers=list(asked.items()),
             extensions={"timeout": timeouts},
         ) as response:
@@ -114,6 +114,15 @@ class Web:
                 for key, value in response.headers
             }
             yield Answer(response.status, found, response.iter_stream(), request.url)
+
+
+def _address(url: str) -> httpcore.URL:
+    # httpcore cuts off what follows a semicolon when it takes a URL apart.
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return httpcore.URL(
+        scheme=parts.scheme, host=parts.hostname or "", port=parts.port, target=target
+    )
 
 
 @contextmanager

@@ -137,13 +137,14 @@ def spawn_document(tx: Any, one: admit.Admitted, payload: Mapping[str, Any]) -> 
 def _gone(tx: Any, url: str, began: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, int]:
     """Mark what is not listed any more; of what could not be looked into nothing is known."""
     owner = owners.by_id(tx.connection, tx.owner_id)
-    missing = admit.gone(
+    count, missing = admit.gone(
         tx.connection, owner.tenant, url,
         listed_before=began["at"], except_below=left_out, now=tx.now,
     )  # fmt: skip
     if began["pipeline"]["propagate_deletions"]:
+        # Those too that something worked on when they were first missed.
         corpora.delete_documents(tx.connection, owner.tenant, missing, now=tx.now)
-    return {"gone": len(missing)}
+    return {"gone": count}
 
 
 def _words(totals: Mapping[str, int]) -> str:

@@ -30,7 +30,12 @@ def page_keys(path: Path, count: int) -> tuple[str, ...] | None:
     # It speaks of every flaw it mends; what matters is told by what is raised.
     logging.getLogger("pikepdf").setLevel(logging.CRITICAL)
     try:
-        with pikepdf.open(path, suppress_warnings=True) as pdf:
+        with pikepdf.open(
+            path,
+            suppress_warnings=True,
+            inherit_page_attributes=False,  # they are looked up here, once a node of the tree
+            access_mode=pikepdf.AccessMode.mmap,
+        ) as pdf:
             if len(pdf.pages) != count:
                 return None
             hashing = _Hashing(pdf)

@@ -7,6 +7,7 @@ process. A page that fails is reported in its place; the pages after it are read
 import atexit
 import contextlib
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,8 @@ MOST_PAGES = 100_000
 
 #: Below this many letters a page that is mostly a picture is a scan with a stamp on it.
 _FEW_LETTERS = 50
+#: Pages after which a file is opened anew: PDFium keeps what it has parsed of it.
+_MOST_USES = 500
 _RECOGNISE_AT = 150 / 72  # pixels a point
 _MOST_PIXELS = 25_000_000
 
@@ -32,6 +35,7 @@ _MOST_PIXELS = 25_000_000
 class _Opened(NamedTuple):
     key: tuple[str, int, int]
     document: Any
+    uses: Iterator[int]
 
 
 _last: _Opened | None = None
@@ -42,11 +46,11 @@ def opened(path: Path) -> Any:
     global _last
     stat = path.stat()
     key = (str(path), stat.st_size, stat.st_mtime_ns)
-    if _last is None or _last.key != key:
+    if _last is None or _last.key != key or next(_last.uses) >= _MOST_USES:
         if _last is None:
             atexit.register(close)  # or pypdfium2 complains at the end of the process
         close()
-        _last = _Opened(key, _open(path, stat.st_size))
+        _last = _Opened(key, _open(path, stat.st_size), count())
     return _last.document
 
 
@@ -60,12 +64,12 @@ def close() -> None:
 
 def look(path: Path, media_type: str = MEDIA_TYPE) -> Outline:
     """Count the pages of a file and take the key of each."""
-    count = len(opened(path))
-    if count > MOST_PAGES:
-        raise Unreadable(f"{path.name}: has {count:,} pages (at most {MOST_PAGES:,}).")
-    if not count:
+    length = len(opened(path))
+    if length > MOST_PAGES:
+        raise Unreadable(f"{path.name}: has {length:,} pages (at most {MOST_PAGES:,}).")
+    if not length:
         raise Unreadable(f"{path.name}: has no pages.")
-    return Outline(media_type, "page", count, page_keys.page_keys(path, count))
+    return Outline(media_type, "page", length, page_keys.page_keys(path, length))
 
 
 def read(

@@ -249,10 +249,11 @@ def gone(
     listed_before: float,
     except_below: Sequence[str] = (),
     now: Instant,
-) -> list[int]:
+) -> tuple[int, list[int]]:
     """Mark the documents that a complete listing of their source did not contain.
 
-    What lies at or below a place that the listing left out may still be there.
+    What lies at or below a place that the listing left out may still be there. Returns how many
+    were marked now, and the ids of all that are missing, those of earlier listings too.
     """
     rows = conn.execute(
         sa.select(d.id, d.uri).where(
@@ -260,18 +261,17 @@ def gone(
             d.source == source,
             d.listed_at < listed_before,
             d.parent_id.is_(None),
-            d.gone_at.is_(None),
         )
     ).all()
     below = tuple(f"{place.removesuffix('/')}/" for place in except_below)
     ids = sorted(row.id for row in rows if not f"{row.uri}/".startswith(below))
-    conn.execute(
+    marked = conn.execute(
         sa.update(documents)
         .where(dialect.id_in(conn, d.id, "ids"), d.gone_at.is_(None))
         .values(gone_at=now.wall),
         {"ids": dialect.id_list(conn, ids)},
     )
-    return ids
+    return marked.rowcount, ids
 
 
 def gone_from_within(

@@ -100,20 +100,66 @@ def grows(conn: sa.Connection, job_id: int, *, is_growing: bool) -> None:
 def delete_documents(
     conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: Instant
 ) -> list[int]:
-    """Delete documents that nothing works on; their pages are collected later."""
+    """Delete documents with the files inside them; returns the ids of all that went.
+
+    A document stays while something works on it or on a file inside it. Pages are collected later.
+    """
     if not ids:
         return []
-    dialect.lock_rows(conn, documents, sorted(ids))
+    parents = _inside(conn, ids)
+    every = sorted({*ids, *parents})
+    dialect.lock_rows(conn, documents, every)
     at_work = sa.exists().where(tasks.c.document_id == d.id, is_state(tasks.c.state, *TASK_OPEN))
-    going = list(
-        conn.scalars(
-            sa.select(d.id).where(d.id.in_(sorted(ids)), d.tenant == tenant, sa.not_(at_work))
-        )
+    rows = conn.execute(
+        sa.select(d.id, at_work).where(dialect.id_in(conn, d.id, "ids"), d.tenant == tenant),
+        {"ids": dialect.id_list(conn, every)},
     )
-    conn.execute(sa.delete(leaves).where(leaves.c.document_id.in_(going)))
-    conn.execute(sa.delete(generations).where(generations.c.document_id.in_(going)))
-    cd = corpus_documents.c
-    conn.execute(sa.delete(corpus_documents).where(cd.document_id.in_(going)))
-    conn.execute(sa.update(documents).where(d.parent_id.in_(going)).values(parent_id=None))
-    conn.execute(sa.delete(documents).where(d.id.in_(going)))
-    return going
+    is_busy = {row[0]: bool(row[1]) for row in rows}
+    staying = _with_parents([each for each, busy in is_busy.items() if busy], parents)
+    going = {each for each in ids if each in is_busy} - staying
+    for each, parent in parents.items():
+        if parent in going:
+            going.add(each)
+    _delete(conn, sorted(going))
+    return sorted(going)
+
+
+def _inside(conn: sa.Connection, ids: Sequence[int]) -> dict[int, int]:
+    """Return the parents of all files that lie inside these documents, outer files first.
+
+    One that a source of its own lists as well is not among them.
+    """
+    parent = documents.alias("parent")
+    query = (
+        sa.select(d.id, d.parent_id)
+        .join(parent, parent.c.id == d.parent_id)
+        .where(dialect.id_in(conn, d.parent_id, "ids"), d.source == parent.c.uri)
+        .order_by(d.id)
+    )
+    parents: dict[int, int] = {}
+    level = list(ids)
+    while level:
+        rows = conn.execute(query, {"ids": dialect.id_list(conn, level)}).all()
+        fresh = {child: outer for child, outer in rows if child not in parents}
+        parents |= fresh
+        level = list(fresh)
+    return parents
+
+
+def _with_parents(ids: Sequence[int], parents: Mapping[int, int]) -> set[int]:
+    found: set[int] = set()
+    for each in ids:
+        at: int | None = each
+        while at is not None and at not in found:
+            found.add(at)
+            at = parents.get(at)
+    return found
+
+
+def _delete(conn: sa.Connection, ids: Sequence[int]) -> None:
+    going = {"going": dialect.id_list(conn, ids)}
+    for column in (leaves.c.document_id, generations.c.document_id, corpus_documents.c.document_id):
+        conn.execute(sa.delete(column.table).where(dialect.id_in(conn, column, "going")), going)
+    stays = sa.update(documents).where(dialect.id_in(conn, d.parent_id, "going"))
+    conn.execute(stays.values(parent_id=None), going)
+    conn.execute(sa.delete(documents).where(dialect.id_in(conn, d.id, "going")), going)

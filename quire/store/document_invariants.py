@@ -89,7 +89,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant(
         "slices.text",
         "A slice lies within its page's text, and its chunk is that stretch of it.",
-        breaches.wrong_text(),
+        breaches.wrong_text,
     ),
     Invariant(
         "chunks.words",

@@ -340,8 +340,12 @@ def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
         first = _first_error(conn, document_id, generation)
         failure = f"no page could be read ({total:,} tried): {first}"
     elif not chunks:
-        failure = f"no text was found on its {total:,} pages. OCR reads pictures: see `ocr`."
+        failure = f"no text was found on its {_pages(total)}. OCR reads pictures: see `ocr`."
     return Swapped(total, chunks or 0, bad, failure)
+
+
+def _pages(count: int) -> str:
+    return f"{count:,} page{'' if count == 1 else 's'}"
 
 
 def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:

@@ -277,29 +277,23 @@ def owners_waiting(conn: sa.Connection) -> list[int]:
 
 def no_longer_paused(conn: sa.Connection, limit: int = 500) -> list[int]:
     """List tasks that wait for the pause of a kind that is not paused."""
-    query = (
-        sa.select(tasks.c.id)
-        .join(kinds, kinds.c.name == tasks.c.kind)
-        .where(
-            is_state(tasks.c.state, BLOCKED),
-            tasks.c.reason == sa.literal_column(f"'{Reason.PAUSED.value}'"),
-            sa.text("reason NOT IN ('due', 'backoff')"),
-            kinds.c.paused_at.is_(None),
-        )
-    )
-    return list(conn.scalars(query.order_by(tasks.c.id).limit(limit)))
+    waiting = _blocked_by(Reason.PAUSED).join(kinds, kinds.c.name == tasks.c.kind)
+    return list(conn.scalars(waiting.where(kinds.c.paused_at.is_(None)).limit(limit)))
 
 
 def no_longer_capped(conn: sa.Connection, limit: int = 500) -> list[int]:
     """List tasks that wait for the cap of an owner who has none."""
-    query = (
+    waiting = _blocked_by(Reason.CAP).join(owners, owners.c.id == tasks.c.owner_id)
+    return list(conn.scalars(waiting.where(owners.c.max_running.is_(None)).limit(limit)))
+
+
+def _blocked_by(reason: Reason) -> sa.Select[Any]:
+    return (
         sa.select(tasks.c.id)
-        .join(owners, owners.c.id == tasks.c.owner_id)
         .where(
             is_state(tasks.c.state, BLOCKED),
-            tasks.c.reason == sa.literal_column(f"'{Reason.CAP.value}'"),
+            tasks.c.reason == sa.literal_column(f"'{reason.value}'"),
             sa.text("reason NOT IN ('due', 'backoff')"),
-            owners.c.max_running.is_(None),
         )
+        .order_by(tasks.c.id)
     )
-    return list(conn.scalars(query.order_by(tasks.c.id).limit(limit)))

@@ -1,7 +1,7 @@
 """Read models: jobs, tasks and counts as people and programs see them. Nothing here writes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -256,13 +256,6 @@ def _task(row: Any) -> dict[str, Any]:
         "digest": row.digest,
         "process_duration": spent,
     }
-
-
-def active_of(conn: sa.Connection, owner_id: int) -> Sequence[int]:
-    """List an owner's pending and running jobs, oldest first."""
-    return conn.scalars(
-        sa.select(j.id).where(j.owner_id == owner_id, is_state(j.state, *JOB_ACTIVE)).order_by(j.id)
-    ).all()
 
 
 def last_job_id(conn: sa.Connection) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from quire.text.language import detect
-from quire.text.words import fold, grams, is_run, stem, words_of
+from quire.text.words import fold, grams, is_run, stem, stemmed, words_of
 
 DEPTH = 50  # results of each kind that are worth joining
 COVERED_TEXTS = 5  # best texts by words that `covered` should look at
@@ -101,9 +101,10 @@ def _times(form: str, counts: Counter[str], words: list[str]) -> int:
 def _entries(text: str, languages: Sequence[str]) -> set[str]:
     """Return every form of a text's words that a term may be given in."""
     words = words_of(text)
-    found = {fold(word) for word in words}
-    for language in {"", detect(text), *languages}:
-        found.update(map(fold, stem(words, language)))
+    forms = [words, *stemmed(words, {"", detect(text), *languages})]
+    if text.isascii():
+        return set().union(*forms)
+    found = {fold(word) for some in forms for word in some}
     for word in filter(is_run, words):
         found.update(grams(word), word)
     return found

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from quire.text.language import detect
-from quire.text.words import fold, is_run, stem
+from quire.text.words import fold, is_run, stem, stemmed
 
 _LONGEST_TEXT = 20_000  # characters looked through
 _WORD = re.compile(r"[^\W_]+")
@@ -59,13 +59,23 @@ def _word_hits(text: str, keys: dict[str, int], languages: Sequence[str]) -> lis
     for key, number in keys.items():
         wanted.setdefault(fold(key), number)
         wanted.setdefault(fold(stem([key], "")[0]), number)
-    variants = [words, *(stem(words, language) for language in {"", detect(text), *languages})]
-    hits = []
-    for place, *forms in zip(places, *variants, strict=True):
-        numbers = [wanted[bare] for form in forms if (bare := fold(form)) in wanted]
-        if numbers:
-            hits.append(_Hit(place.start(), place.end(), numbers[0]))
-    return hits
+    known = _known(list(dict.fromkeys(words)), wanted, {"", detect(text), *languages})
+    return [
+        _Hit(place.start(), place.end(), known[word])
+        for place, word in zip(places, words, strict=True)
+        if word in known
+    ]
+
+
+def _known(words: list[str], wanted: dict[str, int], languages: set[str]) -> dict[str, int]:
+    """Return the words that are wanted as they are or by a stem, and which term they are."""
+    known: dict[str, int] = {}
+    for forms in (words, *stemmed(words, languages)):
+        for word, form in zip(words, forms, strict=True):
+            number = wanted.get(form if form.isascii() else fold(form))
+            if number is not None:
+                known.setdefault(word, number)
+    return known
 
 
 def _occurrences(text: str, part: str, number: int) -> list[_Hit]:

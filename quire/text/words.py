@@ -112,9 +112,19 @@ def fold(word: str) -> str:
     return "".join(char for char in apart if unicodedata.category(char) != "Mn")
 
 
+def stemmed(words: list[str], languages: Iterable[str]) -> list[list[str]]:
+    """Return the stems of lower-case words once for each stemmer that the languages have."""
+    one_each = {_stemmer_name(language): language for language in sorted(languages)}
+    return [stem(words, language) for language in one_each.values()]
+
+
+def _stemmer_name(language: str) -> str:
+    return _STEMMERS.get(language, "" if language == "vi" else "english")
+
+
 def stem(words: list[str], language: str) -> list[str]:
     """Return the stems of lower-case words; unknown text is read as English."""
-    name = _STEMMERS.get(language, "" if language == "vi" else "english")
+    name = _stemmer_name(language)
     if not name:
         return words
     stems: list[str] = _stemmer(name).stemWords(words)

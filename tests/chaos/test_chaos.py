@@ -1,12 +1,11 @@
 """Minutes of random kills, pauses and restarts under load: every effect once, nothing lost.
 
-The seed is printed; `QUIRE_CHAOS_SEED` and `QUIRE_CHAOS_SECONDS` repeat or lengthen a run.
+The seed is printed; `--chaos-seed` and `--chaos-seconds` repeat or lengthen a run.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import time
@@ -22,10 +21,10 @@ from quire.model.records import Submission
 from tests import postgres
 from tests.integration.processes import Running, Site, pause
 
-SECONDS = float(os.environ.get("QUIRE_CHAOS_SECONDS", "150"))
+SECONDS = 150.0
 WORKERS = 3
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(int(SECONDS) + 600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 
 class Monkey:
@@ -136,14 +135,14 @@ def monkey(request: pytest.FixtureRequest, home: Path) -> Iterator[Monkey]:
     """A home with its own server, if it has one, that may be harmed."""
     server = request.getfixturevalue("pg_server") if request.param == "postgres" else None
     site = Site(home, server.url if server else "").prepare()
-    seed = int(os.environ.get("QUIRE_CHAOS_SEED", random.randrange(10**6)))
+    seed = request.config.getoption("--chaos-seed") or random.randrange(10**6)
     print(f"seed {seed}")
     yield Monkey(site, server, seed)
     site.close()
 
 
-def test_random_harm_loses_nothing_and_doubles_nothing(monkey: Monkey):
-    monkey.run(SECONDS)
+def test_random_harm_loses_nothing_and_doubles_nothing(monkey: Monkey, pytestconfig: pytest.Config):
+    monkey.run(pytestconfig.getoption("--chaos-seconds") or SECONDS)
     site = monkey.site
     print(f"{len(monkey.jobs)} jobs; {dict(monkey.did)}")
     began = time.monotonic()

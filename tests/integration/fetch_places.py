@@ -1,4 +1,4 @@
-"""One file in three kinds of place: the web, Google Drive and S3, each with the same faults."""
+"""One file in five kinds of place, each with the same faults: the web, Drive, S3, GCS, Azure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from quire.fetch.items import Fetched, Item, Limits, Source, SourceOptions
 from quire.fetch.sources import open_source
+from tests.clouds import BUCKET, CloudServer
 from tests.servers import DriveFile, DriveServer, FaultyServer, FileServer, Proxy
 
 CHUNK = 64 << 10
@@ -114,6 +115,22 @@ class BucketPlace(Place):
     def source(self, chosen: SourceOptions) -> Source:
         ours = replace(chosen, endpoint=self.server.url)
         return open_source(f"s3://{self.bucket}/reports/report.pdf", ours)
+
+
+class CloudPlace(Place):
+    """A bucket of Google or Azure, listed by its prefix."""
+
+    def __init__(self, server: CloudServer, scheme: str, credentials: Path | None = None) -> None:
+        self.server: CloudServer = server
+        self.scheme = scheme
+        self.credentials = credentials
+
+    def put(self, content: bytes) -> None:
+        self.server.put("reports/report.pdf", content, PDF)
+
+    def source(self, chosen: SourceOptions) -> Source:
+        ours = replace(chosen, endpoint=self.server.endpoint, credentials=self.credentials)
+        return open_source(f"{self.scheme}://{BUCKET}/reports/", ours)
 
 
 def authorized_user(server: DriveServer, folder: Path) -> Path:

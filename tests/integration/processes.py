@@ -33,7 +33,10 @@ WORKER = (
     "raise SystemExit(worker.run(settings.load()))"
 )
 SHORT = {
-    **{"lease_seconds": 4, "heartbeat_interval": 1, "sweep_interval": 1, "concurrency": 2},
+    "lease_seconds": 4,
+    "heartbeat_interval": 1,
+    "sweep_interval": 1,
+    "concurrency": 2,
     "api_port": 0,  # any: several tests run `quire up` at once
 }
 

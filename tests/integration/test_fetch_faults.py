@@ -1,4 +1,4 @@
-"""The same faults against the web, Google Drive and S3: one transfer bears them all."""
+"""The same faults against the web, Drive, S3, GCS and Azure: one transfer bears them all."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from quire.errors import FetchFailed, Gone, SourceRefused, Stopped
 from quire.fetch.items import Fetched, Limits
 from quire.fetch.parts import note_of
 from tests import servers
+from tests.clouds import ACCOUNT, KEY, AzureServer, GoogleServer, service_account
 from tests.disk import files_up_to
 from tests.integration.fetch_places import (
     CHUNK,
     BucketPlace,
+    CloudPlace,
     DrivePlace,
     FakeTime,
     Gate,
@@ -42,7 +44,7 @@ def moto_url() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["web", "drive", "s3"])
+@pytest.fixture(params=["web", "drive", "s3", "gs", "az"])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
@@ -56,6 +58,18 @@ def place(
     elif request.param == "drive":
         with DriveServer() as drive:
             made = DrivePlace(drive, tmp_path)
+            made.put(pdf(SIZE))
+            yield made
+    elif request.param == "gs":
+        with GoogleServer() as google:
+            made = CloudPlace(google, "gs", service_account(tmp_path))
+            made.put(pdf(SIZE))
+            yield made
+    elif request.param == "az":
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
+        with AzureServer() as azure:
+            made = CloudPlace(azure, "az")
             made.put(pdf(SIZE))
             yield made
     else:

@@ -70,6 +70,13 @@ def test_a_file_is_named_as_its_server_says(server: FileServer, path: str, said:
     assert item.size == 5
 
 
+def test_a_semicolon_is_part_of_the_address(server: FileServer, part: Path):
+    url = server.put("/a;b=1/c;d.txt", b"the right one")
+    server.put("/a;b=1/c", b"another")
+    assert fetch(url + "?x=1;2", part, options()).size == len(b"the right one")
+    assert server.asked[-1].path == "/a;b=1/c;d.txt"
+
+
 def test_a_listing_tells_what_is_needed_to_see_a_change(server: FileServer):
     moment = "Thu, 01 Jan 1970 00:01:40 GMT"
     url = server.put("/a.txt", b"one", last_modified=moment, content_type="text/plain; x=y")
