@@ -18,7 +18,6 @@ from quire.web.view import PageRoute, page
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 RUNNING = 12
 GROUPS = 20
-_figures = Figures()
 
 
 @router.get("/")
@@ -42,7 +41,7 @@ def overview(request: Request, viewer: Reader) -> Response:
             "waiting_is_all": all(one.is_all for one in waiting),
             "workers": workers,
             "alive": sum(worker["alive"] for worker in workers),
-            "lately": _figures.of(office.db, conn, viewer.tenant),
+            "lately": _figures(request).of(office.db, conn, viewer.tenant),
             "is_new": not dashboard.owners_of(conn, viewer.tenant),
         }
     return page(request, viewer, "overview.html", machine=_machine(office.settings.home), **shown)
@@ -55,6 +54,15 @@ def workers(request: Request, viewer: Reader) -> Response:
     with office.db.read() as conn:
         listed = crews.listed(office.db, conn, viewer.tenant)
     return page(request, viewer, "workers.html", workers=listed)
+
+
+def _figures(request: Request) -> Figures:
+    """Return the figures of this application, which are read once for many pages."""
+    state = request.app.state
+    if not hasattr(state, "figures"):
+        state.figures = Figures()
+    found: Figures = state.figures
+    return found
 
 
 def _machine(home: Path) -> list[tuple[str, int, int]]:
