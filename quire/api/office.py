@@ -6,6 +6,7 @@ import functools
 from fastapi import Request
 
 from quire.api.rates import Rates
+from quire.api.recent import Recent
 from quire.app import App
 from quire.control.jobs import Desk
 from quire.fetch.blobs import BlobFolder
@@ -40,6 +41,11 @@ class Office:
     def rates(self) -> Rates:
         """How often each requester has asked lately."""
         return Rates(self.settings.api_rate)
+
+    @functools.cached_property
+    def recent(self) -> Recent:
+        """Answers that took long to make."""
+        return Recent()
 
     def desk(self, viewer: Viewer) -> Desk:
         """Return a desk at which everything is done for this viewer's tenant."""

@@ -1,5 +1,7 @@
 """How things stand: counts by state, what runs, what waits, and whether a worker lives."""
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
 from quire.api import shapes
@@ -14,20 +16,35 @@ router = APIRouter(prefix="/api", tags=["status"])
 
 @router.get("/status", summary="Count by state", **giving(shapes.Status))
 def status(request: Request, viewer: Reader) -> Response:
-    """Count the tenant's jobs, tasks and documents by state, and list workers."""
+    """Count the tenant's jobs, tasks and documents by state, and list workers.
+
+    Counts that take long are kept for a while; `Age` says how many seconds old they are.
+    """
     office = office_of(request)
+
+    def counted() -> dict[str, Any]:
+        with office.db.read() as conn:
+            return reports.status(conn, viewer.tenant)
+
+    found, age = office.recent.of(f"status {viewer.tenant}", counted)
     with office.db.read() as conn:
-        found = reports.status(conn, viewer.tenant)
-        found["workers"] = crews.listed(office.db, conn, viewer.tenant)
-    return Answer({"home": str(office.settings.home), **found})
+        alive = crews.listed(office.db, conn, viewer.tenant)
+    answer = {"home": str(office.settings.home), **found, "workers": alive}
+    return Answer(answer, headers={"Age": str(round(age))})
 
 
 @router.get("/scheduler/status", summary="What runs and waits", **giving(shapes.SchedulerStatus))
 def scheduler(request: Request, viewer: Reader) -> Response:
     """List running jobs in the order of their start, and count pending ones by kind."""
-    db = office_of(request).db
+    office = office_of(request)
+    db = office.db
+
+    def counted() -> list[dict[str, Any]]:
+        with db.read() as conn:
+            return reports.waiting_by_kind(conn, viewer.tenant)
+
+    waiting, _ = office.recent.of(f"waiting {viewer.tenant}", counted)
     with db.read() as conn:
         running = reports.running(conn, viewer.tenant, now=db.now(conn).wall)
-        waiting = reports.waiting_by_kind(conn, viewer.tenant)
         alive = any(each["alive"] for each in crews.listed(db, conn, viewer.tenant))
     return Answer({"running": running, "pending_counts": waiting, "worker_healthy": alive})
