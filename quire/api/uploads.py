@@ -4,6 +4,7 @@ The event loop reads ahead by a few blocks; one thread of a small pool writes. W
 before the last byte, nothing is kept.
 """
 
+import math
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -118,16 +119,18 @@ class _Pump:
         stream = self._request.stream()
         with self._sender:
             try:
-                while True:
-                    with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(PATIENCE) as patience:
+                    while True:
                         piece = await anext(stream, b"")
-                    gathered.append(piece)
-                    size += len(piece)
-                    if size >= BLOCK or (not piece and size):
-                        await self._sender.send(b"".join(gathered))
-                        gathered, size = [], 0
-                    if not piece:
-                        return
+                        gathered.append(piece)
+                        size += len(piece)
+                        if size >= BLOCK or (not piece and size):
+                            patience.deadline = math.inf  # the disk may take its time
+                            await self._sender.send(b"".join(gathered))
+                            gathered, size = [], 0
+                        if not piece:
+                            return
+                        patience.deadline = anyio.current_time() + PATIENCE
             except (ClientDisconnect, TimeoutError):
                 self._is_cut = True
             except anyio.BrokenResourceError:

@@ -99,7 +99,7 @@ def _keep(desk: Desk, blobs: "Blobs", one: Received) -> None:
         lambda conn, now: pages.put_content(conn, desk.tenant, one.digest, one.size, now.wall)
     )
     if one.part.exists():
-        blobs.put(one.part, one.digest)
+        blobs.put(one.part, one.digest, is_own=True)
 
 
 def _admit(

@@ -29,8 +29,11 @@ class Blobs(Protocol):
         """Return the place of a part; the same name gives the same place."""
         ...
 
-    def put(self, part: Path, digest: str) -> None:
-        """Keep a part's bytes, whose SHA-256 the caller has computed."""
+    def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
+        """Keep a part's bytes, whose SHA-256 the caller has computed.
+
+        They are hashed again, unless the part `is_own`: no one else has known its name.
+        """
         ...
 
     def path(self, digest: str) -> Path:
@@ -69,7 +72,7 @@ class BlobFolder:
             folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{plain}.part"
 
-    def put(self, part: Path, digest: str) -> None:
+    def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
         """Keep a part's bytes, whose SHA-256 the caller has computed."""
         place = self.path(digest)
         # Under a name of its own first: a worker that was given up may still know the old one.
@@ -77,13 +80,13 @@ class BlobFolder:
         with disk_words(digest, own):
             os.replace(part, own)  # noqa: PTH105
             try:
-                self._adopt(own, place, digest)
+                self._adopt(own, place, digest, is_known=is_own)
             finally:
                 own.unlink(missing_ok=True)
         remove(part)
 
-    def _adopt(self, own: Path, place: Path, digest: str) -> None:
-        if (got := _sha256(own)) != digest:
+    def _adopt(self, own: Path, place: Path, digest: str, *, is_known: bool) -> None:
+        if not is_known and (got := _sha256(own)) != digest:
             raise FetchFailed(
                 f"{own.name}: was changed after it was checked (expected sha256 {digest}, got "
                 f"{got}). The partial file was removed; the work is tried again."
