@@ -242,7 +242,7 @@ class Client:
     def _away(self, error: Exception) -> errors.Transient:
         return errors.Transient(
             f"server {self.url}: cannot be reached ({str(error) or type(error).__name__}). "
-            "Start it with `quire up`, or look whether QUIRE_SERVER is right."
+            "Start it with `quire up`, or look whether QUIRE_URL is right."
         )
 
 
@@ -271,7 +271,7 @@ def _read(answer: "httpx.Response") -> Json:
         found = None
     if not isinstance(found, dict):
         raise errors.Refused(
-            f"{answer.url}: the answer is not Quire's. Look whether QUIRE_SERVER is right."
+            f"{answer.url}: the answer is not Quire's. Look whether QUIRE_URL is right."
         )
     return found
 

@@ -86,7 +86,7 @@ class Settings:
     api_rate: int = _setting(600, "Requests a minute that one requester may make; 0 means any.")
     api_streams: int = _setting(200, "Open event streams at most, of one API process.")
     session_days: float = _setting(14.0, "Days after which a session of the dashboard ends.")
-    server: str = _setting("", "Address of a Quire API that commands use, not the database.")
+    url: str = _setting("", "Address of a Quire API that commands use, not the database.")
     token: str = _setting("", "Token for that API.")
     log_json: bool = _setting(False, "Write log lines as JSON.")
     log_level: str = _setting("info", "Lowest level that is logged: debug, info, warning or error.")
@@ -99,11 +99,11 @@ class Settings:
             "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous",
             "lease_seconds",
         )  # fmt: skip
-        return {"home": str(self.home), "url": self.url, **{n: getattr(self, n) for n in names}}
+        return {"home": str(self.home), "url": self.database, **{n: getattr(self, n) for n in names}}
 
     @property
-    def url(self) -> str:
-        """The database in use."""
+    def database(self) -> str:
+        """The URL of the database in use."""
         return self.database_url or f"sqlite:///{self.home / 'quire.db'}"
 
 

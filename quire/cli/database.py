@@ -19,8 +19,8 @@ def migrate(json: options.Json = False) -> None:
     from quire.store.engine import Database
 
     settings = opening.chosen()
-    name = places.without_password(settings.url)
-    db = Database.open(settings.url, synchronous=settings.sqlite_synchronous)
+    name = places.without_password(settings.database)
+    db = Database.open(settings.database, synchronous=settings.sqlite_synchronous)
     try:
         applied = db.migrate()
     finally:

@@ -70,7 +70,7 @@ def ingest(
 
     checks.priority(priority)
     settings = opening.chosen()
-    if settings.server:
+    if settings.url:
         is_plain = not (set or force or dry_run or watch or priority != DEFAULT_PRIORITY)
         raise typer.Exit(
             _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
@@ -119,11 +119,11 @@ def _send(
     if not is_plain:
         raise Refused(
             "ingest: --set, --force, --dry-run, --watch and --priority need the database. Nothing "
-            "was sent; run it on the machine of the server, or unset QUIRE_SERVER."
+            "was sent; run it on the machine of the server, or unset QUIRE_URL."
         )
     settings = opening.chosen()
     options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
-    with far(settings.server, settings.token) as server:
+    with far(settings.url, settings.token) as server:
         return ingest_far.run(
             server, sources, options_of_source, corpus=corpus, wait=wait, json=json
         )

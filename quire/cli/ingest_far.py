@@ -53,7 +53,7 @@ def _files(source: str, options: "SourceOptions") -> Iterator[Path]:
     elif "://" in source or source.startswith("gdrive:"):
         raise Refused(
             f"source {source[:100]}: only files of this machine are sent to a server. Nothing was "
-            "sent; run it on the machine of the server, or unset QUIRE_SERVER."
+            "sent; run it on the machine of the server, or unset QUIRE_URL."
         )
     for page in FolderSource(source, options).pages():
         for skipped in page.skipped:

@@ -45,11 +45,11 @@ def writing(plugins: Sequence[str] | None = None, **given: Any) -> Iterator["App
 def reaching(
     plugins: Sequence[str] | None = None, *, create: bool = False, **given: Any
 ) -> Iterator["Reach"]:
-    """Open the server that QUIRE_SERVER names, else the home as `reading` or `writing` would."""
+    """Open the server that QUIRE_URL names, else the home as `reading` or `writing` would."""
     from quire.cli import reach
 
     settings = settings_module.load()
-    if not settings.server:
+    if not settings.url:
         with writing(plugins, **given) if create else reading() as app:
             yield reach.Here(app)
         return
@@ -58,7 +58,7 @@ def reaching(
             f"{refused[0]}: a server acts for the user of the token alone. Nothing was changed; "
             "use that user's token in QUIRE_TOKEN."
         )
-    with reach.far(settings.server, settings.token) as server:
+    with reach.far(settings.url, settings.token) as server:
         yield server
 
 
@@ -66,10 +66,10 @@ def reaching(
 def _opened(settings: Settings, *, create: bool) -> Iterator["App"]:
     from quire.app import App
 
-    if settings.server:
+    if settings.url:
         raise Refused(
-            f"server {settings.server}: this command needs the database, not its API. Run it on "
-            "the machine of the server, or unset QUIRE_SERVER."
+            f"server {settings.url}: this command needs the database, not its API. Run it on "
+            "the machine of the server, or unset QUIRE_URL."
         )
     app = App(settings, create=create)
     try:

@@ -88,7 +88,7 @@ class Here:
             found = reports.status(conn, self._tenant)
             found["workers"] = workers.listed(self.app, conn)
         settings = self.app.settings
-        database = places.without_password(settings.url)
+        database = places.without_password(settings.database)
         return {"home": str(settings.home), "database": database, **found}
 
     def page_of_jobs(self, **filters: Any) -> Json:
@@ -225,7 +225,7 @@ class Far:
         if any(wish.ref for wish in wishes):
             raise Refused(
                 "--file: lines that name each other are made in one transaction, for which this "
-                "needs the database. Nothing was submitted; unset QUIRE_SERVER."
+                "needs the database. Nothing was submitted; unset QUIRE_URL."
             )
         return [
             self._submit(wish, None if key is None else f"{key}#{n}" if n else key)

@@ -34,7 +34,7 @@ def run(settings: Settings) -> int:
     selector = selectors.DefaultSelector()
     leash, bell = Leash(selector), Bell(selector)
     db = Database.open(
-        settings.url,
+        settings.database,
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,
     )

@@ -55,7 +55,7 @@ class Worker:
         self.settings = settings
         self.id = f"w-{uuid.uuid4().hex[:8]}"
         self.db = Database.open(
-            settings.url,
+            settings.database,
             synchronous=settings.sqlite_synchronous,
             lease_seconds=settings.lease_seconds,
         )

@@ -155,7 +155,7 @@ def test_files_are_sent_and_found(api: Client, at: Served, tmp_path: Path):
 @pytest.fixture
 def remote(at: Served, quire: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Commands in a home without a database, with a server."""
-    monkeypatch.setenv("QUIRE_SERVER", at.url)
+    monkeypatch.setenv("QUIRE_URL", at.url)
     monkeypatch.setenv("QUIRE_HOME", str(tmp_path / "elsewhere"))
     return quire
 

@@ -16,7 +16,7 @@ def test_the_defaults_are_those_of_the_design(tmp_path):
     s = load(tmp_path)
     assert (s.heartbeat_interval, s.lease_seconds, s.sweep_interval) == (10.0, 60.0, 10.0)
     assert (s.poll_interval, s.user_policy, s.concurrency) == (5.0, "all", 0)
-    assert s.url == f"sqlite:///{tmp_path / 'quire.db'}"
+    assert s.database == f"sqlite:///{tmp_path / 'quire.db'}"
 
 
 def test_arguments_go_before_the_environment_and_that_before_the_file(tmp_path):
@@ -37,7 +37,7 @@ def test_values_of_the_environment_get_their_type(tmp_path):
     s = load(tmp_path, environ)
     assert (s.concurrency, s.poll_interval, s.log_json) == (4, 0.5, True)
     assert s.queues == ("a", "b", "c")
-    assert s.url == "postgresql://x/y"
+    assert s.database == "postgresql://x/y"
 
 
 def test_a_list_in_the_file_is_a_list(tmp_path):
