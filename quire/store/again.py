@@ -15,7 +15,7 @@ from quire.model.records import Owner
 from quire.model.states import TASK_FINAL, TASK_MOVES, TASK_OPEN, DocumentState, TaskState
 from quire.store import admit, corpora, dialect, edges, events, history, settle
 from quire.store.counts import Deltas, bump
-from quire.store.document_tables import documents
+from quire.store.document_tables import contents, documents
 from quire.store.tables import is_state, kinds, tasks
 
 d, t = documents.c, tasks.c
@@ -68,8 +68,21 @@ def fetch_payload(conn: sa.Connection, row: Any) -> dict[str, Any]:
     )
     if told is not None:
         return {k: v for k, v in json.loads(told).items() if k != "document"}
+    if (stored := _stored(conn, row)) is not None:
+        return stored
     item = {"uri": row.uri, "name": row.name, "folder": row.folder}
     return {"source": row.source, "options": {}, "item": item}
+
+
+def _stored(conn: sa.Connection, row: Any) -> dict[str, Any] | None:
+    """Name the bytes of a file that was sent here, or came inside another: no source has them.
+
+    What was seen of such a file is its digest.
+    """
+    c = contents.c
+    query = sa.select(c.size).where(c.tenant == row.tenant, c.digest == row.seen)
+    size = conn.scalar(query)
+    return None if size is None else {"digest": row.seen, "size": size}
 
 
 def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quire import testing
-from quire.control import document_findings, documents, jobs
+from quire.control import document_findings, documents, jobs, uploads
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
+from quire.ingest import place
 from quire.model.records import Lease
 from quire.store import again, document_reports, fenced, files, reports
 from tests import documents as made
@@ -267,6 +271,54 @@ def test_a_failed_document_is_fetched_again(shelf: Shelf):
     documents.reindex(shelf.app.desk, 1, {})
     shelf.drain()
     assert shelf.document("a.txt").state == "success"
+
+
+def sent(shelf: Shelf, name: str, content: bytes) -> int:
+    """Send a file as the API does; returns its job."""
+    part = shelf.put(f"{name}.part", content)
+    digest = hashlib.sha256(content).hexdigest()
+    one = uploads.Received(name, digest, len(content), part)
+    blobs = place.blobs_in(str(shelf.app.settings.home))
+    made = uploads.upload(shelf.app.desk, blobs, [one], settings=PLAIN)
+    shelf.drain()
+    return int(made["id"])
+
+
+def letter(attached: bytes) -> bytes:
+    mail = EmailMessage()
+    mail["Subject"] = "see the file"
+    mail.set_content("It is attached.")
+    mail.add_attachment(attached, maintype="application", subtype="pdf", filename="broken.pdf")
+    return bytes(mail)
+
+
+@pytest.mark.parametrize("is_mail", [False, True])
+def test_a_file_sent_here_is_read_again_after_its_tasks_were_pruned(shelf: Shelf, is_mail: bool):
+    broken = made.pdf("one", "two")[:300]
+    content = letter(broken) if is_mail else broken
+    job_id = sent(shelf, "letter.eml" if is_mail else "broken.pdf", content)
+    [row] = [each for each in shelf.rows("documents") if each.name.endswith("broken.pdf")]
+    assert row.state == "failed"
+    jobs.delete(shelf.app.desk, [job_id])
+    assert shelf.rows("tasks") == []
+    second = documents.reindex(shelf.app.desk, row.id, {})
+    shelf.drain()
+    [task] = shelf.tasks("document", job_id=second)
+    told = json.loads(task.payload)
+    assert (told["digest"], told["size"]) == (hashlib.sha256(broken).hexdigest(), len(broken))
+    assert shelf.generation(row.name).error == row.error
+    shelf.assert_healthy()
+
+
+def test_a_file_sent_here_whose_bytes_were_lost_says_so(shelf: Shelf):
+    job_id = sent(shelf, "broken.pdf", made.pdf("one")[:300])
+    jobs.delete(shelf.app.desk, [job_id])
+    for path in (Path(shelf.app.settings.home) / "blobs").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    documents.reindex(shelf.app.desk, 1, {})
+    shelf.drain()
+    assert "its file is missing" in str(shelf.document("broken.pdf").error)
 
 
 def test_a_document_at_work_is_only_begun_anew_by_force(shelf: Shelf):
