@@ -61,21 +61,24 @@ class Stage:
         self.known["book"] = found["book.pdf"]
 
     @contextlib.contextmanager
-    def page(self, size: str = "wide", but: str = "^$", **options: Any) -> Iterator[Page]:
+    def page(
+        self, size: str = "wide", but: str = "^$", at: str | None = None, **options: Any
+    ) -> Iterator[Page]:
         """Open a page; in it nothing may go wrong, `but` what is meant to, nor leave the server."""
         faults: list[str] = []
+        origin = at or self.server.url
 
         def hear(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning") and not re.search(but, message.text):
                 faults.append(f"console: {message.text}")
 
         def see(request: Request) -> None:
-            if not request.url.startswith((self.server.url, "data:", "blob:")):
+            if not request.url.startswith((origin, "data:", "blob:")):
                 faults.append(f"request: {request.url}")
 
         context = self._browser.new_context(
             viewport=SIZES[size],  # type: ignore[arg-type]
-            base_url=self.server.url,
+            base_url=origin,
             **options,
         )
         context.set_default_timeout(20_000)

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from quire.control import jobs
+from tests.api.serving import Served
 from tests.browser.conftest import Stage
 
 pytestmark = pytest.mark.browser
@@ -238,3 +239,26 @@ def test_a_page_finds_its_server_again(stage: Stage):
         expect(page.locator("#notice")).to_contain_text("cannot be reached")
         page.context.set_offline(False)
         expect(page.locator("#notice")).to_have_text("", timeout=15_000)
+
+
+def test_an_open_page_comes_back_by_itself_after_the_server_was_restarted(
+    stage: Stage,
+):
+    job_id = stage.site.submit("i.gated", tag="restart", gate="restart-gate")
+    app = stage.server.app
+    first = Served(app).start()
+    port = int(first.url.rpartition(":")[2])
+    with stage.page(but="Failed to load resource", at=first.url) as page:
+        page.goto(f"{first.url}/jobs/{job_id}")
+        expect(page.locator("html")).to_have_attribute("data-stream", "live")
+        expect(page.locator(".head .badge")).to_have_text("running")
+        page.evaluate("window.isSame = true")
+        first.stop()
+        expect(page.locator("html")).not_to_have_attribute("data-stream", "live")
+        stage.site.open_gate("restart-gate")
+        stage.site.until_over(job_id)  # no job was disturbed
+        second = Served(app, port).start()
+        expect(page.locator(".head .badge")).to_have_text("completed", timeout=30_000)
+        expect(page.locator("html")).to_have_attribute("data-stream", "live", timeout=30_000)
+        assert page.evaluate("window.isSame")
+    second.stop()
