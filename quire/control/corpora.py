@@ -66,6 +66,12 @@ def explained(pipeline: Mapping[str, Any]) -> list[tuple[str, Any, Any, str]]:
     return [(name, pipeline[name], default, doc) for name, default, doc in described()]
 
 
+def differing(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings of a corpus that are not the defaults."""
+    defaults = {name: default for name, default, _ in described()}
+    return {name: value for name, value in settings.items() if value != defaults.get(name)}
+
+
 def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
     """Set some settings of a corpus; returns the names of those that have another value now."""
     if not given:
@@ -78,14 +84,25 @@ def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
         found = corpora.found(conn, desk.tenant, name)
         if found is None:
             raise _missing(name)
-        before = Pipeline().merged(found.settings)
-        after = before.merged(given)
-        if "parser" in given:
-            plugged.require(after.parser)
+        changed = _compared(found.settings, given)
         corpora.change(conn, found.id, {**found.settings, **parsed(given)})
-        return [key for key in parsed(given) if getattr(before, key) != getattr(after, key)]
+        return [key for key, _, _ in changed]
 
     return desk.db.write(act)
+
+
+def preview(desk: Desk, name: str, given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """List name, present and other value of each setting that a change would change."""
+    return _compared(shown(desk, name)["settings"], given)
+
+
+def _compared(settings: Mapping[str, Any], given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    before = Pipeline().merged(settings)
+    after = before.merged(given)
+    if "parser" in given:
+        plugged.require(after.parser)
+    pairs = [(key, getattr(before, key), getattr(after, key)) for key in parsed(given)]
+    return [each for each in pairs if each[1] != each[2]]
 
 
 def consequence(changed: Sequence[str]) -> str:

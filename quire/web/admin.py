@@ -1,19 +1,21 @@
-"""Pages of settings, tokens and users."""
+"""Pages of settings, tokens, users and the audit."""
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire.api.gate import Admin, Reader, Writer
 from quire.api.office import office_of
-from quire.api.tokens import TokenId, refuse_tokens
+from quire.api.tokens import TokenId, following, refuse_tokens
 from quire.control import access, configuration, sign_in
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
 from quire.web.view import PageRoute, back, page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+PAGE = 50
 Text = Annotated[str, Form(max_length=200)]
+Asked = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/settings")
@@ -106,6 +108,28 @@ def link(request: Request, viewer: Admin, name: Text) -> Response:
 def _users(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
     listed = access.list_users(office_of(request).desk(viewer))
     return page(request, viewer, "users.html", users=listed, link=made, roles=list(Role))
+
+
+@router.get("/audit")
+def audit(
+    request: Request, viewer: Admin, user: Asked = "", action: Asked = "", cursor: Asked = ""
+) -> Response:
+    """List what was done about access, the latest first, and who was not let in."""
+    kept = {"user": user.strip(), "action": action.strip(), "cursor": cursor}
+    wanted = {name: kept[name].replace("\0", "") or None for name in ("user", "action")}
+    before = min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None
+    desk = office_of(request).desk(viewer)
+    found = access.read_audit(desk, **wanted, limit=PAGE + 1, before=before)
+    for each in found:
+        each["words"] = "; ".join(f"{k} {_worded(v)}" for k, v in each["detail"].items())
+    return page(
+        request, viewer, "audit.html", rows=found[:PAGE], next=following(found, PAGE), kept=kept,
+        is_filtered=any(wanted.values()),
+    )  # fmt: skip
+
+
+def _worded(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _address(request: Request) -> str | None:

@@ -141,6 +141,7 @@ def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
         runs = [run for run in runs if run["outcome"] != "done"]
     return page(
         request, viewer, "job.html", job=job, explained=explained, files=listed,
+        can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         events=[_line(each) for each in lines], took=_took(job), reused=_reused(office, job),
         **(strips.counted(job["tasks"]) if is_huge else strips.shown(ranges)),
@@ -167,12 +168,17 @@ def act(
     verb: str,
     to: Annotated[str, Form()] = "",
     document: Annotated[int | None, Form()] = None,
+    priority: Annotated[int | None, Form()] = None,
 ) -> Response:
     """Do something to one job."""
-    if verb not in VERBS:
-        raise BadInput(f"jobs: {verb[:40]!r} is not one of {', '.join(VERBS)}. Nothing was done.")
-    how = {"document_id": document} if verb == "retry" and document else {}
-    verbs.one(office_of(request).desk(viewer), verb, job_id, **how)
+    known = (*VERBS, "priority")
+    if verb not in known:
+        raise BadInput(f"jobs: {verb[:40]!r} is not one of {', '.join(known)}. Nothing was done.")
+    how: dict[str, Any] = {"document_id": document} if verb == "retry" and document else {}
+    if verb == "priority":
+        how["priority"] = priority
+    meant = "reprioritise" if verb == "priority" else verb
+    verbs.one(office_of(request).desk(viewer), meant, job_id, **how)
     return back(to or f"/jobs/{job_id}", verb)
 
 

@@ -1,4 +1,4 @@
-"""The first page: what runs and waits, who works, how it went lately, and what room is left."""
+"""The first page: what runs and waits, how it went lately, what room is left; and who works."""
 
 import shutil
 from pathlib import Path
@@ -7,17 +7,21 @@ from typing import Any
 import psutil
 from fastapi import APIRouter, Request, Response
 
-from quire.api.gate import Reader
+from quire.api.gate import Admin, Reader
+from quire.api.kinds import Name
 from quire.api.office import office_of
+from quire.control import jobs
+from quire.errors import BadInput
 from quire.model.states import JobState
 from quire.runtime import crews
-from quire.store import dashboard, reports
+from quire.store import dashboard, kinds, reports
 from quire.web.lately import Figures
-from quire.web.view import PageRoute, page
+from quire.web.view import PageRoute, back, page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 RUNNING = 12
 GROUPS = 20
+PAUSING = {"pause": jobs.pause, "unpause": jobs.unpause}
 
 
 @router.get("/")
@@ -53,7 +57,19 @@ def workers(request: Request, viewer: Reader) -> Response:
     office = office_of(request)
     with office.db.read() as conn:
         listed = crews.listed(office.db, conn, viewer.tenant)
-    return page(request, viewer, "workers.html", workers=listed)
+        known = list(kinds.listed(conn).values())
+    return page(request, viewer, "workers.html", workers=listed, kinds=known)
+
+
+@router.post("/kinds/{name}/{verb}")
+def act_on_kind(request: Request, viewer: Admin, name: Name, verb: str) -> Response:
+    """Pause a kind of job for everyone, or let it go on."""
+    if verb not in PAUSING:
+        raise BadInput(
+            f"kinds: {verb[:40]!r} is not one of {', '.join(PAUSING)}. Nothing was done."
+        )
+    PAUSING[verb](office_of(request).desk(viewer), name)
+    return back("/workers", verb)
 
 
 def _figures(request: Request) -> Figures:

@@ -6,15 +6,14 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from quire.web import admin, assets, documents, jobs, overview, search
+from quire.web import admin, assets, corpora, documents, jobs, overview, search
 from quire.web.view import trouble, wants_page
 
 
 def routers() -> Sequence[APIRouter]:
     """Return the routers of all pages."""
-    return [
-        each.router for each in (overview, jobs, documents, search, admin, assets)
-    ]  # fmt: skip
+    places = (overview, jobs, documents, corpora, search, admin, assets)
+    return [each.router for each in places]
 
 
 def install(api: FastAPI) -> None:

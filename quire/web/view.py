@@ -25,6 +25,7 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
     ("/documents", "Documents"),
+    ("/corpora", "Corpora"),
     ("/search", "Search"),
     ("/workers", "Workers"),
     ("/settings", "Settings"),
@@ -35,8 +36,12 @@ FOR_ADMINS = frozenset({"/settings", "/users"})
 #: What was done, by the code that a redirect carries: no text of others comes from an address.
 SAID = {
     "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "started again",
-    "delete": "deleted", "reprioritise": "given another priority",
+    "delete": "deleted", "priority": "given another priority", "create": "created",
+    "change": "changed", "pause": "paused", "unpause": "let go on",
 }  # fmt: skip
+
+#: What a page's verbs are about, by the first part of its address.
+NOUNS = {"": "job", "jobs": "job", "documents": "document", "corpora": "corpus", "workers": "kind"}
 
 
 @functools.cache
@@ -108,8 +113,7 @@ def _said(request: Request) -> str:
     verb, count = request.query_params.get("did", ""), request.query_params.get("n", "1")
     if verb not in SAID or not count.isdecimal():
         return ""
-    what = request.url.path.strip("/").split("/")[0].removesuffix("s") or "job"
-    noun = what if what in ("job", "document") else "entry"
+    noun = NOUNS.get(request.url.path.split("/")[1], "entry")
     return f"{words.counted(int(count[:12]), noun)} {SAID[verb]}."
 
 

@@ -157,6 +157,13 @@ def media(name: str | None) -> str:
     return {"plain": "text", "message/rfc822": "mail", "rfc822": "mail"}.get(short, short)
 
 
+def setting(text: str) -> str:
+    """Write a value of a setting, so that nothing and spaces can be seen."""
+    if not text:
+        return "empty"
+    return text if text.strip() == text else f"“{text}”"
+
+
 def coded(text: str) -> Markup:
     """Mark up what stands between backticks as code; every part is escaped."""
     parts = text.split("`")

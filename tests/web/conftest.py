@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from quire.api import easel, gate
+from quire.control import corpora
 from quire.parse import samples
 from quire.web import server
 from tests import signing
@@ -51,6 +52,8 @@ class Front:
         shelf.stop(known["stopped"])
         known["cancelled"] = shelf.app.submit("ingest", sources=["y"], settings=PLAIN)
         shelf.cancel(known["cancelled"])
+        corpora.create(shelf.app.desk, EVIL, {"delimiter": "\n\n", "chunk_tokens": 200})
+        corpora.create(shelf.app.desk, "plain", {})
         return known
 
     def close(self) -> None:

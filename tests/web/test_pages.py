@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 
@@ -17,7 +18,9 @@ from tests.web.reading import HTML, Page
 
 PLACES = ("/", "/jobs", "/documents", "/search", "/search?q=tide", "/workers", "/settings",
           "/tokens", "/users", "/jobs?state=failed", "/jobs?q=nothing", "/documents?q=nothing",
-          "/documents?state=indexing")  # fmt: skip
+          "/documents?state=indexing", "/corpora", "/audit", "/audit?user=nobody")  # fmt: skip
+
+CORPUS = f"/corpora/{quote(EVIL, safe='')}"
 
 
 def full(known: dict[str, int]) -> list[str]:
@@ -26,7 +29,8 @@ def full(known: dict[str, int]) -> list[str]:
     ones += [f"/documents/{known[name]}" for name in ("book", "broken", "evil")]
     ones += [f"/documents/{known['book']}?page=3&q=tide", f"/documents/{known['book']}?page=99"]
     asks = [f"/jobs/{known['stopped']}/delete", f"/documents/{known['evil']}/delete"]
-    return [*PLACES, *ones, *asks, "/jobs?q=tide", "/jobs/999999"]
+    sets = [CORPUS, f"{CORPUS}?ask=delete", "/corpora/plain"]
+    return [*PLACES, *ones, *asks, *sets, "/jobs?q=tide", "/jobs/999999"]
 
 
 def faults_of(page: Page) -> list[str]:
@@ -73,7 +77,7 @@ def test_pages_of_a_full_home_are_whole_and_escape_what_people_wrote(each_front:
     "place",
     ["/jobs?q={}", "/jobs?kind={}&user={}&platform={}&account={}", "/documents?q={}&corpus={}",
      "/documents?type={}", "/search?q={}", "/?did={}&n={}", "/jobs?cursor={}", "/nothing/{}",
-     "/static/{}"],
+     "/static/{}", "/audit?user={}&action={}&cursor={}", "/corpora/{}", "/corpora?ask={}"],
 )  # fmt: skip
 def test_what_an_address_carries_is_shown_as_text(front: Front, place: str):
     answer = front.visitor().client.get(place.replace("{}", EVIL), headers=HTML)
@@ -243,10 +247,12 @@ def test_a_page_shows_only_what_the_role_may_do(front: Front, role: str):
     known = front.fill()
     visitor = front.visitor(role)
     may_write = role == "member"
-    for place in (f"/jobs/{known['waiting']}", "/jobs", "/documents"):
+    for place in (f"/jobs/{known['waiting']}", "/jobs", "/documents", "/corpora", CORPUS):
         posts = [f for f in visitor.get(place).forms if f.method == "post"]
         assert any(f.action != "/sign-out" for f in posts) == may_write, place
-    for place in ("/users", "/settings"):
+    assert "Corpora" in visitor.get("/corpora").text
+    assert not any(f.action.startswith("/kinds/") for f in visitor.get("/workers").forms)
+    for place in ("/users", "/settings", "/audit"):
         assert "needs the scope admin" in visitor.get(place, 403).text
         assert place not in visitor.get("/").links
 

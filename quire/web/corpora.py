@@ -1,0 +1,167 @@
+"""Pages of corpora: the list, and one with its settings and what a change of them costs."""
+
+import re
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
+
+from quire.api.corpora import Name
+from quire.api.gate import Reader, Writer
+from quire.api.office import office_of
+from quire.control import corpora as verbs
+from quire.errors import BadInput
+from quire.model.access import Scope, Viewer
+from quire.model.pipeline import described
+from quire.parse import plugged
+from quire.web import words
+from quire.web.view import PageRoute, back, page
+
+router = APIRouter(prefix="/corpora", route_class=PageRoute, include_in_schema=False)
+LONGEST = 1000
+#: What a change of a setting makes of documents that are indexed already, in a cell of the table.
+COSTS = {
+    "read": "read, cut and embedded again",
+    "cut": "cut and embedded again",
+    "embed": "embedded again",
+}
+#: Characters that a field of one line cannot hold, as they are written in it.
+ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_MEANT = {shown: char for char, shown in ESCAPES.items()}
+
+
+async def _given(request: Request) -> dict[str, str]:
+    """Return the settings that a form carries."""
+    sent = await request.form()
+    known = {name for name, _, _ in described()}
+    given = {name: str(value) for name, value in sent.items() if name in known}
+    for name, value in given.items():
+        if len(value) > LONGEST:
+            raise BadInput(
+                f"{name}: {len(value):,} characters (at most {LONGEST:,}). Nothing was changed."
+            )
+    return {name: plain(value) for name, value in given.items()}
+
+
+Given = Annotated[dict[str, str], Depends(_given)]
+
+
+@router.get("")
+def listing(request: Request, viewer: Reader) -> Response:
+    """List corpora with what sets them apart."""
+    listed = verbs.listed(office_of(request).desk(viewer))
+    for each in listed:
+        each["differing"] = _words(verbs.differing(each["settings"]))
+    return page(request, viewer, "corpora.html", corpora=listed)
+
+
+@router.post("")
+def create(
+    request: Request, viewer: Writer, name: Annotated[str, Form(max_length=200)]
+) -> Response:
+    """Create a corpus with the default settings, and show it."""
+    verbs.create(office_of(request).desk(viewer), name.strip(), {})
+    return back(_place(name.strip()), "create")
+
+
+@router.get("/{name:path}")
+def one(
+    request: Request,
+    viewer: Reader,
+    name: Name,
+    ask: Annotated[str, Query(max_length=20)] = "",
+) -> Response:
+    """Show one corpus, or ask before it is deleted."""
+    corpus = verbs.shown(office_of(request).desk(viewer), name)
+    if ask == "delete" and viewer.may(Scope.WRITE):
+        return _ask_to_delete(request, viewer, corpus)
+    rows = [
+        {"name": key, "value": value, "text": escaped(value), "default": default, "sentence": doc,
+         "shown": words.setting(escaped(value)), "usual": words.setting(escaped(default)),
+         "cost": COSTS.get(verbs.REPEATED.get(key, ""), "left as they are"),
+         "choices": _choices(key, value)}
+        for key, value, default, doc in verbs.explained(corpus["pipeline"])
+    ]  # fmt: skip
+    return page(
+        request, viewer, "corpus.html", corpus=corpus, settings=rows, place=_place(name),
+    )  # fmt: skip
+
+
+@router.post("/{name:path}")
+def act(
+    request: Request,
+    viewer: Writer,
+    name: Name,
+    given: Given,
+    verb: Annotated[str, Form(max_length=20)] = "change",
+    sure: Annotated[str, Form(max_length=20)] = "",
+) -> Response:
+    """Change or delete a corpus; what a change costs is said before it is made."""
+    desk = office_of(request).desk(viewer)
+    if verb == "delete":
+        verbs.delete(desk, name)
+        return back("/corpora", "delete")
+    changes = verbs.preview(desk, name, given)
+    if not changes:
+        raise BadInput(f"corpus {name}: no setting has another value. Nothing was changed.")
+    if not sure:
+        return _ask_to_change(request, viewer, verbs.shown(desk, name), changes)
+    verbs.change(desk, name, given)
+    return back(_place(name), "change")
+
+
+def _ask_to_change(
+    request: Request, viewer: Viewer, corpus: dict[str, Any], changes: list[tuple[str, Any, Any]]
+) -> Response:
+    listed = [f"{key} from {_quoted(old)} to {_quoted(to)}" for key, old, to in changes]
+    cost = verbs.consequence([key for key, _, _ in changes])
+    count = words.counted(corpus["documents"], "document")
+    return page(
+        request, viewer, "confirm.html", question=f"Change corpus {corpus['name']}?",
+        consequence=f"{'; '.join(listed)}. It has {count}. Nothing happens to those that are "
+        f"indexed until the next ingest, or until you index one again; then {cost}.",
+        action=_place(corpus["name"]), answer="Yes, change", is_risky=False,
+        to=_place(corpus["name"]),
+        fields=[*((key, escaped(to)) for key, _, to in changes), ("sure", "yes")],
+    )  # fmt: skip
+
+
+def _ask_to_delete(request: Request, viewer: Viewer, corpus: dict[str, Any]) -> Response:
+    count = words.counted(corpus["documents"], "document")
+    return page(
+        request, viewer, "confirm.html", question=f"Delete corpus {corpus['name']}?",
+        consequence=f"Its settings are gone for good. {count} in it stay and are still found.",
+        action=_place(corpus["name"]), answer="Yes, delete", is_risky=True,
+        to=_place(corpus["name"]), fields=[("verb", "delete")],
+    )  # fmt: skip
+
+
+def _choices(name: str, value: Any) -> list[str]:
+    """List the values of a setting that has only a few; one that is set is always among them."""
+    if isinstance(value, bool):
+        return ["true", "false"]
+    few = {"ocr": ["auto", "always", "never"], "parser": ["auto", *plugged.names()]}.get(name, [])
+    return few if value in few or not few else [*few, value]
+
+
+def escaped(value: Any) -> str:
+    """Write a value for a field of one line."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return "".join(ESCAPES.get(char, char) for char in text)
+
+
+def plain(text: str) -> str:
+    """Read what `escaped` wrote."""
+    return re.sub(r"\\[\\nrt]", lambda found: _MEANT[found[0]], text)
+
+
+def _words(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_quoted(value)}" for name, value in settings.items())
+
+
+def _quoted(value: Any) -> str:
+    return words.setting(escaped(value))
+
+
+def _place(name: str) -> str:
+    return f"/corpora/{quote(name, safe='')}"
