@@ -118,8 +118,8 @@ def _ask_to_change(
     count = words.counted(corpus["documents"], "document")
     return page(
         request, viewer, "confirm.html", question=f"Change corpus {corpus['name']}?",
-        consequence=f"{'; '.join(listed)}. It has {count}. Nothing happens to those that are "
-        f"indexed until the next ingest, or until you index one again; then {cost}.",
+        consequence=f"This sets {'; '.join(listed)}. It has {count}. Nothing happens to those that "
+        f"are indexed until the next ingest, or until you index one again; then {cost}.",
         action=_place(corpus["name"]), answer="Yes, change", is_risky=False,
         to=_place(corpus["name"]),
         fields=[*((key, escaped(to)) for key, _, to in changes), ("sure", "yes")],
@@ -128,9 +128,10 @@ def _ask_to_change(
 
 def _ask_to_delete(request: Request, viewer: Viewer, corpus: dict[str, Any]) -> Response:
     count = words.counted(corpus["documents"], "document")
+    stays = f"The {count} in it stay and can still be found." if corpus["documents"] else ""
     return page(
         request, viewer, "confirm.html", question=f"Delete corpus {corpus['name']}?",
-        consequence=f"Its settings are gone for good. {count} in it stay and are still found.",
+        consequence=f"Its settings are gone for good. {stays or 'No document is in it.'}",
         action=_place(corpus["name"]), answer="Yes, delete", is_risky=True,
         to=_place(corpus["name"]), fields=[("verb", "delete")],
     )  # fmt: skip

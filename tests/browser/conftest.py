@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from quire.api import easel
+from quire.control import corpora
 from quire.parse import samples
 from tests.api.serving import Served, served
 from tests.integration.processes import HANDLERS, Site
@@ -59,6 +60,7 @@ class Stage:
         self.site.until_over(self.known["done"])
         found = {row.name: row.id for row in self.site.rows("documents")}
         self.known["book"] = found["book.pdf"]
+        corpora.create(self.site.app.desk, "letters", {"chunk_tokens": 200, "delimiter": "\n"})
 
     @contextlib.contextmanager
     def page(

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.browser
 
 PLACES = ("/", "/jobs", "/jobs/{ingest}", "/jobs/{done}", "/documents", "/documents/{book}?q=tide",
           "/search", "/search?q=tide+quay", "/workers", "/settings", "/tokens", "/users",
-          "/jobs/{done}/delete")  # fmt: skip
+          "/jobs/{done}/delete", "/corpora", "/corpora/letters", "/corpora/letters?ask=delete",
+          "/audit")  # fmt: skip
 LOOKS = [("wide", "light"), ("wide", "dark"), ("phone", "light")]
 #: What is wider than the window; a region that scrolls by itself may be.
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
