@@ -263,3 +263,22 @@ def test_an_open_page_comes_back_by_itself_after_the_server_was_restarted(
         expect(page.locator("html")).to_have_attribute("data-stream", "live", timeout=30_000)
         assert page.evaluate("window.isSame")
     second.stop()
+
+
+def test_a_priority_and_a_pause_are_set_in_place(stage: Stage):
+    job_id = stage.site.submit("i.gated", tag="first", gate="first-gate")
+    with stage.page() as page:
+        page.goto(f"/jobs/{job_id}")
+        page.evaluate("window.isSame = true")
+        page.get_by_label("Priority").select_option("2")
+        page.get_by_role("button", name="Set").click()
+        expect(page.locator("#notice")).to_have_text("1 job given another priority.")
+        expect(page.get_by_label("Priority")).to_have_value("2")
+        assert page.evaluate("window.isSame")
+        page.goto("/workers")
+        page.get_by_role("button", name="Pause i.nothing").click()
+        expect(page.locator("#notice")).to_have_text("1 kind paused.")
+        page.get_by_role("button", name="Unpause i.nothing").click()
+        expect(page.locator("#notice")).to_have_text("1 kind let go on.")
+    stage.site.open_gate("first-gate")
+    stage.site.until_over(job_id)
