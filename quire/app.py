@@ -37,7 +37,9 @@ class App:
 
     def _open(self, create: bool, patient: bool) -> Database:
         s = self.settings
-        db = Database.open(s.database, synchronous=s.sqlite_synchronous, lease_seconds=s.lease_seconds)
+        db = Database.open(
+            s.database, synchronous=s.sqlite_synchronous, lease_seconds=s.lease_seconds
+        )
         try:
             self._prepare(db, create)
         except DatabaseUnavailable:

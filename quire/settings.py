@@ -99,7 +99,11 @@ class Settings:
             "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous",
             "lease_seconds",
         )  # fmt: skip
-        return {"home": str(self.home), "url": self.database, **{n: getattr(self, n) for n in names}}
+        return {
+            "home": str(self.home),
+            "url": self.database,
+            **{n: getattr(self, n) for n in names},
+        }
 
     @property
     def database(self) -> str:
