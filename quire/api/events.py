@@ -16,11 +16,12 @@ from starlette.types import Receive, Scope, Send
 from quire.api import asking, jobs
 from quire.api.answers import failing
 from quire.api.gate import Reader, whose
-from quire.api.office import office_of
+from quire.api.office import Office, office_of
 from quire.api.tailing import Listener, Tail, Wanted, message
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Scope as Allowed
 from quire.model.access import Viewer
+from quire.store import reports
 from quire.store.tail import Cursor
 
 router = APIRouter(prefix="/api/events", tags=["events"])
@@ -62,11 +63,19 @@ async def follow(
     given = last_event_id or cursor
     after = Cursor.parse(given) if given else None
     wanted = Wanted(viewer.tenant, job, _names(names))
-    if job is not None:
-        await asyncio.to_thread(jobs.found, office_of(request), viewer, job)
+    await asyncio.to_thread(_look, office_of(request), viewer, job)
     tail: Tail = request.app.state.tail
     listener = await tail.join(viewer, wanted, after)
     return Stream(tail, listener, _pieces(request, viewer, tail, listener))
+
+
+def _look(office: Office, viewer: Viewer, job: int | None) -> None:
+    """Refuse a job that is not there, and everyone while the database is away."""
+    if job is not None:
+        jobs.found(office, viewer, job)
+        return
+    with office.db.read() as conn:
+        reports.last_job_id(conn)
 
 
 class Stream(StreamingResponse):

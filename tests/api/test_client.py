@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +16,11 @@ from quire.client import Client
 from quire.control import access
 from quire.settings import load
 from tests.api.serving import Served, served
-from tests.integration.cli_command import Run, quire
 
-__all__ = ["quire"]
+if TYPE_CHECKING:
+    from tests.integration.cli_command import Run
+
+pytest_plugins = ["tests.integration.cli_command"]
 
 
 @pytest.fixture

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from quire.api import gate
 from quire.app import App
 from quire.settings import load
 from tests import signing
-from tests.integration.cli_command import Run, quire, quire_on_each
 
-__all__ = ["quire", "quire_on_each"]
+if TYPE_CHECKING:
+    from tests.integration.cli_command import Run
+
+pytest_plugins = ["tests.integration.cli_command"]
 
 
 def test_tokens_are_made_listed_and_revoked(quire_on_each: Run):

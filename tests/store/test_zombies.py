@@ -40,7 +40,11 @@ MUTATIONS = [
     Mutation(settle, "_ending", "t.fence == e.c.fence", DROPPED, scenarios.a_zombie_cannot_settle),
     Mutation(settle, "renew", "t.fence == h.c.fence", DROPPED, scenarios.a_zombie_cannot_renew),
     Mutation(
-        settle, "still_held", "h.c.fence == t.fence", DROPPED, scenarios.a_zombie_cannot_look_alive
+        settle,
+        "_still_holding",
+        "h.c.fence == t.fence",
+        DROPPED,
+        scenarios.a_zombie_cannot_look_alive,
     ),
     Mutation(
         settle,
@@ -70,7 +74,9 @@ MUTATIONS = [
         "fence=t.fence",
         scenarios.what_a_reaper_took_back_has_another_fence,
     ),
-    Mutation(progress, "_write", "t.fence == p.c.fence", DROPPED, scenarios.a_zombie_cannot_report),
+    Mutation(
+        progress, "_telling", "t.fence == p.c.fence", DROPPED, scenarios.a_zombie_cannot_report
+    ),
     Mutation(
         claim, "_taking", "fence=t.fence + 1", "fence=t.fence", scenarios.a_claim_raises_the_fence
     ),
