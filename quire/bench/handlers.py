@@ -29,8 +29,10 @@ def mark(ctx: Context, marks: str, name: str) -> None:
 @job("bench.hold")
 def hold(ctx: Context, marks: str, name: str) -> None:
     """Run without end and without looking at stops; a second run of the same name ends at once."""
+    # Before it tells: who reads the mark may kill this process the next moment.
+    is_first = _is_first(marks, name)
     _tell(marks, name)
-    if _is_first(marks, name):
+    if is_first:
         time.sleep(600)
 
 
