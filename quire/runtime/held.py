@@ -1,6 +1,6 @@
 """What a worker holds: leases handed to children, leases not handed yet, and how long kinds take.
 
-Claims run ahead by about 100 ms of work, or by one task a child where tasks are short.
+Claims run ahead by about 100 ms of work, or by two tasks a child where tasks are short.
 """
 
 from collections import deque
@@ -11,6 +11,8 @@ from quire.model.records import Lease
 AHEAD = 0.1
 #: Tasks shorter than this are claimed before a child is free: it would wait for the commit.
 BRISK = 0.25
+#: How many of them for each child that is soon free.
+TASKS_AHEAD = 2
 MOST = 512
 #: Weight of the latest run in a kind's running mean.
 _FRESH = 0.2

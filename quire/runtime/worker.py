@@ -21,7 +21,7 @@ from quire.errors import DatabaseUnavailable, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
-from quire.runtime.held import BRISK, Backlog, Pace
+from quire.runtime.held import BRISK, TASKS_AHEAD, Backlog, Pace
 from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
@@ -255,10 +255,13 @@ class Worker:
         return self.is_woken and self.drain_by is None and self._room() > 0
 
     def _room(self) -> int:
-        """Return how many tasks to claim: for idle children, and one ahead for those soon free."""
-        recent = time.monotonic() - BRISK
-        ahead = self.children.begun_after(recent) if self.pace.is_brisk() else 0
-        return len(self.children.idle()) * self.pace.batch() + ahead - len(self.backlog)
+        """Return how many tasks to claim: for idle children, and some ahead for those soon free."""
+        idle = len(self.children.idle()) * self.pace.batch()
+        soon = self.children.begun_after(time.monotonic() - BRISK) if self.pace.is_brisk() else 0
+        # Several at a time: each claim is a commit, for which the children's own commits wait.
+        if not idle and len(self.backlog) >= soon:
+            return 0
+        return idle + soon * TASKS_AHEAD - len(self.backlog)
 
     def _write(self, now: float) -> None:
         """Settle, report, and claim, in one transaction."""

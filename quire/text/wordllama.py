@@ -1,8 +1,8 @@
-"""The embedder that ships in a wheel: WordLlama's token vectors, summed by word.
+"""The embedder that ships in a wheel: WordLlama's token vectors, summed up.
 
 Its vectors are means of token vectors, and its vocabulary has no token that spans a space, a digit
 or both letters and punctuation. So a text falls apart into words that tokenise independently, and
-a word met before is one row of a table: no tokeniser runs for it, and fewer rows are added up.
+the tokens of a word met before are looked up: no tokeniser runs for it.
 The library itself is not imported; it would configure logging, and may download.
 """
 
@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,8 @@ _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
 _SPACE = "▁"  # how the vocabulary writes a space
 _SPECIAL = re.compile(r"(<s>|</s>|<unk>)")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_ROWS = 40_000  # words remembered: 40 MB when full, then it starts over
-_BLOCK = 4_096  # words looked up at a time, so that a huge text needs no huge table
+_WORDS = 100_000  # remembered: some 30 MB when full, then it starts over
+_BLOCK = 4_096  # words or tokens looked up at a time, so that a huge text needs no huge table
 _LETTERS = 4_000_000  # of all words remembered
 
 
@@ -52,10 +52,10 @@ class WordLlama:
         self._tokenizer = _open_tokenizer(folder / _TOKENIZER)
         self._find = _word_pattern(self._tokenizer.get_vocab()).findall
         with safe_open(folder / _WEIGHTS, framework="np") as stored:
-            self._weights = stored.get_tensor("embedding.weight")[:, :dimensions]
-        self._vectors = np.empty((_ROWS, dimensions), np.float32)
-        self._rows: dict[str, int] = {}
-        self._sizes: list[int] = []
+            weights = stored.get_tensor("embedding.weight")[:, :dimensions]
+        # Stored in half the precision: to widen rows at each use would take most of the time.
+        self._weights = weights.astype(np.float32)
+        self._known: dict[str, list[int]] = {}
         self._letters = 0
         self._lock = threading.Lock()
 
@@ -71,13 +71,13 @@ class WordLlama:
         found = np.zeros((len(texts), self.dimensions), np.float32)
         words = [self._words(text) for text in texts]
         with self._lock:
-            unseen = set().union(*words).difference(self._rows)
-            if len(unseen) + len(self._sizes) < _ROWS:
-                self._learn(list(unseen))  # all texts at once: a call of the tokeniser is dear
+            self._learn(words)  # all texts at once: a call of the tokeniser is dear
+            tokens = self._known.__getitem__
             for number, some in enumerate(words):
-                for first in range(0, len(some), _BLOCK):
-                    rows = self._known(some[first : first + _BLOCK])
-                    found[number] += self._vectors.take(rows, axis=0, mode="clip").sum(axis=0)
+                flat = list(chain.from_iterable(map(tokens, some)))
+                for first in range(0, len(flat), _BLOCK):
+                    rows = flat[first : first + _BLOCK]
+                    found[number] += self._weights.take(rows, axis=0, mode="clip").sum(axis=0)
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         np.divide(found, lengths, out=found, where=lengths > 0)
         return found
@@ -94,11 +94,9 @@ class WordLlama:
     def _units(self, text: str) -> tuple[list[int], list[int]]:
         """Cut the whole text into units: the characters and the tokens of each."""
         words = self._find(" " + text.replace(_SPACE, " "))
-        counts: list[int] = []
         with self._lock:
-            for first in range(0, len(words), _BLOCK):
-                rows = self._known(words[first : first + _BLOCK])
-                counts += map(self._sizes.__getitem__, rows)
+            self._learn([words])
+            counts = list(map(len, map(self._known.__getitem__, words)))
         lengths = list(map(len, words))
         lengths[0] -= 1  # the space that every text begins with
         return lengths, counts
@@ -115,34 +113,26 @@ class WordLlama:
             words += [part] if _SPECIAL.fullmatch(part) else self._find(" " + part)
         return words
 
-    def _known(self, words: list[str]) -> list[int]:
-        """Return the row of each word, after learning those not met before."""
-        try:
-            return list(map(self._rows.__getitem__, words))
-        except KeyError:
-            if len(self._sizes) + len(words) > _ROWS or self._letters > _LETTERS:
-                self._rows, self._sizes, self._letters = {}, [], 0
-            self._learn([word for word in dict.fromkeys(words) if word not in self._rows])
-            return list(map(self._rows.__getitem__, words))
-
-    def _learn(self, words: list[str]) -> None:
-        import numpy as np
-
-        if not words:
+    def _learn(self, texts: Sequence[list[str]]) -> None:
+        """Tokenise the words not met before; where there would be too many, forget the others."""
+        unseen = list(set().union(*texts).difference(self._known))
+        if not unseen:
             return
-        # A lone surrogate has no UTF-8, and is read as the replacement character.
-        readable = [w.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for w in words]
-        encoded = self._tokenizer.encode_batch_fast(readable, add_special_tokens=False)
-        tokens = [one.ids for one in encoded]
-        sizes = list(map(len, tokens))
-        first = len(self._sizes)
-        flat = np.fromiter(chain.from_iterable(tokens), np.int64, sum(sizes))
-        starts = np.cumsum([0, *sizes[:-1]])
-        vectors = self._weights.take(flat, axis=0, mode="clip").astype(np.float32)
-        self._vectors[first : first + len(words)] = np.add.reduceat(vectors, starts, axis=0)
-        self._rows.update(zip(words, count(first)))
-        self._sizes += sizes
-        self._letters += sum(map(len, words))
+        if len(self._known) + len(unseen) > _WORDS or self._letters > _LETTERS:
+            unseen = list(set().union(*texts))
+            self._known, self._letters = {}, 0
+        self._letters += sum(map(len, unseen))
+        for first in range(0, len(unseen), _BLOCK):
+            some = unseen[first : first + _BLOCK]
+            encoded = self._tokenizer.encode_batch_fast(
+                list(map(_readable, some)), add_special_tokens=False
+            )
+            self._known.update((word, one.ids) for word, one in zip(some, encoded, strict=True))
+
+
+def _readable(word: str) -> str:
+    """Return a word as the library reads it: a lone surrogate has no UTF-8."""
+    return word.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _folder() -> Path:
