@@ -42,6 +42,7 @@ class _Line(NamedTuple):
     box: tuple[float, float, float, float]  # left, top, right, bottom
 
 
+@functools.cache
 def is_installed() -> bool:
     """Tell whether pictures can be read here."""
     return find_spec("rapidocr") is not None and find_spec("onnxruntime") is not None
@@ -49,7 +50,12 @@ def is_installed() -> bool:
 
 def engine() -> str | None:
     """Return what reads pictures here, with its version, or None."""
-    return f"rapidocr {version('rapidocr')}, {VERSION}" if is_installed() else None
+    return f"rapidocr {_release()}, {VERSION}" if is_installed() else None
+
+
+@functools.cache
+def _release() -> str:
+    return version("rapidocr")
 
 
 def usable(options: Options) -> bool:

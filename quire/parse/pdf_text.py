@@ -130,16 +130,19 @@ class _Asking(NamedTuple):
     box: Any
     answers: Any
     places: list[Any]
+    block: "npt.NDArray[np.float32]"  # the answers, a row each
 
 
 @functools.cache
 def _asking() -> _Asking:
+    import numpy as np
     import pypdfium2.raw as raw
 
     address = ctypes.cast(raw.FPDFText_GetLooseCharBox, ctypes.c_void_p).value or 0
     answers = (ctypes.c_float * (4 * _AT_ONCE))()  # left, top, right, bottom of each
     places = [ctypes.byref(answers, 16 * each) for each in range(_AT_ONCE)]
-    return _Asking(ctypes.PYFUNCTYPE(ctypes.c_int)(address), answers, places)
+    block = np.ctypeslib.as_array(answers).reshape(-1, 4)
+    return _Asking(ctypes.PYFUNCTYPE(ctypes.c_int)(address), answers, places, block)
 
 
 def _corners(place: int | None, ends: list[int], *, direct: bool) -> "Boxes":
@@ -148,18 +151,16 @@ def _corners(place: int | None, ends: list[int], *, direct: bool) -> "Boxes":
 
     if not direct:  # the text has characters that the page has not, or the reverse
         ends = list(map(_calls().index, repeat(place), ends))
-    box, answers, places = _asking()
-    page, block = ctypes.c_void_p(place), np.zeros((len(ends), 4), np.float64)
+    box, answers, places, block = _asking()
+    page, found = ctypes.c_void_p(place), np.empty((4, len(ends)), np.float64)
     for first in range(0, len(ends), _AT_ONCE):
         some = ends[first : first + _AT_ONCE]
-        ctypes.memset(answers, 0, ctypes.sizeof(answers))
+        ctypes.memset(answers, 0, 16 * len(some))
         deque(map(box, repeat(page), some, places), maxlen=0)
-        block[first : first + len(some)] = np.ctypeslib.as_array(answers).reshape(-1, 4)[
-            : len(some)
-        ]
-    one, other = block[::2].T, block[1::2].T
+        found[:, first : first + len(some)] = block[: len(some)].T
+    one, other = found[:, ::2], found[:, 1::2]
     low, high = np.minimum(one, other), np.maximum(one, other)
-    return np.stack([low[0], low[3], high[2], high[1]])
+    return np.array([low[0], low[3], high[2], high[1]])
 
 
 def _upright(page: Any, corners: "Boxes") -> "Boxes":
@@ -170,15 +171,18 @@ def _upright(page: Any, corners: "Boxes") -> "Boxes":
     _calls().bounds(ctypes.cast(page.raw, ctypes.c_void_p), bounds)
     left, top, right, bottom = bounds
     x0, y0, x1, y1 = corners
-    sides = {
-        0: (x0 - left, top - y1, x1 - left, top - y0),
-        90: (y0 - bottom, x0 - left, y1 - bottom, x1 - left),
-        180: (right - x1, y0 - bottom, right - x0, y1 - bottom),
-        270: (top - y1, right - x1, top - y0, right - x0),
-    }[page.get_rotation()]
-    boxes = np.stack(sides, axis=1)
-    boxes[:, 2:] -= boxes[:, :2]
-    return boxes
+    turn = page.get_rotation()
+    if turn == 90:
+        sides = (y0 - bottom, x0 - left, y1 - bottom, x1 - left)
+    elif turn == 180:
+        sides = (right - x1, y0 - bottom, right - x0, y1 - bottom)
+    elif turn == 270:
+        sides = (top - y1, right - x1, top - y0, right - x0)
+    else:
+        sides = (x0 - left, top - y1, x1 - left, top - y0)
+    boxes = np.array(sides)
+    boxes[2:] -= boxes[:2]
+    return boxes.T
 
 
 def _tidy(raw: str) -> tuple[str, list[int]]:

@@ -325,6 +325,7 @@ def main() -> None:
     outlet = Outlet(connection, slate, leash)
     runner = Runner(kinds, Context, outlet, slate, Turnstile(turnstile), config)
     gc.freeze()  # what was loaded stays; the collector need not walk through it again
+    gc.set_threshold(10_000)  # a task makes thousands of rows and few circles
     outlet.send({"ready": os.getpid(), "kinds": [_described(kind) for kind in kinds.values()]})
     for message in messages:
         if "exit" in message:

@@ -55,7 +55,7 @@ class WordLlama:
             weights = stored.get_tensor("embedding.weight")[:, :dimensions]
         # Stored in half the precision: to widen rows at each use would take most of the time.
         self._weights = weights.astype(np.float32)
-        self._known: dict[str, list[int]] = {}
+        self._known: dict[str, tuple[int, ...]] = {}
         self._letters = 0
         self._lock = threading.Lock()
 
@@ -127,7 +127,9 @@ class WordLlama:
             encoded = self._tokenizer.encode_batch_fast(
                 list(map(_readable, some)), add_special_tokens=False
             )
-            self._known.update((word, one.ids) for word, one in zip(some, encoded, strict=True))
+            self._known.update(
+                (word, tuple(one.ids)) for word, one in zip(some, encoded, strict=True)
+            )
 
 
 def _readable(word: str) -> str:
