@@ -19,7 +19,7 @@ from quire.control.search import search
 from quire.model.pages import Page, Piece
 from quire.model.pipeline import Pipeline, text_digest
 from quire.model.search import Model
-from quire.store import admit, documents, owners, pages, vectors
+from quire.store import admit, documents, leaves, owners, pages, vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,6 +145,6 @@ def _insert(tenant: str, ids: _Ids, stock: _Stock, conn: Any, now: Any) -> None:
     for one, uri in zip(admitted, stock.uris, strict=True):
         named = {"cut_id": ids.cut, "model_id": ids.model.id, "media_type": "text/plain"}
         documents.describe(conn, one.document_id, one.generation, digest=uri, **named)
-        leaves = [(n, f"{uri} {n}", page_ids[f"{uri} {n}"], None) for n in range(1, _PAGES + 1)]
-        documents.set_leaves(conn, one.document_id, one.generation, leaves)
+        filled = [(n, f"{uri} {n}", page_ids[f"{uri} {n}"], None) for n in range(1, _PAGES + 1)]
+        leaves.fill(conn, one.document_id, one.generation, filled)
         documents.swap(conn, one.document_id, one.generation, now=now)

@@ -9,7 +9,7 @@ from quire.ingest.reading import Harvest, Work, options_of, read_pages
 from quire.model.pages import Page, PageFailure
 from quire.model.pipeline import Pipeline, digest
 from quire.parse import formats
-from quire.store import documents, pages, reports
+from quire.store import documents, leaves, pages, reports
 
 
 def run(ctx: Any, document: int, unit: str = "page", **_: Any) -> None:
@@ -27,7 +27,7 @@ def run(ctx: Any, document: int, unit: str = "page", **_: Any) -> None:
         read_rows(harvest, span.from_page, span.to_page)
     else:
         with ctx.database.read() as conn:
-            keys = documents.keys_of(conn, document, span.generation, span.from_page, span.to_page)
+            keys = leaves.unread(conn, document, span.generation, span.from_page, span.to_page)
         harvest.gather(keys, lambda numbers: read_pages(harvest, numbers))
     try:
         with ctx.fenced() as tx:

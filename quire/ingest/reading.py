@@ -15,7 +15,7 @@ from quire.model.pages import Page, PageFailure, Piece
 from quire.model.pipeline import Pipeline, digest, text_digest
 from quire.parse import formats
 from quire.parse.options import Options
-from quire.store import account, dialect, documents, pages
+from quire.store import account, dialect, documents, leaves, pages
 from quire.text import language, words
 from quire.text.chunk import ChunkOptions, pieces
 
@@ -226,7 +226,7 @@ class Harvest:
             (number, self.numbers.get(number, ""), None, self._why(number, error))
             for number, error in self.failures.items()
         ]
-        documents.set_leaves(conn, work.document_id, work.generation, filled)
+        leaves.fill(conn, work.document_id, work.generation, filled)
         account.add(conn, work.document_id, work.generation, self.ledger())
 
     def ledger(self) -> dict[str, int]:

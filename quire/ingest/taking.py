@@ -18,7 +18,7 @@ from quire.model.pages import Outline
 from quire.model.pipeline import Pipeline, digest
 from quire.model.records import About
 from quire.parse import formats, sniff
-from quire.store import account, admit, corpora, documents, owners, pages, reports, vectors
+from quire.store import account, admit, corpora, documents, leaves, owners, pages, reports, vectors
 from quire.text.tokens import Estimate
 
 
@@ -197,7 +197,7 @@ class _Taking:
         try:
             with self.ctx.fenced() as tx:
                 documents.check(tx.connection, begun.id, begun.generation)
-                if not documents.copy_leaves(tx.connection, giver, begun.id, begun.generation):
+                if not leaves.copy(tx.connection, giver, begun.id, begun.generation):
                     raise _Collected
                 kept = account.kept(tx.connection, begun.id, begun.generation)
                 account.add(tx.connection, begun.id, begun.generation, kept | {"whole_reused": 1})
@@ -267,7 +267,7 @@ class _Taking:
                     for first in range(1, outline.length + 1, most)
                 ]
             else:
-                missing = documents.plan_leaves(
+                missing = leaves.plan(
                     tx.connection, begun.tenant, begun.id, begun.generation, keys,
                     cut_id=work.cut_id, model_id=work.model_id,
                 )  # fmt: skip

@@ -37,7 +37,7 @@ BEHIND_SECONDS = 1.0
 PROGRESS_EVERY = 0.5
 #: Reports kept while the database is away; the oldest go first.
 PROGRESS_KEPT = 2_000
-BAND_EVERY = 0.1
+BAND_EVERY = 0.3
 LONGEST_TROUBLE = 5.0
 #: Children that fail to start before any has, after which the worker gives up.
 START_TRIES = 3

@@ -26,14 +26,17 @@ def add(conn: sa.Connection, document_id: int, generation: int, counts: Mapping[
     conn.execute(_KEEP, {**which, "account": json.dumps(total, sort_keys=True)})
 
 
+_KEPT = (
+    sa.select(pages.c.via, sa.func.count(), sa.func.sum(pages.c.seconds))
+    .join(leaves, leaf.page_id == pages.c.id)
+    .where(leaf.document_id == sa.bindparam("of"), leaf.generation == sa.bindparam("number"))
+    .group_by(pages.c.via)
+)
+
+
 def kept(conn: sa.Connection, document_id: int, generation: int) -> dict[str, int]:
     """Count the pages that a generation has from earlier work, and what they cost then."""
-    rows = conn.execute(
-        sa.select(pages.c.via, sa.func.count(), sa.func.sum(pages.c.seconds))
-        .join(leaves, leaf.page_id == pages.c.id)
-        .where(leaf.document_id == document_id, leaf.generation == generation)
-        .group_by(pages.c.via)
-    ).all()
+    rows = conn.execute(_KEPT, {"of": document_id, "number": generation}).all()
     found: Counter[str] = Counter()
     for via, count, seconds in rows:
         found["ocr_reused" if via == "ocr" else "pages_reused"] += count

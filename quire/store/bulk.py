@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from quire.store.dialect import is_sqlite, packed
+from quire.store.dialect import cached, is_sqlite, packed
 
 #: Rows and bytes of one INSERT; more is written in several.
 _INSERT_ROWS, _INSERT_BYTES = 5_000, 32 << 20
@@ -127,4 +127,7 @@ def insert_missing_blobs(
     """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
     if rows_of:
         build = sqlite.insert if is_sqlite(conn) else postgresql.insert
-        conn.execute(build(table).on_conflict_do_nothing(), list(rows_of))
+        statement = cached(
+            conn, ("insert", table.name), lambda: build(table).on_conflict_do_nothing()
+        )
+        conn.execute(statement, list(rows_of))

@@ -125,15 +125,19 @@ def upsert(
     changed: Sequence[str],
 ) -> None:
     """Insert a row, or set the `changed` columns of the one with the same `keys`."""
-    build = sqlite.insert if is_sqlite(conn) else postgresql.insert
-    statement: Any = build(table).values(**values)
-    if changed:
-        statement = statement.on_conflict_do_update(
-            index_elements=list(keys), set_={c: statement.excluded[c] for c in changed}
-        )
-    else:
-        statement = statement.on_conflict_do_nothing(index_elements=list(keys))
-    conn.execute(statement)
+    key = ("upsert", table.name, *keys, None, *changed)
+    conn.execute(cached(conn, key, lambda: _upserting(conn, table, keys, changed)), dict(values))
+
+
+def _upserting(
+    conn: sa.Connection, table: sa.Table, keys: Sequence[str], changed: Sequence[str]
+) -> Any:
+    statement: Any = (sqlite.insert if is_sqlite(conn) else postgresql.insert)(table)
+    if not changed:
+        return statement.on_conflict_do_nothing(index_elements=list(keys))
+    return statement.on_conflict_do_update(
+        index_elements=list(keys), set_={c: statement.excluded[c] for c in changed}
+    )
 
 
 def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:

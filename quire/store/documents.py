@@ -5,7 +5,7 @@ generation: what belongs to an older one finds that it was overtaken.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.errors import Overtaken
 from quire.model.states import DocumentState, GenerationState, TaskState
-from quire.store import bulk, events, fallen
-from quire.store.document_tables import cuts, documents, generations, leaves, pages, slices, vectors
+from quire.store import bulk, dialect, events, fallen
+from quire.store.document_tables import cuts, documents, generations, leaves, slices
 from quire.store.tables import is_state, tasks
 
 d, g, leaf = documents.c, generations.c, leaves.c
@@ -27,13 +27,6 @@ _WORK = (
     sa.select(d.tenant, d.name, g.settings, g.digest, g.media_type, g.cut_id, g.model_id)
     .join(generations, g.document_id == d.id)
     .where(d.id == sa.bindparam("document"), g.generation == sa.bindparam("generation"))
-)
-_UNREAD = sa.select(leaf.number, leaf.key).where(
-    leaf.document_id == sa.bindparam("document"),
-    leaf.generation == sa.bindparam("generation"),
-    leaf.number.between(sa.bindparam("first"), sa.bindparam("last")),
-    leaf.page_id.is_(None),
-    leaf.error.is_(None),
 )
 _DOCUMENT = d.id == sa.bindparam("document")
 _MINE = sa.and_(g.document_id == sa.bindparam("document"), g.generation == sa.bindparam("mine"))
@@ -205,11 +198,12 @@ def is_current(conn: sa.Connection, document_id: int, generation: int) -> bool:
 
 def describe(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
     """Write what the work has found out about its generation."""
-    conn.execute(
-        sa.update(generations)
-        .where(g.document_id == document_id, g.generation == generation)
-        .values(**values)
-    )
+    statement = dialect.cached(conn, ("describe", *values), lambda: _describing(values))
+    conn.execute(statement, {"document": document_id, "mine": generation, **values})
+
+
+def _describing(names: Iterable[str]) -> sa.Update:
+    return sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in names})
 
 
 def donor(conn: sa.Connection, tenant: str, digest: str, recipe: str) -> tuple[int, int] | None:
@@ -217,80 +211,6 @@ def donor(conn: sa.Connection, tenant: str, digest: str, recipe: str) -> tuple[i
     wanted = {"tenant": tenant, "digest": digest, "recipe": recipe}
     row = conn.execute(_DONOR, wanted).one_or_none()
     return None if row is None else (row.document_id, row.generation)
-
-
-def copy_leaves(
-    conn: sa.Connection, giver: tuple[int, int], document_id: int, generation: int
-) -> int:
-    """Give a generation the leaves of another; returns how many."""
-    source = sa.select(
-        sa.literal(document_id), sa.literal(generation), leaf.number, leaf.key, leaf.page_id,
-        leaf.error,
-    ).where(leaf.document_id == giver[0], leaf.generation == giver[1])  # fmt: skip
-    return conn.execute(
-        sa.insert(leaves).from_select(
-            ["document_id", "generation", "number", "key", "page_id", "error"], source
-        )
-    ).rowcount
-
-
-def plan_leaves(
-    conn: sa.Connection,
-    tenant: str,
-    document_id: int,
-    generation: int,
-    keys: Mapping[int, str],
-    *,
-    cut_id: int,
-    model_id: int | None,
-) -> list[int]:
-    """Insert a leaf per page; returns the pages that are not complete from earlier work."""
-    conn.execute(
-        sa.delete(leaves).where(leaf.document_id == document_id, leaf.generation == generation)
-    )
-    rows = [[document_id, generation, number, key] for number, key in sorted(keys.items())]
-    bulk.bulk_insert(conn, leaves, ("document_id", "generation", "number", "key"), rows)
-    found = sa.select(pages.c.id).where(
-        pages.c.tenant == tenant, pages.c.key == leaf.key, _is_complete(cut_id, model_id)
-    )
-    mine = sa.and_(leaf.document_id == document_id, leaf.generation == generation)
-    conn.execute(sa.update(leaves).where(mine).values(page_id=found.scalar_subquery()))
-    _keep_pages(conn, mine)
-    return list(
-        conn.scalars(
-            sa.select(leaf.number).where(mine, leaf.page_id.is_(None)).order_by(leaf.number)
-        )
-    )
-
-
-def _is_complete(cut_id: int, model_id: int | None) -> sa.ColumnElement[bool]:
-    """Tell whether a page is cut and embedded as wanted."""
-    of_page = sa.and_(slices.c.page_id == pages.c.id, slices.c.cut_id == cut_id)
-    is_cut = sa.or_(pages.c.text == "", sa.exists().where(of_page))
-    if model_id is None:
-        return is_cut
-    missing = (
-        sa.select(sa.literal(1))
-        .select_from(slices)
-        .join(
-            vectors,
-            sa.and_(vectors.c.model_id == model_id, vectors.c.chunk_id == slices.c.chunk_id),
-            isouter=True,
-        )
-        .where(of_page, vectors.c.chunk_id.is_(None))
-        .correlate(pages)
-    )
-    return sa.and_(is_cut, sa.not_(missing.exists()))
-
-
-def _keep_pages(conn: sa.Connection, mine: sa.ColumnElement[bool]) -> None:
-    """Clear the condemnation of pages that are used again."""
-    used = sa.select(leaf.page_id).where(mine, leaf.page_id.is_not(None))
-    conn.execute(
-        sa.update(pages)
-        .where(pages.c.condemned_at.is_not(None), pages.c.id.in_(used))
-        .values(condemned_at=None)
-    )
 
 
 class Swapped(NamedTuple):
@@ -372,27 +292,3 @@ def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
 def work_of(conn: sa.Connection, document_id: int, generation: int) -> Any:
     """Return what a range of pages needs to know about its generation."""
     return conn.execute(_WORK, {"document": document_id, "generation": generation}).one()
-
-
-def keys_of(
-    conn: sa.Connection, document_id: int, generation: int, first: int, last: int
-) -> dict[int, str]:
-    """Return the keys of the pages of a range that are still to be read."""
-    which = {"document": document_id, "generation": generation, "first": first, "last": last}
-    return {row.number: row.key for row in conn.execute(_UNREAD, which)}
-
-
-def set_leaves(
-    conn: sa.Connection,
-    document_id: int,
-    generation: int,
-    filled: Sequence[tuple[int, str, int | None, str | None]],
-) -> None:
-    """Write leaves (number, key, page_id, error) of a generation at work."""
-    bulk.upsert_many(
-        conn,
-        leaves,
-        ("document_id", "generation", "number", "key", "page_id", "error"),
-        [[document_id, generation, *each] for each in sorted(filled)],
-        keys=("document_id", "generation", "number"),
-    )

@@ -85,15 +85,19 @@ def _lower(conn: sa.Connection, fewer: Mapping[int, int]) -> list[int]:
     if not fewer:
         return []
     dialect.lock_rows(conn, tasks, list(fewer))
+    statement = dialect.cached(conn, "edges.lower", lambda: _lowering(conn))
+    rows = conn.execute(statement, {"fewer": dialect.packed(sorted(fewer.items()))})
+    return [r.id for r in rows if not r.waits and r.reason == Reason.AFTER]
+
+
+def _lowering(conn: sa.Connection) -> sa.Update:
     f = dialect.rows(conn, "fewer", {"id": "int", "count": "int"})
-    rows = conn.execute(
+    return (
         sa.update(tasks)
         .where(t.id == f.c.id)
         .values(waits=t.waits - f.c.count)
-        .returning(t.id, t.waits, t.state, t.reason),
-        {"fewer": dialect.packed(sorted(fewer.items()))},
+        .returning(t.id, t.waits, t.state, t.reason)
     )
-    return [r.id for r in rows if not r.waits and r.reason == Reason.AFTER]
 
 
 def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant) -> None:

@@ -70,6 +70,8 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
         run("PRAGMA foreign_keys = on")
         run("PRAGMA journal_size_limit = 67108864")
         run("PRAGMA cache_size = -16000")
+        # Pages that are written again and again, as those of indexes, are then copied once.
+        run("PRAGMA wal_autocheckpoint = 4000")
         record.info["inode"] = _inode(path)
 
     @sa.event.listens_for(engine, "checkout")
@@ -107,7 +109,7 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
                         f"database {path}: locked by another process for {patience:g} s. "
                         "Nothing was lost; it is tried again."
                     ) from error
-                time.sleep(0.001)
+                time.sleep(0.0005)
     finally:
         cursor.execute("PRAGMA busy_timeout = 10000")
     conn.info["begun"] = True

@@ -1,7 +1,7 @@
 """Opens the database and its transactions; turns driver errors into Quire's.
 
 A write transaction on SQLite begins IMMEDIATE: a deferred one that upgrades is refused at once,
-whatever the busy timeout says. Waiting writers retry every millisecond, so that an old waiter
+whatever the busy timeout says. Waiting writers retry every half millisecond, so that an old waiter
 does not lose to new ones, as it does with SQLite's own growing delays.
 """
 

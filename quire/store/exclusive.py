@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import Reason, TaskState
-from quire.store import edges, events, fallen
+from quire.store import dialect, edges, events, fallen
 from quire.store.counts import Deltas, bump, ended
 from quire.store.tables import is_state, tasks
 
@@ -25,10 +25,17 @@ def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
     keys = {row.exclusive_key for row in head if row.exclusive_key is not None}
     if not keys:
         return set()
-    query = sa.select(t.exclusive_key).where(
-        is_state(t.state, TaskState.RUNNING), t.exclusive_key.in_(sorted(keys))
+    query = dialect.cached(conn, "exclusive.running", lambda: _running(conn))
+    return set(conn.scalars(query, {"keys": dialect.packed([[key] for key in sorted(keys)])}))
+
+
+def _running(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = dialect.rows(conn, "keys", {"key": "text"})
+    return (
+        sa.select(t.exclusive_key)
+        .join(wanted, wanted.c.key == t.exclusive_key)
+        .where(is_state(t.state, TaskState.RUNNING))
     )
-    return set(conn.scalars(query))
 
 
 def put_off(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:

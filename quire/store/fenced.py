@@ -18,6 +18,9 @@ from quire.store.tables import tasks as tasks_table
 NOTHING = About()
 #: How a run ends that its own transaction ended.
 _OWN_ENDS = (TaskState.DONE, TaskState.SKIPPED, TaskState.FAILED)
+_MINE = tasks_table.c.id == sa.bindparam("task")
+_COST = sa.select(tasks_table.c.cost).where(_MINE)
+_WEIGH = sa.update(tasks_table).where(_MINE).values(cost=sa.bindparam("weight"))
 
 
 class Transaction:
@@ -55,9 +58,9 @@ class Transaction:
 
     def weigh(self, cost: float) -> None:
         """Say how much of its job's work this task was, where its children do the rest."""
-        t = tasks_table.c
-        before = self._conn.scalar(sa.select(t.cost).where(t.id == self._row.id))
-        self._conn.execute(sa.update(tasks_table).where(t.id == self._row.id).values(cost=cost))
+        mine = {"task": self._row.id}
+        before = self._conn.scalar(_COST, mine)
+        self._conn.execute(_WEIGH, mine | {"weight": cost})
         self._heavier += cost - (before or 0.0)
 
     def skip(self, why: str) -> None:

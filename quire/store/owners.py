@@ -32,9 +32,12 @@ def found(conn: sa.Connection, tenant: str, user: str) -> Owner | None:
     return Owner(*row) if row else None
 
 
+_BY_ID = sa.select(owners).where(owners.c.id == sa.bindparam("owner"))
+
+
 def by_id(conn: sa.Connection, owner_id: int) -> Owner:
     """Return an owner."""
-    return Owner(*conn.execute(sa.select(owners).where(owners.c.id == owner_id)).one())
+    return Owner(*conn.execute(_BY_ID, {"owner": owner_id}).one())
 
 
 def listed(conn: sa.Connection, tenant: str) -> list[Owner]:

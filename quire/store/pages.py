@@ -281,9 +281,12 @@ def blob_lock(digest: str) -> str:
     return f"blob {digest}"
 
 
+_SIZE = sa.select(contents.c.size).where(
+    contents.c.tenant == sa.bindparam("tenant"), contents.c.digest == sa.bindparam("digest")
+)
+
+
 def size_of(conn: sa.Connection, tenant: str, digest: str) -> int | None:
     """Return the size of a blob."""
-    found: int | None = conn.scalar(
-        sa.select(contents.c.size).where(contents.c.tenant == tenant, contents.c.digest == digest)
-    )
+    found: int | None = conn.scalar(_SIZE, {"tenant": tenant, "digest": digest})
     return found

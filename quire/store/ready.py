@@ -181,14 +181,20 @@ def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -
 
 def advance_band(conn: sa.Connection, queue: str, priority: int, tag: float) -> None:
     """Remember how far the fair order of a queue and priority has got; it only grows."""
-    changed = conn.execute(
-        sa.update(bands)
-        .where(bands.c.queue == queue, bands.c.priority == priority)
-        .values(claimed_tag=dialect.greatest(conn, bands.c.claimed_tag, tag))
-    )
+    statement = dialect.cached(conn, "ready.band", lambda: _advancing(conn))
+    changed = conn.execute(statement, {"of": queue, "at": priority, "tag": tag})
     if not changed.rowcount:
         row = {"queue": queue, "priority": priority, "claimed_tag": tag}
         dialect.upsert(conn, bands, row, ["queue", "priority"], [])
+
+
+def _advancing(conn: sa.Connection) -> sa.Update:
+    b, tag = bands.c, sa.bindparam("tag", type_=sa.Double)
+    return (
+        sa.update(bands)
+        .where(b.queue == sa.bindparam("of"), b.priority == sa.bindparam("at"))
+        .values(claimed_tag=dialect.greatest(conn, b.claimed_tag, tag))
+    )
 
 
 def _lock_owners_of(conn: sa.Connection, ids: Sequence[int]) -> None:
@@ -201,9 +207,14 @@ def _lock_owners_of(conn: sa.Connection, ids: Sequence[int]) -> None:
 
 
 def _candidates(conn: sa.Connection, ids: Sequence[int]) -> Sequence[Any]:
+    statement = dialect.cached(conn, "ready.candidates", lambda: _choosing(conn))
+    return conn.execute(statement, {"wanted": dialect.packed([[i] for i in ids])}).all()
+
+
+def _choosing(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.rows(conn, "wanted", {"id": "int"})
     columns = [tasks.c[c] for c in ("id", "job_id", "owner_id", "queue", "cost", "waits", "run_at")]
-    statement = (
+    return (
         sa.select(
             *columns,
             jobs.c.priority,
@@ -219,7 +230,6 @@ def _candidates(conn: sa.Connection, ids: Sequence[int]) -> Sequence[Any]:
         .where(is_state(tasks.c.state, BLOCKED))
         .order_by(tasks.c.id)
     )
-    return conn.execute(statement, {"wanted": dialect.packed([[i] for i in ids])}).all()
 
 
 def _placed(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> dict[int, list[Any]]:
@@ -239,6 +249,12 @@ def _placed(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> dict[int,
 
 
 def _write(conn: sa.Connection, placed: dict[int, list[Any]]) -> None:
+    statement = dialect.cached(conn, "ready.write", lambda: _writing(conn))
+    values = [[i, *values] for i, values in placed.items()]
+    conn.execute(statement, {"placed": dialect.packed(values)})
+
+
+def _writing(conn: sa.Connection) -> sa.Update:
     p = dialect.rows(
         conn,
         "placed",
@@ -253,11 +269,10 @@ def _write(conn: sa.Connection, placed: dict[int, list[Any]]) -> None:
         },
     )
     names = ("state", "reason", "due_at", "priority", "fair_tag", "ready_at")
-    conn.execute(
+    return (
         sa.update(tasks)
         .where(tasks.c.id == p.c.id, is_state(tasks.c.state, BLOCKED))
-        .values(**{name: p.c[name] for name in names}),
-        {"placed": dialect.packed([[i, *values] for i, values in placed.items()])},
+        .values(**{name: p.c[name] for name in names})
     )
 
 

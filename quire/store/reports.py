@@ -271,8 +271,9 @@ class Span(NamedTuple):
     to_page: int
 
 
+_SPAN = sa.select(t.generation, t.from_page, t.to_page).where(t.id == sa.bindparam("task"))
+
+
 def span_of(conn: sa.Connection, task_id: int) -> Span:
     """Return the part of a document that a task works on."""
-    return Span(
-        *conn.execute(sa.select(t.generation, t.from_page, t.to_page).where(t.id == task_id)).one()
-    )
+    return Span(*conn.execute(_SPAN, {"task": task_id}).one())

@@ -20,12 +20,16 @@ _FULL, _HALF = 2_000, 4_000
 _SIGHT = 200
 
 
+_NAMED = sa.select(models).where(models.c.name == sa.bindparam("model"))
+
+
 def register(conn: sa.Connection, name: str, dimensions: int) -> int:
     """Return the id of a model, which is made known and given its index if need be."""
-    query = sa.select(models).where(models.c.name == name)
-    if conn.execute(query).one_or_none() is None:
+    row = conn.execute(_NAMED, {"model": name}).one_or_none()
+    if row is None:
         dialect.upsert(conn, models, {"name": name, "dimensions": dimensions}, ["name"], [])
-    known = Model(*conn.execute(query).one())
+        row = conn.execute(_NAMED, {"model": name}).one()
+    known = Model(*row)
     if known.dimensions != dimensions:
         raise Refused(
             f"embedder {name}: it has {known.dimensions} dimensions here (got {dimensions}). "

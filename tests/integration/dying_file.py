@@ -17,7 +17,7 @@ from quire.fetch.blobs import BlobFolder
 from quire.fetch.folders import FolderSource
 from quire.ingest import ranges, reading
 from quire.parse import formats, sniff
-from quire.store import admit, documents, fenced, pages, settle
+from quire.store import admit, documents, fenced, leaves, pages, settle
 from quire.store.document_tables import documents as table
 
 HOME = Path(os.environ["QUIRE_HOME"])
@@ -122,6 +122,6 @@ around(pages, "embedded", "embed")
 around(pages, "put", "store")
 around(pages, "put_chunks", "chunks")
 around(pages, "put_vectors", "vectors", "embedded")
-around(documents, "set_leaves", "leaves", "filled")
-around(documents, "plan_leaves", "plan", "planned")
+around(leaves, "fill", "leaves", "filled")
+around(leaves, "plan", "plan", "planned")
 around(settle, "settle", "settle", "settled")

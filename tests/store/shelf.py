@@ -18,7 +18,7 @@ from quire.fetch.blobs import BlobFolder
 from quire.model.pages import Page, Piece
 from quire.model.pipeline import text_digest
 from quire.model.records import Lease
-from quire.store import admit, corpora, documents, owners, pages, vectors
+from quire.store import admit, corpora, documents, leaves, owners, pages, vectors
 from quire.text import words
 from tests.store.stage import Stage, ending
 
@@ -107,11 +107,11 @@ class Shelf:
             )  # fmt: skip
             ids = self._put_pages(conn, texts, cut_id, model_id, filing.task_id)
             bad = dict(errors or {})
-            leaves = [
+            filled = [
                 (n, key_of(text), None if n in bad else ids[key_of(text)], bad.get(n))
                 for n, text in enumerate(texts, start=1)
             ]
-            documents.set_leaves(conn, filing.document_id, filing.generation, leaves)
+            leaves.fill(conn, filing.document_id, filing.generation, filled)
 
         self.db.write(act)
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.errors import Overtaken
-from quire.store import admit, documents, owners
+from quire.store import admit, documents, leaves, owners
 from quire.store.document_tables import documents as documents_table
 from quire.store.document_tables import generations
 from quire.store.engine import Database
@@ -342,5 +342,5 @@ def turn(document_id: int, number: int, conn: sa.Connection, now: Any) -> None:
         .where(documents_table.c.id == document_id)
         .values(generation=number, state="indexing")
     )
-    documents.copy_leaves(conn, (document_id, 2 - number % 2), document_id, number)
+    leaves.copy(conn, (document_id, 2 - number % 2), document_id, number)
     documents.swap(conn, document_id, number, now=now)
