@@ -56,20 +56,34 @@ class _Hashing:
         self._open: dict[tuple[int, int], int] = {}  # being hashed now → how deep
         self._circle_to = _DEEPEST  # the least depth that a reference led back to
         self._repeats = 0
+        self._lines: dict[bytes, bytes] = {}  # as written → with digests for references
         self._layers = self._value(pdf.Root.get("/OCProperties"), 0)
 
     def page(self, page: Any) -> str:
-        digest = blake2b(self._layers, digest_size=16)
+        names = page.keys()  # to ask for one that is not there takes longer than all the rest
         inherited = self._inherited(page.get("/Parent"), 0)
+        parts = [self._layers]
         for name in _INHERITED:
-            own = page.get(name)
-            value = inherited.get(name, b"") if own is None else self._value(own, 0)
-            digest.update(b"%b %b\n" % (name.encode(), value))
+            value = self._entry(page, name) if name in names else inherited.get(name, b"")
+            parts.append(b"%b %b\n" % (name.encode(), value))
         for name in _OWN:
-            digest.update(b"%b %b\n" % (name.encode(), self._value(page.get(name), 0)))
-        contents = page.get("/Contents")
-        digest.update(self._value(contents, 0))
-        return digest.hexdigest()
+            value = self._entry(page, name) if name in names else b""
+            parts.append(b"%b %b\n" % (name.encode(), value))
+        if "/Contents" in names:
+            parts.append(self._value(page.get("/Contents"), 0))
+        return blake2b(b"".join(parts), digest_size=16).hexdigest()
+
+    def _entry(self, page: Any, name: str) -> bytes:
+        """Return the value of a page's entry; many pages have the same."""
+        import pikepdf
+
+        value = page.get(name)
+        if not isinstance(value, pikepdf.Object) or value.is_indirect:
+            return self._value(value, 0)
+        written = value.unparse()
+        if written not in self._lines:
+            self._lines[written] = self._resolved(written, 0)
+        return self._lines[written]
 
     def _inherited(self, node: Any, depth: int) -> dict[str, bytes]:
         """Return what a page takes over from the nodes above it."""
