@@ -48,17 +48,21 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
     wal = is_wal_safe(module.sqlite_version_info)
     if not wal:
         _warn_once(module.sqlite_version)
+    # A connection makes no file: one that was deleted would be there again, and empty.
+    place = f"{path.absolute().as_uri()}?mode=rw"
     engine = sa.create_engine(
         f"sqlite:///{path}",
         module=module,
-        connect_args={
-            "timeout": 0,
-            "check_same_thread": False,
-            "isolation_level": None,
+        creator=lambda: module.connect(
+            place,
+            uri=True,
+            timeout=0,
+            check_same_thread=False,
+            isolation_level=None,
             # A round of a worker has more statements than the driver keeps (128), and to prepare
             # one again takes several times as long as to run it.
-            "cached_statements": 1_000,
-        },
+            cached_statements=1_000,
+        ),
     )
 
     @sa.event.listens_for(engine, "connect")

@@ -2,12 +2,13 @@
 
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from quire import log
-from quire.errors import SchemaAhead
+from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.store import dialect, migrations
 from quire.store.tables import meta
 
@@ -42,7 +43,7 @@ def check(conn: sa.Connection) -> int:
 def migrate(db: "Database") -> list[int]:
     """Apply what is missing, one transaction each; several processes may try at once."""
     if db.path is not None:
-        db.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_file(db.path)
     applied: list[int] = []
     modules = _modules()
     while True:
@@ -57,6 +58,20 @@ def migrate(db: "Database") -> list[int]:
             )
         log.event("database.migrated", version=step)
         applied.append(step)
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty database: connections open what is there, and make nothing."""
+    if path.exists():
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise DatabaseUnavailable(
+            f"database {path}: cannot be made ({error.strerror}). Choose a folder that can be "
+            "written to with QUIRE_HOME, or free some space; nothing was changed."
+        ) from error
 
 
 def _modules() -> dict[int, str]:

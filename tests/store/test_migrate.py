@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from quire.errors import SchemaAhead
+from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.store import migrate
 from quire.store.engine import Database
 from quire.store.tables import metadata
@@ -101,6 +101,10 @@ def test_an_empty_database_has_version_zero_and_misses_every_migration(empty_url
     db = Database.open(empty_url)
     if db.path is not None:
         db.path.parent.mkdir(parents=True)
+        with pytest.raises(DatabaseUnavailable, match="unable to open"), db.read():
+            pass
+        assert not db.path.exists()  # nothing but a migration makes the file
+        db.path.touch()
     with db.read() as conn:
         assert migrate.version(conn) == 0
         assert migrate.check(conn) == len(migrate.known())
