@@ -69,7 +69,14 @@ def rich_console() -> "Console":
 
 def show(what: "RenderableType") -> None:
     """Print a table or another thing of rich's."""
-    rich_console().print(what)
+    console = rich_console()
+    if console.is_terminal:
+        console.print(what)
+        return
+    # Rich fills lines up to their width, which a file or a pipe should not get.
+    with console.capture() as drawn:
+        console.print(what)
+    say("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> "Table":
