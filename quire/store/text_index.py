@@ -26,7 +26,7 @@ COMMON = 2_000
 SCORED_BY_FTS5, SCORED_BY_POSTGRES = 10_000, 2_000
 #: Words that are scored where FTS5 gives no weight to any, as half of the chunks have each; and
 #: the matches that are. How often such a word is there is all that tells chunks apart.
-WEIGHTLESS, SCORED_WITHOUT_WEIGHT = 2, 2_000
+WEIGHTLESS, SCORED_WITHOUT_WEIGHT = 3, 4_000
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)

@@ -223,6 +223,7 @@ def test_words_that_most_chunks_have_are_required_but_not_weighed(shelf: Shelf, 
     from quire.store import text_index
 
     monkeypatch.setattr(text_index, "COMMON", 3)
+    monkeypatch.setattr(text_index, "WEIGHTLESS", 2)
     shelf.file("all", "north east south west harbour")
     for n in range(9):
         shelf.file(f"n{n}", f"north east south number {n}")
