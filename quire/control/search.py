@@ -119,12 +119,15 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
 
 
 def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> Ranked:
-    by_words = [] if mode == "vector" else _by_words(conn, wanted, limit)
     if mode == "text":
-        return by_words
-    by_vector = _interleaved([_near(conn, wanted.scope, *at, limit) for at in wanted.points])
+        return _by_words(conn, wanted, limit)
+    near = [_Near(conn, wanted.scope, *at, limit) for at in wanted.points]
     if mode == "vector":
-        return by_vector
+        return _interleaved([each.found() for each in near])
+    for each in near:
+        each.begin()
+    by_words = _by_words(conn, wanted, limit)
+    by_vector = _interleaved([each.found() for each in near])
     best = [chunk_id for chunk_id, _ in by_words[: ranking.COVERED_TEXTS]]
     covered = ranking.covered(store.texts(conn, best), wanted.terms)
     return ranking.fuse(by_words, by_vector, covered)
@@ -151,14 +154,31 @@ def _by_words(conn: Any, wanted: Wanted, limit: int) -> Ranked:
     return store.best(conn, wanted.scope, find, max(ranking.DEPTH, limit), enough=limit)
 
 
-def _near(conn: Any, scope: Scope, model: Model, point: bytes, limit: int) -> Ranked:
-    def find(count: int, among: Any) -> Found:
-        return vectors.nearest(conn, scope.tenant, model, point, count, among)
+class _Near:
+    """What is near to a query by one model."""
 
-    depth = max(ranking.DEPTH, limit)
-    found = store.best(conn, scope, find, depth, enough=limit, model=model)
-    # At a right angle or more it has nothing to do with the query.
-    return [at for at in found if at[1] > 0]
+    def __init__(self, conn: Any, scope: Scope, model: Model, point: bytes, limit: int) -> None:
+        self._conn, self._scope, self._limit = conn, scope, limit
+        self._asked = scope.tenant, model, point
+        self._scan = vectors.scan(conn, *self._asked)
+
+    def begin(self) -> None:
+        """Let vectors be compared while words are looked up."""
+        # Of a few documents only the vectors of these are compared, which takes no time.
+        if self._scan is not None and not self._scope.documents:
+            self._scan.begin()
+
+    def found(self) -> Ranked:
+        """Return the nearest chunks, best first."""
+        depth = max(ranking.DEPTH, self._limit)
+        found = store.best(
+            self._conn, self._scope, self._find, depth, enough=self._limit, model=self._asked[1]
+        )
+        # At a right angle or more it has nothing to do with the query.
+        return [at for at in found if at[1] > 0]
+
+    def _find(self, count: int, among: Any) -> Found:
+        return vectors.nearest(self._conn, *self._asked, count, among, self._scan)
 
 
 def _interleaved(lists: Sequence[Ranked]) -> Ranked:

@@ -72,7 +72,11 @@ def places(conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int) ->
 
 def texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
     """Return the texts of chunks."""
-    query = sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids"))
+    query = dialect.cached(
+        conn,
+        "texts",
+        lambda: sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids")),
+    )
     return list(conn.scalars(query, {"ids": dialect.id_list(conn, ids)}).all())
 
 
@@ -280,14 +284,18 @@ def _description(conn: sa.Connection) -> sa.Select[Any]:
 
 
 def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]:
+    query = dialect.cached(conn, "corpora of", lambda: _listing(conn))
+    named: dict[int, list[str]] = {}
+    for document_id, name in conn.execute(query, {"ids": dialect.id_list(conn, ids)}):
+        named.setdefault(document_id, []).append(name)
+    return named
+
+
+def _listing(conn: sa.Connection) -> sa.Select[Any]:
     listed = corpus_documents.c
-    query = (
+    return (
         sa.select(listed.document_id, corpora.c.name)
         .join(corpora, corpora.c.id == listed.corpus_id)
         .where(dialect.id_in(conn, listed.document_id, "ids"))
         .order_by(corpora.c.name)
     )
-    named: dict[int, list[str]] = {}
-    for document_id, name in conn.execute(query, {"ids": dialect.id_list(conn, ids)}):
-        named.setdefault(document_id, []).append(name)
-    return named

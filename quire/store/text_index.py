@@ -2,12 +2,15 @@
 
 To score a match costs microseconds, and a common word has many. So where words are common, the
 index is asked for chunks that have all of them, then for the rare ones, then for any, until
-enough is found; and each time a bounded number of matches is scored. PostgreSQL keeps no
-frequencies of words: its own rank picks the best, and the caller scores these by their texts.
+enough is found; and each time a bounded number of matches is scored. Before it scores the first
+match, FTS5 counts every chunk that has each of the words, so on SQLite a narrow question is first
+tried without scores. PostgreSQL keeps no frequencies of words: its own rank picks the best, and
+the caller scores these by their texts.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -21,12 +24,77 @@ from quire.store.document_tables import chunks
 COMMON = 2_000
 #: Matches that are scored. PostgreSQL has to unpack all words of a chunk for it.
 SCORED_BY_FTS5, SCORED_BY_POSTGRES = 10_000, 2_000
+#: Words that are scored where FTS5 gives no weight to any, as half of the chunks have each; and
+#: the matches that are. How often such a word is there is all that tells chunks apart.
+WEIGHTLESS, SCORED_WITHOUT_WEIGHT = 3, 4_000
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
+_most = sa.bindparam("most", type_=sa.Integer)
+_rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
 
 #: Scores texts, given with their languages: how many chunks have each term, how many there are.
 Score = Callable[[Sequence[tuple[str, str]], Sequence[int], int], Sequence[float]]
+Ranked = list[tuple[int, float]]
+#: Scores the rows that PostgreSQL found.
+Rate = Callable[[Sequence[Any]], Ranked]
+
+
+class _Stage(NamedTuple):
+    """A question to the index; the last one asks for all that was asked for."""
+
+    query: str
+    most: int = SCORED_BY_FTS5  # matches that FTS5 scores
+    weighed: str | None = None  # what FTS5 scores them by, if not by the whole query
+    is_last: bool = False
+
+
+class _Term(NamedTuple):
+    """A term of a query as the index takes it."""
+
+    query: str
+    number: int  # of the chunks that have it, up to some limit
+    share: float = 0.0  # of the chunks that have it, as far as it is known
+
+    @property
+    def is_weightless(self) -> bool:
+        """Tell whether FTS5 finds it in too many chunks to count for anything."""
+        return self.number > COMMON and self.share > 0.5
+
+
+class _Asking:
+    """Puts the questions of one search to the index, none of them twice."""
+
+    def __init__(
+        self, conn: sa.Connection, tenant: str, limit: int, among: Among | None, rate: Rate
+    ) -> None:
+        self._conn, self._among, self._rate = conn, among, rate
+        self._given = {"tenant": tenant, "limit": limit, **(among.given if among else {})}
+        self._answers: dict[str, Ranked] = {}
+
+    def ranked(self, stage: _Stage) -> Ranked:
+        """Return the best matches with their scores."""
+        if stage.query not in self._answers:
+            self._answers[stage.query] = self._asked(stage)
+        return self._answers[stage.query]
+
+    def some(self, stage: _Stage, enough: int) -> set[int]:
+        """Return `enough` of the matches, or all."""
+        # Without scores only where that is cheap: to select the ids that count may take longer.
+        if self._among is not None or not dialect.is_sqlite(self._conn):
+            return {i for i, _ in self.ranked(stage)}
+        query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ?"
+        return {row[0] for row in self._conn.exec_driver_sql(query, (stage.query, enough))}
+
+    def _asked(self, stage: _Stage) -> Ranked:
+        given = {**self._given, "query": stage.query, "most": stage.most}
+        if dialect.is_sqlite(self._conn):
+            query = _matching(self._conn, self._among)
+            if stage.weighed is not None and self._among is None:
+                query = _weighing(self._conn)
+                given |= {"query": stage.weighed, "every": stage.query}
+            return [(row[0], -row[1]) for row in self._conn.execute(query, given).all()]
+        return self._rate(self._conn.execute(_ranking(self._among), given).all())
 
 
 def matches(
@@ -46,51 +114,90 @@ def matches(
     if not dialect.is_sqlite(conn):
         # The planner does not know what it costs to unpack words, and reads the whole table.
         conn.exec_driver_sql("SET LOCAL enable_seqscan = off")
-    counts = _frequencies(conn, words)
-    found: list[tuple[int, float]] = []
-    for query, is_all in _queries(conn, words, counts):
-        given = {"query": query, "limit": limit, **(among.given if among else {})}
-        if dialect.is_sqlite(conn):
-            rows = conn.execute(_matching(among), given).all()
-            found = [(row[0], -row[1]) for row in rows]
-        else:
-            rows = conn.execute(_ranking(among), {**given, "tenant": tenant}).all()
-            found = _scored(conn, rows, counts, score)
-        if len(found) >= (limit if is_all else enough):
-            return Found(found, False)
-    return Found(found, True)
+    terms = _frequencies(conn, words)
+
+    def rate(rows: Sequence[Any]) -> Ranked:
+        return _scored(conn, rows, [term.number for term in terms], score)
+
+    asking = _Asking(conn, tenant, limit, among, rate)
+    narrow, few = None, set[int]()
+    for stage in _stages(conn, terms):
+        if stage.is_last:
+            found = asking.ranked(stage)
+            if narrow and not few <= {i for i, _ in found}:
+                # Of very many matches not all were scored: those with the rare words are missing.
+                found = _merged(found, asking.ranked(narrow))[:limit]
+            return Found(found, len(found) < limit)
+        narrow, few = stage, asking.some(stage, enough)
+        if len(few) >= enough:
+            return Found(asking.ranked(stage), False)
+    return Found([], True)
 
 
-def _queries(
-    conn: sa.Connection, words: Words, counts: Sequence[int]
-) -> Iterator[tuple[str, bool]]:
-    """Yield what to ask for, narrow first, and whether it is all that was asked for."""
-    terms = words.fts5 if dialect.is_sqlite(conn) else words.tsquery
+def _merged(found: Ranked, others: Ranked) -> Ranked:
+    scores = dict(found) | dict(others)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
+    """Yield what to ask for, narrow first; nothing where no chunk has any of the words."""
     either, both = ("OR", "AND") if dialect.is_sqlite(conn) else ("|", "&")
-    whole = _joined(terms, either)
-    rare = [term for term, count in zip(terms, counts, strict=True) if count <= COMMON]
-    if len(terms) > 1 and sum(counts) > COMMON:
-        yield _joined(terms, both), False
-        if rare and len(rare) < len(terms):
+    # A word that no chunk has would leave no chunk that has all of them.
+    known = [term for term in terms if term.number]
+    if not known:
+        return
+    whole = _joined(known, either)
+    if len(known) > 1 and sum(term.number for term in known) > COMMON:
+        every = _joined(known, both)
+        weighed = _weighed(known)
+        most = SCORED_WITHOUT_WEIGHT if weighed[0].is_weightless else SCORED_BY_FTS5
+        is_part = len(weighed) < len(known)
+        yield _Stage(every, most, _joined(weighed, both) if is_part else None)
+        rare = [term for term in known if term.number <= COMMON]
+        if rare and len(rare) < len(known):
             # The common words are named too, because they count for the score.
-            yield _joined([_joined(rare, either), whole], both), False
-    yield whole, True
+            yield _Stage(f"({_joined(rare, either)}) {both} ({whole})")
+    yield _Stage(whole, is_last=True)
 
 
-def _joined(parts: Sequence[str], word: str) -> str:
-    return f" {word} ".join(f"({part})" for part in parts)
+def _weighed(terms: Sequence[_Term]) -> Sequence[_Term]:
+    """Return the terms that scores depend on: to count the chunks of the others takes longest."""
+    weighty = [term for term in terms if not term.is_weightless]
+    return weighty or sorted(terms, key=lambda term: term.share)[:WEIGHTLESS]
 
 
-def _matching(among: Among | None) -> sa.Select[Any]:
+def _joined(terms: Sequence[_Term], word: str) -> str:
+    return f" {word} ".join(f"({term.query})" for term in terms)
+
+
+def _matching(conn: sa.Connection, among: Among | None) -> sa.Select[Any]:
     """Select matches from FTS5; the latest, where there are more than can be scored."""
-    rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
+    if among is None:
+        return dialect.cached(conn, "matching", lambda: _best_of_fts5(None))
+    return _best_of_fts5(among)
+
+
+def _weighing(conn: sa.Connection) -> sa.Select[Any]:
+    """Select matches of `query` from FTS5 among the latest that match `every`."""
+    return dialect.cached(conn, "weighing", lambda: _best_of_fts5(Among(_latest(), {})))
+
+
+def _latest() -> sa.Select[Any]:
+    every = sa.bindparam("every", type_=sa.Text)
+    asked = sa.literal_column("chunk_words").op("MATCH")(every)
+    found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
+    return found.order_by(_rowid.desc()).limit(_most).correlate(None)
+
+
+def _best_of_fts5(among: Among | None) -> sa.Select[Any]:
     score: sa.ColumnElement[float] = sa.literal_column("bm25(chunk_words)", sa.Double)
     asked = sa.literal_column("chunk_words").op("MATCH")(_query)
-    inner = sa.select(rowid.label("id"), score.label("score")).select_from(sa.table("chunk_words"))
+    inner = sa.select(_rowid.label("id"), score.label("score"))
+    inner = inner.select_from(sa.table("chunk_words")).where(asked)
     if among is not None:
         # The plus makes it a check of each match; else the index is asked anew for every id.
         inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(among.select))
-    found = inner.where(asked).order_by(rowid.desc()).limit(SCORED_BY_FTS5).subquery("found")
+    found = inner.order_by(_rowid.desc()).limit(_most).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 
 
@@ -118,22 +225,31 @@ def _scored(
     return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
 
 
-def _frequencies(conn: sa.Connection, words: Words) -> list[int]:
+def _frequencies(conn: sa.Connection, words: Words) -> list[_Term]:
     """Count the chunks that have each term, up to a few more than is common."""
     if dialect.is_sqlite(conn):
-        terms = words.fts5
-        some = "SELECT 1 FROM chunk_words WHERE chunk_words MATCH value"
-        source = "json_each(?)"
-    else:
-        terms = words.tsquery
-        some = "SELECT FROM chunks WHERE words @@ to_tsquery('simple', value)"
-        source = "jsonb_array_elements_text(CAST(%s AS jsonb)) value"
+        return _frequencies_in_fts5(conn, words.fts5)
+    some = "SELECT FROM chunks WHERE words @@ to_tsquery('simple', value)"
     counted = f"SELECT count(*) FROM ({some} LIMIT {2 * COMMON}) AS counted"  # noqa: S608
     rows = conn.exec_driver_sql(
-        f"SELECT ({counted}) FROM {source}",  # noqa: S608
-        (dialect.packed(terms),),
+        f"SELECT ({counted}) FROM jsonb_array_elements_text(CAST(%s AS jsonb)) value",  # noqa: S608
+        (dialect.packed(words.tsquery),),
     )
-    return [row[0] for row in rows]
+    return [_Term(term, row[0]) for term, row in zip(words.tsquery, rows, strict=True)]
+
+
+def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Term]:
+    # FTS5 itself counts what its scores need, so here it is enough to know that a word is common.
+    some = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON + 1}"  # noqa: S608
+    counted = f"SELECT json_array(count(*), max(rowid) - min(rowid)) FROM ({some})"  # noqa: S608
+    query = f"SELECT ({counted}) FROM json_each(?)"  # noqa: S608
+    found = [json.loads(row[0]) for row in conn.exec_driver_sql(query, (dialect.packed(terms),))]
+    # Matches come in the order of their ids, and most ids are in use: among the first, the share
+    # of chunks that have the word shows.
+    return [
+        _Term(term, count, count / (span + 1) if count else 0.0)
+        for term, (count, span) in zip(terms, found, strict=True)
+    ]
 
 
 def _total(conn: sa.Connection) -> int:

@@ -8,6 +8,7 @@ looks up which chunks are live. One too few would be, so what is there is counte
 
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -28,37 +29,57 @@ if TYPE_CHECKING:
 
 #: Above so many vectors a scan of all of them is slower than people like to wait.
 MANY = 500_000
+#: So many vectors take longer to compare with than a thread takes to begin.
+WORTH_A_THREAD = 5_000
 _BATCH = 10_000
 _rowid: sa.ColumnElement[int] = sa.literal_column("vectors.rowid", sa.BigInteger)
 
 
-def nearest(
-    conn: sa.Connection,
-    tenant: str,
-    model: Model,
-    query: bytes,
-    limit: int,
-    among: Among | None = None,
-) -> list[tuple[int, float]]:
-    """List the chunks whose vectors are nearest to the query, with their cosine."""
-    import numpy as np
+class Scan:
+    """Compares a query with the vectors of a tenant, as they are in the transaction given."""
 
-    ids, matrix = _held(conn, model).view(conn, tenant)
-    point = _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
-    if among is None:
-        scores = _cosines(matrix, point)
-    else:
-        allowed = np.array(conn.scalars(among.select, among.given).all(), np.int64)
-        picked = np.flatnonzero(np.isin(ids, allowed))
+    def __init__(self, conn: sa.Connection, tenant: str, model: Model, query: bytes) -> None:
+        import numpy as np
+
+        self._conn = conn
+        self._ids, self._matrix = _held(conn, model).view(conn, tenant)
+        self._point = _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
+        self._begun: Future[Matrix] | None = None
+
+    def begin(self) -> None:
+        """Compare with all vectors in a thread, while the caller does something else."""
+        if self._begun is None and len(self._ids) >= WORTH_A_THREAD:
+            # One that is begun for each search: a pool that waits would not outlive a fork.
+            pool = ThreadPoolExecutor(1, "vectors")
+            self._begun = pool.submit(_cosines, self._matrix, self._point)
+            pool.shutdown(wait=False)
+
+    def nearest(self, limit: int, among: Among | None = None) -> list[tuple[int, float]]:
+        """List the chunks whose vectors are nearest to the query, with their cosine."""
+        import numpy as np
+
+        ids, scores = (self._ids, self._all()) if among is None else self._some(among)
+        if len(ids) > limit:
+            top = np.argpartition(scores, -limit)[-limit:]
+            ids, scores = ids[top], scores[top]
+        order = np.lexsort((ids, -scores))
+        return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+
+    def _all(self) -> "Matrix":
+        if self._begun is None:
+            self._begun = Future()
+            self._begun.set_result(_cosines(self._matrix, self._point))
+        return self._begun.result()
+
+    def _some(self, among: Among) -> tuple["Ids", "Matrix"]:
+        import numpy as np
+
+        allowed = np.array(self._conn.scalars(among.select, among.given).all(), np.int64)
+        picked = np.flatnonzero(np.isin(self._ids, allowed))
         # To copy rows costs more than to multiply them: only worth it for a few.
-        few = len(picked) * 8 < len(ids)
-        scores = _cosines(matrix[picked], point) if few else _cosines(matrix, point)[picked]
-        ids = ids[picked]
-    if len(ids) > limit:
-        top = np.argpartition(scores, -limit)[-limit:]
-        ids, scores = ids[top], scores[top]
-    order = np.lexsort((ids, -scores))
-    return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+        few = self._begun is None and len(picked) * 8 < len(self._ids)
+        scores = _cosines(self._matrix[picked], self._point) if few else self._all()[picked]
+        return self._ids[picked], scores
 
 
 class Rows:

@@ -40,6 +40,11 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
     return known.id
 
 
+def scan(conn: sa.Connection, tenant: str, model: Model, query: bytes) -> vector_scan.Scan | None:
+    """Prepare a comparison for several calls of `nearest`; None where an index is asked."""
+    return vector_scan.Scan(conn, tenant, model, query) if dialect.is_sqlite(conn) else None
+
+
 def nearest(
     conn: sa.Connection,
     tenant: str,
@@ -47,13 +52,16 @@ def nearest(
     query: bytes,
     limit: int,
     among: Among | None = None,
+    prepared: vector_scan.Scan | None = None,
 ) -> Found:
     """Find the chunks nearest to a query, scored by their cosine; `among` selects ids.
 
     Without `among`, chunks that are not live or belong to another tenant may be listed too.
+    `prepared` is what `scan` gave for the same query in the same transaction.
     """
-    if dialect.is_sqlite(conn):
-        ranked = vector_scan.nearest(conn, tenant, model, query, limit, among)
+    scanning = prepared or scan(conn, tenant, model, query)
+    if scanning is not None:
+        ranked = scanning.nearest(limit, among)
         return Found(ranked, len(ranked) < limit)
     conn.exec_driver_sql(f"SET LOCAL hnsw.ef_search = {min(max(limit, _SIGHT), 1_000)}")
     conn.exec_driver_sql("SET LOCAL hnsw.iterative_scan = strict_order")

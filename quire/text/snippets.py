@@ -5,11 +5,11 @@ script has no spaces.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from quire.text.language import detect
-from quire.text.words import fold, is_run, stem, stemmed
+from quire.text.words import fold, is_run, stem, stemmed, words_of
 
 _LONGEST_TEXT = 20_000  # characters looked through
 _WORD = re.compile(r"[^\W_]+")
@@ -53,13 +53,17 @@ def _hits(text: str, terms: list[list[str]], languages: Sequence[str]) -> list[_
 
 def _word_hits(text: str, keys: dict[str, int], languages: Sequence[str]) -> list[_Hit]:
     """Return the words of a text whose stem, or whose letters, are a term's."""
-    places = list(_WORD.finditer(text))
-    words = [place[0].lower() for place in places]
     wanted: dict[str, int] = {}
     for key, number in keys.items():
         wanted.setdefault(fold(key), number)
         wanted.setdefault(fold(stem([key], "")[0]), number)
-    known = _known(list(dict.fromkeys(words)), wanted, {"", detect(text), *languages})
+    spoken = {"", detect(text), *languages}
+    if text.isascii():
+        known = _known(list(dict.fromkeys(words_of(text))), wanted, spoken)
+        return [hit for word, number in known.items() for hit in _whole(text.lower(), word, number)]
+    places = list(_WORD.finditer(text))
+    words = [place[0].lower() for place in places]
+    known = _known(list(dict.fromkeys(words)), wanted, spoken)
     return [
         _Hit(place.start(), place.end(), known[word])
         for place, word in zip(places, words, strict=True)
@@ -71,11 +75,22 @@ def _known(words: list[str], wanted: dict[str, int], languages: set[str]) -> dic
     """Return the words that are wanted as they are or by a stem, and which term they are."""
     known: dict[str, int] = {}
     for forms in (words, *stemmed(words, languages)):
-        for word, form in zip(words, forms, strict=True):
-            number = wanted.get(form if form.isascii() else fold(form))
-            if number is not None:
-                known.setdefault(word, number)
+        plain = forms if "".join(forms).isascii() else map(fold, forms)
+        for word, form in zip(words, plain, strict=True):
+            if form in wanted:
+                known.setdefault(word, wanted[form])
     return known
+
+
+def _whole(text: str, word: str, number: int) -> Iterator[_Hit]:
+    """Yield where a word stands by itself."""
+    at = text.find(word)
+    while at >= 0:
+        stop = at + len(word)
+        # One character, or none at either end of the text.
+        if not (text[max(0, at - 1) : at].isalnum() or text[stop : stop + 1].isalnum()):
+            yield _Hit(at, stop, number)
+        at = text.find(word, stop)
 
 
 def _occurrences(text: str, part: str, number: int) -> list[_Hit]:

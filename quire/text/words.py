@@ -46,7 +46,7 @@ _RUN = re.compile(f"[{_SPACELESS}]+")
 #: FTS5's tokeniser ends a word at these, so they are left out everywhere.
 _THAI_SIGNS = re.compile("[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]+")
 _WORD = re.compile(f"[{_SPACELESS}]+|[^\\W_{_SPACELESS}]+")
-_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _PHRASE = re.compile(r'["“”„«»]([^"“”„«»]*)["“”„«»]')
 #: What taking a letter apart does not fold.
 _LETTERS = str.maketrans(
@@ -100,7 +100,7 @@ def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case; of scripts without spaces, whole runs."""
     lowered = text.lower()
     if lowered.isascii():
-        return _ASCII_WORD.findall(lowered)
+        return lowered.translate(_ASCII_GAPS).split()  # several times as fast as a pattern
     return _WORD.findall(unicodedata.normalize("NFC", lowered))
 
 

@@ -188,6 +188,56 @@ def test_common_words_are_looked_for_where_rare_ones_find_too_little(shelf: Shel
     assert len(hits(shelf, "common words")) == 7
 
 
+def test_the_few_with_a_rare_word_are_found_among_too_many_with_a_common_one(
+    shelf: Shelf, monkeypatch
+):
+    from quire.store import text_index
+
+    monkeypatch.setattr(text_index, "COMMON", 3)
+    shelf.file("rare", "a rare and common thing")
+    for n in range(20):
+        shelf.file(f"c{n}", f"common words of number {n}")
+    # Only the latest matches are scored on SQLite, and the rare one is the oldest.
+    stages = text_index._stages
+
+    def few_scored(*given: Any):
+        return (each._replace(most=12) if each.is_last else each for each in stages(*given))
+
+    monkeypatch.setattr(text_index, "_stages", few_scored)
+    assert hits(shelf, "rare common")[0] == ("rare", 1)
+
+
+def test_a_word_that_is_nowhere_does_not_hide_chunks_with_all_the_others(shelf: Shelf, monkeypatch):
+    from quire.store import text_index
+
+    monkeypatch.setattr(text_index, "COMMON", 3)
+    for n in range(6):
+        shelf.file(f"a{n}", f"alpha stands alone here {n}")
+        shelf.file(f"b{n}", f"beta stands alone here {n}")
+    shelf.file("both", "alpha and beta stand together in a longer line than those")
+    assert hits(shelf, "alpha beta nowhere", limit=1) == [("both", 1)]
+    assert hits(shelf, "nowhere neither") == []
+
+
+def test_words_that_most_chunks_have_are_required_but_not_weighed(shelf: Shelf, monkeypatch):
+    from quire.store import text_index
+
+    monkeypatch.setattr(text_index, "COMMON", 3)
+    monkeypatch.setattr(text_index, "WEIGHTLESS", 2)
+    shelf.file("all", "north east south west harbour")
+    for n in range(9):
+        shelf.file(f"n{n}", f"north east south number {n}")
+    for n in range(4):
+        shelf.file(f"h{n}", f"a harbour harbour {n}")
+    # Three words are in most chunks; the one that is not decides, and all have to be there.
+    assert hits(shelf, "north east south harbour", limit=1) == [("all", 1)]
+    found = hits(shelf, "north east south", limit=5)
+    assert len(found) == 5
+    assert not any(name.startswith("h") for name, _ in found)
+    shelf.file("law", "north east south harbour of law", corpus="law")
+    assert hits(shelf, "north east south harbour", limit=1, corpus="law") == [("law", 1)]
+
+
 def test_vectors_find_the_nearest_first(shelf: Shelf):
     shelf.file("a", "alpha", "beta", "gamma", "delta")
     assert hits(shelf, "gamma", mode="vector")[0] == ("a", 3)
@@ -203,6 +253,26 @@ def test_fused_search_has_what_either_finds(shelf: Shelf):
     found = hits(shelf, "vectors", mode="fused")
     assert found[0] == ("b", 1)
     assert sorted(found) == [("a", 1), ("a", 2), ("b", 1)]
+
+
+def test_vectors_compared_in_a_thread_give_what_they_give_without(shelf: Shelf, monkeypatch):
+    for n in range(12):
+        shelf.file(f"d{n}", f"line {n}", f"verse {n}", corpus="law" if n < 3 else None)
+    asked: list[dict[str, Any]] = [{}, {"corpus": "law"}, {"limit": 3}]
+    plain = [hits(shelf, "verse 4", mode="fused", **how) for how in asked]
+    begun: list[str] = []
+    compare = vector_scan._cosines
+
+    def noting(matrix, point):
+        begun.append(threading.current_thread().name)
+        return compare(matrix, point)
+
+    monkeypatch.setattr(vector_scan, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(vector_scan, "_cosines", noting)
+    assert [hits(shelf, "verse 4", mode="fused", **how) for how in asked] == plain
+    if shelf.db.path is not None:
+        assert len(begun) == len(asked)
+        assert all(name.startswith("vectors") for name in begun)
 
 
 def test_documents_of_several_models_are_each_searched_with_their_own(shelf: Shelf):
