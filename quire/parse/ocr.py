@@ -42,7 +42,6 @@ class _Line(NamedTuple):
     box: tuple[float, float, float, float]  # left, top, right, bottom
 
 
-@functools.cache
 def is_installed() -> bool:
     """Tell whether pictures can be read here."""
     return find_spec("rapidocr") is not None and find_spec("onnxruntime") is not None
