@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from quire.errors import Permanent
 from quire.model.pages import Page, PageFailure, Piece
 from quire.model.pipeline import Pipeline, digest, text_digest
 from quire.parse import formats
@@ -255,6 +256,31 @@ def read_pages(harvest: Harvest, numbers: Sequence[int]) -> Iterable[Page | Page
         yield from formats.read(
             work.path, work.media_type, options, first, last, known_image=harvest.knows_image
         )
+
+
+def read_whole(harvest: Harvest, content_digest: str) -> None:
+    """Read a file that has no pages known beforehand; whatever it yields becomes its pages."""
+    work = harvest.work
+    options = options_of(work.pipeline)
+    recipe = formats.recipe(work.media_type, options)
+
+    def keys_to(count: int) -> dict[int, str]:
+        return {n: digest("whole", content_digest, recipe, n) for n in range(1, count + 1)}
+
+    with harvest.ctx.database.read() as conn:
+        keys = keys_to(account.pages_before(conn, work.tenant, keys_to(1)[1]))
+        known = pages.known(conn, work.tenant, list(keys.values()))
+    if keys and len(known) == len(keys):
+        harvest.gather(keys, lambda _: ())
+        return
+    made = {}
+    for page in formats.read(work.path, work.media_type, options, 1, 1):
+        harvest.ctx.check()
+        harvest.ctx.progress(None, f"page {page.number}")
+        made[page.number] = page
+    harvest.gather(keys_to(max(made, default=0)), lambda numbers: (made[n] for n in numbers))
+    if not made:
+        raise Permanent(f"{work.name}: nothing could be read from it.")
 
 
 def runs(numbers: Sequence[int], most: int | None = None) -> list[tuple[int, int]]:

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quire.errors import Damaged, FetchFailed, Overtaken, Permanent, Unreadable
+from quire.errors import Damaged, FetchFailed, Overtaken, Unreadable
 from quire.fetch.items import Item
 from quire.ingest import place, ranges
 from quire.ingest.listing import spawn_document
-from quire.ingest.reading import Harvest, Work, options_of, read_pages, runs
+from quire.ingest.reading import Harvest, Work, options_of, read_pages, read_whole, runs
 from quire.model.pages import Outline
 from quire.model.pipeline import Pipeline, digest
 from quire.model.records import About
@@ -216,14 +216,38 @@ class _Taking:
         picture = self._picture(content)
         if is_small:
             self._read_here(content, work, outline, keys, picture)
+        elif few := self._changed(work, outline, keys, most or 1):
+            self._read_here(content, work, outline, few, picture, is_planned=True)
         else:
             self._split(work, outline, keys, picture, most or 1)
 
+    def _changed(
+        self, work: Work, outline: Outline, keys: dict[int, str], most: int
+    ) -> dict[int, str]:
+        """Return the pages that differ from those read before, where one task can read them."""
+        if outline.unit != "page" or self.begun.live_generation is None or self.ctx.attempt > 1:
+            return {}
+        missing = self.ctx.write(lambda tx: self._plan(tx, work, keys))
+        return {n: keys[n] for n in missing} if len(missing) <= most else {}
+
+    def _plan(self, tx: Any, work: Work, keys: dict[int, str]) -> list[int]:
+        begun = self.begun
+        documents.check(tx.connection, begun.id, begun.generation)
+        return leaves.plan(
+            tx.connection, begun.tenant, begun.id, begun.generation, keys,
+            cut_id=work.cut_id, model_id=work.model_id,
+        )  # fmt: skip
+
+    def _count_kept(self, tx: Any) -> None:
+        begun = self.begun
+        kept = account.kept(tx.connection, begun.id, begun.generation)
+        account.add(tx.connection, begun.id, begun.generation, kept)
+
     def _keys(self, content: Content, outline: Outline) -> dict[int, str]:
         """Name every page by what it is made from and how it is read."""
-        recipe = formats.recipe(content.media_type, options_of(self.pipeline))
         if outline.unit != "page":
             return {}
+        recipe = digest(formats.recipe(content.media_type, options_of(self.pipeline)))
         parts = outline.keys or [f"{content.digest} {n}" for n in range(1, outline.length + 1)]
         return {n: digest("page", part, recipe) for n, part in enumerate(parts, start=1)}
 
@@ -234,6 +258,8 @@ class _Taking:
         outline: Outline,
         keys: dict[int, str],
         picture: str | None,
+        *,
+        is_planned: bool = False,
     ) -> None:
         inside = self._inside(content)
         harvest = Harvest(self.ctx, work)
@@ -244,6 +270,8 @@ class _Taking:
         else:
             read_whole(harvest, content.digest)
         with self.ctx.fenced() as tx:
+            if is_planned:
+                self._count_kept(tx)
             harvest.store(tx)
             self._attach(tx, inside)
             account.set_thumbnail(tx.connection, self.begun.id, picture)
@@ -259,21 +287,16 @@ class _Taking:
     ) -> None:
         begun = self.begun
         with self.ctx.fenced() as tx:
-            documents.check(tx.connection, begun.id, begun.generation)
             account.set_thumbnail(tx.connection, begun.id, picture)
             if outline.unit == "row":
+                documents.check(tx.connection, begun.id, begun.generation)
                 spans = [
                     (first, min(first + most - 1, outline.length))
                     for first in range(1, outline.length + 1, most)
                 ]
             else:
-                missing = leaves.plan(
-                    tx.connection, begun.tenant, begun.id, begun.generation, keys,
-                    cut_id=work.cut_id, model_id=work.model_id,
-                )  # fmt: skip
-                kept = account.kept(tx.connection, begun.id, begun.generation)
-                account.add(tx.connection, begun.id, begun.generation, kept)
-                spans = runs(missing, most)
+                spans = runs(self._plan(tx, work, keys), most)
+                self._count_kept(tx)
             if not spans:
                 swap(tx, begun.id, begun.generation)
                 return
@@ -359,28 +382,3 @@ class _Taking:
         for one, payload in zip(admitted, payloads, strict=True):
             if one.is_taken:
                 spawn_document(tx, one, payload)
-
-
-def read_whole(harvest: Harvest, content_digest: str) -> None:
-    """Read a file that has no pages known beforehand; whatever it yields becomes its pages."""
-    work = harvest.work
-    options = options_of(work.pipeline)
-    recipe = formats.recipe(work.media_type, options)
-
-    def keys_to(count: int) -> dict[int, str]:
-        return {n: digest("whole", content_digest, recipe, n) for n in range(1, count + 1)}
-
-    with harvest.ctx.database.read() as conn:
-        keys = keys_to(account.pages_before(conn, work.tenant, keys_to(1)[1]))
-        known = pages.known(conn, work.tenant, list(keys.values()))
-    if keys and len(known) == len(keys):
-        harvest.gather(keys, lambda _: ())
-        return
-    made = {}
-    for page in formats.read(work.path, work.media_type, options, 1, 1):
-        harvest.ctx.check()
-        harvest.ctx.progress(None, f"page {page.number}")
-        made[page.number] = page
-    harvest.gather(keys_to(max(made, default=0)), lambda numbers: (made[n] for n in numbers))
-    if not made:
-        raise Permanent(f"{work.name}: nothing could be read from it.")

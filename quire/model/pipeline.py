@@ -52,10 +52,14 @@ class Pipeline:
         }
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 def digest(*parts: Any) -> str:
     """Return a digest of canonical JSON: the same meaning, the same digest."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=20).hexdigest()
+    return hashlib.blake2b(
+        _canonical(parts).encode(errors="surrogatepass"), digest_size=20
+    ).hexdigest()
 
 
 def text_digest(text: str) -> str:

@@ -23,6 +23,11 @@ class _TooTangled(Exception):
     """The objects refer to each other in more circles than is worth following."""
 
 
+def load() -> None:
+    """Load the library: the first file would wait for it."""
+    import pikepdf  # noqa: F401
+
+
 def page_keys(path: Path, count: int) -> tuple[str, ...] | None:
     """Return the key of each of the `count` pages, or None where the file does not give them."""
     import pikepdf

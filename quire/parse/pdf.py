@@ -114,6 +114,7 @@ def _open(path: Path, size: int) -> Any:
 
     if not size:
         raise Unreadable(f"{path.name}: is empty (0 bytes).")
+    page_keys.load()  # who reads pages of a file is soon asked to look at another
     with contextlib.suppress(pypdfium2.PdfiumError):
         return pypdfium2.PdfDocument(path)
     # PDFium keeps the reason of an earlier failure where a later one has none of its own.

@@ -272,7 +272,7 @@ def test_one_edited_page_of_sixty_costs_one_page(shelf: Shelf):
     shelf.put("a.pdf", book(60, p37="an edited page"))
     shelf.ingest(settings=FUSED)
     assert shelf.ledger("a.pdf") == {"pages_made": 1, "pages_reused": 59, "vectors_made": 1}
-    assert [(r.from_page, r.to_page) for r in shelf.tasks("range", generation=2)] == [(37, 37)]
+    assert shelf.tasks("range", generation=2) == []  # the task that found it has read it
     assert shelf.texts("a.pdf")[36] == "an edited page"
     assert len(shelf.rows("pages")) == 61
 
