@@ -6,7 +6,8 @@ before the last byte, nothing is kept.
 
 import math
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from time import monotonic
 from typing import Annotated, Any
 
 import anyio
@@ -114,27 +115,32 @@ class _Pump:
 
     async def run(self) -> None:
         """Send blocks until the body ends, is cut off, or nobody wants more."""
-        gathered: list[bytes] = []
-        size = 0
-        stream = self._request.stream()
         with self._sender:
             try:
+                # Over again with each block, not with each piece: setting a timer is dear.
                 with anyio.fail_after(PATIENCE) as patience:
-                    while True:
-                        piece = await anext(stream, b"")
-                        gathered.append(piece)
-                        size += len(piece)
-                        if size >= BLOCK or (not piece and size):
-                            patience.deadline = math.inf  # the disk may take its time
-                            await self._sender.send(b"".join(gathered))
-                            gathered, size = [], 0
-                        if not piece:
-                            return
+                    async for block in self._blocks():
+                        patience.deadline = math.inf  # the disk may take its time
+                        await self._sender.send(block)
                         patience.deadline = anyio.current_time() + PATIENCE
             except (ClientDisconnect, TimeoutError):
                 self._is_cut = True
             except anyio.BrokenResourceError:
                 return
+
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        gathered: list[bytes] = []
+        size = 0
+        began = monotonic()
+        async for piece in self._request.stream():
+            gathered.append(piece)
+            size += len(piece)
+            # A sender that trickles is heard of in time, though its block is not full.
+            if size >= BLOCK or monotonic() > began + PATIENCE / 4:
+                yield b"".join(gathered)
+                gathered, size, began = [], 0, monotonic()
+        if size:
+            yield b"".join(gathered)
 
     def pieces(self, receiver: MemoryObjectReceiveStream[bytes]) -> Iterator[bytes]:
         """Yield the blocks, in a thread."""
