@@ -4,11 +4,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
 
 from quire.api import asking, easel, shapes
 from quire.api.answers import Answer, failing, giving, is_known, tagged, unchanged
 from quire.api.gate import Reader, Writer
 from quire.api.office import office_of
+from quire.api.problems import problem
 from quire.control import document_content as content
 from quire.control import documents as verbs
 from quire.control.document_findings import explain_document
@@ -43,7 +46,7 @@ _BYTES: dict[str, Any] = {
         },
         206: {"description": "The range asked for"},
         304: {"description": "Not changed"},
-        **failing(404, 410),
+        **failing(400, 404, 410, 416),
     },
 }
 _PICTURE: dict[str, Any] = {
@@ -61,6 +64,26 @@ _PICTURE: dict[str, Any] = {
 
 class _Stored(FileResponse):
     chunk_size = 1 << 20
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused: list[Message] = []
+
+        async def pass_on(message: Message) -> None:
+            if refused or message.get("status", 200) >= 400:
+                refused.append(message)
+            else:
+                await send(message)
+
+        await super().__call__(scope, receive, pass_on)
+        if refused:  # in plain text, for a range that is none or lies outside the file
+            status = refused[0]["status"]
+            told = Headers(raw=refused[0]["headers"]).get("content-range")
+            answer = problem(
+                status, "Range not satisfiable" if status == 416 else "Not accepted",
+                "range: not a part of the file. Ask for bytes=FIRST-LAST, or for the whole.",
+                headers={"Content-Range": told} if told else None,
+            )  # fmt: skip
+            await answer(scope, receive, send)
 
 
 @router.get("", summary="List documents, the latest first", **giving(

@@ -192,13 +192,17 @@ def tasks(
     "/{job_id}/attempts", summary="List a job's runs", **giving(shapes.Listed[shapes.Attempt], 404)
 )
 def attempts(
-    request: Request, viewer: Reader, job_id: asking.JobId, limit: asking.Limit = 100
+    request: Request,
+    viewer: Reader,
+    job_id: asking.JobId,
+    task_id: Annotated[int | None, Query(ge=1, le=asking.LARGEST_ID)] = None,
+    limit: asking.Limit = 100,
 ) -> Response:
-    """List the runs of a job's tasks, latest first; there is no next page."""
+    """List the latest runs of a job's tasks; those of one task by `task_id`."""
     office = office_of(request)
     found(office, viewer, job_id)
     with office.db.read() as conn:
-        items = reports.attempts_of(conn, viewer.tenant, job_id, limit=limit)
+        items = reports.attempts_of(conn, viewer.tenant, job_id, task_id=task_id, limit=limit)
     return Answer({"items": items, "next": None})
 
 

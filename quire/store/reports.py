@@ -88,17 +88,23 @@ def page_of_tasks(
 
 
 def attempts_of(
-    conn: sa.Connection, tenant: str, job_id: int, *, limit: int = 100
+    conn: sa.Connection,
+    tenant: str,
+    job_id: int,
+    *,
+    task_id: int | None = None,
+    limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """List the runs of the tasks of a tenant's job, latest first."""
+    """List the runs of the tasks of a tenant's job, or of one of them, latest first."""
     a = attempts.c
-    rows = conn.execute(
+    query = (
         sa.select(attempts)
         .join(tasks, t.id == a.task_id)
         .where(t.job_id == job_id, has_job(tenant, job_id))
         .order_by(a.finished_at.desc(), a.fence.desc())
         .limit(limit)
     )
+    rows = conn.execute(query if task_id is None else query.where(t.id == task_id))
     return [
         {**row._asdict(), "began_at": iso(row.began_at), "finished_at": iso(row.finished_at)}
         for row in rows

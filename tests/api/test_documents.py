@@ -146,7 +146,11 @@ def test_the_original_comes_back_whole_and_in_ranges(house: House):
     stale = house.viewer.get(place, headers={"Range": "bytes=0-9", "If-Range": '"old"'})
     assert (stale.status_code, stale.content) == (200, content)
     beyond = house.viewer.get(place, headers={"Range": "bytes=999999-"})
-    assert beyond.status_code == 416
+    assert (beyond.status_code, beyond.json()["status"]) == (416, 416)
+    assert beyond.headers["content-range"].endswith(f"/{len(content)}")
+    wrong = house.viewer.get(place, headers={"Range": "pages=1"})
+    assert (wrong.status_code, wrong.headers["content-type"]) == (400, "application/problem+json")
+    assert "bytes=FIRST-LAST" in wrong.json()["remedy"]
     assert house.viewer.get(place, headers={"If-None-Match": tag}).status_code == 304
 
 
