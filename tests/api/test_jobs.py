@@ -161,8 +161,8 @@ def test_runs_and_tasks_of_a_job_are_listed(house: House):
     house.shelf.drain()
     [task] = get(house, f"/{job_id}/tasks")["items"]
     [run] = get(house, f"/{job_id}/attempts")["items"]
-    assert get(house, f"/{job_id}/attempts?task_id={run['task_id']}")["items"] == [run]
-    assert get(house, f"/{job_id}/attempts?task_id={run['task_id'] + 1}")["items"] == []
+    assert get(house, f"/{job_id}/attempts", task_id=task["id"])["items"] == [run]
+    assert get(house, f"/{job_id}/attempts", task_id=task["id"] + 1)["items"] == []
     assert (task["state"], run["task_id"], run["outcome"]) == ("done", task["id"], "done")
     assert get(house, f"/{job_id}/explain")["code"] == "completed"
     assert get(house, f"/{job_id}/explain", task=task["id"])["job_id"] == job_id
