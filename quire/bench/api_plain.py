@@ -1,41 +1,39 @@
-"""A server that only writes what it is sent to a file: what an upload is compared with."""
+"""The server with one more route, which only writes what it is sent to a file."""
 
 import os
-import sys
 import tempfile
-from typing import Any
 
-from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from quire.api.tailing import Tail
-from quire.store.engine import Database
-from quire.web.server import Server, bound
+from quire import settings
+from quire.app import App
+from quire.web.server import Server, bound, create
+
+#: One of the places where a long body is let through.
+PLACE = "/documents/"
 
 
-async def plain(scope: Any, receive: Any, send: Any) -> None:
+async def plain(request: Request) -> Response:
     """Write a body to a file, flush it, and forget it."""
-    with tempfile.TemporaryFile(dir=sys.argv[1]) as file:
-        while True:
-            message = await receive()
-            file.write(message.get("body", b""))
-            if not message.get("more_body"):
-                break
+    with tempfile.TemporaryFile(dir=os.environ["QUIRE_HOME"]) as file:
+        async for piece in request.stream():
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    await send(
-        {"type": "http.response.start", "status": 201, "headers": [(b"content-length", b"0")]}
-    )
-    await send({"type": "http.response.body", "body": b""})
+    return Response(status_code=201)
 
 
 def main() -> None:
     """Serve on a free port, which is printed."""
-    api = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    api.state.tail = Tail(Database.open("sqlite:///unused.db"), 1)
-    api.mount("/", plain)
+    app = App(settings.load())
+    api = create(app)
+    api.router.routes.insert(0, Route(PLACE, plain, methods=["POST"]))
     server = Server(api, bound("127.0.0.1", 0))
     print(server.url, flush=True)
     server.serve_until_told()
+    app.close()
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 
-from quire.bench.api_site import serving
+from quire.bench.api_plain import PLACE
 from quire.bench.api_sizes import ApiSizes
 from quire.bench.figures import Figure, at_least, percentile
-from quire.bench.site import Site
+from quire.bench.site import Bed, Site
 
 PIECE = 1 << 20
 
@@ -21,11 +20,11 @@ PIECE = 1 << 20
 def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
     """Send files of fresh bytes to both in turns, so that both meet the same load."""
     speeds: dict[str, list[float]] = {"upload": [], "plain": []}
-    with serving(site) as target, _plain(target.bed.home) as copying:
+    with site.bed() as bed, _serving(bed) as http:
         for turn in range(sizes.upload_rounds + 1):
-            for name, http, path in (
-                ("upload", target.http, f"/api/documents?name=round-{turn}.bin"),
-                ("plain", copying, "/"),
+            for name, path in (
+                ("upload", f"/api/documents?name=round-{turn}.bin"),
+                ("plain", PLACE),
             ):
                 spent = _send(http, path, sizes.upload_bytes)
                 if turn:  # the first one warms up
@@ -52,12 +51,13 @@ def _send(http: httpx.Client, path: str, size: int) -> float:
 
 
 @contextlib.contextmanager
-def _plain(folder: Path) -> Iterator[httpx.Client]:
-    program = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "quire.bench.api_plain", str(folder)],
+def _serving(bed: Bed) -> Iterator[httpx.Client]:
+    chosen = {"HOME": bed.home, "DATABASE_URL": bed.url, "API_AUTH": "off", "API_RATE": 0}
+    program = subprocess.Popen(
+        [sys.executable, "-m", "quire.bench.api_plain"],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=folder,
+        env={**os.environ, **{f"QUIRE_{name}": str(value) for name, value in chosen.items()}},
     )
     try:
         url = (program.stdout.readline() if program.stdout else "").strip()
