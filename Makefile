@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it sets up .venv first, and only when it must.
 BIN := .venv/bin
 WORKERS ?= 2
-# Debian packages that tests need in CI; none yet.
+# Debian packages that tests need in CI.
 CI_PACKAGES := chromium fonts-dejavu-core
 PYTEST := $(BIN)/pytest
 
