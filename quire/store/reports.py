@@ -69,14 +69,24 @@ def filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any
     return query
 
 
+_TASKS = (
+    sa.select(tasks)
+    .where(
+        t.job_id == sa.bindparam("job"),
+        t.id > sa.bindparam("after"),
+        has_job(sa.bindparam("tenant"), sa.bindparam("job")),
+    )
+    .order_by(t.id)
+    .limit(sa.bindparam("most"))
+)
+
+
 def page_of_tasks(
     conn: sa.Connection, tenant: str, job_id: int, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
     """List the tasks of a tenant's job, oldest first."""
-    query = sa.select(tasks).where(
-        t.job_id == job_id, t.id > (cursor or 0), has_job(tenant, job_id)
-    )
-    rows = conn.execute(query.order_by(t.id).limit(limit + 1)).all()
+    given = {"job": job_id, "after": cursor or 0, "tenant": tenant, "most": limit + 1}
+    rows = conn.execute(_TASKS, given).all()
     items = [_task(row) for row in rows[:limit]]
     return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
 

@@ -37,7 +37,9 @@ def of(conn: sa.Connection, tenant: str) -> Totals:
 
 def _counting(is_small: bool) -> sa.Select[Any]:
     """Count without groups: to group rows that are in no order, a database sorts them first."""
-    in_states = [sa.func.count().filter(is_state(j.state, state)) for state in JobState]
-    sums = [sa.func.sum(j[f"tasks_{state.value}"]) for state in TaskState]
+    counted: list[sa.ColumnElement[Any]] = [
+        *(sa.func.count().filter(is_state(j.state, state)) for state in JobState),
+        *(sa.func.sum(j[f"tasks_{state.value}"]) for state in TaskState),
+    ]
     whose = j.owner_id if is_small else sa.literal_column("+jobs.owner_id", sa.BigInteger)
-    return sa.select(*in_states, *sums).select_from(jobs).where(whose.in_(_MINE))
+    return sa.select(*counted).select_from(jobs).where(whose.in_(_MINE))
