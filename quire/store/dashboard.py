@@ -15,8 +15,11 @@ from quire.store.owners import has_job
 from quire.store.tables import attempts, is_state, jobs, owners, tasks
 
 j, t, d, g = jobs.c, tasks.c, documents.c, generations.c
-#: Jobs of an owner that are looked at to say what waits.
+#: Jobs that are looked at to say what waits: of one owner, and of all together.
 FEW_JOBS = 1000
+ALL_JOBS = 5000
+#: Owners that are looked at.
+MOST_OWNERS = 200
 #: Runs that the charts are made of.
 RUNS = 4000
 #: Ranges of pages that are drawn one by one.
@@ -42,44 +45,74 @@ def owners_of(conn: sa.Connection, tenant: str) -> list[tuple[int, str]]:
         sa.select(owners.c.id, owners.c.user_name)
         .where(owners.c.tenant == tenant)
         .order_by(owners.c.user_name)
-        .limit(200)
+        .limit(MOST_OWNERS)
     )
     return [(row[0], row[1]) for row in found]
 
 
-def waiting(conn: sa.Connection, tenant: str) -> list[Waiting]:
-    """Say what waits by owner and kind, the oldest first."""
+_ACTIVE = is_state(j.state, *JOB_ACTIVE)
+_BUSY = (
+    sa.select(owners.c.id, owners.c.user_name)
+    .where(owners.c.tenant == sa.bindparam("tenant"))
+    .where(sa.exists().where(j.owner_id == owners.c.id, _ACTIVE))
+    .order_by(owners.c.user_name)
+    .limit(MOST_OWNERS)
+)
+_OLDEST = (
+    sa.select(j.id, j.kind, j.created_at, (j.tasks_ready + j.tasks_blocked).label("tasks"))
+    .where(j.owner_id == sa.bindparam("owner"), _ACTIVE)
+    .order_by(j.id)
+    .limit(sa.bindparam("most"))
+    .subquery()
+)
+_waits = _OLDEST.c.tasks > 0
+_GROUPED = sa.select(
+    _OLDEST.c.kind,
+    sa.func.count().filter(_waits).label("jobs"),
+    sa.func.sum(_OLDEST.c.tasks).label("tasks"),
+    sa.func.min(_OLDEST.c.id).filter(_waits).label("first"),
+    sa.func.min(_OLDEST.c.created_at).filter(_waits).label("since"),
+    sa.func.count().label("seen"),
+).group_by(_OLDEST.c.kind)
+
+
+def waiting(conn: sa.Connection, tenant: str, *, explained: int) -> list[Waiting]:
+    """Say what waits by owner and kind, the oldest first; of so many also why.
+
+    So many jobs are looked at that all owners together cost the same, however many there are.
+    """
     groups: list[Waiting] = []
-    for owner_id, user in owners_of(conn, tenant):
-        rows = conn.execute(
-            sa.select(j.id, j.kind, j.created_at, (j.tasks_ready + j.tasks_blocked).label("tasks"))
-            .where(j.owner_id == owner_id, is_state(j.state, *JOB_ACTIVE))
-            .order_by(j.id)
-            .limit(FEW_JOBS)
-        ).all()
-        by_kind: dict[str, list[Any]] = {}
-        for row in rows:
-            if row.tasks:
-                by_kind.setdefault(row.kind, []).append(row)
-        for kind, some in by_kind.items():
-            groups.append(
-                Waiting(
-                    kind, user, len(some), sum(row.tasks for row in some), some[0].id,
-                    some[0].created_at, _reason(conn, some[0].id), len(rows) < FEW_JOBS,
-                )
-            )  # fmt: skip
-    return sorted(groups, key=lambda one: one.since)
+    busy = conn.execute(_BUSY, {"tenant": tenant}).all()
+    left = ALL_JOBS
+    for at, (owner_id, user) in enumerate(busy):
+        most = min(max(left // (len(busy) - at), 1), FEW_JOBS)
+        rows = conn.execute(_GROUPED, {"owner": owner_id, "most": most}).all()
+        seen = sum(row.seen for row in rows)
+        left -= seen
+        groups += [
+            Waiting(row.kind, user, row.jobs, int(row.tasks), row.first, row.since, None,
+                    seen < most)
+            for row in rows if row.jobs
+        ]  # fmt: skip
+    groups.sort(key=lambda one: (one.since, one.first))
+    return [
+        one._replace(reason=_reason(conn, one.first)) if at < explained else one
+        for at, one in enumerate(groups)
+    ]
+
+
+_order = sa.case({"ready": 0}, value=t.state, else_=1)
+_FIRST_TASK = (
+    sa.select(t.state, t.reason)
+    .where(t.job_id == sa.bindparam("job"), is_state(t.state, "ready", "blocked"))
+    .order_by(_order, t.id)
+    .limit(1)
+)
 
 
 def _reason(conn: sa.Connection, job_id: int) -> str | None:
     """Return why the first waiting task of a job is blocked; None where one is ready."""
-    order = sa.case({"ready": 0}, value=t.state, else_=1)
-    row = conn.execute(
-        sa.select(t.state, t.reason)
-        .where(t.job_id == job_id, is_state(t.state, "ready", "blocked"))
-        .order_by(order, t.id)
-        .limit(1)
-    ).one_or_none()
+    row = conn.execute(_FIRST_TASK, {"job": job_id}).one_or_none()
     return None if row is None else row.reason
 
 

@@ -13,6 +13,7 @@ from quire.model.states import (
     GenerationState,
     TaskState,
 )
+from quire.store import dialect
 from quire.store.document_reports import reuse
 from quire.store.document_tables import documents, generations, leaves
 from quire.store.tables import is_state, tasks
@@ -43,11 +44,11 @@ def _state() -> sa.Case[Any]:
     )
 
 
-def _of_jobs(query: sa.Select[Any], job_ids: Sequence[int]) -> sa.Select[Any]:
-    """Narrow to the newest generation that each job has of each of its documents."""
+def _of_jobs(query: sa.Select[Any], mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Narrow to the newest generation that each of some jobs has of each of its documents."""
     later = generations.alias("later")
     return query.join(documents, d.id == g.document_id).where(
-        g.job_id.in_(sorted(job_ids)),
+        mine,
         sa.not_(
             sa.exists().where(
                 later.c.document_id == g.document_id,
@@ -69,19 +70,11 @@ def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
     """Count the files of jobs by state; a job without files is left out."""
     if not job_ids:
         return {}
-    state = _state().label("state")
-    query = _of_jobs(
-        sa.select(
-            g.job_id,
-            state,
-            sa.func.count(),
-            sa.func.count().filter(g.page_errors > 0),
-            sa.func.sum(g.pages),
-        ),
-        job_ids,
-    ).group_by(g.job_id, state)
+    query = dialect.cached(conn, "tallies", lambda: _tallying(conn))
     found: dict[int, Tally] = {}
-    for job_id, name, count, spoilt, read in conn.execute(query):
+    for job_id, name, count, spoilt, read in conn.execute(
+        query, {"jobs": dialect.id_list(conn, sorted(job_ids))}
+    ):
         tally = found.setdefault(job_id, Tally())
         tally[name] = count
         if name == "success":
@@ -91,6 +84,20 @@ def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
         tally.clear()
         tally.update(ordered)
     return found
+
+
+def _tallying(conn: sa.Connection) -> sa.Select[Any]:
+    state = _state().label("state")
+    return _of_jobs(
+        sa.select(
+            g.job_id,
+            state,
+            sa.func.count(),
+            sa.func.count().filter(g.page_errors > 0),
+            sa.func.sum(g.pages),
+        ),
+        dialect.id_in(conn, g.job_id, "jobs"),
+    ).group_by(g.job_id, state)
 
 
 def page_of_files(
@@ -114,7 +121,7 @@ def page_of_files(
             d.id, d.name, d.uri, state.label("state"), g.generation, g.pages, g.chunks,
             g.page_errors, g.error, g.why,
         ),
-        [job_id],
+        g.job_id == job_id,
     ).where(d.id > (cursor or 0), d.tenant == tenant)  # fmt: skip
     if states:
         query = query.where(state.in_(list(states)))

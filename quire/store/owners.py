@@ -64,7 +64,9 @@ def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) 
     return [Owner(*row) for row in found]
 
 
-def has_job(tenant: str, job_id: int) -> sa.ColumnElement[bool]:
+def has_job(
+    tenant: str | sa.BindParameter[str], job_id: int | sa.BindParameter[int]
+) -> sa.ColumnElement[bool]:
     """Tell, inside a statement, whether a job is the tenant's."""
     mine, whose = jobs.alias("mine"), owners.alias("whose")
     return sa.exists().where(

@@ -1,13 +1,12 @@
 """Read models: jobs, tasks and counts as people and programs see them. Nothing here writes."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
-from quire.store import document_reports, files, job_pages, resembling
+from quire.model.states import JOB_ACTIVE, JobState, TaskState
+from quire.store import document_reports, job_pages, job_rows, resembling, totals
 from quire.store.owners import has_job
 from quire.store.tables import attempts, is_state, jobs, kinds, owners, tasks, workers
 from quire.store.times import iso as iso
@@ -18,10 +17,8 @@ FILTERS = ("state", "kind", "platform", "account", "user")
 
 def job(conn: sa.Connection, tenant: str, job_id: int, *, now: float) -> dict[str, Any] | None:
     """Return one job of a tenant."""
-    row = conn.execute(_jobs(tenant).where(j.id == job_id)).one_or_none()
-    if row is None:
-        return None
-    return _job(row, now, files.tallies(conn, [job_id]).get(job_id))
+    found = job_rows.of(conn, tenant, [job_id], now=now)
+    return found[0] if found else None
 
 
 def page_of_jobs(
@@ -34,18 +31,15 @@ def page_of_jobs(
     **filters: Any,
 ) -> dict[str, Any]:
     """List a tenant's jobs, latest first, with the cursor of the next page."""
-    query = _jobs(tenant)
     if filters.get("text") is not None or filters.get("created_before") is not None:
-        query = filtered(query, filters)
+        query = sa.select(j.id).join(owners, owners.c.id == j.owner_id)
+        query = filtered(query.where(owners.c.tenant == tenant), filters)
         query = query if cursor is None else query.where(j.id < cursor)
+        ids = list(conn.scalars(query.order_by(j.id.desc()).limit(limit + 1)))
     else:
         ids = job_pages.latest(conn, tenant, filters, limit=limit + 1, cursor=cursor)
-        query = query.where(j.id.in_(ids))
-    rows = conn.execute(query.order_by(j.id.desc()).limit(limit + 1)).all()
-    more = len(rows) > limit
-    tallies = files.tallies(conn, [row.id for row in rows[:limit]])
-    items = [_job(row, now, tallies.get(row.id)) for row in rows[:limit]]
-    return {"items": items, "next": str(items[-1]["id"]) if more else None}
+    items = job_rows.of(conn, tenant, ids[:limit], now=now)
+    return {"items": items, "next": str(items[-1]["id"]) if len(ids) > limit else None}
 
 
 def ids_of_jobs(
@@ -75,14 +69,24 @@ def filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any
     return query
 
 
+_TASKS = (
+    sa.select(tasks)
+    .where(
+        t.job_id == sa.bindparam("job"),
+        t.id > sa.bindparam("after"),
+        has_job(sa.bindparam("tenant"), sa.bindparam("job")),
+    )
+    .order_by(t.id)
+    .limit(sa.bindparam("most"))
+)
+
+
 def page_of_tasks(
     conn: sa.Connection, tenant: str, job_id: int, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
     """List the tasks of a tenant's job, oldest first."""
-    query = sa.select(tasks).where(
-        t.job_id == job_id, t.id > (cursor or 0), has_job(tenant, job_id)
-    )
-    rows = conn.execute(query.order_by(t.id).limit(limit + 1)).all()
+    given = {"job": job_id, "after": cursor or 0, "tenant": tenant, "most": limit + 1}
+    rows = conn.execute(_TASKS, given).all()
     items = [_task(row) for row in rows[:limit]]
     return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
 
@@ -113,21 +117,10 @@ def attempts_of(
 
 def status(conn: sa.Connection, tenant: str) -> dict[str, Any]:
     """Count a tenant's jobs and tasks by state, and list workers."""
-    by_state = conn.execute(
-        sa.select(j.state, sa.func.count())
-        .join(owners, owners.c.id == j.owner_id)
-        .where(owners.c.tenant == tenant)
-        .group_by(j.state)
-    ).all()
-    sums = conn.execute(
-        sa.select(*(sa.func.sum(j[f"tasks_{state}"]) for state in TaskState))
-        .join(owners, owners.c.id == j.owner_id)
-        .where(owners.c.tenant == tenant)
-    ).one()
-    counted = {row[0]: row[1] for row in by_state}
+    counted = totals.of(conn, tenant)
     return {
-        "jobs": {state.value: counted.get(state, 0) for state in JobState},
-        "tasks": {s.value: int(n or 0) for s, n in zip(TaskState, sums, strict=True)},
+        "jobs": counted.jobs,
+        "tasks": counted.tasks,
         "documents": document_reports.count_documents(conn, tenant),
         "workers": worker_list(conn, tenant),
         "paused": list(conn.scalars(sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None)))),
@@ -163,7 +156,9 @@ def waiting_by_kind(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
     rows = conn.execute(
         sa.select(j.platform, j.kind, sa.func.count())
         .join(owners, owners.c.id == j.owner_id)
-        .where(owners.c.tenant == tenant, *_active(JobState.PENDING))
+        .where(owners.c.tenant == tenant, is_state(j.state, JobState.PENDING))
+        # Said as the index of active jobs says it, else all of an owner's are read.
+        .where(is_state(j.state, *JOB_ACTIVE))
         .group_by(j.platform, j.kind)
         .order_by(j.kind)
     )
@@ -174,75 +169,11 @@ def running(
     conn: sa.Connection, tenant: str, *, now: float, limit: int = 1000
 ) -> list[dict[str, Any]]:
     """List a tenant's running jobs, in the order in which they started."""
-    query = _jobs(tenant).where(*_active(JobState.RUNNING))
-    rows = conn.execute(query.order_by(j.started_at, j.id).limit(limit)).all()
-    tallies = files.tallies(conn, [row.id for row in rows])
-    return [_job(row, now, tallies.get(row.id)) for row in rows]
-
-
-def _active(state: str) -> tuple[sa.ColumnElement[bool], ...]:
-    """Compare with a state as the index of active jobs does, else all of an owner's are read."""
-    return is_state(j.state, state), is_state(j.state, *JOB_ACTIVE)
-
-
-def _jobs(tenant: str) -> sa.Select[Any]:
-    return (
-        sa.select(jobs, owners.c.tenant, owners.c.user_name)
-        .join(owners, owners.c.id == j.owner_id)
-        .where(owners.c.tenant == tenant)
-    )
-
-
-def _job(row: Any, now: float, tally: files.Tally | None) -> dict[str, Any]:
-    counts = {s.value: getattr(row, f"tasks_{s}") for s in TaskState}
-    total = sum(counts.values())
-    return {
-        "id": row.id,
-        "kind": row.kind,
-        "platform": row.platform,
-        "account": row.account,
-        "owner": {"tenant": row.tenant, "user": row.user_name},
-        "state": row.state,
-        "allowed": allowed(row.state),
-        "priority": row.priority,
-        "payload": json.loads(row.payload),
-        "progress": round(row.progress, 4),
-        "progress_message": row.message,
-        "eta_at": iso(_eta(row, now)),
-        "retry_count": row.retry_count,
-        "max_retries": row.max_attempts - 1,
-        "worker_id": row.worker_id,
-        "error": _error(row, counts, total, tally),
-        "result": None if row.result is None else json.loads(row.result),
-        "created_at": iso(row.created_at),
-        "run_at": iso(row.run_at),
-        "started_at": iso(row.started_at),
-        "finished_at": iso(row.finished_at),
-        "tasks": {s: n for s, n in counts.items() if n},
-        "files": dict(tally or {}),
-        "files_with_errors": tally.with_errors if tally else 0,
-        "is_listing": row.is_growing and row.state in JOB_ACTIVE,
-    }
-
-
-def _error(
-    row: Any, counts: Mapping[str, int], total: int, tally: files.Tally | None
-) -> str | None:
-    bad = counts["failed"] + counts["lost"]
-    if tally and row.state == JobState.FAILED and (lost := tally.get("failed", 0)):
-        return f"{lost:,} of {sum(tally.values()):,} files failed; the last: {row.error}"
-    if bad and total > 1 and row.state == JobState.FAILED:
-        return f"{bad:,} of {total:,} tasks failed; the last: {row.error}"
-    error: str | None = row.error
-    return error
-
-
-def _eta(row: Any, now: float) -> float | None:
-    if row.state != JobState.RUNNING or row.started_at is None or not 0 < row.progress < 1:
-        return None
-    spent = max(now - row.started_at, 0.0)
-    eta: float = now + spent * (1 - row.progress) / row.progress
-    return eta
+    # Said as the index of states says it: few jobs run, however many wait.
+    unlike = sa.text("jobs.state <> 'completed'")
+    query = job_rows.select().where(is_state(j.state, JobState.RUNNING), unlike)
+    query = query.order_by(j.started_at, j.id).limit(limit)
+    return job_rows.shown(conn, conn.execute(query, {"tenant": tenant}).all(), now=now)
 
 
 def _task(row: Any) -> dict[str, Any]:

@@ -140,7 +140,10 @@ sa.Index(
     postgresql_where=jobs.c.is_reviving,
 )
 _active = is_state(jobs.c.state, *JOB_ACTIVE)
-sa.Index("ix_jobs_active_owner", jobs.c.owner_id, sqlite_where=_active, postgresql_where=_active)
+#: With the id, so that the oldest of an owner are found without sorting all that wait.
+JOBS_ACTIVE = sa.Index(
+    "ix_jobs_active", jobs.c.owner_id, jobs.c.id, sqlite_where=_active, postgresql_where=_active
+)
 _exclusive = sa.and_(is_state(jobs.c.state, JobState.RUNNING), jobs.c.exclusive_key.is_not(None))
 sa.Index(
     "uq_jobs_exclusive",

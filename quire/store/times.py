@@ -7,4 +7,4 @@ def iso(at: float | None) -> str | None:
     """Write a time as ISO 8601 in UTC, to the millisecond."""
     if at is None:
         return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(at, UTC).isoformat("T", "milliseconds")[:-6] + "Z"

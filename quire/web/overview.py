@@ -33,7 +33,7 @@ def overview(request: Request, viewer: Reader) -> Response:
         running = reports.page_of_jobs(
             conn, viewer.tenant, now=now, limit=RUNNING, states=[JobState.RUNNING]
         )["items"]
-        waiting = dashboard.waiting(conn, viewer.tenant)
+        waiting = dashboard.waiting(conn, viewer.tenant, explained=GROUPS)
         workers = crews.listed(office.db, conn, viewer.tenant)
         shown: dict[str, Any] = {
             "running": running,

@@ -109,3 +109,17 @@ def test_an_empty_database_has_version_zero_and_misses_every_migration(empty_url
         assert migrate.version(conn) == 0
         assert migrate.check(conn) == len(migrate.known())
     db.close()
+
+
+def test_a_database_of_an_earlier_quire_gets_the_index_of_active_jobs(db):
+    with db.begin() as conn:
+        conn.exec_driver_sql("DROP INDEX ix_jobs_active")
+        conn.exec_driver_sql(
+            "CREATE INDEX ix_jobs_active_owner ON jobs (owner_id) "
+            "WHERE state IN ('pending', 'running')"
+        )
+        conn.exec_driver_sql("UPDATE meta SET value = '5' WHERE key = 'schema_version'")
+    assert db.migrate() == migrate.known()[5:]
+    with db.read() as conn:
+        there = {each["name"] for each in sa.inspect(conn).get_indexes("jobs")}
+    assert "ix_jobs_active" in there and "ix_jobs_active_owner" not in there

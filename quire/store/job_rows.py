@@ -1,0 +1,111 @@
+"""Jobs as people and programs see them, made of their rows. Nothing here writes."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.store import dialect, files
+from quire.store.tables import jobs, owners
+from quire.store.times import iso
+
+j = jobs.c
+_COUNTS = tuple((state.value, f"tasks_{state.value}") for state in TaskState)
+_HIDDEN = ("owner_id", "exclusive_key", "has_successors", "is_reviving", "cost_total", "cost_done")
+_SHOWN = (
+    *(column for column in j if column.name not in _HIDDEN),
+    owners.c.tenant,
+    owners.c.user_name,
+)
+_NAMES = tuple(column.name for column in _SHOWN)
+_ALLOWED = {state.value: allowed(state) for state in JobState}
+_ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
+_FAILED, _RUNNING = JobState.FAILED.value, JobState.RUNNING.value
+
+
+def select() -> sa.Select[Any]:
+    """Select the rows of a tenant's jobs; the parameter is called `tenant`."""
+    # The plus keeps planners from looking among all jobs of each owner.
+    owner_id = sa.literal_column("+jobs.owner_id", sa.BigInteger)
+    return (
+        sa.select(*_SHOWN)
+        .select_from(jobs)
+        .join(owners, owners.c.id == owner_id)
+        .where(owners.c.tenant == sa.bindparam("tenant"))
+    )
+
+
+def of(conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: float) -> list[dict[str, Any]]:
+    """Return those of the jobs that are the tenant's, latest first."""
+    if not ids:
+        return []
+    query = dialect.cached(conn, "jobs by id", lambda: _by_id(conn))
+    rows = conn.execute(query, {"tenant": tenant, "ids": dialect.id_list(conn, ids)}).all()
+    return shown(conn, rows, now=now)
+
+
+def _by_id(conn: sa.Connection) -> sa.Select[Any]:
+    return select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc())
+
+
+def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[str, Any]]:
+    """Show rows of `select` with what is counted of their files."""
+    # Plain dicts: a page asks fifty rows for thirty columns each.
+    known = [dict(zip(_NAMES, row, strict=True)) for row in rows]
+    tallies = files.tallies(conn, [row["id"] for row in known])
+    return [_job(row, now, tallies.get(row["id"])) for row in known]
+
+
+def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[str, Any]:
+    state, result = row["state"], row["result"]
+    counts = {name: n for name, column in _COUNTS if (n := row[column])}
+    return {
+        "id": row["id"],
+        "kind": row["kind"],
+        "platform": row["platform"],
+        "account": row["account"],
+        "owner": {"tenant": row["tenant"], "user": row["user_name"]},
+        "state": state,
+        "allowed": list(_ALLOWED[state]),
+        "priority": row["priority"],
+        "payload": json.loads(row["payload"]),
+        "progress": round(row["progress"], 4),
+        "progress_message": row["message"],
+        "eta_at": iso(_eta(row, now)) if state == _RUNNING else None,
+        "retry_count": row["retry_count"],
+        "max_retries": row["max_attempts"] - 1,
+        "worker_id": row["worker_id"],
+        "error": _failure(row, counts, tally) if state == _FAILED else row["error"],
+        "result": None if result is None else json.loads(result),
+        "created_at": iso(row["created_at"]),
+        "run_at": iso(row["run_at"]),
+        "started_at": iso(row["started_at"]),
+        "finished_at": iso(row["finished_at"]),
+        "tasks": counts,
+        "files": dict(tally or {}),
+        "files_with_errors": tally.with_errors if tally else 0,
+        "is_listing": row["is_growing"] and state in _ACTIVE,
+    }
+
+
+def _failure(
+    row: Mapping[str, Any], counts: Mapping[str, int], tally: files.Tally | None
+) -> str | None:
+    """Say how much of a failed job failed, where that is not all."""
+    error: str | None = row["error"]
+    if tally and (lost := tally.get("failed", 0)):
+        return f"{lost:,} of {sum(tally.values()):,} files failed; the last: {error}"
+    bad, total = counts.get("failed", 0) + counts.get("lost", 0), sum(counts.values())
+    if bad and total > 1:
+        return f"{bad:,} of {total:,} tasks failed; the last: {error}"
+    return error
+
+
+def _eta(row: Mapping[str, Any], now: float) -> float | None:
+    progress, started_at = row["progress"], row["started_at"]
+    if started_at is None or not 0 < progress < 1:
+        return None
+    eta: float = now + max(now - started_at, 0.0) * (1 - progress) / progress
+    return eta
