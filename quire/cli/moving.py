@@ -101,6 +101,8 @@ def _refuse_at_work(db: "Database", home: Path) -> None:
 def _say(name: str, home: Path, moved: "Moved", report: "Report") -> None:
     from quire.cli import database
 
+    if moved.is_resumed:
+        console.say("It went on where an earlier one had ended.")
     total, tables = sum(moved.rows.values()), len(moved.rows)
     console.say(
         f"moved to {name}: {words.count(total, 'row')} of {words.count(tables, 'table')}, with the "

@@ -147,11 +147,11 @@ def alone(path: Path) -> Iterator[sa.Connection]:
 
 
 def _begin_alone(run: Callable[[str], Any], path: Path) -> None:
-    run("PRAGMA locking_mode = exclusive")
-    run("PRAGMA synchronous = full")
     end = time.monotonic() + ALONE_SECONDS
     while True:
         try:
+            run("PRAGMA locking_mode = exclusive")
+            run("PRAGMA synchronous = full")
             run("BEGIN EXCLUSIVE")
             return
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -367,16 +368,17 @@ def test_a_file_that_another_has_open_is_refused(
     filled.move()
 
 
-def test_nobody_writes_to_the_source_meanwhile(
-    filled: Installation,
-):
+def test_nobody_reads_or_writes_the_source_meanwhile(filled: Installation):
+    module = embedded.sqlite_module()
     tries = 0
 
     def tell(step: str, done: int, total: int) -> None:
         nonlocal tries
         tries += 1
-        with pytest.raises(sa.exc.OperationalError, match="locked"):
-            embedded.make_engine(filled.path, "full").connect()
+        with contextlib.closing(module.connect(str(filled.path), timeout=0)) as other:
+            for statement in ("SELECT count(*) FROM meta", "DELETE FROM meta"):
+                with pytest.raises(module.OperationalError, match="locked"):
+                    other.execute(statement)
 
     filled.move(tell)
     assert tries > 30
