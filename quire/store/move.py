@@ -58,8 +58,7 @@ def move(path: Path, target: Database, *, name: str, analyse: Analyse, tell: Tel
         origin, is_resumed = _claimed(source, target, identity, name)
         shapes = [Shape(table, origin.at) for table in TABLES]
         if is_resumed and (origin.is_spoilt or not _is_prefix(source, target, shapes)):
-            _begin_anew(target, origin)
-            is_resumed = False
+            origin, is_resumed = _begin_anew(target, origin), False
         for shape in shapes:
             _copy(source, target, shape, analyse, tell)
         rows = _compare(source, target, shapes, origin, tell)
@@ -103,7 +102,7 @@ def _examined(conn: sa.Connection, identity: str, name: str) -> Origin | None:
     ours = [table for table in TABLES if table.name in present]
     if not ours:
         return None
-    if not migrate.version(conn):
+    if not (_is_meta(inspector) and migrate.version(conn)):
         raise _not_empty(name, f"it has a table {ours[0].name} that is not Quire's")
     found = marks.origin(conn)
     if found is not None and found.source != identity:
@@ -113,6 +112,11 @@ def _examined(conn: sa.Connection, identity: str, name: str) -> Origin | None:
             if Shape(table, 0.0).has_rows(conn):
                 raise _not_empty(name, f"there are rows in {table.name}")
     return found
+
+
+def _is_meta(inspector: sa.Inspector) -> bool:
+    found = inspector.get_columns(meta.name) if inspector.has_table(meta.name) else []
+    return {column["name"] for column in found} == {*meta.c.keys()}
 
 
 def _not_empty(name: str, why: str) -> Refused:
@@ -132,11 +136,14 @@ def _is_prefix(source: sa.Connection, target: Database, shapes: Sequence[Shape])
     )
 
 
-def _begin_anew(target: Database, origin: Origin) -> None:
+def _begin_anew(target: Database, origin: Origin) -> Origin:
+    """Throw away what was copied."""
+    begun = origin._replace(is_spoilt=False)
     with target.begin() as conn:
         dialect.empty_tables(conn, [table for table in TABLES if table is not meta])
         conn.execute(sa.delete(meta).where(meta.c.key != "schema_version"))
-        marks.set_origin(conn, origin._replace(is_spoilt=False))
+        marks.set_origin(conn, begun)
+    return begun
 
 
 def _copy(
@@ -153,8 +160,11 @@ def _copy(
         for row in rows:
             checksum = added(checksum, row)
         mark = Mark(shape.key(batch[-1]), mark.rows + len(rows), checksum)
+        # Before the transaction: a session that is idle in one is soon ended.
+        writable, words = _writable(shape, rows), _words(shape, rows, analyse)
         with target.begin() as conn:
-            _insert(conn, shape, rows, analyse)
+            bulk.copy_in(conn, shape.table, shape.names, writable)
+            dialect.index_texts(conn, words)
             marks.set_mark(conn, shape.table, mark)
         tell(shape.table.name, mark.rows, total)
 
@@ -172,16 +182,20 @@ def _batches(rows: Iterator[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
         yield batch
 
 
-def _insert(conn: sa.Connection, shape: Shape, rows: Sequence[Row], analyse: Analyse) -> None:
-    table = shape.table
-    if table is vectors_table:
-        place, written = shape.names.index("vector"), dialect.vector_text
-        rows = [(*row[:place], written(row[place]), *row[place + 1 :]) for row in rows]
-    bulk.copy_in(conn, table, shape.names, rows)
-    if table is chunks:
-        named = [shape.names.index(name) for name in ("id", "text", "language")]
-        some = [[row[place] for place in named] for row in rows]
-        dialect.index_texts(conn, [(i, analyse(text, language)) for i, text, language in some])
+def _writable(shape: Shape, rows: Sequence[Row]) -> Sequence[Row]:
+    """Return rows as COPY takes them."""
+    if shape.table is not vectors_table:
+        return rows
+    place = shape.names.index("vector")
+    return [(*row[:place], dialect.vector_text(row[place]), *row[place + 1 :]) for row in rows]
+
+
+def _words(shape: Shape, rows: Sequence[Row], analyse: Analyse) -> list[tuple[int, str]]:
+    """Return what the full-text index is given for chunks."""
+    if shape.table is not chunks:
+        return []
+    number, text, language = (shape.names.index(name) for name in ("id", "text", "language"))
+    return [(row[number], analyse(row[text], row[language])) for row in rows]
 
 
 def _compare(

@@ -339,13 +339,14 @@ def test_a_half_done_copy_of_another_installation_is_refused(
     assert filled.move().is_resumed
 
 
-def test_a_target_with_a_table_of_somebody_else_is_refused(bare: Installation):
+@pytest.mark.parametrize("name", ["jobs", "meta"])
+def test_a_target_with_a_table_of_somebody_else_is_refused(bare: Installation, name: str):
     with bare.target.begin() as conn:
-        conn.exec_driver_sql("CREATE TABLE jobs (title TEXT)")
-    with pytest.raises(Refused, match="a table jobs that is not Quire's"):
+        conn.exec_driver_sql(f"CREATE TABLE {name} (title TEXT)")
+    with pytest.raises(Refused, match=f"a table {name} that is not Quire's"):
         bare.move()
     with bare.target.read() as conn:
-        assert sa.inspect(conn).get_table_names() == ["jobs"]
+        assert sa.inspect(conn).get_table_names() == [name]
 
 
 def test_an_empty_target_gets_the_schema(bare: Installation):
