@@ -8,7 +8,7 @@ from typing import Any
 from quire import plugins
 from quire import settings as settings_module
 from quire.control import jobs
-from quire.errors import DatabaseUnavailable, Refused
+from quire.errors import DatabaseUnavailable, QuireError, Refused
 from quire.model.records import Submission
 from quire.runtime import wakeup
 from quire.settings import Settings
@@ -45,7 +45,11 @@ class App:
         except DatabaseUnavailable:
             # A server says so to each who asks, until the database is back.
             if not patient:
+                db.close()
                 raise
+        except QuireError:
+            db.close()
+            raise
         return db
 
     def _prepare(self, db: Database, create: bool) -> None:
@@ -61,7 +65,6 @@ class App:
         with db.read() as conn:
             missing = migrate.check(conn)
         if missing:
-            db.close()
             raise Refused(
                 f"database: its schema lacks {missing} of this Quire's migrations. "
                 "Nothing was changed; run `quire migrate` first."

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from quire.api.answers import Answer, failing
 from quire.api.office import office_of
-from quire.errors import DatabaseUnavailable, SchemaAhead
+from quire.errors import DatabaseUnavailable, Refused, SchemaAhead
 from quire.store import migrate
 
 router = APIRouter(tags=["health"])
@@ -25,7 +25,7 @@ def ready(request: Request) -> Response:
     try:
         with office.db.read() as conn:
             missing = migrate.check(conn)
-    except SchemaAhead as error:
+    except (Refused, SchemaAhead) as error:
         raise DatabaseUnavailable(str(error), retry_after=30) from error
     if missing:
         raise DatabaseUnavailable(

@@ -11,8 +11,23 @@ if TYPE_CHECKING:
     from quire.control.doctor import Report
 
 
-def migrate(json: options.Json = False) -> None:
+To = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Instead, move the embedded database of this home into an empty PostgreSQL, as in "
+        "postgresql://user@host/quire. Run again, it goes on where it was.",
+    ),
+]
+
+
+def migrate(to: To = None, json: options.Json = False) -> None:
     """Bring the database's schema up to date."""
+    if to is not None:
+        from quire.cli import moving
+
+        moving.move(to, json)
+        return
     from quire.cli import opening
     from quire.control import places
     from quire.store import migrate as migrations

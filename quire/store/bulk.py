@@ -26,20 +26,26 @@ def bulk_insert(
     Columns that are the same in every row are sent once.
     """
     if not is_sqlite(conn) and len(values) >= _COPY_ROWS:
-        _copy(conn, table, columns, values)
+        copy_in(conn, table, columns, values)
         return
     for start in range(0, len(values), _INSERT_ROWS):
         _insert(conn, table, columns, values[start : start + _INSERT_ROWS])
 
 
-def _copy(
+def copy_in(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
+    """Insert rows by COPY, which only PostgreSQL has; it takes bytes too."""
     driver: Any = conn.connection.driver_connection
     text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
-    with driver.cursor() as cursor, cursor.copy(text) as copy:
-        for row in values:
-            copy.write_row(row)
+    errors = conn.dialect.loaded_dbapi.Error
+    try:
+        with driver.cursor() as cursor, cursor.copy(text) as copy:
+            for row in values:
+                copy.write_row(row)
+    except errors as error:
+        # Past SQLAlchemy, so that nobody else makes its error of the driver's.
+        raise sa.exc.DBAPIError.instance(text, None, error, errors, dialect=conn.dialect) from error
 
 
 def _insert(

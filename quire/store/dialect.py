@@ -35,7 +35,12 @@ class Vector(sa.types.UserDefinedType[Any]):
         """Give bytes as they are to SQLite, and as text to PostgreSQL."""
         if dialect.name == "sqlite":
             return None
-        return lambda value: str(memoryview(value).cast("f").tolist())
+        return vector_text
+
+
+def vector_text(value: bytes) -> str:
+    """Write a vector as PostgreSQL reads it."""
+    return str(memoryview(value).cast("f").tolist())
 
 
 def is_sqlite(conn: sa.Connection | sa.Engine) -> bool:
@@ -296,10 +301,28 @@ def last_given_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
     return sa.select(sequence.c.last_value).scalar_subquery()
 
 
-def unhurried(conn: sa.Connection) -> None:
+def continue_ids(conn: sa.Connection, table: sa.Table, last: int) -> None:
+    """Let PostgreSQL give out the ids behind `last` next."""
+    if last:
+        conn.exec_driver_sql(
+            "SELECT setval(pg_get_serial_sequence(%s, 'id'), %s)", (table.name, last)
+        )
+
+
+def empty_tables(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
+    """Delete all rows of PostgreSQL tables at once."""
+    conn.exec_driver_sql(f"TRUNCATE {', '.join(table.name for table in tables)} RESTART IDENTITY")
+
+
+def renew_statistics(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
+    """Let PostgreSQL know how large its tables are, before its own daemon does."""
+    conn.exec_driver_sql(f"ANALYZE {', '.join(table.name for table in tables)}")
+
+
+def unhurried(conn: sa.Connection, limit: str = "10min") -> None:
     """Let this transaction read a large database: sessions are else cut off after half a minute."""
     if not is_sqlite(conn):
-        conn.exec_driver_sql("SET LOCAL statement_timeout = '10min'")
+        conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit}'")
         conn.exec_driver_sql("SET LOCAL work_mem = '64MB'")
 
 

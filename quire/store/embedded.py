@@ -10,7 +10,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -19,7 +19,10 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.clock import own_pid_start, pid_start
-from quire.errors import DatabaseUnavailable
+from quire.errors import Conflict, DatabaseUnavailable
+
+#: How long a process that ends is waited for by one that needs the file for itself.
+ALONE_SECONDS = 5.0
 
 _warned = False
 _HOLDER = struct.Struct("<q24sd")
@@ -118,6 +121,70 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
         cursor.execute("PRAGMA busy_timeout = 10000")
     conn.info["begun"] = True
     _check_still_there(conn, driver, path)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[sa.Connection]:
+    """Open the file for this process alone, in a write transaction; refused while others have it.
+
+    In WAL mode every open connection holds a lock of which this one needs the opposite, so that
+    idle processes are noticed too; with a rollback journal only those that read or write.
+    """
+    module = sqlite_module()
+    engine = sa.create_engine(
+        f"sqlite:///{path}",
+        module=module,
+        poolclass=sa.NullPool,
+        creator=lambda: module.connect(
+            f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None
+        ),
+    )
+    with engine.connect() as conn:
+        driver: Any = conn.connection.driver_connection
+        _begin_alone(driver.cursor().execute, path)
+        with conn.begin():
+            yield conn
+
+
+def _begin_alone(run: Callable[[str], Any], path: Path) -> None:
+    end = time.monotonic() + ALONE_SECONDS
+    while True:
+        try:
+            run("PRAGMA locking_mode = exclusive")
+            run("PRAGMA synchronous = full")
+            run("BEGIN EXCLUSIVE")
+            return
+        except Exception as error:
+            if "locked" not in str(error):
+                raise DatabaseUnavailable(
+                    f"database {path}: {error}. Nothing was changed; run this again when it can "
+                    "be read and written."
+                ) from error
+            if time.monotonic() > end:
+                raise Conflict(
+                    f"database {path}: another process of Quire has it open. Stop `quire up`, "
+                    "workers, the scheduler and the API of this home, and run this again; nothing "
+                    "was changed."
+                ) from error
+            time.sleep(0.01)
+
+
+def last_id(conn: sa.Connection, table: sa.Table) -> int:
+    """Return the highest id that a table has or had, as far as SQLite was told to remember it."""
+    kept = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?"
+    given = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
+    found = (
+        conn.scalar(sa.select(sa.func.max(table.c.id))),
+        conn.exec_driver_sql(kept, (f"last_id.{table.name}",)).scalar(),
+        conn.exec_driver_sql(given, (table.name,)).scalar(),
+    )
+    return max(each or 0 for each in found)
+
+
+def foreign_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
+    """List the tables beside the known ones, the full-text index and SQLite's own."""
+    found = sa.inspect(conn).get_table_names()
+    return [name for name in found if name not in known and not name.startswith("chunk_words")]
 
 
 def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.errors import DatabaseUnavailable, SchemaAhead
-from quire.store import dialect, migrations
+from quire.store import dialect, migrations, move_marks
 from quire.store.tables import meta
 
 if TYPE_CHECKING:
@@ -30,6 +30,17 @@ def version(conn: sa.Connection) -> int:
 
 
 def check(conn: sa.Connection) -> int:
+    """Return how many migrations are missing; refuse what this Quire must not work on.
+
+    That is a schema of a later Quire, a database that was moved away, and an unfinished copy.
+    """
+    missing = lacking(conn)
+    if version(conn):
+        move_marks.refuse(conn)
+    return missing
+
+
+def lacking(conn: sa.Connection) -> int:
     """Return how many migrations are missing; refuse a schema of a later Quire."""
     found, last = version(conn), known()[-1]
     if found > last:
@@ -40,8 +51,11 @@ def check(conn: sa.Connection) -> int:
     return last - found
 
 
-def migrate(db: "Database") -> list[int]:
-    """Apply what is missing, one transaction each; several processes may try at once."""
+def migrate(db: "Database", *, into_copy: bool = False) -> list[int]:
+    """Apply what is missing, one transaction each; several processes may try at once.
+
+    `into_copy` is for the one who fills an unfinished copy.
+    """
     if db.path is not None:
         _make_file(db.path)
     applied: list[int] = []
@@ -49,7 +63,7 @@ def migrate(db: "Database") -> list[int]:
     while True:
         with db.begin() as conn:
             dialect.lock_schema(conn)
-            if not check(conn):
+            if not (lacking(conn) if into_copy else check(conn)):
                 return applied
             step = version(conn) + 1
             importlib.import_module(modules[step]).up(conn)

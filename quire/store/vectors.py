@@ -36,8 +36,13 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
             "Vectors of both cannot be compared; give the other model a name of its own."
         )
     if not dialect.is_sqlite(conn):
-        _create_index(conn, known)
+        create_index(conn, known)
     return known.id
+
+
+def known(conn: sa.Connection) -> list[Model]:
+    """List the models."""
+    return [Model(*row) for row in conn.execute(sa.select(models).order_by(models.c.id))]
 
 
 def scan(conn: sa.Connection, tenant: str, model: Model, query: bytes) -> vector_scan.Scan | None:
@@ -110,7 +115,8 @@ def _kind(dimensions: int) -> str:
     return f"{'vector' if dimensions <= _FULL else 'halfvec'}({dimensions})"
 
 
-def _create_index(conn: sa.Connection, model: Model) -> None:
+def create_index(conn: sa.Connection, model: Model) -> None:
+    """Create PostgreSQL's index for the vectors of a model, unless it is there."""
     name = f"ix_vectors_model_{model.id}"
     # Asked first: CREATE INDEX IF NOT EXISTS keeps writers out even where the index is there.
     made = conn.exec_driver_sql("SELECT to_regclass(%s)", (name,)).scalar_one()

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from quire.store import embedded
+from quire.store import embedded, move_marks
 from tests import postgres
 from tests.api.serving import Served, served, stream
 from tests.waiting import until
@@ -83,6 +83,15 @@ def test_a_schema_of_another_quire_is_not_served(home: Path):
         with at.app.db.begin() as conn:
             conn.exec_driver_sql("UPDATE meta SET value = '1' WHERE key = 'schema_version'")
         assert "quire migrate" in at.http.get("/readyz").json()["remedy"]
+
+
+def test_a_database_that_was_moved_away_is_not_served(home: Path):
+    with served(home=home) as at:
+        with at.app.db.begin() as conn:
+            move_marks.set_moved_to(conn, "postgresql://ada:***@host/quire")
+        answer = at.http.get("/readyz")
+        assert answer.status_code == 503
+        assert "moved to postgresql://ada:***@host/quire" in answer.json()["detail"]
 
 
 @contextlib.contextmanager
