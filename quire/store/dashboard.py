@@ -139,7 +139,14 @@ class Run(NamedTuple):
     cost: float
 
 
-def lately(conn: sa.Connection, tenant: str, *, since: float) -> list[Run]:
+class Lately(NamedTuple):
+    """A tenant's last runs; `begins` is since when, where there were more than are looked at."""
+
+    runs: list[Run]
+    begins: float | None = None
+
+
+def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
     """List how a tenant's last runs ended: those among the latest of all."""
     a = attempts.c
     latest = (
@@ -148,13 +155,14 @@ def lately(conn: sa.Connection, tenant: str, *, since: float) -> list[Run]:
         .limit(RUNS)
         .subquery()
     )
+    count, first = conn.execute(sa.select(sa.func.count(), sa.func.min(latest.c.finished_at))).one()
     rows = conn.execute(
         sa.select(latest.c.finished_at, latest.c.duration, latest.c.outcome, t.cost)
         .join(tasks, t.id == latest.c.task_id)
         .join(owners, owners.c.id == t.owner_id)
         .where(owners.c.tenant == tenant, latest.c.finished_at >= since)
     )
-    return [Run(*row) for row in rows]
+    return Lately([Run(*row) for row in rows], first if count == RUNS else None)
 
 
 def tasks_of_job(

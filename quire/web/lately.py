@@ -37,17 +37,19 @@ class Figures:
         if kept and at - kept[0] < FRESH:
             return kept[1]
         now = db.now(conn).wall
-        made = figures(dashboard.lately(conn, tenant, since=now - LONGEST), now)
+        made = figures(*dashboard.lately(conn, tenant, since=now - LONGEST), now=now)
         with self._lock:
             self._known = {k: v for k, v in self._known.items() if at - v[0] < FRESH}
             self._known[tenant] = (at, made)
         return made
 
 
-def figures(runs: Sequence[Run], now: float) -> dict[str, Any]:
-    """Put runs into spans of time and count them."""
+def figures(runs: Sequence[Run], begins: float | None = None, *, now: float) -> dict[str, Any]:
+    """Put runs into spans of time and count them; none is known from before `begins`."""
     first = min((run.finished_at for run in runs), default=now)
-    window = min(max(now - first, SHORTEST), LONGEST)
+    # A span of which only the end is known would show less than there was.
+    window = max(now - first, SHORTEST) if begins is None else max(now - begins, 1.0)
+    window = min(window, LONGEST)
     spans: list[list[Run]] = [[] for _ in range(BUCKETS)]
     for run in runs:
         at = int((run.finished_at - (now - window)) / window * BUCKETS)
@@ -68,7 +70,7 @@ def figures(runs: Sequence[Run], now: float) -> dict[str, Any]:
         "failed": sum(run.outcome in FAILED for run in runs),
         "total": len(runs),
         "rate": _rate(done, window),
-        "window": f"last {words.span(round(window / 60) * 60)}",
+        "window": f"last {words.span(round(window / 60) * 60 or round(window))}",
         "begins": now - window,
     }
 

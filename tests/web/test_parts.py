@@ -110,15 +110,23 @@ def test_bars_are_stacked_within_the_frame():
 def test_figures_count_runs_by_span_of_time():
     now = 100_000.0
     runs = [Run(now - n, 0.1 * n, "done" if n % 10 else "failed", 1.0) for n in range(1, 601)]
-    found = lately.figures(runs, now)
+    found = lately.figures(runs, now=now)
     assert (found["total"], found["failed"], found["window"]) == (600, 60, "last 10 min")
     assert sum(bar.parts["good"] for bar in found["bars"]) == 540
     assert sum(bar.parts["bad"] for bar in found["bars_bad"]) == 60
     assert found["median"] == pytest.approx(30.0)
     assert found["p95"] == pytest.approx(57.0)
     assert found["rate"] == "54 runs a minute"
-    empty = lately.figures([], now)
+    empty = lately.figures([], now=now)
     assert (empty["bars"], empty["median"], empty["failed"]) == ([], None, 0)
+
+
+def test_a_rate_is_of_the_time_that_is_known():
+    now = 1_000_000.0
+    runs = [Run(now - n / 1000, 0.001, "done", 1.0) for n in range(4000)]
+    assert lately.figures(runs, now=now)["rate"] == "7 runs a second"
+    found = lately.figures(runs, now - 4, now=now)
+    assert (found["rate"], found["window"]) == ("1,000 runs a second", "last 4 s")
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
