@@ -125,8 +125,8 @@ def test_a_rate_is_of_the_time_that_is_known():
     now = 1_000_000.0
     runs = [Run(now - n / 1000, 0.001, "done", 1.0) for n in range(4000)]
     assert lately.figures(runs, now=now)["rate"] == "7 runs a second"
-    found = lately.figures(runs, now - 4, now=now)
-    assert (found["rate"], found["window"]) == ("1,000 runs a second", "last 4 s")
+    found = lately.figures(runs, now - 8, now=now)
+    assert (found["rate"], found["window"]) == ("500 runs a second", "last 8 s")
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
