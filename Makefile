@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 # Debian packages that tests need in CI.
-CI_PACKAGES := chromium fonts-dejavu-core
+CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help

@@ -25,6 +25,8 @@ SMALL = [
     "commit", "committed",
 ]  # fmt: skip
 LARGE = ["plan", "planned", "read", "store", "leaves", "swapped", "commit", "committed"]
+CHANGED = ["plan", "planned", "read", "cut", "embed", "store", "vectors", "leaves", "filled"]
+CHANGED += ["swapped", "settle", "settled", "commit", "committed"]
 SWAP = 12  #: More than the statements of a swap.
 SETTINGS = {**FUSED, "page_size": 4}
 
@@ -81,6 +83,33 @@ def test_a_child_killed_at_any_stage_of_a_split_document_leaves_the_index_of_a_c
     for stage in LARGE:
         (folder / f"die-{stage}.pdf").write_bytes(book(stage, 10))
     killed(site, folder, tmp_path, {*LARGE, "list-1"})
+
+
+@pytest.mark.timeout(400)
+def test_a_child_killed_while_it_reads_what_was_changed_leaves_the_index_of_a_calm_run(
+    site: Site, folder: Path, tmp_path: Path
+):
+    for stage in CHANGED:
+        (folder / f"die-{stage}.pdf").write_bytes(book(stage, 10))
+    shelf = Shelf(tmp_path / "calm", folder)
+    shelf.ingest(settings=SETTINGS)
+    first = site.worker()
+    assert site.until_over(ingest(site, folder), within=200) == {"completed": 1}
+    first.kill()
+    for stage in CHANGED:
+        texts = [f"{stage}, page {n} of 10" for n in range(1, 11)]
+        texts[2:4] = [f"an edited page of {stage}", f"another one of {stage}"]
+        (folder / f"die-{stage}.pdf").write_bytes(documents.pdf(*texts))
+    shelf.ingest(settings=SETTINGS)
+    expected = shelf.index()
+    shelf.close()
+    site.settings.update(plugins=DYING, stop_grace=5)
+    site.worker()
+    assert site.until_over(ingest(site, folder), within=300) == {"completed": 1}, died_at(site)
+    assert set(CHANGED) <= died_at(site)
+    found = logical_index(site.app.db, folder)
+    assert {k: v for k, v in found.items() if v != expected[k]} == {}
+    site.assert_healthy()
 
 
 @pytest.mark.timeout(400)

@@ -52,6 +52,21 @@ def test_a_page_that_kills_its_process_is_quarantined_and_the_rest_is_searchable
 
 
 @pytest.mark.timeout(240)
+def test_a_bad_page_in_a_changed_document_costs_one_page(site: Site, folder: Path):
+    (folder / "a.pdf").write_bytes(pages(24))
+    site.settings["plugins"] = POISON
+    site.worker()
+    ingest(site, folder, page_size=12)
+    (folder / "a.pdf").write_bytes(pages(24, p7="ABORT", p8="an edited page"))
+    ingest(site, folder, page_size=12)
+    [document] = site.rows("documents")
+    assert (document.state, document.page_errors, document.live_generation) == ("success", 1, 2)
+    assert {n: e["kind"] for n, e in errors(site).items()} == {7: "crashed"}
+    live = [row for row in site.rows("leaves") if row.generation == 2 and row.page_id]
+    assert {row.number for row in live} == set(range(1, 25)) - {7}
+
+
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("word", "kind", "limits"),
     [
