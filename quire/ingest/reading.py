@@ -147,9 +147,10 @@ class Harvest:
 
     def _cut(self) -> None:
         """Cut the pages that were not cut this way before."""
-        work = self.work
-        with self.ctx.database.read() as conn:
-            cut = pages.cut_already(conn, [k.id for k in self.known.values()], work.cut_id)
+        work, cut = self.work, set[int]()
+        if self.known:
+            with self.ctx.database.read() as conn:
+                cut = pages.cut_already(conn, [k.id for k in self.known.values()], work.cut_id)
         todo = [(key, k.text, k.language) for key, k in self.known.items() if k.id not in cut]
         todo += [(each.key, each.page.text, each.language) for each in self.fresh]
         self.reused["cut"] += len(cut)

@@ -360,15 +360,13 @@ def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
     if not texts:
         return
     if is_sqlite(conn):
-        text = (
-            "INSERT OR REPLACE INTO chunk_words(rowid, words) "
-            "SELECT value ->> 0, value ->> 1 FROM json_each(?)"
-        )
-    else:
-        text = (
-            "UPDATE chunks SET words = to_tsvector('simple', value ->> 1) "
-            "FROM jsonb_array_elements(CAST(%s AS jsonb)) value WHERE id = (value ->> 0)::bigint"
-        )
+        text = "INSERT OR REPLACE INTO chunk_words(rowid, words) VALUES (?, ?)"
+        conn.exec_driver_sql(text, list(texts))
+        return
+    text = (
+        "UPDATE chunks SET words = to_tsvector('simple', value ->> 1) "
+        "FROM jsonb_array_elements(CAST(%s AS jsonb)) value WHERE id = (value ->> 0)::bigint"
+    )
     conn.exec_driver_sql(text, (packed(texts),))
 
 
