@@ -42,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run; the workers of xdist join the run of their controller."""
     scratch.use_checkout_for_temporary_files()
+    scratch.keep_bytecode()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script. Programs that a test starts would inherit it, and
         # no Ctrl-C would reach them.
