@@ -12,13 +12,14 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from tests import postgres, scratch
+from tests import blank, postgres, scratch
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def shared_postgres(run_folder: Path) -> Iterator[psycopg.Connection]:
             server.start()
             _make_template(server)
     with psycopg.connect(server.url, autocommit=True) as admin:
+        # Copies in the kernel, where the server was built with it.
+        with suppress(psycopg.Error):
+            admin.execute("SET file_copy_method = clone")
         yield admin
 
 
@@ -115,8 +119,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "postgres":
         database = Database.open(request.getfixturevalue("pg_url"))
     else:
-        database = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
-        database.migrate()
+        database = Database.open(f"sqlite:///{blank.put(tmp_path)}")
     yield database
     database.close()
 
