@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, postgres, scratch
+from tests import blank, postgres, scratch, statements
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         database = Database.open(request.getfixturevalue("pg_url"))
     else:
         database = Database.open(f"sqlite:///{blank.put(tmp_path)}")
+    statements.share(database.engine)
     yield database
     database.close()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.store import account, collect
 from quire.store.engine import Database
-from tests import blank, postgres
+from tests import blank, postgres, statements
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
@@ -51,6 +51,7 @@ class Original(NamedTuple):
                 url = self.server.url_of(name)
             db = Database.open(url)
             stack.callback(db.close)
+            statements.share(db.engine)
             stage = Stage(db)
             stage.clock.advance(HOUR)
             yield Library(stage, Shelf(stage, folder / "blobs"))
