@@ -12,7 +12,6 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ import psycopg
 import pytest
 
 from tests import blank, postgres, scratch, statements
+from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
 if TYPE_CHECKING:
@@ -90,18 +90,22 @@ def shared_postgres(run_folder: Path) -> Iterator[psycopg.Connection]:
             server.start()
             _make_template(server)
     with psycopg.connect(server.url, autocommit=True) as admin:
-        # Copies in the kernel, where the server was built with it.
-        with suppress(psycopg.Error):
-            admin.execute("SET file_copy_method = clone")
         yield admin
 
 
+@pytest.fixture(scope="session")
+def pg_copies(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[Copies]:
+    """Copies of the migrated, empty PostgreSQL database."""
+    with Copies(postgres.Server(run_folder / "pg"), postgres.TEMPLATE) as copies:
+        yield copies
+
+
 @pytest.fixture
-def pg_url(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[str]:
+def pg_url(pg_copies: Copies) -> Iterator[str]:
     """The URL of a fresh, migrated, empty PostgreSQL database."""
-    server = postgres.Server(run_folder / "pg")
-    with server.copy(shared_postgres, postgres.TEMPLATE) as name:
-        yield server.url_of(name)
+    name = pg_copies.take()
+    yield pg_copies.server.url_of(name)
+    pg_copies.drop(name)
 
 
 @pytest.fixture

@@ -11,15 +11,9 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    import psycopg
 
 #: A migrated, empty database on the server of a run.
 TEMPLATE = "quire_template"
@@ -56,14 +50,6 @@ class Server:
     def url_of(self, database: str) -> str:
         """The URL of any database of this server."""
         return f"postgresql://postgres@/{database}?host={quote(str(self.folder))}"
-
-    @contextmanager
-    def copy(self, admin: psycopg.Connection, template: str) -> Iterator[str]:
-        """The name of a copy of a database, which is dropped at the end of the block."""
-        name = f"t_{uuid.uuid4().hex[:12]}"
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
-        yield name
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def create(self) -> None:
         """Make an empty cluster in the folder."""

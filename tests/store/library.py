@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.store import account, collect
 from quire.store.engine import Database
-from tests import blank, postgres, statements
+from tests import blank, statements
+from tests.copies import Copies
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import psycopg
 
 HOUR = 3600.0
 
@@ -36,47 +35,41 @@ class Original(NamedTuple):
     """What copies are made of: a folder of blobs, with the database in it or on a server."""
 
     folder: Path
-    server: postgres.Server
-    admin: psycopg.Connection | None
-    name: str
+    copies: Copies | None
 
     @contextlib.contextmanager
     def copied(self, folder: Path) -> Iterator[Library]:
         """Give a copy of one's own, until the end of the block."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            url = f"sqlite:///{folder / 'quire.db'}"
-            if self.admin is not None:
-                name = stack.enter_context(self.server.copy(self.admin, self.name))
-                url = self.server.url_of(name)
-            db = Database.open(url)
-            stack.callback(db.close)
-            statements.share(db.engine)
-            stage = Stage(db)
-            stage.clock.advance(HOUR)
-            yield Library(stage, Shelf(stage, folder / "blobs"))
+        name = self.copies and self.copies.take()
+        url = f"sqlite:///{folder / 'quire.db'}"
+        db = Database.open(self.copies.server.url_of(name) if self.copies and name else url)
+        statements.share(db.engine)
+        stage = Stage(db)
+        stage.clock.advance(HOUR)
+        yield Library(stage, Shelf(stage, folder / "blobs"))
+        db.close()
+        if self.copies and name:
+            self.copies.drop(name)
 
 
 @contextlib.contextmanager
-def filled(folder: Path, run_folder: Path, admin: psycopg.Connection | None) -> Iterator[Original]:
-    """Fill a library, on the run's server of PostgreSQL if `admin` is connected to it."""
-    server = postgres.Server(run_folder / "pg")
-    with contextlib.ExitStack() as stack:
-        name = ""
-        if admin is None:
-            url = f"sqlite:///{blank.put(folder)}"
-        else:
-            name = stack.enter_context(server.copy(admin, postgres.TEMPLATE))
-            url = server.url_of(name)
-        db = Database.open(url)
-        furnish(db, folder)
-        # A database with a session cannot be a template, nor a file with a log be copied.
-        db.close()
-        yield Original(folder, server, admin, name)
+def filled(folder: Path, blanks: Copies | None) -> Iterator[Original]:
+    """Fill a library in one of the blank databases of PostgreSQL, or else in the folder."""
+    if blanks is None:
+        furnish(f"sqlite:///{blank.put(folder)}", folder)
+        yield Original(folder, None)
+        return
+    name = blanks.take()
+    furnish(blanks.server.url_of(name), folder)
+    with Copies(blanks.server, name) as copies:
+        yield Original(folder, copies)
+    blanks.drop(name)
 
 
-def furnish(db: Database, folder: Path) -> None:
+def furnish(url: str, folder: Path) -> None:
     """Bring documents into every state."""
+    db = Database.open(url)
     stage = Stage(db)
     shelf = Shelf(stage, folder / "blobs")
     shelf.file("retired.txt", "gone")
@@ -100,3 +93,5 @@ def furnish(db: Database, folder: Path) -> None:
     with db.begin() as conn:
         account.set_thumbnail(conn, live.document_id, picture)
     Shelf(stage, folder / "blobs", tenant="other").file("other.txt", "one", corpus="books")
+    # A database with a session cannot be copied, nor a file with a log.
+    db.close()

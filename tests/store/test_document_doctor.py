@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def original(
-    request: pytest.FixtureRequest, run_folder: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Original]:
-    admin = request.getfixturevalue("shared_postgres") if request.param == "postgres" else None
-    with filled(tmp_path_factory.mktemp("library"), run_folder, admin) as made:
+    blanks = request.getfixturevalue("pg_copies") if request.param == "postgres" else None
+    with filled(tmp_path_factory.mktemp("library"), blanks) as made:
         yield made
 
 
