@@ -3,7 +3,8 @@ BIN := .venv/bin
 WORKERS ?= 2
 # Debian packages that tests need in CI.
 CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
-PYTEST := $(BIN)/pytest
+# tests/conftest.py does the same for all that the tests start.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help run up test test-all check format bench chaos browser docs lock ci clean setup dev

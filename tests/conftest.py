@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import postgres, scratch
+from tests import blank, postgres, scratch, statements
+from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
 if TYPE_CHECKING:
@@ -26,8 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
-TEMPLATE = "quire_template"
 RUN = pytest.StashKey[scratch.Run]()
+#: Where single tests take ten seconds and more. One that begins last would be waited for alone.
+LONG = (
+    *("bench/", "docs/test_readme", "integration/test_deaths", "integration/test_ingest_deaths"),
+    *("integration/test_poison", "integration/test_zombies", "integration/test_stop"),
+    *("integration/test_cli_work", "integration/test_cli_ingest", "integration/test_drain"),
+    *("property/test_engine", "integration/test_database_faults", "integration/test_wakeup"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run; the workers of xdist join the run of their controller."""
     scratch.use_checkout_for_temporary_files()
+    scratch.keep_bytecode()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script. Programs that a test starts would inherit it, and
         # no Ctrl-C would reach them.
@@ -50,6 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
         _forget_own_settings()
         config.stash[RUN] = scratch.Run()
         os.environ[scratch.RUN_VARIABLE] = str(config.stash[RUN].folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with long tests, so that the last to run are short ones."""
+    folder = Path(__file__).parent
+    items.sort(key=lambda item: not str(item.path.relative_to(folder)).startswith(LONG))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -79,13 +93,19 @@ def shared_postgres(run_folder: Path) -> Iterator[psycopg.Connection]:
         yield admin
 
 
+@pytest.fixture(scope="session")
+def pg_copies(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[Copies]:
+    """Copies of the migrated, empty PostgreSQL database."""
+    with Copies(postgres.Server(run_folder / "pg"), postgres.TEMPLATE) as copies:
+        yield copies
+
+
 @pytest.fixture
-def pg_url(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[str]:
+def pg_url(pg_copies: Copies) -> Iterator[str]:
     """The URL of a fresh, migrated, empty PostgreSQL database."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    shared_postgres.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
-    yield postgres.Server(run_folder / "pg").url_of(name)
-    shared_postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    name = pg_copies.take()
+    yield pg_copies.server.url_of(name)
+    pg_copies.drop(name)
 
 
 @pytest.fixture
@@ -114,8 +134,8 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "postgres":
         database = Database.open(request.getfixturevalue("pg_url"))
     else:
-        database = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
-        database.migrate()
+        database = Database.open(f"sqlite:///{blank.put(tmp_path)}")
+    statements.share(database.engine)
     yield database
     database.close()
 
@@ -137,10 +157,12 @@ def _forget_own_settings() -> None:
 
 def _make_template(server: postgres.Server) -> None:
     with psycopg.connect(server.url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {TEMPLATE}")
-        _migrate(server.url_of(TEMPLATE))
+        admin.execute(f"CREATE DATABASE {postgres.TEMPLATE}")
+        _migrate(server.url_of(postgres.TEMPLATE))
         # Nobody may connect from here on: a session would block every copy.
-        admin.execute(f"ALTER DATABASE {TEMPLATE} WITH IS_TEMPLATE true ALLOW_CONNECTIONS false")
+        admin.execute(
+            f"ALTER DATABASE {postgres.TEMPLATE} WITH IS_TEMPLATE true ALLOW_CONNECTIONS false"
+        )
 
 
 def _migrate(url: str) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+#: A migrated, empty database on the server of a run.
+TEMPLATE = "quire_template"
 CONFIGURATION = """
 listen_addresses = ''
 unix_socket_directories = '{folder}'

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,6 +61,18 @@ def use_checkout_for_temporary_files() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
+
+
+def keep_bytecode() -> None:
+    """Compile each module once a checkout, not once in each of the thousands of programs.
+
+    An installer may have left no bytecode, and the environment may forbid to write it: then
+    compiling is more than half of the start of a worker.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(CACHE / "pyc")
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(CACHE / "pyc")
 
 
 def _place() -> tuple[Path, str]:

@@ -36,6 +36,7 @@ from quire.store.document_tables import (
 )
 from quire.store.engine import Database
 from quire.testing import FakeClock, drain, scratch_app
+from tests import blank, statements
 
 #: Settings that keep a test from loading a model or drawing pictures.
 PLAIN = {"embedder": "none", "thumbnails": "false", "ocr": "never"}
@@ -50,7 +51,10 @@ class Shelf:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         settings.setdefault("sqlite_synchronous", "normal")  # no test cuts the power
+        if not url:
+            blank.put(home)
         self.app = scratch_app(home, clock=self.clock, database_url=url, **settings)
+        statements.share(self.app.db.engine)
 
     @property
     def db(self) -> Database:

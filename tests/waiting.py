@@ -10,6 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _STEP = 0.02
+_LONGEST_STEP = 0.1
 
 
 def until(
@@ -17,12 +18,16 @@ def until(
 ) -> T:
     """Return the condition's first true value, or fail with `what` was there instead."""
     end = time.monotonic() + within
-    while not (found := condition()):
-        if time.monotonic() > end:
+    while True:
+        asked = time.monotonic()
+        if found := condition():
+            return found
+        now = time.monotonic()
+        if now > end:
             seen = what() if callable(what) else what
             raise AssertionError(f"not within {within:g} s; {seen}")
-        threading.Event().wait(_STEP)
-    return found
+        # A costly look, as at every process, takes time from those that are waited for.
+        threading.Event().wait(max(_STEP, min(3 * (now - asked), _LONGEST_STEP)))
 
 
 def stays(condition: Callable[[], object], *, during: float) -> bool:

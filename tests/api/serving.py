@@ -15,6 +15,7 @@ from quire.app import App
 from quire.settings import load
 from quire.store import events
 from quire.web import server
+from tests import blank
 from tests.waiting import until
 
 LONG = httpx.Timeout(30.0)
@@ -53,6 +54,8 @@ class Served:
 def served(**settings: Any) -> Iterator[Served]:
     """Serve a home until the end of the block; without authentication unless asked for."""
     given = {"api_auth": False, "api_rate": 0, "user": "ada", **settings}
+    if not given.get("database_url"):
+        blank.put(given["home"])
     app = App(load({}, **given), patient=True)
     running = Served(app).start()
     try:

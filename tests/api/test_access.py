@@ -16,7 +16,7 @@ from quire.api.access_shapes import AuditRow, MadeToken, Me, SignInLink, Token, 
 from quire.clock import FakeClock
 from quire.control import access, sign_in
 from quire.testing import scratch_app
-from tests import signing
+from tests import blank, signing
 
 MINUTE = 60.0
 
@@ -28,6 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def api(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
+    blank.put(home)
     app = scratch_app(home, clock=clock, user="ada")
     yield signing.api_of(app)
     app.close()
@@ -260,6 +261,7 @@ def test_what_cannot_be_is_not_accepted(api: FastAPI, path: str, body: dict[str,
 
 
 def test_with_auth_off_the_machine_s_user_makes_tokens(home: Path):
+    blank.put(home)
     app = scratch_app(home, user="ada", api_auth=False)
     client = signing.stranger(signing.api_of(app))
     made = client.post("/api/tokens", json={"name": "ci"}).json()

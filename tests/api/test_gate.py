@@ -18,7 +18,7 @@ from quire.control import access, sign_in
 from quire.errors import BadInput
 from quire.settings import Settings
 from quire.testing import scratch_app
-from tests import signing
+from tests import blank, signing
 
 DAY = 86_400.0
 router = APIRouter()
@@ -63,6 +63,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def api(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
+    blank.put(home)
     app = scratch_app(home, clock=clock, user="ada")
     yield frame.build(app, router)
     app.close()
@@ -71,6 +72,7 @@ def api(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
 @pytest.fixture
 def opened(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
     """The same with authentication off."""
+    blank.put(home)
     app = scratch_app(home, clock=clock, user="ada", api_auth=False)
     yield frame.build(app, router)
     app.close()
@@ -251,6 +253,7 @@ def test_where_auth_is_off_old_cookies_do_no_harm_and_wrong_tokens_are_refused(o
 
 
 def test_requests_of_a_user_are_limited_and_the_limit_passes(home: Path, clock: FakeClock):
+    blank.put(home)
     app = scratch_app(home, clock=clock, user="ada", api_rate=30)
     api = frame.build(app, router)
     mine, again = signing.by_token(api, "member"), signing.by_token(api, "member")

@@ -22,6 +22,7 @@ from quire.control import doctor, jobs
 from quire.model.records import Submission
 from quire.settings import load
 from quire.store import embedded, tables
+from tests import blank
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +97,8 @@ class Site:
 
     @functools.cached_property
     def app(self) -> App:
+        if not self.url:
+            blank.put(self.home)
         plugins = (HANDLERS, OTHERS)
         return App(load({}, home=self.home, database_url=self.url, plugins=plugins, user="ada"))
 

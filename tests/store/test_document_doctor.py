@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
 
 from quire.control import doctor
-from quire.store import account, collect
 from quire.store.document_breaches import wrong_text
 from quire.store.document_invariants import INVARIANTS
+from quire.store.engine import Database
+from tests.store.library import HOUR, Library, Original, filled
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 from tests.store.test_doctor import Damage, damage, unguarded
@@ -20,48 +21,20 @@ from tests.store.test_doctor import Damage, damage, unguarded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quire.store.engine import Database
 
-HOUR = 3600.0
-
-
-class Library(NamedTuple):
-    """A database with documents in every state, and the folder of their blobs."""
-
-    stage: Stage
-    shelf: Shelf
-
-    @property
-    def db(self) -> Database:
-        return self.stage.db
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def original(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Original]:
+    blanks = request.getfixturevalue("pg_copies") if request.param == "postgres" else None
+    with filled(tmp_path_factory.mktemp("library"), blanks) as made:
+        yield made
 
 
 @pytest.fixture
-def library(db: Database, tmp_path: Path) -> Iterator[Library]:
-    stage = Stage(db)
-    shelf = Shelf(stage, tmp_path / "blobs")
-    shelf.file("retired.txt", "gone")
-    shelf.file("retired.txt", "here\nnow")
-    stage.clock.advance(HOUR)
-    with db.begin() as conn:
-        assert collect.retire(conn, before=stage.now().wall) == 1
-    live = shelf.file("live.txt", "one\ntwo\nthree", "four", corpus="books")
-    shelf.file("spoilt.txt", "five", "lost", errors={2: '{"error": "broken"}'})
-    shelf.file("words.txt", "no vectors", model=None)
-    shelf.file("replaced.txt", "six")
-    shelf.file("replaced.txt", "six", "seven")
-    shelf.queue("live.txt#1/inside.txt", parent_id=live.document_id)
-    failed = shelf.queue("failed.txt")
-    shelf.begin(failed)
-    shelf.end(failed, "fail", "permanent")
-    building = shelf.queue("building.txt")
-    shelf.begin(building)
-    shelf.fill(building, ["eight"])
-    picture = shelf.put_content(b"picture")
-    with db.begin() as conn:
-        account.set_thumbnail(conn, live.document_id, picture)
-    Shelf(stage, tmp_path / "blobs", tenant="other").file("other.txt", "one", corpus="books")
-    yield Library(stage, shelf)
+def library(original: Original, tmp_path: Path) -> Iterator[Library]:
+    with original.copied(tmp_path) as library:
+        yield library
 
 
 LIVE = "(SELECT id FROM documents WHERE uri = 'live.txt')"
