@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, postgres, scratch, statements
+from tests import blank, postgres, scratch
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -135,7 +135,6 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         database = Database.open(request.getfixturevalue("pg_url"))
     else:
         database = Database.open(f"sqlite:///{blank.put(tmp_path)}")
-    statements.share(database.engine)
     yield database
     database.close()
 

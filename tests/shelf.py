@@ -36,7 +36,7 @@ from quire.store.document_tables import (
 )
 from quire.store.engine import Database
 from quire.testing import FakeClock, drain, scratch_app
-from tests import blank, statements
+from tests import blank
 
 #: Settings that keep a test from loading a model or drawing pictures.
 PLAIN = {"embedder": "none", "thumbnails": "false", "ocr": "never"}
@@ -54,7 +54,6 @@ class Shelf:
         if not url:
             blank.put(home)
         self.app = scratch_app(home, clock=self.clock, database_url=url, **settings)
-        statements.share(self.app.db.engine)
 
     @property
     def db(self) -> Database:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from quire.store.engine import Database
-from tests import statements
 from tests.store.stage import Stage
 
 
@@ -23,7 +22,6 @@ def stage(db: Database) -> Iterator[Stage]:
 def pg_stage(pg_url: str) -> Iterator[Stage]:
     """The same on PostgreSQL alone, where transactions run side by side."""
     db = Database.open(pg_url)
-    statements.share(db.engine)
     stage = Stage(db)
     yield stage
     stage.inspect()

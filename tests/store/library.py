@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.store import account, collect
 from quire.store.engine import Database
-from tests import blank, statements
+from tests import blank
 from tests.copies import Copies
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
@@ -44,7 +44,6 @@ class Original(NamedTuple):
         name = self.copies and self.copies.take()
         url = f"sqlite:///{folder / 'quire.db'}"
         db = Database.open(self.copies.server.url_of(name) if self.copies and name else url)
-        statements.share(db.engine)
         stage = Stage(db)
         stage.clock.advance(HOUR)
         yield Library(stage, Shelf(stage, folder / "blobs"))
