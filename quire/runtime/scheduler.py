@@ -13,7 +13,7 @@ from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.fetch.parts import remove
 from quire.ingest import place
-from quire.runtime import wakeup
+from quire.runtime import vitals, wakeup
 from quire.runtime.bell import Bell
 from quire.runtime.leash import Leash
 from quire.settings import Settings
@@ -38,10 +38,12 @@ def run(settings: Settings) -> int:
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,
     )
+    lock = vitals.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
     collector = _collector(db, settings)
     pruned_at, code = 0.0, 0
     while not code and not bell.rung and not leash.is_cut:
+        lock.touch()
         due = time.monotonic() >= pruned_at + PRUNE_EVERY
         try:
             with db.read() as conn:
@@ -60,6 +62,7 @@ def run(settings: Settings) -> int:
             else:
                 bell.hear()
     db.close()
+    lock.release()
     log.event("scheduler.stopped")
     return code
 
