@@ -32,10 +32,13 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def hold(settings: Settings, role: str) -> liveness.Lock:
-    """Take the lock that says that a process of this role lives."""
+def hold(settings: Settings, role: str, told: str = "") -> liveness.Lock:
+    """Take the lock that says that a process of this role lives; its file tells, say, its URL."""
     folder = wakeup.run_folder(settings.home)
-    return liveness.hold(folder / f"{ROLES[role]}{os.getpid()}.lock")
+    lock = liveness.hold(folder / f"{ROLES[role]}{os.getpid()}.lock")
+    os.truncate(lock.fd, 0)  # of a namesake that was killed
+    os.write(lock.fd, told.encode())
+    return lock
 
 
 def examine(settings: Settings, role: str | None = None) -> list[Finding]:
@@ -95,10 +98,9 @@ def _api(settings: Settings, locks: list[Path]) -> Finding:
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.api_host, settings.api_host)  # noqa: S104
-    url = f"http://{host}:{settings.api_port}/readyz"
+    url = f"{locks[-1].read_text()}/readyz"
     try:
-        with urlopen(url, timeout=ASK_SECONDS):
+        with urlopen(url, timeout=ASK_SECONDS):  # noqa: S310
             return Finding("api", True, f"{url} says ready.")
     except HTTPError as error:
         with contextlib.closing(error):

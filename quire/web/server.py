@@ -53,7 +53,7 @@ def run(settings: Settings) -> int:
     app = App(settings, patient=True)
     server = Server(create(app), sock)
     _log_like_us()
-    lock = vitals.hold(settings, "api")
+    lock = vitals.hold(settings, "api", server.url)
     log.event("api.started", url=server.url, pid=os.getpid())
     invite(app, server.url)
     with _leashed(server):

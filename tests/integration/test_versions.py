@@ -10,6 +10,8 @@ from tests.integration.processes import Site
 from tests.integration.versions import Later, older
 from tests.waiting import until
 
+#: Several programs start one after the other.
+pytestmark = pytest.mark.timeout(400)
 LAST = migrate.known()[-1]
 ADDITIVE = "ALTER TABLE jobs ADD COLUMN later_note TEXT"
 BREAKING = "ALTER TABLE jobs RENAME COLUMN account TO account_of_later"
