@@ -31,7 +31,7 @@ Wait = Annotated[
 ]
 
 
-def migrate(to: To = None, wait: Wait = 60.0, json: options.Json = False) -> None:
+def migrate(to: To = None, wait: Wait = 90.0, json: options.Json = False) -> None:
     """Bring the database's schema up to date.
 
     Workers of an older Quire go on where a migration allows it. Else they are told to leave, and
@@ -44,6 +44,7 @@ def migrate(to: To = None, wait: Wait = 60.0, json: options.Json = False) -> Non
         return
     from quire.cli import opening
     from quire.control import places
+    from quire.runtime import crews
     from quire.store import migrate as migrations
     from quire.store.engine import Database
 
@@ -55,7 +56,7 @@ def migrate(to: To = None, wait: Wait = 60.0, json: options.Json = False) -> Non
         lease_seconds=settings.lease_seconds,
     )
     try:
-        applied = db.migrate(wait)
+        applied = db.migrate(patience=wait, alive=crews.is_alive)
         with db.read() as conn:
             version = migrations.version(conn)
     finally:

@@ -55,8 +55,8 @@ def compose(
     }
     _write(folder, files, _compose_secrets(folder), force, json, [
         f"docker build -t quire:{__version__} .          # in a checkout of Quire",
-        f"docker compose --project-directory {folder} up -d",
-        f"docker compose --project-directory {folder} logs api     # the link that signs you in",
+        f"docker compose -f {folder / 'compose.yaml'} up -d",
+        f"docker compose -f {folder / 'compose.yaml'} logs api   # the link that signs you in",
     ])  # fmt: skip
 
 

@@ -7,14 +7,29 @@ migration waits for them. Who has beaten since the announcement, and still runs,
 """
 
 from types import ModuleType
+from typing import Protocol
 
 import sqlalchemy as sa
 
+from quire.model.records import WorkerRow
 from quire.store import dialect, workers
 from quire.store.tables import meta
 
 #: The key of a version's row in `meta`; its value is the last migration one must know.
 PREFIX = "schema_oldest."
+
+
+class Alive(Protocol):
+    """Tells whether a worker lives; who is on its machine knows more than its heartbeat tells."""
+
+    def __call__(self, row: WorkerRow, /, *, now: float, lease: float) -> bool:
+        """Tell it of one worker."""
+        ...
+
+
+def beats(row: WorkerRow, /, *, now: float, lease: float) -> bool:
+    """Tell whether a worker has beaten within a lease."""
+    return now - row.heartbeat_at <= lease
 
 
 def oldest(conn: sa.Connection, version: int) -> int:
@@ -56,11 +71,13 @@ def withdraw(conn: sa.Connection, version: int) -> None:
     conn.execute(sa.delete(meta).where(meta.c.key == f"{PREFIX}{version}"))
 
 
-def at_work(conn: sa.Connection, *, since: float, lease: float, now: float) -> list[str]:
+def at_work(
+    conn: sa.Connection, *, since: float, lease: float, now: float, alive: Alive = beats
+) -> list[str]:
     """List workers that live and have not said, by a heartbeat since then, that they may stay."""
     return [
         row.id
         for row in workers.live(conn)
-        if now - row.heartbeat_at <= lease
-        and not (row.state == "running" and row.heartbeat_at > since)
+        if not (row.state == "running" and row.heartbeat_at > since)
+        and alive(row, now=now, lease=lease)
     ]

@@ -12,13 +12,14 @@ import sqlalchemy as sa
 from quire import log
 from quire.errors import Conflict, DatabaseUnavailable, SchemaAhead
 from quire.store import compatibility, dialect, migrations, move_marks
+from quire.store.compatibility import Alive, beats
 from quire.store.tables import meta
 
 if TYPE_CHECKING:
     from quire.store.engine import Database
 
 #: Seconds that a migration waits for workers that are too old for it.
-PATIENCE = 60.0
+PATIENCE = 90.0
 _LOOK_SECONDS = 0.1
 
 
@@ -58,7 +59,13 @@ def lacking(conn: sa.Connection) -> int:
     return max(last - found, 0)
 
 
-def migrate(db: "Database", *, into_copy: bool = False, patience: float = PATIENCE) -> list[int]:
+def migrate(
+    db: "Database",
+    *,
+    into_copy: bool = False,
+    patience: float = PATIENCE,
+    alive: Alive = beats,
+) -> list[int]:
     """Apply what is missing, one transaction each; several processes may try at once.
 
     A step that workers are too old for waits `patience` seconds for them to leave. `into_copy` is
@@ -77,14 +84,14 @@ def migrate(db: "Database", *, into_copy: bool = False, patience: float = PATIEN
             step = version(conn) + 1
             module = importlib.import_module(modules[step])
             is_free = ready == step and compatibility.is_announced(conn, step)
-            is_applied = is_free or not _announce(db, conn, module, step)
+            is_applied = is_free or not _announce(db, conn, module, step, alive)
             if is_applied:
                 _apply(conn, module, step)
         if is_applied:
             log.event("database.migrated", version=step)
             applied.append(step)
         else:
-            _wait_for_leavers(db, step, patience)
+            _wait_for_leavers(db, step, patience, alive)
             ready = step
 
 
@@ -95,19 +102,22 @@ def _apply(conn: sa.Connection, module: ModuleType, step: int) -> None:
     compatibility.record(conn, step, max(before, compatibility.wanted(module, step)))
 
 
-def _announce(db: "Database", conn: sa.Connection, module: ModuleType, step: int) -> bool:
+def _announce(
+    db: "Database", conn: sa.Connection, module: ModuleType, step: int, alive: Alive
+) -> bool:
     """Say who may stay beside a step; False where nobody has to leave for it."""
     least = compatibility.wanted(module, step)
     if step == 1 or least <= compatibility.settled(conn, step - 1):
         return False
     now = db.now(conn).wall
-    if not compatibility.at_work(conn, since=now, lease=db.lease_seconds, now=now):
+    lease = db.lease_seconds
+    if not compatibility.at_work(conn, since=now, lease=lease, now=now, alive=alive):
         return False
     compatibility.record(conn, step, least)
     return True
 
 
-def _wait_for_leavers(db: "Database", step: int, patience: float) -> None:
+def _wait_for_leavers(db: "Database", step: int, patience: float, alive: Alive) -> None:
     """Wait until every worker has left or may stay; else take the announcement back."""
     with db.read() as conn:
         since = db.now(conn).wall
@@ -116,7 +126,9 @@ def _wait_for_leavers(db: "Database", step: int, patience: float) -> None:
     while True:
         with db.read() as conn:
             now = db.now(conn).wall
-            left = compatibility.at_work(conn, since=since, lease=db.lease_seconds, now=now)
+            left = compatibility.at_work(
+                conn, since=since, lease=db.lease_seconds, now=now, alive=alive
+            )
         if not left:
             return
         if time.monotonic() >= end:
