@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from quire.store import migrate
@@ -20,6 +19,15 @@ _LATER = (
     "import sys; from quire.store import migrations; migrations.__path__.append(sys.argv.pop(1)); "
 )
 _COMMAND = "from quire.cli import main; main()"
+#: What `quire migrate` does, without the command line around it, whose import costs more.
+_MIGRATE = (
+    "import json; from quire import errors, settings; from quire.runtime import crews; "
+    "from quire.store.engine import Database; s = settings.load(); "
+    "db = Database.open(s.database, lease_seconds=s.lease_seconds); "
+    "print(json.dumps(db.migrate(patience=200, alive=crews.is_alive)))"
+)
+#: Seconds for a program on a machine that is busy with other tests.
+PATIENCE = 300
 _MIGRATION = '''
 """Made by a test."""
 
@@ -47,31 +55,31 @@ class Later:
         (self.folder / f"m{self.last:04}_later.py").write_text(text)
         return self.last
 
-    def start(self, *command: str, **settings: Any) -> Running:
-        """Start one of its commands."""
-        return self.site.start_code(_LATER + _COMMAND, str(self.folder), *command, **settings)
-
     def worker(self, **settings: Any) -> Running:
         """Start one of its workers and wait until it is registered."""
         running = self.site.start_code(_LATER + WORKER, str(self.folder), **settings)
-        until(lambda: running.logs("worker.started"), what=lambda: running.log)
+        until(lambda: running.logs("worker.started"), within=PATIENCE, what=lambda: running.log)
         return running
 
-    def migrate(self, *options: str) -> dict[str, Any]:
-        """Run its `quire migrate` and return what it said."""
-        ended = subprocess.run(
-            [sys.executable, "-c", _LATER + _COMMAND, str(self.folder), "migrate", "--json",
-             *options],
+    def migrate(self) -> list[int]:
+        """Make its migrations; returns their numbers."""
+        return list(json.loads(self._run(_MIGRATE).stdout))
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run one of its commands."""
+        return self._run(_COMMAND, *words)
+
+    def _run(self, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", _LATER + code, str(self.folder), *words],
             env=self.site.environment(), capture_output=True, text=True, cwd=self.site.home,
-            timeout=60,
+            timeout=PATIENCE,
         )  # fmt: skip
-        said = {"code": ended.returncode, "err": ended.stderr}
-        return {**said, **(json.loads(ended.stdout) if ended.stdout else {})}
 
 
 def older(site: Site, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the older Quire."""
     return subprocess.run(
         [sys.executable, "-m", "quire", *command], env=site.environment(),
-        capture_output=True, text=True, cwd=Path(site.home), timeout=60,
+        capture_output=True, text=True, cwd=site.home, timeout=PATIENCE,
     )  # fmt: skip
