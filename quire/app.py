@@ -10,7 +10,7 @@ from quire import settings as settings_module
 from quire.control import jobs
 from quire.errors import DatabaseUnavailable, QuireError, Refused
 from quire.model.records import Submission
-from quire.runtime import wakeup
+from quire.runtime import crews, wakeup
 from quire.settings import Settings
 from quire.store import migrate
 from quire.store.engine import Database
@@ -55,7 +55,7 @@ class App:
     def _prepare(self, db: Database, create: bool) -> None:
         s = self.settings
         if db.path is not None and create:
-            db.migrate()
+            db.migrate(alive=crews.is_alive)
             return
         if db.path is not None and not db.path.exists():
             raise DatabaseUnavailable(

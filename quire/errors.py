@@ -21,7 +21,7 @@ QuireError
 │   ├── SourceRefused        a source, or a limit of ours, does not give the file
 │   │   └── Gone                it is no longer there
 │   ├── Damaged              bytes are not what they were or were said to be
-│   ├── SchemaAhead          the database belongs to a later Quire
+│   ├── SchemaAhead          the database needs a later Quire than this one
 │   └── PluginFailed          a plugin cannot be loaded
 ├── Stopped                 the job was stopped or cancelled; raised by `ctx.check()`
 └── LeaseLost               another holder has the task: what this one wrote is refused
@@ -125,7 +125,10 @@ class Damaged(Permanent):
 
 
 class SchemaAhead(Permanent):
-    """The database was written by a later Quire."""
+    """The database needs a later Quire than this one."""
+
+    #: One of its own, so that supervisors do not start again what can never work.
+    exit_code = 78
 
 
 class PluginFailed(Permanent):

@@ -1,5 +1,6 @@
 """Every setting: name, default and one sentence. From QUIRE_*, else from `quire.toml`.
 
+QUIRE_X_FILE names a file that holds the value of QUIRE_X, as secrets are given to containers.
 The home is where the embedded database, scratch files and host-local locks live.
 """
 
@@ -122,11 +123,31 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
         key = f"QUIRE_{each.name.upper()}"
         if given.get(each.name) is not None:
             values[each.name] = given[each.name]
-        elif key in environ:
-            values[each.name] = _parsed(key, environ[key], each.default)
+        elif (text := _given_by(environ, key)) is not None:
+            values[each.name] = _parsed(key, text, each.default)
         elif each.name in table:
             values[each.name] = _parsed(f"quire.toml: {each.name}", table[each.name], each.default)
     return _checked(Settings(**values))
+
+
+def _given_by(environ: Mapping[str, str], key: str) -> str | None:
+    """Return the value of a variable, or of the file that KEY_FILE names; None without either."""
+    named = environ.get(f"{key}_FILE")
+    if not named:
+        return environ.get(key)
+    if key in environ:
+        raise BadInput(f"{key}: given twice, as {key} and as {key}_FILE. Leave one of them out.")
+    try:
+        text = Path(named).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise BadInput(
+            f"{key}_FILE: {named} cannot be read ({reason}). Nothing was started; name a file "
+            "that this user can read."
+        ) from error
+    if not text:
+        raise BadInput(f"{key}_FILE: {named} is empty. Write the value of {key} into it.")
+    return text
 
 
 def _checked(s: Settings) -> Settings:

@@ -58,6 +58,7 @@ def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] 
 def whose(request: Request, sent: str | None = None) -> Viewer:
     """Return whose request it is, or refuse it; it is not counted against the rate."""
     office = office_of(request)
+    office.require_known_schema()
     if (token := bearer(request)) is not None:
         return _by_token(request, token)
     is_open = not office.settings.api_auth

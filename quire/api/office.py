@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 
 from fastapi import Request
 
@@ -9,11 +10,16 @@ from quire.api.rates import Rates
 from quire.api.recent import Recent
 from quire.app import App
 from quire.control.jobs import Desk
+from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.fetch.blobs import BlobFolder
 from quire.ingest import place
 from quire.model.access import Viewer
 from quire.settings import Settings
+from quire.store import migrate
 from quire.store.engine import Database
+
+#: How long the schema is taken for what it was.
+SCHEMA_SECONDS = 2.0
 
 
 class Office:
@@ -21,6 +27,18 @@ class Office:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self._known_until = 0.0
+
+    def require_known_schema(self) -> None:
+        """Serve nobody on a schema that this Quire is too old for; it may have changed."""
+        if time.monotonic() < self._known_until:
+            return
+        try:
+            with self.db.read() as conn:
+                migrate.lacking(conn)
+        except SchemaAhead as error:
+            raise DatabaseUnavailable(str(error), retry_after=30) from error
+        self._known_until = time.monotonic() + SCHEMA_SECONDS
 
     @property
     def settings(self) -> Settings:

@@ -9,8 +9,10 @@ from quire.cli import (
     configuration,
     corpus,
     database,
+    deploy,
     document,
     documents,
+    health,
     ingest,
     job,
     jobs,
@@ -29,7 +31,7 @@ from quire.cli import (
 ORDER = (
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
     "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "doctor", "settings", "bench", "demo", "version",
+    "migrate", "doctor", "health", "deploy", "settings", "bench", "demo", "version",
 )  # fmt: skip
 
 
@@ -86,7 +88,7 @@ for _command in (
         kinds.unpause,
     ),
     *(database.migrate, database.doctor, configuration.settings, configuration.version),
-    measuring.demo,
+    *(measuring.demo, health.health),
 ):
     app.command()(_command)
 app.add_typer(run.worker_app, name="worker")
@@ -98,3 +100,4 @@ app.add_typer(owner.app, name="owner")
 app.add_typer(user.app, name="user")
 app.add_typer(token.app, name="token")
 app.add_typer(measuring.app, name="bench")
+app.add_typer(deploy.app, name="deploy")

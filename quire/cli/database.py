@@ -21,8 +21,22 @@ To = Annotated[
 ]
 
 
-def migrate(to: To = None, json: options.Json = False) -> None:
-    """Bring the database's schema up to date."""
+Wait = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait for workers that are too old for a migration to leave.",
+    ),
+]
+
+
+def migrate(to: To = None, wait: Wait = 90.0, json: options.Json = False) -> None:
+    """Bring the database's schema up to date.
+
+    Workers of an older Quire go on where a migration allows it. Else they are told to leave, and
+    it waits for them.
+    """
     if to is not None:
         from quire.cli import moving
 
@@ -30,17 +44,23 @@ def migrate(to: To = None, json: options.Json = False) -> None:
         return
     from quire.cli import opening
     from quire.control import places
+    from quire.runtime import crews
     from quire.store import migrate as migrations
     from quire.store.engine import Database
 
     settings = opening.chosen()
     name = places.without_password(settings.database)
-    db = Database.open(settings.database, synchronous=settings.sqlite_synchronous)
+    db = Database.open(
+        settings.database,
+        synchronous=settings.sqlite_synchronous,
+        lease_seconds=settings.lease_seconds,
+    )
     try:
-        applied = db.migrate()
+        applied = db.migrate(patience=wait, alive=crews.is_alive)
+        with db.read() as conn:
+            version = migrations.version(conn)
     finally:
         db.close()
-    version = migrations.known()[-1]
     if json:
         console.as_json({"database": name, "applied": applied, "version": version})
     elif applied:

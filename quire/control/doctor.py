@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.clock import Instant
-from quire.errors import QuireError
+from quire.errors import QuireError, SchemaAhead
 from quire.fetch.blobs import Blobs
 from quire.store import access_tables, document_invariants, invariants, mending, migrate
 from quire.store.collect import used_contents
@@ -138,9 +138,12 @@ def as_json(report: Report) -> dict[str, Any]:
 def _schema(db: Database) -> Violation | None:
     with db.read() as conn:
         found, last = migrate.version(conn), migrate.known()[-1]
-    if found == last:
+        try:
+            missing = migrate.lacking(conn)
+        except SchemaAhead:
+            sentence = f"The schema is version {last}. It is {found}: a later Quire wrote it."
+            return Violation("schema.version", 1, [found], sentence)
+    if not missing:
         return None
     sentence = f"The schema is version {last}. It is {found}; run `quire migrate`."
-    if found > last:
-        sentence = f"The schema is version {last}. It is {found}: a later Quire wrote it."
     return Violation("schema.version", 1, [found], sentence)

@@ -8,7 +8,7 @@ from quire.store import reports, workers
 from quire.store.engine import Database
 
 
-def is_alive(row: WorkerRow, *, now: float, lease: float) -> bool:
+def is_alive(row: WorkerRow, /, *, now: float, lease: float) -> bool:
     """Tell whether a worker lives: by its lock where it can be tried, else by its heartbeat."""
     dead = liveness.is_dead(row.lock_path, row.host, row.boot_id, row.pid, row.pid_start)
     return now - row.heartbeat_at <= lease if dead is None else not dead

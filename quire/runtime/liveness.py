@@ -21,6 +21,10 @@ class Lock(NamedTuple):
     path: Path
     fd: int
 
+    def touch(self) -> None:
+        """Say that the process not only lives, but goes on."""
+        os.utime(self.fd)
+
     def release(self) -> None:
         """Let go, and remove the file: a worker that left in order leaves nothing."""
         self.path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from quire.clock import Instant, own_pid_start
 from quire.errors import DatabaseUnavailable
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, WorkerRow
-from quire.runtime import liveness, wakeup
+from quire.runtime import crews, liveness, wakeup
 from quire.runtime.bell import Bell
 from quire.runtime.leash import Leash
 from quire.settings import Settings
@@ -56,7 +56,7 @@ class Presence:
         while not self.bell.rung:
             try:
                 if self._db.path is not None:
-                    self._db.migrate()
+                    self._db.migrate(alive=crews.is_alive)
                 self._db.write(act)
                 return
             except DatabaseUnavailable as error:

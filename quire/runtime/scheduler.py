@@ -10,14 +10,14 @@ from typing import Any
 
 from quire import log
 from quire.clock import Instant
-from quire.errors import DatabaseUnavailable
+from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.fetch.parts import remove
 from quire.ingest import place
-from quire.runtime import wakeup
+from quire.runtime import vitals, wakeup
 from quire.runtime.bell import Bell
 from quire.runtime.leash import Leash
 from quire.settings import Settings
-from quire.store import aging, audit, events, moves, retention, sessions, submit, workers
+from quire.store import aging, audit, events, migrate, moves, retention, sessions, submit, workers
 from quire.store.collect import Collector
 from quire.store.engine import Database
 
@@ -38,24 +38,33 @@ def run(settings: Settings) -> int:
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,
     )
+    lock = vitals.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
     collector = _collector(db, settings)
-    pruned_at = 0.0
-    while not bell.rung and not leash.is_cut:
+    pruned_at, code = 0.0, 0
+    while not code and not bell.rung and not leash.is_cut:
+        lock.touch()
         due = time.monotonic() >= pruned_at + PRUNE_EVERY
         try:
+            with db.read() as conn:
+                migrate.lacking(conn)
             tick(db, settings, prune=due, collector=collector)
             pruned_at = time.monotonic() if due else pruned_at
         except DatabaseUnavailable as error:
             log.trouble("scheduler.waits", error)
+        except SchemaAhead as error:
+            log.trouble("scheduler.outdated", error)
+            code = error.exit_code
+            continue
         for key, _ in selector.select(settings.sweep_interval):
             if key.data == "leash":
                 leash.read()
             else:
                 bell.hear()
     db.close()
+    lock.release()
     log.event("scheduler.stopped")
-    return 0
+    return code
 
 
 def tick(

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from quire import log
+from quire.errors import SchemaAhead
 from quire.runtime.bell import Bell
 from quire.runtime.leash import VARIABLE
 from quire.settings import Settings
@@ -33,6 +35,7 @@ class Charge:
         self.started_at = 0.0
         self.start_at = 0.0
         self.delay = 0.0
+        self.is_outdated = False
 
     def start(self, leash: int) -> None:
         """Start it; the read end of the leash goes with it."""
@@ -51,6 +54,7 @@ class Charge:
         if self.running is None or self.running.poll() is None:
             return False
         code, self.running = self.running.returncode, None
+        self.is_outdated = code == SchemaAhead.exit_code
         lived = time.monotonic() - self.started_at
         self.delay = 0.0 if lived > STEADY else min(max(self.delay * 2, FIRST_DELAY), LONGEST_DELAY)
         self.start_at = time.monotonic() + self.delay
@@ -83,11 +87,14 @@ def run(settings: Settings, *, worker_count: int = 1, with_api: bool = True) -> 
     log.event("up", home=settings.home, pid=os.getpid())
     while not bell.rung:
         wait = _keep_running(charges, inner)
+        if any(charge.is_outdated for charge in charges):
+            bell.rung += 1  # the database needs a later Quire: nothing of this one can go on
+            break
         selector.select(wait)
         bell.hear()
     _bring_down(charges, selector, bell)
     log.event("down")
-    return 0
+    return SchemaAhead.exit_code if any(charge.is_outdated for charge in charges) else 0
 
 
 def export(settings: Settings) -> None:
@@ -95,17 +102,24 @@ def export(settings: Settings) -> None:
     from dataclasses import fields
 
     for each in fields(settings):
-        value = getattr(settings, each.name)
-        if value != each.default:
-            text = ",".join(value) if isinstance(value, tuple) else str(value)
-            os.environ[f"QUIRE_{each.name.upper()}"] = text
+        value, name = getattr(settings, each.name), f"QUIRE_{each.name.upper()}"
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        # What they read from a file themselves stays out of the environment.
+        named = os.environ.get(f"{name}_FILE")
+        if value != each.default and not (named and Path(named).read_text().strip() == text):
+            os.environ.pop(f"{name}_FILE", None)
+            os.environ[name] = text
 
 
 def _keep_running(charges: Sequence[Charge], leash: int) -> float | None:
     """Start what does not run; returns the seconds until the next start is due."""
     for charge in charges:
         charge.look()
-        if charge.running is None and time.monotonic() >= charge.start_at:
+        if (
+            charge.running is None
+            and not charge.is_outdated
+            and time.monotonic() >= charge.start_at
+        ):
             charge.start(leash)
     due = [c.start_at - time.monotonic() for c in charges if c.running is None]
     return max(min(due), 0.0) if due else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from quire import log
 from quire.clock import Instant
-from quire.errors import DatabaseUnavailable, WorkerStartFailed
+from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
@@ -26,7 +26,7 @@ from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
 from quire.settings import Settings
-from quire.store import claim, ready, settle, tallies, workers
+from quire.store import claim, migrate, ready, settle, tallies, workers
 from quire.store import progress as progress_store
 from quire.store.engine import Database
 
@@ -71,6 +71,7 @@ class Worker:
         self.progress: deque[Progress] = deque(maxlen=PROGRESS_KEPT)
         self.asked: set[tuple[int, int]] = set()
         self.drain_by: float | None = None
+        self.exit_code = 0
         self.is_woken = True
         self.queue_turn = 0
         self.next_due: float | None = None
@@ -94,7 +95,7 @@ class Worker:
                 self._advance_band()
         finally:
             self._leave()
-        return 0
+        return self.exit_code
 
     def _make_children(self) -> Children:
         s = self.settings
@@ -226,6 +227,10 @@ class Worker:
     def _attempt_turn(self) -> None:
         try:
             self._turn()
+        except SchemaAhead as error:
+            self.exit_code = error.exit_code
+            log.trouble("worker.outdated", error, worker=self.id)
+            self._begin_drain()
         except DatabaseUnavailable as error:
             self.trouble_delay = min(max(self.trouble_delay * 2, 0.1), LONGEST_TROUBLE)
             self.retry_at = time.monotonic() + self.trouble_delay
@@ -367,6 +372,8 @@ class Worker:
         keys = self._keys()
 
         def act(conn: Any, now: Instant) -> set[int]:
+            if self.drain_by is None:
+                migrate.lacking(conn)  # whoever beats after an announcement says: I may stay
             if not workers.beat(conn, self.id, now=now):
                 workers.revive(conn, self.id, now=now)
             return settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)

@@ -93,11 +93,11 @@ class Database:
         """Close every connection."""
         self.engine.dispose()
 
-    def migrate(self) -> list[int]:
-        """Bring the schema up to date; returns the versions applied."""
+    def migrate(self, **how: Any) -> list[int]:
+        """Bring the schema up to date as `migrate.migrate` does; returns the versions applied."""
         from quire.store import migrate
 
-        return migrate.migrate(self)
+        return migrate.migrate(self, **how)
 
     def now(self, conn: sa.Connection) -> Instant:
         """Read the clock that this database goes by."""

@@ -141,7 +141,8 @@ def _begin_anew(target: Database, origin: Origin) -> Origin:
     begun = origin._replace(is_spoilt=False)
     with target.begin() as conn:
         dialect.empty_tables(conn, [table for table in TABLES if table is not meta])
-        conn.execute(sa.delete(meta).where(meta.c.key != "schema_version"))
+        schema = meta.c.key.startswith("schema_", autoescape=True)
+        conn.execute(sa.delete(meta).where(~schema))
         marks.set_origin(conn, begun)
     return begun
 

@@ -28,7 +28,7 @@ TABLES = (
 
 #: What belongs to one database alone: its schema, its counters, and the marks of a move.
 _OWN = sa.or_(
-    meta.c.key == "schema_version",
+    meta.c.key.startswith("schema_", autoescape=True),
     meta.c.key.startswith("last_id.", autoescape=True),
     meta.c.key.startswith(PREFIX, autoescape=True),
 )

@@ -24,6 +24,7 @@ from quire.api.tailing import Tail
 from quire.app import App
 from quire.control import sign_in
 from quire.errors import DatabaseUnavailable, Refused
+from quire.runtime import vitals
 from quire.runtime.bell import STOPPING
 from quire.runtime.leash import Leash
 from quire.settings import Settings
@@ -52,11 +53,13 @@ def run(settings: Settings) -> int:
     app = App(settings, patient=True)
     server = Server(create(app), sock)
     _log_like_us()
+    lock = vitals.hold(settings, "api", server.url)
     log.event("api.started", url=server.url, pid=os.getpid())
     invite(app, server.url)
     with _leashed(server):
         server.serve_until_told()
     app.close()
+    lock.release()
     log.event("api.stopped")
     return 0
 

@@ -85,6 +85,17 @@ def test_a_schema_of_another_quire_is_not_served(home: Path):
         assert "quire migrate" in at.http.get("/readyz").json()["remedy"]
 
 
+def test_a_server_that_is_too_old_for_the_schema_takes_no_request(home: Path):
+    with served(home=home) as at:
+        assert at.http.get("/api/jobs").status_code == 200
+        with at.app.db.begin() as conn:
+            conn.exec_driver_sql("UPDATE meta SET value = '9999' WHERE key = 'schema_version'")
+        until(lambda: at.http.get("/api/jobs").status_code == 503)
+        refused = at.http.post("/api/jobs", json={"kind": "noop"})
+        assert refused.status_code == 503
+        assert "this one knows up to" in refused.json()["detail"]
+
+
 def test_a_database_that_was_moved_away_is_not_served(home: Path):
     with served(home=home) as at:
         with at.app.db.begin() as conn:

@@ -120,10 +120,17 @@ class Site:
     def start(self, *command: str, prefix: Sequence[str] = (), **settings: Any) -> Running:
         """Start `quire command`, or a bare worker, by the program in `prefix` if there is one."""
         program = ["-m", "quire", *command] if command else ["-c", WORKER]
+        return self._start([*prefix, sys.executable, *program], **settings)
+
+    def start_code(self, code: str, *arguments: str, **settings: Any) -> Running:
+        """Start a program of the test's own."""
+        return self._start([sys.executable, "-c", code, *arguments], **settings)
+
+    def _start(self, command: Sequence[str], **settings: Any) -> Running:
         log = self.home / f"log-{len(self._started)}.txt"
         with log.open("wb") as out:
             popen = subprocess.Popen(
-                [*prefix, sys.executable, *program],
+                command,
                 env=self.environment(**settings),
                 stdin=subprocess.DEVNULL,
                 stdout=out,

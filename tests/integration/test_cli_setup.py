@@ -14,7 +14,7 @@ pytest_plugins = ["tests.integration.cli_command"]
 COMMANDS = [
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
     "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "doctor", "settings", "bench", "demo", "version",
+    "migrate", "doctor", "health", "deploy", "settings", "bench", "demo", "version",
 ]  # fmt: skip
 GROUPS = {
     "user": ["add", "list", "role", "disable", "link"],
@@ -35,6 +35,7 @@ GROUPS = {
     "owner": ["list", "set"],
     "worker": ["drain"],
     "bench": ["queue"],
+    "deploy": ["compose", "systemd"],
 }
 HEAVY = ("sqlalchemy", "rich", "psutil", "psycopg", "pydantic")
 

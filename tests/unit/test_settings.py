@@ -109,3 +109,27 @@ def test_the_nearest_home_above_the_working_folder_is_used(tmp_path, monkeypatch
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
     assert settings.load({}).home == tmp_path / ".quire"
+
+
+def test_a_value_may_come_from_a_file_of_its_own(tmp_path):
+    (tmp_path / "secret").write_text("postgresql://quire:pa ss@host/quire\n")
+    s = load(tmp_path, {"QUIRE_DATABASE_URL_FILE": str(tmp_path / "secret")})
+    assert s.database_url == "postgresql://quire:pa ss@host/quire"
+
+
+def test_a_value_that_is_given_twice_is_refused(tmp_path):
+    (tmp_path / "secret").write_text("x")
+    given = {"QUIRE_TOKEN": "y", "QUIRE_TOKEN_FILE": str(tmp_path / "secret")}
+    with pytest.raises(BadInput, match="QUIRE_TOKEN: given twice"):
+        load(tmp_path, given)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "cannot be read"), (b" \n", "is empty"), (b"\xff", "not text")]
+)
+def test_a_secret_that_cannot_be_read_is_refused_by_name(tmp_path, content, reason):
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(BadInput, match="QUIRE_TOKEN_FILE") as refused:
+        load(tmp_path, {"QUIRE_TOKEN_FILE": str(tmp_path / "secret")})
+    assert reason in str(refused.value)

@@ -1,0 +1,34 @@
+"""`quire health`: whether the processes of this home on this machine are well, for supervisors."""
+
+from typing import Annotated
+
+import typer
+
+from quire.cli import console, options
+from quire.errors import BadInput
+
+Role = Annotated[
+    str | None,
+    typer.Argument(metavar="ROLE", help="api, worker or scheduler; if not named, all that run."),
+]
+
+
+def health(role: Role = None, json: options.Json = False) -> None:
+    """Say whether Quire's processes on this machine are well.
+
+    Exits with 1 where one is not, or none runs. For health checks of containers and the like.
+    """
+    from quire.cli import opening
+    from quire.runtime import vitals
+
+    if role is not None and role not in vitals.ROLES:
+        raise BadInput(f"role {role!r}: not one of {', '.join(vitals.ROLES)}.")
+    found = vitals.examine(opening.chosen(), role)
+    if json:
+        names = ("role", "well", "sentence")
+        console.as_json({"items": [dict(zip(names, each, strict=True)) for each in found]})
+    else:
+        for each in found:
+            console.say(f"{each.role}: {'well' if each.is_well else 'NOT WELL'}; {each.sentence}")
+    if not all(each.is_well for each in found):
+        raise typer.Exit(1)

@@ -1,0 +1,89 @@
+"""The pages for servers name commands, settings, metrics and routes that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire import settings
+from tests.api.serving import served
+from tests.docs import markdown
+from tests.unit.test_deploy_files import KNOWN, is_command
+
+PAGE = "docs/kubernetes.md"
+PAGES = ["docs/kubernetes.md", "docs/sizing.md", "docs/scaling.md", "docs/operations.md"]
+
+
+def manifests() -> list[Any]:
+    blocks = [block.text for block in markdown.blocks(PAGE) if block.language == "yaml"]
+    return [each for text in blocks for each in yaml.safe_load_all(text)]
+
+
+def containers() -> list[dict[str, Any]]:
+    return [
+        one
+        for each in manifests()
+        for one in each.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ())
+    ]
+
+
+def test_every_manifest_has_a_kind_and_a_name_and_a_role_has_one_deployment():
+    named = [(m["kind"], m["metadata"]["name"]) for m in manifests() if "kind" in m]
+    assert len(set(named)) == len(named)
+    assert {"Deployment", "Job", "Secret", "PodDisruptionBudget", "ScaledObject"} <= {
+        kind for kind, _ in named
+    }
+
+
+def test_pods_run_commands_and_probes_that_exist():
+    found = containers()
+    assert {one["name"] for one in found} == {"migrate", "api", "worker"}
+    for one in found:
+        assert one["command"][0] == "quire" and is_command(one["command"][1:])
+        for probe in ("livenessProbe", "readinessProbe"):
+            if "exec" in one.get(probe, {}):
+                assert is_command(one[probe]["exec"]["command"][1:])
+
+
+def test_pods_have_more_time_to_stop_than_quire_takes():
+    for each in manifests():
+        pod = each.get("spec", {}).get("template", {}).get("spec", {})
+        for one in pod.get("containers", ()):
+            given = {e["name"]: e["value"] for e in one.get("env", ())}
+            if grace := given.get("QUIRE_STOP_GRACE"):
+                assert pod["terminationGracePeriodSeconds"] > float(grace) + 10
+
+
+def test_routes_and_metrics_of_the_page_are_told_by_a_real_server(home: Path):
+    with served(home=home) as at:
+        at.app.submit("noop")
+        text = at.http.get("/metrics").text
+        told = {
+            sample.name
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        } | set(re.findall(r"^# TYPE (\w+)", text, re.M))
+        for one in containers():
+            for probe in ("livenessProbe", "readinessProbe"):
+                if "httpGet" in one.get(probe, {}):
+                    assert at.http.get(one[probe]["httpGet"]["path"]).status_code == 200
+    named = set(re.findall(r"\bquire_[a-z_]+\b", markdown.read(PAGE))) - {"quire_token"}
+    assert "quire_oldest_ready_seconds" in named
+    assert named <= told
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_that_a_page_names_exist(page: str):
+    named = {n.removesuffix("_FILE") for n in re.findall(r"\bQUIRE_[A-Z_]+\b", markdown.read(page))}
+    assert named - KNOWN <= {"QUIRE_X"}
+
+
+def test_the_ports_of_the_pages_are_those_of_the_settings():
+    default = {name: value for name, value, _ in settings.described()}
+    assert default["QUIRE_API_PORT"] == 8750
+    assert [p["containerPort"] for c in containers() for p in c.get("ports", ())] == [8750]
