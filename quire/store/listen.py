@@ -27,9 +27,13 @@ class Listener:
             return
         import psycopg
 
+        from quire.store import link
+
+        lease = self._db.lease_seconds
+        given = {**link.arguments(lease), "autocommit": True}
         try:
-            self._conn = psycopg.connect(
-                dialect.plain_url(self._db.engine), autocommit=True, connect_timeout=3
+            self._conn = link.opened(
+                link.Limits.below(lease), dialect.plain_url(self._db.engine), **given
             )
             self._conn.execute(f"LISTEN {self._channel}")
         except psycopg.Error as error:

@@ -62,6 +62,7 @@ def migrate(db: "Database", *, into_copy: bool = False) -> list[int]:
     modules = _modules()
     while True:
         with db.begin() as conn:
+            dialect.unhurried(conn, "0")
             dialect.lock_schema(conn)
             if not (lacking(conn) if into_copy else check(conn)):
                 return applied
