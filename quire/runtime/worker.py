@@ -120,12 +120,10 @@ class Worker:
 
     def _learn_kinds(self) -> None:
         """Wait for the first child to say what it can run."""
-        failures = 0
         while not self.children.kinds and not self._is_told_to_stop():
             self._wait()
             self._listen_to_children()
-            failures = self.children.failures
-            if failures >= START_TRIES:
+            if (failures := self.children.failures) >= START_TRIES:
                 raise WorkerStartFailed(
                     f"worker {self.id}: no child could be started in {failures} tries; the log "
                     "says why. Mend the plugin it names, or leave it out."
@@ -240,7 +238,7 @@ class Worker:
             self.is_in_doubt, self.at["beat"] = True, 0.0
             log.trouble("worker.waits", error, worker=self.id, again_in=f"{self.trouble_delay:g} s")
         else:
-            self.trouble_delay = 0.0
+            self.trouble_delay, self.is_in_doubt = 0.0, False
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -296,7 +294,6 @@ class Worker:
             return settled, claimed, due_at
 
         settled, claimed, self.next_due = self.db.write(act)
-        self.is_in_doubt = False
         for one in endings:
             if one.task_id not in settled:
                 log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
