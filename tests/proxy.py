@@ -45,6 +45,8 @@ class Line:
         self.closed = {UP: False, DOWN: False}
         self.is_swallowing = False
         self.is_cut = False
+        self.is_mute = False
+        self.said = b""
         self._unit = b""
         for way in (UP, DOWN):
             threading.Thread(target=self._carry, args=(way,), daemon=True).start()
@@ -64,6 +66,10 @@ class Line:
         """Forward the request, and end the connection instead of forwarding its reply."""
         self.is_swallowing = True
 
+    def mute(self) -> None:
+        """Lose every reply from now on."""
+        self.is_mute = True
+
     def _carry(self, way: str) -> None:
         source, sink = self.ends[way]
         with contextlib.suppress(OSError):
@@ -73,6 +79,8 @@ class Line:
                 elif self.is_swallowing:
                     self.cut()
                     return
+                elif self.is_mute:
+                    continue
                 self.proxy.let_through(way)
                 sink.sendall(piece)
             self.proxy.let_through(way)
@@ -88,6 +96,7 @@ class Line:
     def _watch(self, piece: bytes) -> None:
         """Follow the requests since the last COMMIT or ROLLBACK, and apply the first rule met."""
         self._unit = (self._unit + piece)[-_REMEMBERED:]
+        self.said = (self.said + piece)[-_REMEMBERED:]
         for rule in list(self.proxy.rules):
             if rule.matches(self._unit):
                 self.proxy.rules.remove(rule)
@@ -166,10 +175,6 @@ class Proxy:
         """Forward nothing more of anybody from such a request on."""
         return self._rule(Rule(at, after, lambda line: self.drop()))
 
-    def deafen(self, at: bytes) -> Rule:
-        """Forward no reply of anybody from such a request on."""
-        return self._rule(Rule(at, b"", lambda line: self.half_open(UP)))
-
     def heal(self) -> None:
         """Forward everything again, what was held back first."""
         with self._changed:
@@ -177,6 +182,10 @@ class Proxy:
             self._delay = 0.0
             self._is_refusing = False
             self._changed.notify_all()
+
+    def that_said(self, words: bytes) -> list[Line]:
+        """List the connections whose client said this."""
+        return [line for line in list(self.lines) if words in line.said]
 
     # ------------------------------------------------------------------ inside
 
