@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,17 +28,22 @@ from tests.waiting import until
 
 HUB = "10.77.0.1"
 PORT = 8750
-#: Sends one request, read from stdin, and writes the answer to stdout.
+#: Sends one request, read from stdin, and writes the answer to stdout; told to wait, it waits.
 _ASK = """
-import json, sys, urllib.error, urllib.request
+import json, sys, time, urllib.error, urllib.request
 asked = json.load(sys.stdin)
 body = None if asked["body"] is None else json.dumps(asked["body"]).encode()
 request = urllib.request.Request(asked["url"], body, asked["headers"], method=asked["method"])
-try:
-    answer = urllib.request.urlopen(request, timeout=60)
-except urllib.error.HTTPError as error:
-    answer = error
-json.dump([answer.status, answer.read().decode(), dict(answer.headers)], sys.stdout)
+for turn in range(10):
+    try:
+        answer = urllib.request.urlopen(request, timeout=60)
+        break
+    except urllib.error.HTTPError as error:
+        answer = error
+        if error.status != 503:
+            break
+        time.sleep(float(error.headers["Retry-After"]))
+json.dump([answer.status, answer.read().decode()], sys.stdout)
 """
 
 
@@ -225,7 +231,7 @@ class Host:
     def start(self, command: str, **settings: Any) -> None:
         """Start `quire command` there, and wait until it says so."""
         given: dict[str, Any] = {
-            "home": self.home, "plugins": HANDLERS, **SHORT, "user": "ada",
+            "home": self.home, "plugins": HANDLERS, **SHORT, "lease_seconds": 6, "user": "ada",
             "database_url": self.network.database_url(self.name), **settings,
         }  # fmt: skip
         own = {f"QUIRE_{name.upper()}": str(value) for name, value in given.items()}
@@ -273,14 +279,18 @@ def ask(
     network: Network, method: str, url: str, token: str, body: dict[str, Any] | None = None
 ) -> tuple[int, Any]:
     """Send a request to the API from a host of people; returns the status and the answer."""
-    asked = {"method": method, "url": url, "body": body}
-    asked["headers"] = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    asked: dict[str, Any] = {"method": method, "url": url, "body": body}
+    asked["headers"] = {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/json",
+        "Idempotency-Key": uuid.uuid4().hex,
+    }
     command = [*network.asking(), sys.executable, "-c", _ASK]
     ended = subprocess.run(
         command, input=json.dumps(asked), capture_output=True, text=True, timeout=90
     )
     assert ended.returncode == 0, ended.stderr
-    status, text, _ = json.loads(ended.stdout)
+    status, text = json.loads(ended.stdout)
     return status, json.loads(text)
 
 

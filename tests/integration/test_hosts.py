@@ -22,7 +22,7 @@ from tests.integration.processes import HANDLERS
 from tests.waiting import until
 
 NAMES = ("api", "first", "second", "clock")
-COUNT = 40
+COUNT = 20
 
 
 class Cluster:
@@ -137,8 +137,9 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
     # Taken over when the lease has ended; people see why.
     until(lambda: cluster.holder_of(zombie)[0] == id_of(second), what=cluster.logs)
     until(lambda: second.traced("began", "zombie"), what=cluster.logs)
-    history = cluster.ask("GET", f"/api/jobs/{zombie}/explain")["history"]
-    assert [run["outcome"] for run in history] == ["died"]
+    told = cluster.ask("GET", f"/api/jobs/{zombie}/explain")
+    assert (told["code"], told["attempts"][-1]["outcome"]) == ("running", "died")
+    assert told["attempts"][-1]["worker_id"] == id_of(first)
     alive = {row["id"]: row["alive"] for row in cluster.ask("GET", "/api/workers")["items"]}
     assert alive.pop(id_of(second)) is True
     if isinstance(cluster.network, Namespaces):  # on one host its lock says that it lives
@@ -154,7 +155,8 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
         ),
         what=cluster.logs,
     )
-    assert cluster.holder_of(zombie) == (id_of(second), fence + 2)
+    holder, newer = cluster.holder_of(zombie)
+    assert holder == id_of(second) and newer >= fence + 2
     assert "zombie" not in cluster.effects()
     second.open_gate()
     until(lambda: cluster.open_jobs() == 0, what=cluster.logs)
@@ -162,7 +164,7 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
     second.kill()
     last = [cluster.submit("i.effect", tag=f"last-{n}") for n in range(3)]
     until(lambda: cluster.open_jobs() == 0, what=cluster.logs)
-    who = "SELECT DISTINCT worker_id FROM attempts JOIN tasks ON tasks.id = task_id WHERE job_id"
+    who = "SELECT DISTINCT attempts.worker_id FROM attempts JOIN tasks ON tasks.id = task_id WHERE job_id"
     assert cluster.rows(f"{who} >= {last[0]}") == [(id_of(first),)]
     assert cluster.effects() == sorted([*many, "zombie", "last-0", "last-1", "last-2"])
     assert cluster.rows("SELECT DISTINCT state FROM jobs") == [("completed",)]
