@@ -279,6 +279,7 @@ def shifted(site: Site, seconds: float, **settings: Any) -> Running:
     return running
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("shift", [3600.0, -3600.0])
 def test_a_host_whose_clock_jumped_steals_and_loses_nothing(pg_url: str, home: Path, shift: float):
     site = Site(home, pg_url).prepare()
@@ -299,14 +300,15 @@ def test_a_host_whose_clock_jumped_steals_and_loses_nothing(pg_url: str, home: P
         due = time.time() + 2
         later = [Submission("i.wait", {"tag": f"{n}", "seconds": 0.2}, run_at=due) for n in "ab"]
         jobs = site.app.submit_many(later)
-        before = sum(wrong_process.cpu_times()[:2]) if (wrong_process := wrong.tree()[0]) else 0
-        assert site.until_over(jobs, within=20) == {"completed": 2}
+        parent = wrong.tree()[0]
+        before = sum(parent.cpu_times()[:2])
+        assert site.until_over(jobs, within=40) == {"completed": 2}
         # It waits for the moment instead of asking for it without a pause.
-        assert sum(wrong_process.cpu_times()[:2]) - before < 1.5
+        assert sum(parent.cpu_times()[:2]) - before < 1.5
         for job in jobs:
             [run] = site.attempts(job)
-            assert due <= run.began_at <= run.finished_at < due + 10
-            assert 0.15 < run.duration < 10
+            assert due <= run.began_at <= run.finished_at < due + 60
+            assert 0.15 < run.duration < 60
         assert site.effects() == ["held", "own"]
         site.assert_healthy()
     finally:
