@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
@@ -27,10 +28,9 @@ from tests.proxy import Proxy
 from tests.waiting import until
 
 HUB = "10.77.0.1"
-PORT = 8750
 #: Sends one request, read from stdin, and writes the answer to stdout; told to wait, it waits.
 _ASK = """
-import json, sys, time, urllib.error, urllib.request
+import json, sys, threading, urllib.error, urllib.request
 asked = json.load(sys.stdin)
 body = None if asked["body"] is None else json.dumps(asked["body"]).encode()
 request = urllib.request.Request(asked["url"], body, asked["headers"], method=asked["method"])
@@ -42,7 +42,7 @@ for turn in range(10):
         answer = error
         if error.status != 503:
             break
-        time.sleep(float(error.headers["Retry-After"]))
+        threading.Event().wait(float(error.headers["Retry-After"]))
 json.dump([answer.status, answer.read().decode()], sys.stdout)
 """
 
@@ -57,6 +57,10 @@ class Network(Protocol):
 
     def address(self, host: str) -> str:
         """The address of a host."""
+        ...
+
+    def free_port(self, host: str) -> int:
+        """A port of that address that nobody uses."""
         ...
 
     def database_url(self, host: str) -> str:
@@ -109,6 +113,9 @@ class Namespaces:
 
     def address(self, host: str) -> str:
         return f"10.77.0.{self._numbers[host]}"
+
+    def free_port(self, host: str) -> int:
+        return 8750
 
     def database_url(self, host: str) -> str:
         return f"postgresql://postgres@{HUB}/quire"
@@ -174,6 +181,10 @@ class Loopback:
     def address(self, host: str) -> str:
         # Elsewhere than on Linux, 127.0.0.1 is the only address of the loopback.
         return f"127.0.0.{self._numbers[host]}" if sys.platform == "linux" else "127.0.0.1"
+
+    def free_port(self, host: str) -> int:
+        with socket.create_server((self.address(host), 0)) as found:
+            return int(found.getsockname()[1])
 
     def database_url(self, host: str) -> str:
         address, port = self._proxies[host].address

@@ -30,6 +30,7 @@ class Cluster:
 
     def __init__(self, network: Network, folder: Path) -> None:
         self.network = network
+        self.port = network.free_port("api")
         self.api, self.first, self.second, self.clock = (
             Host(network, folder, name) for name in NAMES
         )
@@ -42,7 +43,7 @@ class Cluster:
         self._token = access.create_token(self.app.desk, "people", ["write"], None)["token"]
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        url = f"http://{self.api.address}:{hosts.PORT}{path}"
+        url = f"http://{self.api.address}:{self.port}{path}"
         status, answer = hosts.ask(self.network, method, url, self._token, body)
         assert status < 300, answer
         return answer
@@ -120,7 +121,7 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
     cluster: Cluster,
 ):
     first, second = cluster.first, cluster.second
-    cluster.api.start("api", api_host=cluster.api.address, api_port=hosts.PORT, api_rate=0)
+    cluster.api.start("api", api_host=cluster.api.address, api_port=cluster.port, api_rate=0)
     cluster.clock.start("scheduler")
     first.start("worker")
     # Held by the first worker, which is the only one.
