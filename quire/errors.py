@@ -3,6 +3,7 @@
 QuireError
 ├── Transient               the same work may succeed later: retried with backoff
 │   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
+│   │   └── Unconfirmed           it went away during a COMMIT, which may have happened
 │   ├── FetchFailed           a file could not be brought now: network, disk, or it changed
 │   └── WorkerStartFailed     a worker or its children cannot be started
 ├── Permanent               the same work will fail again: never retried
@@ -44,6 +45,10 @@ class Transient(QuireError):
 
 class DatabaseUnavailable(Transient):
     """The database cannot be reached, is locked, full or read-only."""
+
+
+class Unconfirmed(DatabaseUnavailable):
+    """The database went away while a change was committed: it may have happened."""
 
 
 class FetchFailed(Transient):

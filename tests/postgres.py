@@ -2,7 +2,8 @@
 
 Only its binaries are used. Its Python API, run as root, adds a system user and opens the
 permissions of every folder above the data; a test run changes nothing outside the checkout.
-Servers listen on a socket in their own folder, never on a port.
+Servers listen on a socket in their own folder, and on a port only where a test gives them an
+address of a network of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from urllib.parse import quote
 #: A migrated, empty database on the server of a run.
 TEMPLATE = "quire_template"
 CONFIGURATION = """
-listen_addresses = ''
+listen_addresses = '{address}'
 unix_socket_directories = '{folder}'
 max_connections = 200
 shared_buffers = '32MB'
@@ -38,9 +39,19 @@ AS_NOBODY = (
 class Server:
     """One server in `folder`; a test may stop it in any mode and start it again."""
 
-    def __init__(self, folder: Path, database: str = "postgres") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database: str = "postgres",
+        *,
+        address: str = "",
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.database = database
+        #: Listen there too, and trust whoever comes; `prefix` starts programs where it exists.
+        self.address = address
+        self.prefix = tuple(prefix)
 
     @property
     def url(self) -> str:
@@ -60,7 +71,10 @@ class Server:
         self._run("initdb", [*options, "--no-sync", "--no-instructions"])
         escaped = str(self.folder).replace("'", "''")
         with (self.folder / "postgresql.conf").open("a") as file:
-            file.write(CONFIGURATION.format(folder=escaped))
+            file.write(CONFIGURATION.format(folder=escaped, address=self.address))
+        if self.address:
+            with (self.folder / "pg_hba.conf").open("a") as file:
+                file.write("host all all samenet trust\n")
 
     def start(self) -> None:
         """Start and wait until it accepts connections."""
@@ -71,7 +85,7 @@ class Server:
         self._run("pg_ctl", ["stop", "--wait", f"--mode={mode}", "--silent"])
 
     def _run(self, program: str, arguments: Sequence[str]) -> None:
-        prefix = AS_NOBODY if _is_root() else ()
+        prefix = (*self.prefix, *(AS_NOBODY if _is_root() else ()))
         command = [*prefix, str(_bin() / program), f"--pgdata={self.folder}", *arguments]
         # No pipe for the output: the server inherits it, and reading it would never end.
         output = self.folder.parent / f"{self.folder.name}.out"

@@ -82,7 +82,7 @@ def _running(case: Case) -> Finding:
         return Finding("lease_ended", text, step, row.begin_at, until)
     text = (
         f"{who[0].upper()}{who[1:]} has held it for {since}{done}: attempt {row.attempt} of "
-        f"{row.max_attempts}. The lease lasts {span(left)} more and is renewed.{told}"
+        f"{row.max_attempts}. The lease lasts {span(left)} more{_renewal(case, worker)}.{told}"
     )
     if worker is not None and worker.state in ("dead", "stopped"):
         text += f" That worker is {worker.state}."
@@ -90,6 +90,17 @@ def _running(case: Case) -> Finding:
     if row.at_most_once:
         step = "It ends when its handler returns; if the worker dies, it is lost, not run again."
     return Finding("running", text, step, row.begin_at, until)
+
+
+def _renewal(case: Case, worker: Any) -> str:
+    """Say whether a lease is renewed, or how long its holder has been silent."""
+    silence = 0.0 if worker is None else case.now.wall - worker.heartbeat_at
+    if silence <= case.patience / 3:
+        return " and is renewed"
+    return (
+        f"; its holder was last heard of {span(silence)} ago, and if it stays silent another "
+        "worker may take it then"
+    )
 
 
 def _ready(case: Case) -> Finding:

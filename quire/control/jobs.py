@@ -76,7 +76,7 @@ def submit(
         return ids
 
     # The key makes a second try safe even where the first one's COMMIT went through unseen.
-    ids = desk.db.write(act)
+    ids = desk.db.write(act, is_repeatable=True)
     desk.ring()
     return ids
 

@@ -25,12 +25,12 @@ _open: dict[str, "Database"] = {}
 class Context:
     """The running task, as its handler sees it."""
 
-    __slots__ = ("_began_at", "_db", "_port", "_scratch", "_task")
+    __slots__ = ("_began", "_db", "_port", "_scratch", "_task")
 
     def __init__(self, task: "Assignment", port: "Port") -> None:
         self._task = task
         self._port = port
-        self._began_at = time.time()
+        self._began = time.monotonic()
         self._scratch: Path | None = None
         self._db: Database | None = None
 
@@ -100,7 +100,7 @@ class Context:
         self.check()
         with fenced.ending(
             self._database(), self.task_id, self._task.fence,
-            began_at=self._began_at, worker_id=self._port.settings.get("worker_id"),
+            spent=time.monotonic() - self._began, worker_id=self._port.settings.get("worker_id"),
         ) as transaction:  # fmt: skip
             yield transaction
         self._port.mark_settled()

@@ -4,9 +4,12 @@ Claims run ahead by about 100 ms of work, or by two tasks a child where tasks ar
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from quire.model.records import Lease
+from quire.model.contracts import JobKind
+from quire.model.records import Ending, Lease
+from quire.runtime.wire import Assignment
 
 AHEAD = 0.1
 #: Tasks shorter than this are claimed before a child is free: it would wait for the commit.
@@ -92,3 +95,20 @@ class Backlog:
             if lease.is_alone:
                 break
         return taken
+
+
+def assignment(lease: Lease, kind: JobKind) -> Assignment:
+    """Say to a child what a lease is to run, and under which limits."""
+    return Assignment(
+        lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
+        lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
+        f"quire-{lease.job_id}-{lease.task_id}",
+    )  # fmt: skip
+
+
+def strays(
+    rows: Iterable[Any], keys: Sequence[tuple[int, int]], endings: Iterable[Ending]
+) -> list[Any]:
+    """Pick the leases of the database that this worker does not know of."""
+    ours = {*keys, *((one.task_id, one.fence) for one in endings)}
+    return [row for row in rows if (row.task_id, row.fence) not in ours]

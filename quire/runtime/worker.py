@@ -13,6 +13,7 @@ import shutil
 import time
 import uuid
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from quire import log
@@ -21,12 +22,12 @@ from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
-from quire.runtime.held import BRISK, TASKS_AHEAD, Backlog, Pace
+from quire.runtime.held import BRISK, TASKS_AHEAD, Backlog, Pace, assignment, strays
 from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
 from quire.settings import Settings
-from quire.store import claim, migrate, ready, settle, tallies, workers
+from quire.store import claim, doubt, migrate, ready, settle, tallies, workers
 from quire.store import progress as progress_store
 from quire.store.engine import Database
 
@@ -75,6 +76,9 @@ class Worker:
         self.is_woken = True
         self.queue_turn = 0
         self.next_due: float | None = None
+        #: The database's time less our monotonic one: this host's wall clock may be wrong.
+        self.epoch = 0.0
+        self.is_in_doubt = False
         self.trouble_delay = 0.0
         self.retry_at = 0.0
         self.at = dict.fromkeys(("beat", "sweep", "poll", "look", "progress", "band"), 0.0)
@@ -117,12 +121,10 @@ class Worker:
 
     def _learn_kinds(self) -> None:
         """Wait for the first child to say what it can run."""
-        failures = 0
         while not self.children.kinds and not self._is_told_to_stop():
             self._wait()
             self._listen_to_children()
-            failures = self.children.failures
-            if failures >= START_TRIES:
+            if (failures := self.children.failures) >= START_TRIES:
                 raise WorkerStartFailed(
                     f"worker {self.id}: no child could be started in {failures} tries; the log "
                     "says why. Mend the plugin it names, or leave it out."
@@ -182,8 +184,8 @@ class Worker:
             times.append(self.at["progress"])
         if self.drain_by is not None:
             times.append(self.drain_by)
-        if self.next_due is not None:
-            times.append(now + max(self.next_due - time.time(), 0.001))
+        if self.next_due is not None and not self.is_woken:
+            times.append(self.next_due - self.epoch)
         if (deadline := self.children.next_deadline(now)) is not None:
             times.append(deadline)
         return max(min(times) - now, 0.0)
@@ -217,6 +219,9 @@ class Worker:
             if one.outcome in ("done", "permanent", "transient"):
                 self.pace.saw(lease.kind, one.duration)
             ending = decide(one, lease, kind, random.random(), self.id, asked=was_asked)  # noqa: S311
+            if ending.began_at is not None:
+                began_at = self.epoch + time.monotonic() - one.duration
+                ending = ending._replace(began_at=max(lease.begin_at, began_at))
             if ending.move != "finish":
                 log.event(
                     f"task.{ending.move}", task=lease.task_id, job=lease.job_id, kind=lease.kind,
@@ -234,9 +239,11 @@ class Worker:
         except DatabaseUnavailable as error:
             self.trouble_delay = min(max(self.trouble_delay * 2, 0.1), LONGEST_TROUBLE)
             self.retry_at = time.monotonic() + self.trouble_delay
+            # A COMMIT may have been lost: what does the database say we hold?
+            self.is_in_doubt, self.at["beat"] = True, 0.0
             log.trouble("worker.waits", error, worker=self.id, again_in=f"{self.trouble_delay:g} s")
         else:
-            self.trouble_delay = 0.0
+            self.trouble_delay, self.is_in_doubt = 0.0, False
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -251,7 +258,9 @@ class Worker:
         if self.held and now >= self.at["look"]:
             self._look_for_revoked()
             self.at["look"] = now + REVOKED_EVERY
-        if now >= self.at["poll"] or (self.next_due is not None and self.next_due <= time.time()):
+        if now >= self.at["poll"] or (
+            self.next_due is not None and self.next_due - self.epoch <= now
+        ):
             self.is_woken = True
         if self.endings or self._wants_claim() or (self.progress and now >= self.at["progress"]):
             self._write(now)
@@ -275,7 +284,9 @@ class Worker:
         idle, room = len(self.children.idle()), self._room()
 
         def act(conn: Any, at: Instant) -> tuple[set[int], list[claim.Claimed], float | None]:
-            settled = settle.settle(conn, endings, now=at)
+            written = doubt.recorded(conn, endings) if self.is_in_doubt else set()
+            fresh = [one for one in endings if one.task_id not in written]
+            settled = written | settle.settle(conn, fresh, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
             claimed: list[claim.Claimed] = []
@@ -283,6 +294,7 @@ class Worker:
             if wants:
                 ready.move_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), ready.next_due_at(conn)
+            self.epoch = at.wall - time.monotonic()
             tallies.add(conn, "refused", sum(one.task_id not in settled for one in endings))
             return settled, claimed, due_at
 
@@ -333,7 +345,7 @@ class Worker:
             if portion := self.backlog.portion(self.pace, share):
                 for lease in portion:
                     self.held[lease.task_id, lease.fence] = lease
-                self.children.hand(child, [self._assignment(lease) for lease in portion])
+                self.children.hand(child, [assignment(x, self.kinds[x.kind]) for x in portion])
         self._return_what_waits()
 
     def _return_what_waits(self) -> None:
@@ -345,19 +357,11 @@ class Worker:
         if self.backlog.has_waited(BEHIND_SECONDS, now):
             self._give_back(self.backlog.clear())
 
-    def _assignment(self, lease: Lease) -> Assignment:
-        kind: JobKind = self.kinds[lease.kind]
-        return Assignment(
-            lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
-            lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
-            f"quire-{lease.job_id}-{lease.task_id}",
-        )  # fmt: skip
-
     def _give_back_assigned(self, assignments: list[Assignment]) -> None:
         leases = [self.held.pop((a.task_id, a.fence), None) for a in assignments]
         self._give_back([lease for lease in leases if lease is not None])
 
-    def _give_back(self, leases: list[Lease]) -> None:
+    def _give_back(self, leases: Sequence[Any]) -> None:
         self.endings += [
             Ending(x.task_id, x.fence, x.job_id, "return", "returned", give_back=True,
                    began_at=x.begin_at, duration=0.0, worker_id=self.id)
@@ -371,14 +375,20 @@ class Worker:
         """Renew every lease in one statement; a row that does not come back is not ours."""
         keys = self._keys()
 
-        def act(conn: Any, now: Instant) -> set[int]:
+        def act(conn: Any, now: Instant) -> tuple[set[int], list[Any]]:
             if self.drain_by is None:
                 migrate.lacking(conn)  # whoever beats after an announcement says: I may stay
             if not workers.beat(conn, self.id, now=now):
                 workers.revive(conn, self.id, now=now)
-            return settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
+            kept = settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
+            return kept, doubt.held_by(conn, self.id)
 
-        self._drop_lost(keys, self.db.write(act))
+        kept, held = self.db.write(act)
+        self._drop_lost(keys, kept)
+        # Claimed by a COMMIT whose reply was lost: nobody runs it, so it goes back.
+        for row in strays(held, keys, self.endings):
+            log.event("task.stray", level="warning", task=row.task_id, worker=self.id)
+            self._give_back([row])
 
     def _look_for_revoked(self) -> None:
         keys = self._keys()

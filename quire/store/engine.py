@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.clock import Clock, Instant, SystemClock
-from quire.errors import DatabaseUnavailable
+from quire.errors import DatabaseUnavailable, Unconfirmed
 from quire.store import dialect, embedded
 
 R = TypeVar("R")
@@ -27,29 +27,11 @@ BUSY_SECONDS = 10.0
 LEASE_SECONDS = 60.0
 #: Tries of a transaction that PostgreSQL ended to break a deadlock or a serialization conflict.
 CONFLICT_TRIES = 8
-#: A pooled connection that lay idle for longer is tried before it is used.
-STALE_SECONDS = 1.0
+#: Tries of a transaction whose connection turned out to be dead before it could commit anything.
+CUT_TRIES = 3
+#: Waits before a change that may be made again is, where it is not known whether it happened.
+UNCONFIRMED_WAITS = (0.0, 0.2, 0.5, 1.0)
 _CONFLICTS = {"40001", "40P01"}
-
-_POSTGRES_ARGS = {
-    # All below the lease: a session that cannot be reached must not hold locks for longer.
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-    "application_name": "quire",
-}
-
-
-def _session_options(lease: float) -> str:
-    """Let a session that stalls in a transaction end before those who wait for it lose a lease."""
-    idle = max(min(10.0, lease / 6), 1.0)
-    wait = max(min(15.0, lease / 4), 1.5)
-    return (
-        f"-c idle_in_transaction_session_timeout={idle:.3f}s -c lock_timeout={wait:.3f}s "
-        f"-c statement_timeout=30s -c plan_cache_mode=force_custom_plan -c jit=off"
-    )
 
 
 class Database:
@@ -78,13 +60,9 @@ class Database:
             database = cls(url, engine, clock or SystemClock(), path)
             database.lease_seconds = lease_seconds
             return database
-        engine = sa.create_engine(
-            dialect.driver_url(url),
-            pool_size=2,
-            max_overflow=8,
-            connect_args={**_POSTGRES_ARGS, "options": _session_options(lease_seconds)},
-        )
-        _ping_when_stale(engine)
+        from quire.store import link
+
+        engine = link.make_engine(url, lease_seconds)
         database = cls(url, engine, clock or SystemClock(), None)
         database.lease_seconds = lease_seconds
         return database
@@ -117,27 +95,71 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """Open a transaction that only reads: one snapshot, no lock."""
-        with self._translated(), self._connected() as conn, conn.begin():
-            dialect.keep_snapshot(conn)
-            yield conn
+        with self._translated(), contextlib.ExitStack() as stack:
+            yield self._begun(stack)
 
-    def write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
-        """Run `act` in a write transaction, again where the database broke a deadlock."""
+    def write(
+        self, act: Callable[[sa.Connection, Instant], R], *, is_repeatable: bool = False
+    ) -> R:
+        """Run `act` in a write transaction, again where the database broke a deadlock.
+
+        A COMMIT whose reply was lost may have happened: it raises `Unconfirmed`, unless `act`
+        finds out by itself what it did before, and so is repeatable.
+        """
+        for wait in UNCONFIRMED_WAITS:
+            time.sleep(wait)
+            try:
+                return self._write(act)
+            except DatabaseUnavailable as error:
+                was_lost = wait > 0 or isinstance(error, Unconfirmed)
+                if not is_repeatable or not was_lost or wait == UNCONFIRMED_WAITS[-1]:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
         for attempt in range(1, CONFLICT_TRIES + 1):
+            is_committing = False
             try:
                 with self.begin() as conn:
-                    return act(conn, self.now(conn))
+                    made = act(conn, self.now(conn))
+                    is_committing = True
+                return made
             except sa.exc.DBAPIError as error:
                 if not _is_conflict(error) or attempt == CONFLICT_TRIES:
                     raise
                 log.event("database.conflict", level="debug", attempt=attempt)
                 time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311
+            except DatabaseUnavailable as error:
+                lost = error.__cause__
+                if is_committing and _is_lost(lost):
+                    raise Unconfirmed(
+                        f"{str(error).partition('. ')[0]}, while a change was committed: it may "
+                        "have happened. Look before you ask for it again."
+                    ) from error
+                # Nothing was committed: a connection that died in the pool costs a fresh one.
+                if not _is_cut(lost) or attempt >= CUT_TRIES:
+                    raise
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
         with self.engine.connect() as conn:
             yield conn
+
+    def _begun(self, stack: contextlib.ExitStack) -> sa.Connection:
+        """Begin to read; a connection that died in the pool is found by the first statement."""
+        for attempt in range(1, CUT_TRIES + 1):
+            try:
+                with contextlib.ExitStack() as opened:
+                    conn = opened.enter_context(self._connected())
+                    opened.enter_context(conn.begin())
+                    dialect.keep_snapshot(conn)
+                    stack.enter_context(opened.pop_all())
+                    return conn
+            except sa.exc.DBAPIError as error:
+                if not _is_cut(error) or attempt == CUT_TRIES:
+                    raise
+        raise AssertionError("unreachable")
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -157,31 +179,23 @@ class Database:
         return str(self.path) if self.path else str(self.engine.url.render_as_string())
 
 
-def _ping_when_stale(engine: sa.Engine) -> None:
-    """Try a pooled connection before use if it lay idle: a ping each time costs a round trip."""
-
-    @sa.event.listens_for(engine, "checkin")
-    def stamp(driver: Any, record: Any) -> None:
-        record.info["idle_since"] = time.monotonic()
-
-    @sa.event.listens_for(engine, "checkout")
-    def ping(driver: Any, record: Any, proxy: Any) -> None:
-        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < STALE_SECONDS:
-            return
-        try:
-            driver.execute("SELECT 1")
-            driver.rollback()
-        except Exception as error:
-            # The pool then opens a fresh connection and tries again.
-            raise sa.exc.DisconnectionError from error
-
-
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
         return True
     # Two claims started two jobs of one exclusive key at the same instant: the second looks again.
     broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
     return broken in ("uq_jobs_exclusive", "uq_tasks_exclusive")
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Tell whether the connection ended with this error."""
+    return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+
+
+def _is_cut(error: BaseException | None) -> bool:
+    """Tell whether it ended at once: a silent server has had all the time that there was."""
+    orig = getattr(error, "orig", None)
+    return _is_lost(error) and type(orig).__name__ != "Silence"
 
 
 _SQLITE_TROUBLE = (

@@ -147,11 +147,21 @@ class Transaction:
 
 @contextlib.contextmanager
 def ending(
-    db: Database, task_id: int, fence: int, *, began_at: float, worker_id: str | None
+    db: Database,
+    task_id: int,
+    fence: int,
+    *,
+    worker_id: str | None,
+    began_at: float = 0.0,
+    spent: float | None = None,
 ) -> Iterator[Transaction]:
-    """Open a task's last transaction: the block's writes and the task's end commit together."""
+    """Open a task's last transaction: the block's writes and the task's end commit together.
+
+    It began at `began_at`, or `spent` seconds ago: a host's own clock may be wrong.
+    """
     with judged(db, task_id, fence), db.begin() as conn:
         now = db.now(conn)
+        began_at = began_at if spent is None else now.wall - spent
         row = settle.hold(conn, task_id, fence)
         transaction = Transaction(conn, row, now)
         yield transaction

@@ -7,6 +7,9 @@ from quire import log
 from quire.store import dialect
 from quire.store.engine import Database
 
+#: An answer that takes longer is not waited for: the worker's loop stands still meanwhile.
+PATIENCE = 2.0
+
 
 class Listener:
     """A connection that waits for rings; after an error it is opened again by `reopen`."""
@@ -22,19 +25,35 @@ class Listener:
         return None if self._conn is None else int(self._conn.fileno())
 
     def reopen(self) -> None:
-        """Open the connection if it is not open; nothing is raised where the database is down."""
-        if self._db.path is not None or self._conn is not None:
+        """Open the connection unless one is open and answers; a database that is down is logged."""
+        if self._db.path is not None or self._answers():
             return
         import psycopg
 
+        from quire.store import link
+
+        lease = self._db.lease_seconds
+        given = {**link.arguments(lease), "autocommit": True}
         try:
-            self._conn = psycopg.connect(
-                dialect.plain_url(self._db.engine), autocommit=True, connect_timeout=3
+            self._conn = link.opened(
+                link.Limits.below(lease), dialect.plain_url(self._db.engine), **given
             )
+            self._conn.patience = PATIENCE
             self._conn.execute(f"LISTEN {self._channel}")
         except psycopg.Error as error:
             self.close()
             log.event("listen.failed", level="warning", error=str(error).split("\n")[0])
+
+    def _answers(self) -> bool:
+        """Try a connection that only listens: nothing else tells that its end is gone."""
+        import psycopg
+
+        if self._conn is not None:
+            try:
+                self._conn.execute("SELECT 1")
+            except psycopg.Error:
+                self.close()
+        return self._conn is not None
 
     def heard(self) -> None:
         """Take the rings that arrived; a broken connection is closed."""

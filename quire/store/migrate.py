@@ -78,6 +78,7 @@ def migrate(
     ready = 0
     while True:
         with db.begin() as conn:
+            dialect.unhurried(conn, "0")
             dialect.lock_schema(conn)
             if not (lacking(conn) if into_copy else check(conn)):
                 return applied

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.records import WorkerRow
+from quire.store import dialect
 from quire.store.tables import workers
 
 _COLUMNS = [workers.c[name] for name in WorkerRow._fields]
@@ -15,10 +16,10 @@ LIVE = ("running", "draining")
 
 
 def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: Instant) -> None:
-    """Write down a worker that starts."""
+    """Write down a worker that starts; once, though it may ask again after a lost COMMIT."""
     values = {**row._asdict(), "kinds": json.dumps(sorted(kinds))}
     values.update(started_at=now.wall, heartbeat_at=now.wall)
-    conn.execute(sa.insert(workers).values(**values))
+    dialect.upsert(conn, workers, values, ["id"], ["heartbeat_at"])
 
 
 def beat(conn: sa.Connection, worker_id: str, *, now: Instant) -> bool:

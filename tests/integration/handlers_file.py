@@ -258,6 +258,11 @@ def pays(ctx: Any, tag: str) -> None:
     pause(60)
 
 
+@job("i.once", at_most_once=True, reason="it pays")
+def once(ctx: Any, tag: str) -> None:
+    note("began", tag, os.getpid(), ctx.attempt)
+
+
 @job("i.steps", backoff=0.05)
 def steps(ctx: Any, tag: str) -> list[Any]:
     """Three steps; the process dies after the second one, once."""

@@ -113,7 +113,7 @@ class Site:
     def environment(self, **settings: Any) -> dict[str, str]:
         given = {"home": self.home, "plugins": HANDLERS, **self.settings, **settings}
         if self.url:
-            given["database_url"] = self.url
+            given.setdefault("database_url", self.url)
         own = {f"QUIRE_{name.upper()}": str(value) for name, value in given.items()}
         return {**os.environ, **own, "PYTHONPATH": str(ROOT)}
 

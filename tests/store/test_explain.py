@@ -203,6 +203,14 @@ def test_a_running_task_names_its_holder_and_its_lease(stage: Stage):
     )
 
 
+def test_a_running_task_whose_holder_is_silent_says_since_when(stage: Stage):
+    hire(stage)
+    job = stage.one()
+    stage.claim()
+    stage.clock.advance(30)
+    said(told(stage, job), "running", "lasts 30 s more; its holder was last heard of 30 s ago")
+
+
 def test_a_run_that_must_not_be_repeated_says_what_a_death_does(stage: Stage):
     hire(stage)
     job = stage.one("once")
