@@ -1,4 +1,4 @@
-"""The scheduler: lifts what waits long, prunes and collects what is old.
+"""The scheduler: lifts what waits long, prunes and collects what is old; with a broker it rings.
 
 Several may run; none is special.
 """
@@ -6,7 +6,7 @@ Several may run; none is special.
 import os
 import selectors
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire import log
 from quire.clock import Instant
@@ -20,6 +20,9 @@ from quire.settings import Settings
 from quire.store import aging, audit, events, moves, retention, sessions, submit, workers
 from quire.store.collect import Collector
 from quire.store.engine import Database
+
+if TYPE_CHECKING:
+    from quire.runtime.dispatcher import Dispatcher
 
 DAY = 86_400.0
 KEY_SECONDS = DAY
@@ -39,6 +42,7 @@ def run(settings: Settings) -> int:
         lease_seconds=settings.lease_seconds,
     )
     log.event("scheduler.started", pid=os.getpid())
+    dispatcher = _dispatcher(settings)
     collector = _collector(db, settings)
     pruned_at = 0.0
     while not bell.rung and not leash.is_cut:
@@ -53,9 +57,22 @@ def run(settings: Settings) -> int:
                 leash.read()
             else:
                 bell.hear()
+    if dispatcher is not None:
+        dispatcher.stop()
     db.close()
     log.event("scheduler.stopped")
     return 0
+
+
+def _dispatcher(settings: Settings) -> "Dispatcher | None":
+    """Start to ring, where a broker delivers."""
+    if not settings.broker_url:
+        return None
+    from quire.runtime.dispatcher import Dispatcher
+
+    dispatcher = Dispatcher(settings)
+    dispatcher.start()
+    return dispatcher
 
 
 def tick(

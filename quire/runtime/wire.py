@@ -6,7 +6,11 @@ JSON lists already: a batch of hundreds is read and written without touching its
 
 import json
 import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from quire.model.contracts import JobKind
+    from quire.model.records import Lease
 
 MESSAGE_LIMIT = 256 * 1024 * 1024
 
@@ -28,6 +32,15 @@ class Assignment(NamedTuple):
     memory: int | None
     grace: float
     key: str
+
+
+def assignment(lease: "Lease", kind: "JobKind") -> Assignment:
+    """Make of a lease what its child has to know."""
+    return Assignment(
+        lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
+        lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
+        f"quire-{lease.job_id}-{lease.task_id}",
+    )  # fmt: skip
 
 
 class Ended(NamedTuple):

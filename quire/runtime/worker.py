@@ -21,10 +21,12 @@ from quire.errors import DatabaseUnavailable, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
+from quire.runtime.doorway import Door, OpenDoor
 from quire.runtime.held import BRISK, TASKS_AHEAD, Backlog, Pace
 from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
 from quire.runtime.sweep import sweep
+from quire.runtime.wire import assignment
 from quire.settings import Settings
 from quire.store import claim, ready, settle, tallies, workers
 from quire.store import progress as progress_store
@@ -51,8 +53,9 @@ def run(settings: Settings) -> int:
 class Worker:
     """The state of one worker process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, door: Door | None = None) -> None:
         self.settings = settings
+        self.door = door or OpenDoor()
         self.id = f"w-{uuid.uuid4().hex[:8]}"
         self.db = Database.open(
             settings.database,
@@ -63,7 +66,9 @@ class Worker:
         self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
-        self.children = self._make_children()
+        self.children = Children.of(
+            settings, self.id, self.selector, self.scratch, concurrency=self.concurrency
+        )
         self.pace = Pace()
         self.backlog = Backlog()
         self.held: dict[tuple[int, int], Lease] = {}
@@ -81,7 +86,7 @@ class Worker:
 
     def run(self) -> int:
         """Work until drained; leases still held are given back at the end."""
-        self.presence = Presence(self.db, self.settings, self.id, self.selector)
+        self.presence = Presence(self.db, self.settings, self.id, self.selector, self.door)
         try:
             self._prepare()
             while not self._is_over():
@@ -91,22 +96,12 @@ class Worker:
                 if time.monotonic() >= self.retry_at:
                     self._attempt_turn()
                 self._hand_out()
+                self.door.let_go(self._unsettled)
                 self._advance_band()
         finally:
             self._leave()
+            self.door.close()
         return 0
-
-    def _make_children(self) -> Children:
-        s = self.settings
-        return Children(
-            concurrency=self.concurrency,
-            plugins=s.plugins,
-            selector=self.selector,
-            scratch=self.scratch,
-            max_tasks=s.child_max_tasks,
-            max_rss=s.child_max_rss,
-            settings={**s.for_children, "worker_id": self.id},
-        )
 
     def _prepare(self) -> None:
         self.children.start()
@@ -174,7 +169,7 @@ class Worker:
             return self.retry_at - now
         if self.endings or self._wants_claim():
             return 0.0
-        times = [self.at["beat"], self.at["sweep"], self.at["poll"]]
+        times = [self.at["beat"], self.at["sweep"], self.at["poll"], self.door.next_at()]
         if self.held:
             times.append(self.at["look"])
         if self.progress:
@@ -246,7 +241,8 @@ class Worker:
         if self.held and now >= self.at["look"]:
             self._look_for_revoked()
             self.at["look"] = now + REVOKED_EVERY
-        if now >= self.at["poll"] or (self.next_due is not None and self.next_due <= time.time()):
+        is_due = self.next_due is not None and self.next_due <= time.time()
+        if self.door.is_due() or is_due or now >= self.at["poll"]:
             self.is_woken = True
         if self.endings or self._wants_claim() or (self.progress and now >= self.at["progress"]):
             self._write(now)
@@ -256,8 +252,9 @@ class Worker:
 
     def _room(self) -> int:
         """Return how many tasks to claim: for idle children, and some ahead for those soon free."""
-        idle = len(self.children.idle()) * self.pace.batch()
+        idle = self.door.places(len(self.children.idle())) * self.pace.batch()
         soon = self.children.begun_after(time.monotonic() - BRISK) if self.pace.is_brisk() else 0
+        soon = self.door.ahead(soon)
         # Several at a time: each claim is a commit, for which the children's own commits wait.
         if not idle and len(self.backlog) >= soon:
             return 0
@@ -267,7 +264,7 @@ class Worker:
         """Settle, report, and claim, in one transaction."""
         endings, progress = self.endings, list(self.progress)
         wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
-        idle, room = len(self.children.idle()), self._room()
+        idle, room = self.door.places(len(self.children.idle())), self._room()
 
         def act(conn: Any, at: Instant) -> tuple[set[int], list[claim.Claimed], float | None]:
             settled = settle.settle(conn, endings, now=at)
@@ -292,6 +289,9 @@ class Worker:
         self.at["poll"] = now + self.settings.poll_interval
         # Fewer than asked for: the queue is empty until something wakes us.
         self.is_woken = len(leases) >= room if wants else self.is_woken
+        if wants and room > 0:
+            keys = [(lease.task_id, lease.fence) for lease in leases]
+            self.door.claimed(keys, is_all=not self.is_woken)
         self.backlog.add(leases, now)
         self.claimed += leases
 
@@ -328,7 +328,9 @@ class Worker:
             if portion := self.backlog.portion(self.pace, share):
                 for lease in portion:
                     self.held[lease.task_id, lease.fence] = lease
-                self.children.hand(child, [self._assignment(lease) for lease in portion])
+                self.children.hand(
+                    child, [assignment(lease, self.kinds[lease.kind]) for lease in portion]
+                )
         self._return_what_waits()
 
     def _return_what_waits(self) -> None:
@@ -339,14 +341,6 @@ class Worker:
                 self._give_back_assigned(self.children.take_back(child))
         if self.backlog.has_waited(BEHIND_SECONDS, now):
             self._give_back(self.backlog.clear())
-
-    def _assignment(self, lease: Lease) -> Assignment:
-        kind: JobKind = self.kinds[lease.kind]
-        return Assignment(
-            lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
-            lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
-            f"quire-{lease.job_id}-{lease.task_id}",
-        )  # fmt: skip
 
     def _give_back_assigned(self, assignments: list[Assignment]) -> None:
         leases = [self.held.pop((a.task_id, a.fence), None) for a in assignments]
@@ -362,12 +356,15 @@ class Worker:
     def _keys(self) -> list[tuple[int, int]]:
         return [*self.held, *((x.task_id, x.fence) for x in self.backlog.leases())]
 
+    def _unsettled(self) -> set[tuple[int, int]]:
+        return {*self._keys(), *((x.task_id, x.fence) for x in self.endings)}
+
     def _beat(self) -> None:
         """Renew every lease in one statement; a row that does not come back is not ours."""
-        keys = self._keys()
+        keys, alone = self._keys(), self.door.alone_since
 
         def act(conn: Any, now: Instant) -> set[int]:
-            if not workers.beat(conn, self.id, now=now):
+            if not workers.beat(conn, self.id, now=now, alone_since=alone):
                 workers.revive(conn, self.id, now=now)
             return settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
 
