@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import uuid
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,10 @@ def equip(settings: Settings) -> "Celery":
 def run(settings: Settings) -> int:
     """Run a Celery worker with ours inside until it is told to stop; returns the exit code."""
     app = equip(settings)
+    from celery.platforms import SecurityWarning
+
+    # It is about pickled messages; ours are JSON and no code.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     worker = app.Worker(
         hostname=f"quire-{uuid.uuid4().hex[:8]}@{socket.gethostname()}",
         loglevel="WARNING",
