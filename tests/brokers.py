@@ -79,9 +79,16 @@ class Rabbit:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
-        self.port, self._epmd, self._between = free_port(), free_port(), free_port()
+        ports = (folder / "ports").read_text().split()
+        self.port, self._epmd, self._between = map(int, ports)
         self.node = f"q{self.port}@localhost"
+
+    @classmethod
+    def create(cls, folder: Path) -> Self:
+        """Make the folder, and choose its ports."""
+        folder.mkdir()
+        (folder / "ports").write_text(" ".join(str(free_port()) for _ in range(3)))
+        return cls(folder)
 
     @property
     def url(self) -> str:
@@ -227,6 +234,7 @@ class Line:
         self._passes.wait()
         with contextlib.suppress(OSError):
             far = socket.create_connection(("127.0.0.1", self._target), 5)
+            far.settimeout(None)
             self._ends.append(far)
             self._spawn(self._carry, near, far)
             self._carry(far, near)

@@ -7,7 +7,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.model.records import WorkerRow
-from quire.store import doorbells, workers
+from quire.store import doorbells
 from quire.store.reports import iso
 
 #: Seconds without a look of any dispatcher after which it is said that there is none.
@@ -19,7 +19,8 @@ def standing(
     conn: Any, *, now: Instant, patience: float, queue: str | None = None
 ) -> dict[str, Any] | None:
     """Return the broker of the live workers, of one queue where named; None where none has one."""
-    served = [row for row in _served(conn, now, patience) if queue in (None, *_queues(row))]
+    served = doorbells.served(conn, now=now, patience=patience)
+    served = [row for row in served if queue in (None, *_queues(row))]
     if not served:
         return None
     known = doorbells.of(conn)
@@ -60,14 +61,6 @@ def _trouble(served: list[WorkerRow], rows: list[doorbells.Standing], now: Insta
             "until it does."
         )
     return None
-
-
-def _served(conn: Any, now: Instant, patience: float) -> list[WorkerRow]:
-    return [
-        row
-        for row in workers.live(conn)
-        if row.broker and row.state == "running" and row.heartbeat_at >= now.wall - patience
-    ]
 
 
 def _queues(row: WorkerRow) -> list[str]:

@@ -32,6 +32,7 @@ IDLE_EVERY = 1.0
 #: Seconds between two notes that all is well.
 NOTE_EVERY = 15.0
 LONGEST_TROUBLE = 5.0
+PROBE = Wanted(0, 0, "nothing")
 
 
 class Dispatcher:
@@ -77,9 +78,16 @@ class Dispatcher:
             except Exception as error:  # a library's own: the loop has to outlive it
                 log.trouble("dispatcher.failed", error)
             self._sleep(wait)
+        self._close()
+
+    def _close(self) -> None:
         self._bells.drop()
         self._listener.close()
         self._db.close()
+        self._selector.close()
+        self._ear.close()
+        os.close(self._inner)
+        os.close(self._outer)
 
     def _sleep(self, seconds: float) -> None:
         fd = self._listener.fileno
@@ -105,6 +113,9 @@ class Dispatcher:
         with self._db.read() as conn:
             slots = doorbells.slots(conn, now=now, patience=patience)
             wanted = {q: doorbells.head(conn, q, WINDOW * slots[q]) for q in sorted(slots)}
+            for queue in doorbells.unheard(conn, now=now, patience=patience):
+                # A worker that claims without us has to hear that we are back.
+                wanted[queue] = wanted[queue] or [PROBE]
             seen = {queue: each.seq for queue, each in doorbells.of(conn).items()}
         is_well = self._serve({q: tasks for q, tasks in wanted.items() if tasks}, seen, slots)
         if not is_well:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.model.records import WorkerRow
 from quire.model.states import TaskState
 from quire.store import dialect
 from quire.store import workers as worker_rows
@@ -54,13 +55,25 @@ _COLUMNS = [d[name] for name in Standing._fields]
 def slots(conn: sa.Connection, *, now: Instant, patience: float) -> dict[str, int]:
     """Count the children of live workers that wait for doorbells, by queue."""
     found: dict[str, int] = {}
-    for worker in worker_rows.live(conn):
-        is_alive = worker.heartbeat_at >= now.wall - patience
-        if worker.broker is None or worker.state != "running" or not is_alive:
-            continue
+    for worker in served(conn, now=now, patience=patience):
         for queue in worker.queues.split(","):
             found[queue] = found.get(queue, 0) + worker.concurrency
     return found
+
+
+def unheard(conn: sa.Connection, *, now: Instant, patience: float) -> set[str]:
+    """List the queues of which some live worker has missed doorbells."""
+    alone = [w for w in served(conn, now=now, patience=patience) if w.alone_since is not None]
+    return {queue for worker in alone for queue in worker.queues.split(",")}
+
+
+def served(conn: sa.Connection, *, now: Instant, patience: float) -> list[WorkerRow]:
+    """List the live workers that a broker serves."""
+    return [
+        row
+        for row in worker_rows.live(conn)
+        if row.broker and row.state == "running" and row.heartbeat_at >= now.wall - patience
+    ]
 
 
 def head(conn: sa.Connection, queue: str, limit: int) -> list[Wanted]:

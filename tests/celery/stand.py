@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from quire.control import delivery
 from quire.control.explain import explain_job
 from quire.runtime.dispatcher import Dispatcher
 from quire.settings import Settings, load
+from tests.brokers import Line, Valkey
 from tests.integration.processes import Running, Site
 from tests.waiting import until
 
@@ -47,6 +48,36 @@ def dispatching(site: Site, count: int = 1, **more: Any) -> Iterator[list[Dispat
     yield running
     for each in running:
         each.stop()
+
+
+class Stand:
+    """One worker and one dispatcher, both behind a line that can fail."""
+
+    def __init__(self, site: Site, valkey: Valkey, line: Line) -> None:
+        self.site, self.valkey, self.line = site, valkey, line
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(line.close)
+        self._stack.callback(site.close)
+        self.worker = start_worker(site)
+        [self.dispatcher] = self._stack.enter_context(dispatching(site))
+
+    def close(self) -> None:
+        self.line.mend()
+        self._stack.close()
+
+    def submit(self, count: int, name: str, **payload: Any) -> list[int]:
+        return submit(self.site, count, name, **payload)
+
+    def assert_done_once(self, ids: Sequence[int], name: str) -> None:
+        """Check that all jobs ended well, each with one effect."""
+        assert self.site.until_over(ids) == {"completed": len(ids)}
+        found = [tag for tag in self.site.effects() if tag.startswith(name)]
+        assert found == [f"{name}{n:03}" for n in range(len(ids))]
+        self.site.assert_healthy()
+
+    def until_rung(self) -> None:
+        """Wait until doorbells come through again."""
+        until(lambda: not trouble(self.site), what=lambda: trouble(self.site) + self.site.logs())
 
 
 def trouble(site: Site) -> str:
