@@ -28,9 +28,9 @@ def settings_of(site: Site, **more: Any) -> Settings:
     return load({}, **given)
 
 
-def start_worker(site: Site, **more: Any) -> Running:
+def start_worker(site: Site, code: str = WORKER, **more: Any) -> Running:
     """Start a Celery worker and wait until it has reached its database, not yet its broker."""
-    running = site.start(code=WORKER, **more)
+    running = site.start(code=code, **more)
     until(
         lambda: running.logs("worker.started") or running.popen.poll() is not None,
         what=lambda: running.log,
