@@ -97,29 +97,26 @@ class Rabbit:
     def start(self) -> Self:
         """Start it; its port mapper and it leave their ids in the folder."""
         (self.folder / "plugins").write_text("[].\n")
+        mapper = ["epmd", "-port", str(self._epmd), "-address", "127.0.0.1"]
+        self._spawn("epmd.pid", mapper)
+        self._spawn("rabbit.pid", [_rabbit("rabbitmq-server")])
+        # It listens when it has booted; asking rabbitmqctl would start one more machine each time.
+        until(lambda: answers(self.port), within=100, what=(self.folder / "out").read_text)
+        return self
+
+    def _spawn(self, name: str, command: list[str]) -> None:
+        """Start a program that outlives this process, and write down the id of its group."""
+        script = 'echo $$ > "$0"; "$@" &'
         with (self.folder / "out").open("ab") as out:
-            mapper = subprocess.Popen(
-                ["epmd", "-port", str(self._epmd), "-address", "127.0.0.1"],
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-            (self.folder / "epmd.pid").write_text(str(mapper.pid))
-            started = subprocess.Popen(
-                [_rabbit("rabbitmq-server")],
+            subprocess.run(
+                ["sh", "-c", script, str(self.folder / name), *command],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                check=True,
             )
-        (self.folder / "rabbit.pid").write_text(str(started.pid))
-        until(
-            lambda: self.ctl("await_startup", check=False) == 0,
-            within=60,
-            what=lambda: (self.folder / "out").read_text(),
-        )
-        return self
 
     def ctl(self, *words: str, check: bool = True) -> int:
         """Run rabbitmqctl."""
@@ -204,6 +201,14 @@ class Line:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    def cut(self) -> None:
+        """Close every connection."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
     def swallow(self) -> None:
         """Pass nothing on, and close nothing: the broker is behind a black hole."""
         self._passes.clear()
@@ -215,10 +220,8 @@ class Line:
     def close(self) -> None:
         self._ended.set()
         self._passes.set()
-        for end in [self._server, *self._ends]:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        self._ends.append(self._server)
+        self.cut()
 
     def _spawn(self, act: Callable[..., None], *given: Any) -> None:
         threading.Thread(target=act, args=given, daemon=True).start()

@@ -30,28 +30,9 @@ LEAVE_WITHIN = 10.0
 def equip(settings: Settings) -> "Celery":
     """Make the application whose workers host one of ours."""
     app = broker.make_app(settings)
-    from celery import bootsteps, signals
+    from celery import signals
 
     guest = Guest(settings)
-
-    class Hosting(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-        """Starts and ends our worker with Celery's."""
-
-        requires = ("celery.worker.components:Pool",)
-
-        def start(self, parent: Any) -> None:
-            guest.enter(parent)
-
-        def close(self, parent: Any) -> None:
-            guest.ask_to_leave()
-
-        def stop(self, parent: Any) -> None:
-            guest.leave()
-
-        def terminate(self, parent: Any) -> None:
-            guest.ask_to_leave()
-            guest.ask_to_leave()
-            guest.leave()
 
     @app.task(name=broker.RING)  # type: ignore[untyped-decorator]
     def ring(**_: object) -> None:
@@ -66,8 +47,35 @@ def equip(settings: Settings) -> "Celery":
     def shutting_down(**_: object) -> None:
         guest.ask_to_leave()
 
-    app.steps["worker"].add(Hosting)
+    app.steps["worker"].add(_hosting(guest))
     return app
+
+
+def _hosting(guest: "Guest") -> type[Any]:
+    """Return the step of Celery's worker that starts and ends ours."""
+    from celery import bootsteps
+
+    class Hosting(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+        """Starts and ends our worker with Celery's."""
+
+        requires = ("celery.worker.components:Pool",)
+
+        def start(self, parent: Any) -> None:
+            guest.enter(parent)
+
+        def close(self, parent: Any) -> None:
+            if not guest.door.rung:
+                guest.ask_to_leave()
+
+        def stop(self, parent: Any) -> None:
+            guest.leave()
+
+        def terminate(self, parent: Any) -> None:
+            while guest.door.rung < 2:
+                guest.ask_to_leave()
+            guest.leave()
+
+    return Hosting
 
 
 def run(settings: Settings) -> int:

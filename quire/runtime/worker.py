@@ -244,6 +244,8 @@ class Worker:
         is_due = self.next_due is not None and self.next_due <= time.time()
         if self.door.is_due() or is_due or now >= self.at["poll"]:
             self.is_woken = True
+            # Set here too: where no child is free nothing is written, and a past time is no wait.
+            self.at["poll"] = now + self.settings.poll_interval
         if self.endings or self._wants_claim() or (self.progress and now >= self.at["progress"]):
             self._write(now)
 

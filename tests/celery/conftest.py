@@ -17,6 +17,14 @@ from tests.conftest import TEMPLATE
 from tests.integration.processes import Site
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give time: a test here starts several programs, each slowly on a machine that is busy."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(400))
+
+
 @pytest.fixture
 def valkey(run_folder: Path) -> Iterator[brokers.Valkey]:
     """A Redis server of the test's own, to purge, stop and start at will."""

@@ -19,6 +19,8 @@ WORKER = (
     "from quire import log, settings; from quire.runtime import hosted; log.setup(); "
     "raise SystemExit(hosted.run(settings.load()))"
 )
+#: Seconds for programs to start on a machine that is busy.
+START = 150.0
 #: Longer than any test: then nothing runs but for doorbells.
 DEAF = 600.0
 
@@ -33,6 +35,7 @@ def start_worker(site: Site, code: str = WORKER, **more: Any) -> Running:
     running = site.start(code=code, **more)
     until(
         lambda: running.logs("worker.started") or running.popen.poll() is not None,
+        within=START,
         what=lambda: running.log,
     )
     assert running.popen.poll() is None, running.log

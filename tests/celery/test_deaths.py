@@ -55,14 +55,21 @@ def test_a_worker_stopped_past_lease_and_visibility_and_one_killed_lose_and_doub
     assert_once(site, ("stopped", 1), ("killed", 1))
 
 
-def test_a_worker_that_is_told_to_stop_gives_back_what_runs_and_leaves_nothing(site: Site):
-    worker = start_worker(site, stop_grace=0.5)
+def test_a_worker_that_is_told_to_stop_lets_tasks_end_and_gives_back_the_rest(site: Site):
+    worker = start_worker(site, stop_grace=5)
     with dispatching(site):
-        job = site.submit("i.gated", tag="drained000")
+        ends = site.submit("i.gated", tag="drained000")
+        stays = site.submit("i.gated", tag="stays", gate="never")
         site.until_traced("began", "drained000")
+        site.until_traced("began", "stays")
         tree = [each.pid for each in worker.tree()]
-        assert worker.leave() == 0, worker.log
+        worker.tell(signal.SIGTERM)
+        until(lambda: worker.logs("worker.draining"), what=site.logs)
+        site.open_gate()
+        assert worker.popen.wait(60) == 0, worker.log
         assert not any(psutil.pid_exists(pid) and is_alive(pid) for pid in tree)
-        row = site.task(job)
+        assert site.job(ends).state == "completed"
+        row = site.task(stays)
         assert (row.state, row.attempt) == ("ready", 0)
-        assert worker.logs("worker.draining") and worker.logs("worker.stopped")
+        assert worker.logs("worker.stopped")
+    assert_once(site, ("drained", 1))

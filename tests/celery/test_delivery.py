@@ -17,7 +17,7 @@ from quire.errors import BadInput
 from quire.runtime import broker
 from quire.settings import load
 from tests.brokers import Valkey, free_port
-from tests.celery.stand import DEAF, dispatching, start_worker
+from tests.celery.stand import DEAF, START, dispatching, start_worker
 from tests.integration.processes import ROOT, Running, Site
 from tests.shelf import PLAIN, Shelf, fill, logical_index
 from tests.waiting import until
@@ -44,7 +44,11 @@ def celery(site: Site, *words: str, **settings: Any) -> Running:
 def test_up_runs_jobs_for_doorbells_and_status_names_the_broker(site: Site, valkey: Valkey):
     # Nobody looks by itself here: what runs was rung for.
     up = site.start("up", "--no-api", poll_interval=DEAF)
-    until(lambda: up.logs("worker.started") and up.logs("dispatcher.started"), what=site.logs)
+    until(
+        lambda: up.logs("worker.started") and up.logs("dispatcher.started"),
+        within=START,
+        what=site.logs,
+    )
     ids = site.submit_many("i.effect", [{"tag": f"t{n:03}"} for n in range(30)])
     assert site.until_over(ids) == {"completed": 30}
     later = site.app.submit("i.effect", tag="later")
@@ -55,7 +59,7 @@ def test_up_runs_jobs_for_doorbells_and_status_names_the_broker(site: Site, valk
         env=site.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START,
     )
     assert f"redis://127.0.0.1:{valkey.port}/0" in told.stdout, told.stdout + told.stderr
     assert up.leave() == 0, site.logs()
@@ -66,8 +70,12 @@ def test_celery_s_own_command_and_flower_show_workers_kind_and_job(site: Site):
     port = free_port()
     worker = celery(site, "worker", "-n", "one@here", "-c", "1", poll_interval=DEAF)
     flower = celery(site, "flower", f"--port={port}", "--address=127.0.0.1")
-    until(lambda: worker.logs("worker.started"), what=lambda: worker.log)
-    until(lambda: "one@here" in shown(port, "/api/workers?refresh=1"), what=lambda: flower.log)
+    until(lambda: worker.logs("worker.started"), within=START, what=lambda: worker.log)
+    until(
+        lambda: "one@here" in shown(port, "/api/workers?refresh=1"),
+        within=START,
+        what=lambda: flower.log,
+    )
     with dispatching(site):
         job = site.submit("i.effect", tag="shown")
         assert site.until_over(job) == {"completed": 1}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.runtime import broker
-from tests.brokers import Rabbit
+from tests.brokers import Line, Rabbit
 from tests.celery.stand import (
     DEAF,
     assert_once,
@@ -24,16 +24,24 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def site(home: Path, pg_url: str, shared_rabbit: Rabbit) -> Iterator[Site]:
+def line(shared_rabbit: Rabbit) -> Iterator[Line]:
+    """A connection to RabbitMQ which can fail."""
+    line = Line(shared_rabbit.port)
+    yield line
+    line.close()
+
+
+@pytest.fixture
+def site(home: Path, pg_url: str, line: Line) -> Iterator[Site]:
     """A home on PostgreSQL whose tasks Celery delivers over RabbitMQ."""
     site = Site(home, pg_url)
-    site.settings["broker_url"] = shared_rabbit.url
+    site.settings["broker_url"] = f"amqp://guest:guest@127.0.0.1:{line.port}//"
     yield site.prepare()
     site.close()
 
 
 def test_doorbells_come_by_a_quorum_queue_and_a_purge_loses_nothing(
-    site: Site, shared_rabbit: Rabbit
+    site: Site, shared_rabbit: Rabbit, line: Line
 ):
     worker = start_worker(site, poll_interval=DEAF)
     with dispatching(site):
@@ -54,8 +62,8 @@ def test_doorbells_come_by_a_quorum_queue_and_a_purge_loses_nothing(
             "x-consumer-timeout": broker.CONSUMER_MILLISECONDS,
         }
 
-        # The broker ends every connection: both sides come back by themselves.
-        shared_rabbit.ctl("close_all_connections", "for a test")
+        # Every connection is cut: worker and dispatcher come back by themselves.
+        line.cut()
         last = submit(site, 5, "last")
         assert site.until_over(last) == {"completed": 5}
         until(lambda: not trouble(site), what=lambda: trouble(site))
