@@ -101,7 +101,7 @@ class Rabbit:
         self._spawn("epmd.pid", mapper)
         self._spawn("rabbit.pid", [_rabbit("rabbitmq-server")])
         # It listens when it has booted; asking rabbitmqctl would start one more machine each time.
-        until(lambda: answers(self.port), within=100, what=(self.folder / "out").read_text)
+        until(lambda: answers(self.port), within=200, what=(self.folder / "out").read_text)
         return self
 
     def _spawn(self, name: str, command: list[str]) -> None:

@@ -4,6 +4,7 @@ A message makes a worker claim the head of its queue's order in the database. Wh
 job, task, number) is for Flower and for people; it decides nothing.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +81,10 @@ def make_app(settings: Settings) -> "Celery":
 
 def configuration(settings: Settings) -> dict[str, Any]:
     """Return all of Celery's settings that Quire sets."""
-    import os
+    return {**_reaching(settings), **_messages(settings), **_working(settings)}
 
-    queues = [queue_of(name, settings) for name in settings.queues]
+
+def _reaching(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": settings.broker_url,
         "broker_transport_options": _transport(settings),
@@ -93,6 +95,12 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "broker_connection_timeout": 4,
         # So that a half-open connection to RabbitMQ is noticed.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
+    }
+
+
+def _messages(settings: Settings) -> dict[str, Any]:
+    queues = [queue_of(name, settings) for name in settings.queues]
+    return {
         "task_queues": queues,
         "task_default_queue": queues[0].name,
         "task_default_routing_key": queues[0].name,
@@ -100,8 +108,6 @@ def configuration(settings: Settings) -> dict[str, Any]:
         # Acknowledged when the slot that it opened is free again: with a prefetch of 1 no message
         # waits behind a long task while another worker is idle.
         "task_acks_late": True,
-        "worker_prefetch_multiplier": 1,
-        "worker_disable_prefetch": not is_rabbit(settings),  # Celery has it for Redis only
         # Given back by the broker it would come again each time: loops of workers out of memory.
         "task_reject_on_worker_lost": False,
         # The database decides on retries; the broker must not be a second one to do so.
@@ -111,34 +117,43 @@ def configuration(settings: Settings) -> dict[str, Any]:
         # Results and states are in the database, and only there.
         "task_ignore_result": True,
         "result_backend": None,
-        "worker_deduplicate_successful_tasks": False,
-        # A broker that is away for a moment must not end a task of hours whose lease is renewed.
-        "worker_cancel_long_running_tasks_on_connection_loss": False,
-        # Our own children run the tasks: limits, kills and heartbeats are the same without Celery.
-        # Threads only wait for them, and nothing is forked after libraries have begun threads.
-        "worker_pool": "threads",
-        "worker_concurrency": settings.concurrency or max(os.cpu_count() or 1, 2),
-        # Children are replaced by us, by count and by memory; time limits are ours too.
-        "worker_max_tasks_per_child": None,
-        "worker_max_memory_per_child": None,
+        # Time limits are ours, kept by killing children; a soft one would interrupt a commit.
         "task_time_limit": None,
         "task_soft_time_limit": None,
-        # Our worker drains within QUIRE_STOP_GRACE; Celery need not count as well.
-        "worker_soft_shutdown_timeout": 0.0,
-        # For Flower: what is rung, by whom it is heard, with kind and job.
-        "worker_send_task_events": True,
+        # Order is in the database. Redis and RabbitMQ count priorities in opposite directions.
+        "task_default_priority": None,
+        "task_queue_max_priority": None,
+        # For Flower: what is rung, with kind and job, and by whom it is heard.
         "task_send_sent_event": True,
         "task_track_started": True,
         "event_queue_expires": 60,
         "event_queue_ttl": 10,
-        # Order is in the database. Redis and RabbitMQ count priorities in opposite directions.
-        "task_default_priority": None,
-        "task_queue_max_priority": None,
-        # No message waits in a worker's memory for its time: `run_at` is in the database.
-        "worker_eta_task_limit": 1,
         "task_serializer": "json",
         "accept_content": ["json"],
         "enable_utc": True,
+    }
+
+
+def _working(settings: Settings) -> dict[str, Any]:
+    return {
+        # Our own children run the tasks: limits, kills and heartbeats are the same without Celery.
+        # Threads only wait for them, and nothing is forked after libraries have begun threads.
+        "worker_pool": "threads",
+        "worker_concurrency": settings.concurrency or max(os.cpu_count() or 1, 2),
+        "worker_prefetch_multiplier": 1,
+        "worker_disable_prefetch": not is_rabbit(settings),  # Celery has it for Redis only
+        # It would need a result backend, and sees successes only; a claim sees everything.
+        "worker_deduplicate_successful_tasks": False,
+        # A broker that is away for a moment must not end a task of hours whose lease is renewed.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        # Children are replaced by us, by count and by memory.
+        "worker_max_tasks_per_child": None,
+        "worker_max_memory_per_child": None,
+        # Our worker drains within QUIRE_STOP_GRACE; Celery need not count as well.
+        "worker_soft_shutdown_timeout": 0.0,
+        "worker_send_task_events": True,
+        # No message waits in a worker's memory for its time: `run_at` is in the database.
+        "worker_eta_task_limit": 1,
         "worker_hijack_root_logger": False,
     }
 
