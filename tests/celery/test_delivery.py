@@ -69,7 +69,7 @@ def test_up_runs_jobs_for_doorbells_and_status_names_the_broker(site: Site, valk
 def test_celery_s_own_command_and_flower_show_workers_kind_and_job(site: Site):
     port = free_port()
     worker = celery(site, "worker", "-n", "one@here", "-c", "1", poll_interval=DEAF)
-    flower = celery(site, "flower", f"--port={port}", "--address=127.0.0.1")
+    flower = celery(site, "flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=x:x")
     until(lambda: worker.logs("worker.started"), within=START, what=lambda: worker.log)
     until(
         lambda: "one@here" in shown(port, "/api/workers?refresh=1"),
