@@ -34,6 +34,10 @@ class Settings:
     user_policy: str = _setting("all", "A user's second active job: all, queue, replace or reject.")
     concurrency: int = _setting(0, "Child processes of a worker; 0 means one per core, at least 2.")
     queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, separated by commas.")
+    broker_url: str = _setting(
+        "",
+        "Redis or RabbitMQ that Celery delivers by; empty means that workers claim by themselves.",
+    )
     heartbeat_interval: float = _setting(10.0, "Seconds between two renewals of a worker's leases.")
     lease_seconds: float = _setting(60.0, "Seconds a lease lasts without renewal.")
     sweep_interval: float = _setting(
@@ -164,11 +168,21 @@ def _checked(s: Settings) -> Settings:
         # Written so that NaN, which is neither above nor below anything, is refused too.
         if not least <= getattr(s, name) < 1e12:
             raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is not {least:g} or more.")
+    _check_broker(s.broker_url)
     if s.concurrency < 0 or s.concurrency > 1024:
         raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
     if s.log_level not in ("debug", "info", "warning", "error"):
         raise BadInput(f"QUIRE_LOG_LEVEL: {s.log_level!r} is not debug, info, warning or error.")
     return s
+
+
+def _check_broker(url: str) -> None:
+    if url and url.partition("://")[0] not in BROKERS:
+        # Not shown: it may hold a password.
+        raise BadInput(
+            f"QUIRE_BROKER_URL: it does not begin with one of {', '.join(BROKERS)} and ://. It "
+            "looks like redis://host:6379/0 or amqp://user:password@host:5672//."
+        )
 
 
 _LEAST: dict[str, float] = {
@@ -191,6 +205,7 @@ _LEAST: dict[str, float] = {
     "api_streams": 0,
     "session_days": 0.001,
 }
+BROKERS = ("redis", "rediss", "amqp", "amqps")
 POLICIES = ("all", "queue", "replace", "reject")
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from tests import postgres
+from tests import brokers, postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
@@ -111,4 +111,5 @@ def _remove(folder: Path) -> None:
         # A server that died with its machine has left the file: there is nothing to stop.
         with suppress(RuntimeError):
             postgres.Server(pid_file.parent).stop("immediate")
+    brokers.end_rabbit(folder / "rabbit")
     shutil.rmtree(folder, ignore_errors=True)

@@ -356,6 +356,20 @@ class Worker(Shape):
     queues: list[str]
     started_at: str
     heartbeat_at: str
+    broker: str | None = Field(description="What brings its doorbells, without the password.")
+    alone_since: str | None = Field(description="Since when it has claimed without the broker.")
+
+
+class Broker(Shape):
+    """What brings the doorbells of Celery, and how it does."""
+
+    url: str
+    rung: dict[str, int] = Field(description="Doorbells rung so far, by queue.")
+    rung_at: str | None
+    looked_at: str | None
+    failing_since: str | None
+    error: str | None
+    trouble: str | None = Field(description="What is wrong and what happens meanwhile.")
 
 
 class Status(Shape):
@@ -367,6 +381,7 @@ class Status(Shape):
     documents: Counts
     workers: list[Worker]
     paused: list[str]
+    broker: Broker | None
 
 
 class Waiting(Shape):

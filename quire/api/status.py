@@ -8,6 +8,7 @@ from quire.api import shapes
 from quire.api.answers import Answer, giving
 from quire.api.gate import Reader
 from quire.api.office import office_of
+from quire.control import delivery
 from quire.runtime import crews
 from quire.store import reports
 
@@ -29,7 +30,9 @@ def status(request: Request, viewer: Reader) -> Response:
     found, age = office.recent.of(f"status {viewer.tenant}", counted)
     with office.db.read() as conn:
         alive = crews.listed(office.db, conn, viewer.tenant)
-    answer = {"home": str(office.settings.home), **found, "workers": alive}
+        now, patience = office.db.now(conn), office.db.lease_seconds
+        broker = delivery.standing(conn, now=now, patience=patience)
+    answer = {"home": str(office.settings.home), **found, "workers": alive, "broker": broker}
     return Answer(answer, headers={"Age": str(round(age))})
 
 

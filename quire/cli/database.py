@@ -9,6 +9,7 @@ from quire.cli import console, options, words
 
 if TYPE_CHECKING:
     from quire.control.doctor import Report
+    from quire.store.engine import Database
 
 
 To = Annotated[
@@ -113,15 +114,27 @@ def doctor(
             blobs=place.blobs_in(str(settings.home)),
             deep=deep,
         )
+        trouble = _broker_trouble(opened.db)
     if json:
-        console.as_json({**examining.as_json(report), "mended": mended})
+        console.as_json({**examining.as_json(report), "mended": mended, "broker": trouble})
     else:
+        if trouble:
+            console.say(trouble)
         for name, count in mended.items():
             console.say(f"{name}: mended in {words.count(count, 'place')}.")
         for line in lines(report):
             console.say(line)
     if not report.is_healthy:
         raise typer.Exit(1)
+
+
+def _broker_trouble(db: "Database") -> str | None:
+    """Say what is wrong with delivery; it is no fault of what is stored."""
+    from quire.control import delivery
+
+    with db.read() as conn:
+        found = delivery.standing(conn, now=db.now(conn), patience=db.lease_seconds)
+    return found["trouble"] if found else None
 
 
 def _examine_source(source: str, json: bool) -> None:

@@ -81,12 +81,15 @@ class Here:
     def status(self) -> Json:
         """Count by state, and list workers."""
         from quire.cli import workers
-        from quire.control import places
+        from quire.control import delivery, places
         from quire.store import reports
 
-        with self.app.db.read() as conn:
+        db = self.app.db
+        with db.read() as conn:
             found = reports.status(conn, self._tenant)
             found["workers"] = workers.listed(self.app, conn)
+            now, patience = db.now(conn), db.lease_seconds
+            found["broker"] = delivery.standing(conn, now=now, patience=patience)
         settings = self.app.settings
         database = places.without_password(settings.database)
         return {"home": str(settings.home), "database": database, **found}

@@ -84,13 +84,19 @@ def worker(
 ) -> None:
     """Run one worker until Ctrl-C.
 
-    It claims tasks and runs each in a child process. Ctrl-C lets running tasks end.
+    It claims tasks and runs each in a child process. Ctrl-C lets running tasks end. With
+    QUIRE_BROKER_URL it is a Celery worker too, and claims when a message tells it to.
     """
     if context.invoked_subcommand is not None:
         return
+    settings = _started(concurrency, queue, plugin)
+    if settings.broker_url:
+        from quire.runtime import hosted
+
+        raise typer.Exit(hosted.run(settings))
     from quire.runtime import worker as running
 
-    raise typer.Exit(running.run(_started(concurrency, queue, plugin)))
+    raise typer.Exit(running.run(settings))
 
 
 WorkerIds = Annotated[
@@ -126,7 +132,8 @@ def drain(worker: WorkerIds = None) -> None:
 def scheduler(plugin: options.Plugins = None) -> None:
     """Run the scheduler until Ctrl-C.
 
-    It lifts tasks that waited long and prunes what is old.
+    It lifts tasks that waited long and prunes what is old. With QUIRE_BROKER_URL it also sends
+    the messages for which workers claim.
     """
     from quire.runtime import scheduler as running
 
@@ -148,6 +155,10 @@ def _started(
         # Looked at, not loaded: only children run what is in it.
         if name.endswith(".py") and not Path(name).is_file():
             raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
+    if settings.broker_url:
+        from quire.runtime import broker
+
+        broker.check(settings)
     # A database that is away comes back, and the loops wait for it; the rest does not.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()

@@ -44,6 +44,9 @@ def _drawn(found: dict[str, Any]) -> "Group":
     if found["paused"]:
         names = ", ".join(words.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
+    if broker := found["broker"]:
+        rung = sum(broker["rung"].values())
+        facts.add_row("broker", broker["trouble"] or f"{broker['url']}, {rung:,} doorbells rung")
     if not found["workers"]:
         facts.add_row("workers", "none; start one with: quire up")
         return Group(facts)

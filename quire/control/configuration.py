@@ -37,7 +37,7 @@ def _source(name: str, table: dict[str, Any]) -> str:
 
 def _value(found: Settings, name: str) -> Any:
     value = getattr(found, name)
-    if name == "database_url":
+    if name in ("database_url", "broker_url"):
         return places.without_password(value)
     if name in SECRET:
         return MASK if value else ""

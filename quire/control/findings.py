@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quire.clock import Instant
+from quire.control import delivery
 from quire.control.wording import Finding, after_words, listed, number, outcome_words, share, span
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
 from quire.store import exclusive, waiting
@@ -115,16 +116,24 @@ def _ready(case: Case) -> Finding:
         running = waiting.running_of(case.conn, row.owner_id)
         if running >= row.max_running:
             return _capped(case, running)
+    return _in_order(case)
+
+
+def _in_order(case: Case) -> Finding:
+    """Say where in the queue it is, and what is wrong with who brings it."""
+    row = case.row
+    brought = delivery.standing(case.conn, now=case.now, patience=case.patience, queue=row.queue)
+    why = f" {brought['trouble']}" if brought and brought["trouble"] else ""
     front = waiting.ahead(case.conn, row)
     if not front.tasks:
-        text = f"It is the first in queue {row.queue!r}."
+        text = f"It is the first in queue {row.queue!r}.{why}"
         return Finding("ready", text, "Starts when a worker is free.", row.ready_at)
     many = front.tasks > waiting.MOST
     count = f"more than {number(waiting.MOST)}" if many else number(front.tasks)
     text = (
         f"It is in queue {row.queue!r} with priority {row.priority}; {count} "
         f"{'task is' if front.tasks == 1 else 'tasks are'} ahead of it, of "
-        f"{number(front.owners)} {'user' if front.owners == 1 else 'users'}."
+        f"{number(front.owners)} {'user' if front.owners == 1 else 'users'}.{why}"
     )
     verb = "is" if front.tasks == 1 else "are"
     noun = "task" if front.tasks == 1 else "tasks"

@@ -125,3 +125,6 @@ class WorkerRow(NamedTuple):
     started_at: float
     heartbeat_at: float
     stopped_at: float | None
+    #: What brings its doorbells, password hidden, and since when it has claimed without them.
+    broker: str | None = None
+    alone_since: float | None = None

@@ -22,6 +22,7 @@ from quire.runtime.limits import cause_of_death, limits
 from quire.runtime.memory import OomWatch, rss_of, rss_of_tree
 from quire.runtime.spawn import BUSY, IDLE, LEAVING, STARTING, Child, Doom, Head
 from quire.runtime.wire import Assignment, BrokenMessage, Ended, Progress
+from quire.settings import Settings
 
 __all__ = ["Assignment", "Child", "Children", "Ended", "Progress"]
 
@@ -78,6 +79,27 @@ class Children:
         self._ready = selectors.DefaultSelector()
         self._outer = selector
         selector.register(self._ready, selectors.EVENT_READ, self)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        worker_id: str,
+        selector: selectors.BaseSelector,
+        scratch: Path,
+        *,
+        concurrency: int,
+    ) -> "Children":
+        """Make the children of a worker, as the settings say."""
+        return cls(
+            concurrency=concurrency,
+            plugins=settings.plugins,
+            selector=selector,
+            scratch=scratch,
+            max_tasks=settings.child_max_tasks,
+            max_rss=settings.child_max_rss,
+            settings={**settings.for_children, "worker_id": worker_id},
+        )
 
     def start(self) -> None:
         """Spawn all children; each becomes idle when it has loaded the plugins."""

@@ -36,6 +36,8 @@ def listed(db: Database, conn: Any, tenant: str | None = None) -> list[dict[str,
             "queues": row.queues.split(","),
             "started_at": reports.iso(row.started_at),
             "heartbeat_at": reports.iso(row.heartbeat_at),
+            "broker": row.broker,
+            "alone_since": reports.iso(row.alone_since),
         }
         for row in workers.live(conn)
     ]

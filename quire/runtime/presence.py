@@ -12,7 +12,7 @@ from quire.errors import DatabaseUnavailable
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, WorkerRow
 from quire.runtime import crews, liveness, wakeup
-from quire.runtime.bell import Bell
+from quire.runtime.doorway import Door
 from quire.runtime.leash import Leash
 from quire.settings import Settings
 from quire.store import dialect, kinds, settle, workers
@@ -26,7 +26,12 @@ class Presence:
     """A worker as others see it, from its start to its end."""
 
     def __init__(
-        self, db: Database, settings: Settings, worker_id: str, selector: selectors.BaseSelector
+        self,
+        db: Database,
+        settings: Settings,
+        worker_id: str,
+        selector: selectors.BaseSelector,
+        door: Door,
     ) -> None:
         self._db = db
         self._home = settings.home
@@ -38,7 +43,8 @@ class Presence:
         self._ear = wakeup.listen(settings.home, worker_id)
         selector.register(self._ear, selectors.EVENT_READ, "ear")
         self.leash = Leash(selector)
-        self.bell = Bell(selector)
+        self.bell = door.bell(selector)
+        self._broker = door.broker
 
     def announce(self, known: Collection[JobKind], concurrency: int) -> None:
         """Write the worker's row, as soon as the database allows it."""
@@ -46,7 +52,7 @@ class Presence:
             id=self._id, host=liveness.host(), pid=os.getpid(), boot_id=liveness.place(),
             pid_start=own_pid_start(), lock_path=str(self._lock.path), queues=self._queues,
             concurrency=concurrency, state="running", started_at=0.0, heartbeat_at=0.0,
-            stopped_at=None,
+            stopped_at=None, broker=self._broker,
         )  # fmt: skip
 
         def act(conn: Any, now: Instant) -> None:
@@ -69,11 +75,11 @@ class Presence:
             wakeup.heard(self._ear)
         elif word == "listener":
             self._listener.heard()
-        elif word == "bell":
+        elif word in ("bell", "doorway"):
             self.bell.hear()
         elif word == "leash":
             self.leash.read()
-        return word in ("ear", "listener")
+        return word in ("ear", "listener", "doorway")
 
     def follow_listener(self) -> None:
         """Keep the selector in step with the listening connection, which comes and goes."""

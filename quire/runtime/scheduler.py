@@ -1,4 +1,4 @@
-"""The scheduler: lifts what waits long, prunes and collects what is old.
+"""The scheduler: lifts what waits long, prunes and collects what is old; with a broker it rings.
 
 Several may run; none is special.
 """
@@ -6,7 +6,7 @@ Several may run; none is special.
 import os
 import selectors
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire import log
 from quire.clock import Instant
@@ -20,6 +20,9 @@ from quire.settings import Settings
 from quire.store import aging, audit, events, migrate, moves, retention, sessions, submit, workers
 from quire.store.collect import Collector
 from quire.store.engine import Database
+
+if TYPE_CHECKING:
+    from quire.runtime.dispatcher import Dispatcher
 
 DAY = 86_400.0
 KEY_SECONDS = DAY
@@ -40,6 +43,7 @@ def run(settings: Settings) -> int:
     )
     lock = vitals.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
+    dispatcher = _dispatcher(settings)
     collector = _collector(db, settings)
     pruned_at, code = 0.0, 0
     while not code and not bell.rung and not leash.is_cut:
@@ -61,10 +65,23 @@ def run(settings: Settings) -> int:
                 leash.read()
             else:
                 bell.hear()
+    if dispatcher is not None:
+        dispatcher.stop()
     db.close()
     lock.release()
     log.event("scheduler.stopped")
     return code
+
+
+def _dispatcher(settings: Settings) -> "Dispatcher | None":
+    """Start to ring, where a broker delivers."""
+    if not settings.broker_url:
+        return None
+    from quire.runtime.dispatcher import Dispatcher
+
+    dispatcher = Dispatcher(settings)
+    dispatcher.start()
+    return dispatcher
 
 
 def tick(

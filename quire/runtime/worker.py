@@ -22,6 +22,7 @@ from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.runtime.children import Assignment, Children, Ended, Progress
+from quire.runtime.doorway import Door, OpenDoor
 from quire.runtime.held import BRISK, TASKS_AHEAD, Backlog, Pace, assignment, strays
 from quire.runtime.outcomes import decide
 from quire.runtime.presence import Presence
@@ -52,8 +53,9 @@ def run(settings: Settings) -> int:
 class Worker:
     """The state of one worker process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, door: Door | None = None) -> None:
         self.settings = settings
+        self.door = door or OpenDoor()
         self.id = f"w-{uuid.uuid4().hex[:8]}"
         self.db = Database.open(
             settings.database,
@@ -64,7 +66,9 @@ class Worker:
         self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
-        self.children = self._make_children()
+        self.children = Children.of(
+            settings, self.id, self.selector, self.scratch, concurrency=self.concurrency
+        )
         self.pace = Pace()
         self.backlog = Backlog()
         self.held: dict[tuple[int, int], Lease] = {}
@@ -86,7 +90,7 @@ class Worker:
 
     def run(self) -> int:
         """Work until drained; leases still held are given back at the end."""
-        self.presence = Presence(self.db, self.settings, self.id, self.selector)
+        self.presence = Presence(self.db, self.settings, self.id, self.selector, self.door)
         try:
             self._prepare()
             while not self._is_over():
@@ -96,22 +100,12 @@ class Worker:
                 if time.monotonic() >= self.retry_at:
                     self._attempt_turn()
                 self._hand_out()
+                self.door.let_go(self._unsettled)
                 self._advance_band()
         finally:
             self._leave()
+            self.door.close()
         return self.exit_code
-
-    def _make_children(self) -> Children:
-        s = self.settings
-        return Children(
-            concurrency=self.concurrency,
-            plugins=s.plugins,
-            selector=self.selector,
-            scratch=self.scratch,
-            max_tasks=s.child_max_tasks,
-            max_rss=s.child_max_rss,
-            settings={**s.for_children, "worker_id": self.id},
-        )
 
     def _prepare(self) -> None:
         self.children.start()
@@ -177,7 +171,7 @@ class Worker:
             return self.retry_at - now
         if self.endings or self._wants_claim():
             return 0.0
-        times = [self.at["beat"], self.at["sweep"], self.at["poll"]]
+        times = [self.at["beat"], self.at["sweep"], self.at["poll"], self.door.next_at()]
         if self.held:
             times.append(self.at["look"])
         if self.progress:
@@ -258,10 +252,11 @@ class Worker:
         if self.held and now >= self.at["look"]:
             self._look_for_revoked()
             self.at["look"] = now + REVOKED_EVERY
-        if now >= self.at["poll"] or (
-            self.next_due is not None and self.next_due - self.epoch <= now
-        ):
+        is_due = self.next_due is not None and self.next_due - self.epoch <= now
+        if self.door.is_due() or is_due or now >= self.at["poll"]:
             self.is_woken = True
+            # Set here too: where no child is free nothing is written, and a past time is no wait.
+            self.at["poll"] = now + self.settings.poll_interval
         if self.endings or self._wants_claim() or (self.progress and now >= self.at["progress"]):
             self._write(now)
 
@@ -270,8 +265,9 @@ class Worker:
 
     def _room(self) -> int:
         """Return how many tasks to claim: for idle children, and some ahead for those soon free."""
-        idle = len(self.children.idle()) * self.pace.batch()
+        idle = self.door.places(len(self.children.idle())) * self.pace.batch()
         soon = self.children.begun_after(time.monotonic() - BRISK) if self.pace.is_brisk() else 0
+        soon = self.door.ahead(soon)
         # Several at a time: each claim is a commit, for which the children's own commits wait.
         if not idle and len(self.backlog) >= soon:
             return 0
@@ -281,7 +277,7 @@ class Worker:
         """Settle, report, and claim, in one transaction."""
         endings, progress = self.endings, list(self.progress)
         wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
-        idle, room = len(self.children.idle()), self._room()
+        idle, room = self.door.places(len(self.children.idle())), self._room()
 
         def act(conn: Any, at: Instant) -> tuple[set[int], list[claim.Claimed], float | None]:
             written = doubt.recorded(conn, endings) if self.is_in_doubt else set()
@@ -309,6 +305,9 @@ class Worker:
         self.at["poll"] = now + self.settings.poll_interval
         # Fewer than asked for: the queue is empty until something wakes us.
         self.is_woken = len(leases) >= room if wants else self.is_woken
+        if wants and room > 0:
+            keys = [(lease.task_id, lease.fence) for lease in leases]
+            self.door.claimed(keys, is_all=not self.is_woken)
         self.backlog.add(leases, now)
         self.claimed += leases
 
@@ -371,14 +370,17 @@ class Worker:
     def _keys(self) -> list[tuple[int, int]]:
         return [*self.held, *((x.task_id, x.fence) for x in self.backlog.leases())]
 
+    def _unsettled(self) -> set[tuple[int, int]]:
+        return {*self._keys(), *((x.task_id, x.fence) for x in self.endings)}
+
     def _beat(self) -> None:
         """Renew every lease in one statement; a row that does not come back is not ours."""
-        keys = self._keys()
+        keys, alone = self._keys(), self.door.alone_since
 
         def act(conn: Any, now: Instant) -> tuple[set[int], list[Any]]:
             if self.drain_by is None:
                 migrate.lacking(conn)  # whoever beats after an announcement says: I may stay
-            if not workers.beat(conn, self.id, now=now):
+            if not workers.beat(conn, self.id, now=now, alone_since=alone):
                 workers.revive(conn, self.id, now=now)
             kept = settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
             return kept, doubt.held_by(conn, self.id)

@@ -330,6 +330,8 @@ workers = sa.Table(
     sa.Column("started_at", Time, nullable=False),
     sa.Column("heartbeat_at", Time, nullable=False),
     sa.Column("stopped_at", Time),
+    sa.Column("broker", sa.Text),
+    sa.Column("alone_since", Time),
     one_of("state", ("running", "draining", "stopped", "dead"), "ck_workers_state"),
 )
 
@@ -348,6 +350,19 @@ events = sa.Table(
     sa.Column("tenant", sa.Text),
 )
 sa.Index("ix_events_job", events.c.job_id, events.c.id)
+
+#: What was rung for through a broker, one row for each queue, and how that broker does.
+doorbells = sa.Table(
+    "doorbells",
+    metadata,
+    sa.Column("queue", sa.Text, primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("broker", sa.Text, nullable=False),
+    sa.Column("rung_at", Time),
+    sa.Column("looked_at", Time),
+    sa.Column("failing_since", Time),
+    sa.Column("error", sa.Text),
+)
 
 #: What the engine needs, in the order of creation; documents have tables of their own.
 ENGINE = tuple(metadata.sorted_tables)

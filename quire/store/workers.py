@@ -22,12 +22,14 @@ def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: 
     dialect.upsert(conn, workers, values, ["id"], ["heartbeat_at"])
 
 
-def beat(conn: sa.Connection, worker_id: str, *, now: Instant) -> bool:
+def beat(
+    conn: sa.Connection, worker_id: str, *, now: Instant, alone_since: float | None = None
+) -> bool:
     """Record that a worker lives; False where it was declared dead meanwhile."""
     done = conn.execute(
         sa.update(workers)
         .where(workers.c.id == worker_id, workers.c.state.in_(LIVE))
-        .values(heartbeat_at=now.wall)
+        .values(heartbeat_at=now.wall, alone_since=alone_since)
     )
     return done.rowcount > 0
 

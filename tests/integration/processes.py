@@ -117,9 +117,11 @@ class Site:
         own = {f"QUIRE_{name.upper()}": str(value) for name, value in given.items()}
         return {**os.environ, **own, "PYTHONPATH": str(ROOT)}
 
-    def start(self, *command: str, prefix: Sequence[str] = (), **settings: Any) -> Running:
+    def start(
+        self, *command: str, prefix: Sequence[str] = (), code: str = WORKER, **settings: Any
+    ) -> Running:
         """Start `quire command`, or a bare worker, by the program in `prefix` if there is one."""
-        program = ["-m", "quire", *command] if command else ["-c", WORKER]
+        program = ["-m", "quire", *command] if command else ["-c", code]
         return self._start([*prefix, sys.executable, *program], **settings)
 
     def start_code(self, code: str, *arguments: str, **settings: Any) -> Running:

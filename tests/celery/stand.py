@@ -1,0 +1,105 @@
+"""What the tests with Celery share: workers without the command line, and who rings for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from quire.control import delivery
+from quire.control.explain import explain_job
+from quire.runtime.dispatcher import Dispatcher
+from quire.settings import Settings, load
+from tests.brokers import Line, Valkey
+from tests.integration.processes import Running, Site
+from tests.waiting import until
+
+#: As `quire worker` with a broker, whose imports cost less than those of the command line.
+WORKER = (
+    "from quire import log, settings; from quire.runtime import hosted; log.setup(); "
+    "raise SystemExit(hosted.run(settings.load()))"
+)
+#: Seconds for programs to start on a machine that is busy.
+START = 150.0
+#: Longer than any test: then nothing runs but for doorbells.
+DEAF = 600.0
+
+
+def settings_of(site: Site, **more: Any) -> Settings:
+    given = {**site.settings, "home": site.home, "database_url": site.url, **more}
+    return load({}, **given)
+
+
+def start_worker(site: Site, code: str = WORKER, **more: Any) -> Running:
+    """Start a Celery worker and wait until it has reached its database, not yet its broker."""
+    running = site.start(code=code, **more)
+    until(
+        lambda: running.logs("worker.started") or running.popen.poll() is not None,
+        within=START,
+        what=lambda: running.log,
+    )
+    assert running.popen.poll() is None, running.log
+    return running
+
+
+@contextlib.contextmanager
+def dispatching(site: Site, count: int = 1, **more: Any) -> Iterator[list[Dispatcher]]:
+    """Ring for what is ready, by one dispatcher or several, as `quire scheduler` does."""
+    running = [Dispatcher(settings_of(site, **more)) for _ in range(count)]
+    for each in running:
+        each.start()
+    yield running
+    for each in running:
+        each.stop()
+
+
+class Stand:
+    """One worker and one dispatcher, both behind a line that can fail."""
+
+    def __init__(self, site: Site, valkey: Valkey, line: Line) -> None:
+        self.site, self.valkey, self.line = site, valkey, line
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(line.close)
+        self._stack.callback(site.close)
+        self.worker = start_worker(site)
+        [self.dispatcher] = self._stack.enter_context(dispatching(site))
+
+    def close(self) -> None:
+        self.line.mend()
+        self._stack.close()
+
+    def submit(self, count: int, name: str, **payload: Any) -> list[int]:
+        return submit(self.site, count, name, **payload)
+
+    def assert_done_once(self, ids: Sequence[int], name: str) -> None:
+        """Check that all jobs ended well, each with one effect."""
+        assert self.site.until_over(ids) == {"completed": len(ids)}
+        found = [tag for tag in self.site.effects() if tag.startswith(name)]
+        assert found == [f"{name}{n:03}" for n in range(len(ids))]
+        self.site.assert_healthy()
+
+    def until_rung(self) -> None:
+        """Wait until doorbells come through again."""
+        until(lambda: not trouble(self.site), what=lambda: trouble(self.site) + self.site.logs())
+
+
+def trouble(site: Site) -> str:
+    """What status, doctor and dashboard say of the broker; empty where all is well."""
+    db = site.app.db
+    with db.read() as conn:
+        found = delivery.standing(conn, now=db.now(conn), patience=60.0)
+    return (found or {}).get("trouble") or ""
+
+
+def explained(site: Site, job_id: int) -> str:
+    return str(explain_job(site.app.desk, job_id)["text"])
+
+
+def submit(site: Site, count: int, name: str = "t", **payload: Any) -> list[int]:
+    return site.submit_many("i.effect", [{"tag": f"{name}{n:03}", **payload} for n in range(count)])
+
+
+def assert_once(site: Site, *names: tuple[str, int]) -> None:
+    """Check that each effect is there once, and that nothing else is broken."""
+    assert site.effects() == sorted(f"{name}{n:03}" for name, count in names for n in range(count))
+    site.assert_healthy()
