@@ -3,6 +3,7 @@
 QuireError
 ├── Transient               the same work may succeed later: retried with backoff
 │   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
+│   ├── BlobsUnavailable      the bucket of blobs does not answer; waiting costs no attempt
 │   ├── FetchFailed           a file could not be brought now: network, disk, or it changed
 │   └── WorkerStartFailed     a worker or its children cannot be started
 ├── Permanent               the same work will fail again: never retried
@@ -44,6 +45,10 @@ class Transient(QuireError):
 
 class DatabaseUnavailable(Transient):
     """The database cannot be reached, is locked, full or read-only."""
+
+
+class BlobsUnavailable(Transient):
+    """The bucket that blobs are kept in does not answer; waiting for it costs no attempt."""
 
 
 class FetchFailed(Transient):

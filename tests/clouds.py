@@ -181,7 +181,7 @@ def sas(asked: Asked) -> str:
     given = asked.query
     fields = [
         given["sp"], given["st"], given["se"], f"/blob{asked.path}", "", "", "",
-        given["sv"], given["sr"], "", "", "", "", "", "", "",
+        given["sv"], given["sr"], "", "", "", given.get("rscd", ""), "", "", given.get("rsct", ""),
     ]  # fmt: skip
     made = hmac.new(base64.b64decode(KEY), "\n".join(fields).encode(), "sha256").digest()
     return base64.b64encode(made).decode()

@@ -9,7 +9,7 @@ from quire.api.rates import Rates
 from quire.api.recent import Recent
 from quire.app import App
 from quire.control.jobs import Desk
-from quire.fetch.blobs import BlobFolder
+from quire.fetch.blobs import Blobs
 from quire.ingest import place
 from quire.model.access import Viewer
 from quire.settings import Settings
@@ -33,9 +33,9 @@ class Office:
         return self.app.db
 
     @functools.cached_property
-    def blobs(self) -> BlobFolder:
+    def blobs(self) -> Blobs:
         """Where the bytes of documents are."""
-        return place.blobs_in(str(self.settings.home))
+        return place.blobs_of(self.settings.for_children)
 
     @functools.cached_property
     def rates(self) -> Rates:

@@ -90,7 +90,7 @@ def doctor(
         report = examining.examine(
             opened.db,
             sweep_interval=settings.sweep_interval,
-            blobs=place.blobs_in(str(settings.home)),
+            blobs=place.blobs_of(settings.for_children),
             deep=deep,
         )
     if json:

@@ -74,7 +74,7 @@ def tick(
 
 
 def _collector(db: Database, settings: Settings) -> Collector:
-    return Collector(db, place.blobs_in(str(settings.home)).delete)
+    return Collector(db, place.blobs_of(settings.for_children).delete)
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
@@ -94,7 +94,7 @@ def _remove_parts(db: Database, settings: Settings) -> int:
     """Remove what fetches that nobody goes on with have left."""
     with db.read() as conn:
         before = db.now(conn).wall - PART_SECONDS
-    parts = place.blobs_in(str(settings.home)).abandoned(before)
+    parts = place.blobs_of(settings.for_children).abandoned(before)
     for part in parts:
         remove(part)
     return len(parts)
