@@ -3,14 +3,14 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from quire.api import asking, easel, shapes
 from quire.api.answers import Answer, failing, giving, is_known, tagged, unchanged
 from quire.api.gate import Reader, Writer
-from quire.api.office import office_of
+from quire.api.office import Office, office_of
 from quire.api.problems import problem
 from quire.control import document_content as content
 from quire.control import documents as verbs
@@ -46,6 +46,7 @@ _BYTES: dict[str, Any] = {
         },
         206: {"description": "The range asked for"},
         304: {"description": "Not changed"},
+        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
         **failing(400, 404, 410, 416),
     },
 }
@@ -249,27 +250,39 @@ def original(
 ) -> Response:
     """Get a document's bytes under its own name; ranges work. Only harmless types are shown."""
     office = office_of(request)
-    return _file(
-        request, content.original(office.desk(viewer), office.blobs, document_id), download
-    )
+    kept = content.original_of(office.desk(viewer), document_id)
+    return _file(request, office, kept, is_saved=download)
 
 
 @router.get("/{document_id}/thumbnail", summary="Get a small picture of page 1", **_BYTES)
 def thumbnail(request: Request, viewer: Reader, document_id: asking.DocumentId) -> Response:
     """Get the JPEG that was made of the first page."""
     office = office_of(request)
-    return _file(request, content.thumbnail(office.desk(viewer), office.blobs, document_id), False)
+    kept = content.thumbnail_of(office.desk(viewer), document_id)
+    return _file(request, office, kept, is_saved=False)
 
 
-def _file(request: Request, found: content.Original, is_saved: bool) -> Response:
+def _file(request: Request, office: Office, found: content.Kept, *, is_saved: bool) -> Response:
     tag = f'"{found.digest[:32]}"'
     if is_known(request, tag):
         return unchanged(tag)
     shown = None if is_saved else SHOWN.get(found.media_type or "")
+    if link := _link(request, office, found, shown):
+        return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return _Stored(
-        found.path,
+        office.blobs.checked_path(found.digest, found.size),
         media_type=shown or "application/octet-stream",
         filename=safe_name(found.name),
         content_disposition_type="inline" if shown else "attachment",
         headers={**_ALONE, "ETag": tag},
     )
+
+
+def _link(request: Request, office: Office, found: content.Kept, shown: str | None) -> str | None:
+    """Return a link into the bucket, where that is wanted and the asker may follow it."""
+    # The policy of our own pages lets them show nothing from elsewhere.
+    is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
+    if not office.settings.blob_links or is_within_page:
+        return None
+    kind = shown or "application/octet-stream"
+    return office.blobs.link(found.digest, found.name, kind, shown=bool(shown))

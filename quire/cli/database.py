@@ -21,12 +21,26 @@ To = Annotated[
 ]
 
 
-def migrate(to: To = None, json: options.Json = False) -> None:
-    """Bring the database's schema up to date."""
-    if to is not None:
-        from quire.cli import moving
+Bucket = Annotated[
+    str | None,
+    typer.Option(
+        "--blobs",
+        metavar="URL",
+        help="Instead, or before that, copy the stored files into a bucket, as in s3://BUCKET/"
+        "PREFIX. Run again, it copies what is missing.",
+    ),
+]
 
-        moving.move(to, json)
+
+def migrate(to: To = None, blobs: Bucket = None, json: options.Json = False) -> None:
+    """Bring the database's schema up to date."""
+    if to is not None or blobs is not None:
+        from quire.cli import copying, moving
+
+        if to is not None:
+            moving.move(to, blobs, json)
+        else:
+            copying.copy(blobs or "", json)
         return
     from quire.cli import opening
     from quire.control import places

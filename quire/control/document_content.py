@@ -27,8 +27,27 @@ class Original(NamedTuple):
     digest: str
 
 
+class Kept(NamedTuple):
+    """A blob of a document, before anyone looks for its bytes."""
+
+    digest: str
+    size: int
+    name: str
+    media_type: str | None
+
+    def at(self, blobs: "Blobs") -> Original:
+        """Find the bytes and verify them."""
+        path = blobs.checked_path(self.digest, self.size)
+        return Original(path, self.name, self.media_type, self.digest)
+
+
 def original(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
     """Return where a document's bytes are, after they were verified."""
+    return original_of(desk, document_id).at(blobs)
+
+
+def original_of(desk: Desk, document_id: int) -> Kept:
+    """Return the blob of a document's bytes."""
     with desk.db.read() as conn:
         row = row_of(conn, desk, document_id)
         size = stored.size_of(conn, desk.tenant, row.digest) if row.digest else None
@@ -37,19 +56,17 @@ def original(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
             f"document {document_id}: its bytes are not here (it is {row.state}). Wait until it "
             f"is taken in, or ingest it: quire document reindex {document_id}"
         )
-    path = blobs.checked_path(row.digest, size)
-    return Original(path, row.name, row.media_type or row.newest_type, row.digest)
+    return Kept(row.digest, size, row.name, row.media_type or row.newest_type)
 
 
-def thumbnail(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
-    """Return where the small picture of a document's first page is."""
+def thumbnail_of(desk: Desk, document_id: int) -> Kept:
+    """Return the blob of the small picture of a document's first page."""
     with desk.db.read() as conn:
         row = row_of(conn, desk, document_id)
         size = stored.size_of(conn, desk.tenant, row.thumbnail) if row.thumbnail else None
     if size is None:
         raise NotFound(f"document {document_id}: it has no thumbnail. Its type may have none.")
-    path = blobs.checked_path(row.thumbnail, size)
-    return Original(path, "thumbnail.jpg", "image/jpeg", row.thumbnail)
+    return Kept(row.thumbnail, size, "thumbnail.jpg", "image/jpeg")
 
 
 def page(desk: Desk, document_id: int, number: int) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Blobs(Protocol):
         ...
 
     def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of those of these blobs, given in their order, that are there."""
+        """Return the sizes of those of these blobs that are there."""
         ...
 
     def require(self) -> None:

@@ -41,9 +41,10 @@ class BlobBucket:
         if place is None:  # removed by hand; nothing was promised yet
             raise Gone(f"blob {digest[:12]}…: vanished from {self.cache.root}. Send it again.")
         self.cache.came(size)
-        self._keep(digest, place, size)
+        self.keep(digest, place, size)
 
-    def _keep(self, digest: str, place: Path, size: int) -> None:
+    def keep(self, digest: str, place: Path, size: int) -> None:
+        """Bring a file whose bytes were verified into the bucket, if it is not there."""
         key = key_of(digest)
         try:
             if size <= SMALL or not self._is_there(key, place, size):
@@ -121,8 +122,9 @@ class BlobBucket:
         found: dict[str, int] = {}
         if not digests:
             return found
-        wanted, last = set(digests), key_of(digests[-1])
-        after = key_of(digests[0])[:-1]
+        # Of several tenants, each in their order: the whole may have none.
+        wanted, last = set(digests), key_of(max(digests))
+        after = key_of(min(digests))[:-1]
         for each in self.bucket.listed(after=after):
             if each.key > last:
                 break

@@ -10,7 +10,7 @@ from typing import Any
 
 from quire import log
 from quire.clock import Instant
-from quire.errors import DatabaseUnavailable
+from quire.errors import BlobsUnavailable, DatabaseUnavailable, FetchFailed, SourceRefused
 from quire.fetch.parts import remove
 from quire.ingest import place
 from quire.runtime import wakeup
@@ -78,12 +78,12 @@ def _collector(db: Database, settings: Settings) -> Collector:
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
-    """Collect what no document uses any more; a disk that refuses is no reason to stop."""
+    """Collect what no document uses any more; one who refuses to delete is no reason to stop."""
     done: dict[str, Any] = {}
     try:
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
         done |= {"parts": _remove_parts(collector.db, settings)}
-    except OSError as error:
+    except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
         log.trouble("collect.refused", error)
     if any(done.values()):
         log.event("collected", **done)
