@@ -10,6 +10,7 @@ import pytest
 from quire.fetch.bucket_blobs import BlobBucket, key_of
 from quire.fetch.cache import BlobCache
 from quire.fetch.objects import Bucket, Patience
+from tests import clouds
 from tests.integration.fetch_places import put_object
 
 KEYS = {
@@ -26,6 +27,17 @@ def allow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set credentials, here and for the processes that are started from here."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
+
+
+def at_cloud(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: clouds.CloudServer
+) -> BlobBucket:
+    """Blobs in a bucket of a double of Google or Azure."""
+    account = clouds.service_account(tmp_path)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(account))
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", clouds.ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", clouds.KEY)
+    return blobs(f"{scheme}://{clouds.BUCKET}/quire", server.endpoint, tmp_path / "blobs")
 
 
 def make(moto_url: str) -> str:
@@ -45,8 +57,10 @@ def blobs(
 
 def spoil(blobs: BlobBucket, digest: str, content: bytes) -> None:
     """Put other bytes in the place of a blob, and forget what this machine knows of it."""
-    key = blobs.bucket.key(key_of(digest))
-    put_object(blobs.bucket.endpoint, blobs.bucket.name, key, content)
+    part = blobs.scratch("spoilt")
+    part.write_bytes(content)
+    blobs.bucket.put(key_of(digest), part)
+    part.unlink()
     blobs.cache.delete(digest)
 
 

@@ -49,6 +49,10 @@ class Patience:
     probe_seconds: float = 10.0
 
 
+#: For all who do not say otherwise.
+PATIENCE = Patience()
+
+
 class Bucket:
     """The objects below `scheme://bucket/prefix`."""
 
@@ -56,7 +60,7 @@ class Bucket:
         self.scheme, self.name, self.prefix = parsed(url)
         self.url = "/".join(filter(None, (f"{self.scheme}://{self.name}", self.prefix)))
         self.endpoint = endpoint
-        self._patience = patience or Patience()
+        self._patience = patience or PATIENCE
 
     def put(self, key: str, path: Path) -> None:
         """Bring a file into the bucket, in parts where it is large, and prove that it is there."""

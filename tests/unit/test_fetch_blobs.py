@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from quire.errors import Conflict, Damaged, FetchFailed, Gone
 from quire.fetch.blobs import BlobFolder
 from quire.fetch.bucket_blobs import BlobBucket
-from tests import buckets
+from tests import buckets, clouds
 
 CONTENT = b"some bytes of a document"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -20,13 +21,20 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 Blobs = BlobFolder | BlobBucket
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+@pytest.fixture(params=["folder", "s3", "gs", "az"])
+def blobs(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Blobs]:
     """Each kind of place in turn."""
     if request.param == "folder":
-        return BlobFolder(tmp_path / "blobs")
-    url, endpoint = (request.getfixturevalue(name) for name in ("bucket_url", "moto_url"))
-    return buckets.blobs(url, endpoint, tmp_path / "blobs")
+        yield BlobFolder(tmp_path / "blobs")
+    elif request.param == "s3":
+        url, endpoint = (request.getfixturevalue(name) for name in ("bucket_url", "moto_url"))
+        yield buckets.blobs(url, endpoint, tmp_path / "blobs")
+    else:
+        kind = clouds.GoogleServer if request.param == "gs" else clouds.AzureServer
+        with kind() as server:
+            yield buckets.at_cloud(request.param, tmp_path, monkeypatch, server)
 
 
 def root(blobs: Blobs) -> Path:
