@@ -61,7 +61,7 @@ def _amazon(url: str, disposition: str, media_type: str) -> str | None:
     def sign(text: bytes) -> str:
         return hmac.new(key, text, hashlib.sha256).hexdigest()
 
-    return _signed_again(parts, given, "X-Amz-", scope, disposition, media_type, sign)
+    return signed_again(parts, given | _told(disposition, media_type), "X-Amz-", scope, sign)
 
 
 def _google(url: str, disposition: str, media_type: str) -> str | None:
@@ -79,23 +79,22 @@ def _google(url: str, disposition: str, media_type: str) -> str | None:
     def sign(text: bytes) -> str:
         return bytes(signer.sign(text)).hex()
 
-    return _signed_again(parts, given, "X-Goog-", scope, disposition, media_type, sign)
+    return signed_again(parts, given | _told(disposition, media_type), "X-Goog-", scope, sign)
 
 
-def _signed_again(
-    parts: SplitResult,
-    given: dict[str, str],
-    mark: str,
-    scope: str,
-    disposition: str,
-    media_type: str,
-    sign: Callable[[bytes], str],
+def _told(disposition: str, media_type: str) -> dict[str, str]:
+    return {
+        "response-content-disposition": disposition,
+        "response-content-type": media_type,
+    }
+
+
+def signed_again(
+    parts: SplitResult, given: dict[str, str], mark: str, scope: str, sign: Callable[[bytes], str]
 ) -> str:
-    """Sign a URL of the kind that Amazon made and Google took over."""
-    del given[f"{mark}Signature"]
-    given["response-content-disposition"] = disposition
-    given["response-content-type"] = media_type
-    query = "&".join(f"{_written(name)}={_written(given[name])}" for name in sorted(given))
+    """Sign a URL with other parameters, in the way that Amazon made and Google took over."""
+    names = sorted(name for name in given if name != f"{mark}Signature")
+    query = "&".join(f"{_written(name)}={_written(given[name])}" for name in names)
     # Google's client signs for the real server, whatever address it is told to reach it by.
     host = parts.netloc if mark == "X-Amz-" else "storage.googleapis.com"
     request = f"GET\n{parts.path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
