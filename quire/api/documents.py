@@ -58,6 +58,7 @@ _PICTURE: dict[str, Any] = {
             "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
         },
         304: {"description": "Not changed"},
+        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
         **failing(404, 410),
     },
 }
@@ -205,12 +206,20 @@ def image(
 ) -> Response:
     """Draw a page as PNG; of PDFs and pictures only."""
     office = office_of(request)
-    found = content.drawable(office.desk(viewer), office.blobs, document_id, number)
+    found = content.drawable(office.desk(viewer), document_id, number)
     tag = f'"{found.digest[:32]}-{number}-{width}"'
     if is_known(request, tag):
         return unchanged(tag)
-    drawn = easel.shared.draw(found.path, str(found.media_type), number, width)
-    return Response(drawn, media_type="image/png", headers={**_ALONE, "ETag": tag})
+
+    def draw() -> bytes:
+        path = office.blobs.checked_path(found.digest, found.size)
+        return easel.shared.draw(path, str(found.media_type), number, width)
+
+    if _is_linked(request, office):
+        name = f"{number}-{width}.png"
+        if link := office.blobs.link_drawn(found.digest, name, draw):
+            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
+    return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
 
 @router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **giving(Any, 404))
@@ -267,22 +276,22 @@ def _file(request: Request, office: Office, found: content.Kept, *, is_saved: bo
     if is_known(request, tag):
         return unchanged(tag)
     shown = None if is_saved else SHOWN.get(found.media_type or "")
-    if link := _link(request, office, found, shown):
-        return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
+    kind = shown or "application/octet-stream"
+    if _is_linked(request, office):
+        link = office.blobs.link(found.digest, found.name, kind, shown=bool(shown))
+        if link is not None:
+            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return _Stored(
         office.blobs.checked_path(found.digest, found.size),
-        media_type=shown or "application/octet-stream",
+        media_type=kind,
         filename=safe_name(found.name),
         content_disposition_type="inline" if shown else "attachment",
         headers={**_ALONE, "ETag": tag},
     )
 
 
-def _link(request: Request, office: Office, found: content.Kept, shown: str | None) -> str | None:
-    """Return a link into the bucket, where that is wanted and the asker may follow it."""
+def _is_linked(request: Request, office: Office) -> bool:
+    """Tell whether a link into the bucket is wanted, and the asker may follow it."""
     # The policy of our own pages lets them show nothing from elsewhere.
     is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
-    if not office.settings.blob_links or is_within_page:
-        return None
-    kind = shown or "application/octet-stream"
-    return office.blobs.link(found.digest, found.name, kind, shown=bool(shown))
+    return office.settings.blob_links and not is_within_page

@@ -1,8 +1,7 @@
 """What is in a document: its original bytes, its pages with words and pictures, its chunks."""
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from quire.control.documents import row_of
 from quire.control.jobs import Desk
@@ -12,19 +11,7 @@ from quire.store import chunk_reports
 from quire.store import document_reports as reports
 from quire.store import pages as stored
 
-if TYPE_CHECKING:
-    from quire.fetch.blobs import Blobs
-
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
-
-
-class Original(NamedTuple):
-    """The bytes of a document as they were taken in."""
-
-    path: Path
-    name: str
-    media_type: str | None
-    digest: str
 
 
 class Kept(NamedTuple):
@@ -34,16 +21,6 @@ class Kept(NamedTuple):
     size: int
     name: str
     media_type: str | None
-
-    def at(self, blobs: "Blobs") -> Original:
-        """Find the bytes and verify them."""
-        path = blobs.checked_path(self.digest, self.size)
-        return Original(path, self.name, self.media_type, self.digest)
-
-
-def original(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
-    """Return where a document's bytes are, after they were verified."""
-    return original_of(desk, document_id).at(blobs)
 
 
 def original_of(desk: Desk, document_id: int) -> Kept:
@@ -95,9 +72,9 @@ def chunks(desk: Desk, document_id: int, *, limit: int, cursor: str | None) -> d
         return chunk_reports.page_of_chunks(conn, row, limit=limit, cursor=at)
 
 
-def drawable(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Original:
-    """Return the bytes that the picture of a page is drawn from."""
-    found = original(desk, blobs, document_id)
+def drawable(desk: Desk, document_id: int, number: int) -> Kept:
+    """Return the blob that the picture of a page is drawn from."""
+    found = original_of(desk, document_id)
     if not drawing.can_draw(found.media_type):
         raise NotFound(
             f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -63,6 +63,10 @@ class Blobs(Protocol):
 
     def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
         """Return a URL that gives these bytes for some minutes, where the store signs such."""
+        ...
+
+    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return such a URL of a PNG that is drawn from a blob, and drawn only if it is missing."""
         ...
 
     def abandoned(self, before: float) -> list[Path]:
@@ -161,6 +165,10 @@ class BlobFolder:
 
     def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
         """Return None: the bytes of a folder go through the API."""
+        return None
+
+    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return None, as `link` does."""
         return None
 
     def delete(self, digest: str) -> None:

@@ -5,7 +5,7 @@ anyone reads it. The folder may be deleted at any time; no two machines need the
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quire.errors import BlobsUnavailable, Damaged, Gone
@@ -13,8 +13,10 @@ from quire.fetch.blobs import copied
 from quire.fetch.cache import BlobCache
 from quire.fetch.links import signed
 from quire.fetch.objects import Bucket, Missing, is_tag_of, part_size
-from quire.fetch.parts import Part, remove
+from quire.fetch.parts import Part, disk_words, remove
 
+#: What is drawn from a blob lies beside it and goes with it.
+DRAWN = ".pages"
 #: A smaller file is sent again rather than asked for.
 SMALL = 1 << 20
 #: Times that the bytes of one blob are asked for before they count as damaged.
@@ -152,8 +154,24 @@ class BlobBucket:
         """Return a URL that gives these bytes for some minutes, where the store signs such."""
         return signed(self.bucket, key_of(digest), name, media_type, shown=shown)
 
+    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return such a URL of a PNG that is drawn from a blob, and drawn only if it is missing."""
+        key = f"{key_of(digest)}{DRAWN}/{name}"
+        url = signed(self.bucket, key, name, "image/png", shown=True)
+        if url is not None and self.bucket.find(key) is None:
+            part = self.scratch(f"drawn-{uuid.uuid4().hex}")
+            try:
+                with disk_words(name, part):
+                    part.write_bytes(draw())
+                self.bucket.put(key, part)
+            finally:
+                remove(part)
+        return url
+
     def delete(self, digest: str) -> None:
-        """Remove the bytes from the bucket and from this machine, if they are there."""
+        """Remove the bytes, and what was drawn from them, from the bucket and this machine."""
+        for drawn in [*self.bucket.listed(f"{key_of(digest)}{DRAWN}")]:
+            self.bucket.delete(drawn.key)
         self.bucket.delete(key_of(digest))
         self.cache.delete(digest)
 

@@ -1,4 +1,4 @@
-"""`quire migrate --blobs`: the files of an installation go into a bucket, and nothing is switched."""
+"""`quire migrate --blobs`: the files of an installation are copied, and nothing is switched."""
 
 from __future__ import annotations
 

@@ -104,6 +104,17 @@ def test_a_link_gives_the_original_under_its_name(tmp_path: Path, chosen: dict[s
     # A page of ours may show nothing from elsewhere, so what it shows goes through the API.
     within = house.admin.get(file, headers={"sec-fetch-dest": "image"}, follow_redirects=False)
     assert (within.status_code, within.content) == (200, BOOK)
+    page = f"/api/documents/{document}/pages/2/image"
+    drawn = house.admin.get(page, headers={"sec-fetch-dest": "image"}).content
+    for _ in range(2):  # the second is not drawn again
+        linked = house.admin.get(page, follow_redirects=False)
+        got, headers = fetched(linked.headers["location"])
+        assert (linked.status_code, headers["content-type"]) == (307, "image/png")
+        assert got == drawn
+    blobs = blobs_of(house.shelf)
+    assert sum(".pages/2-900.png" in key for key in buckets.keys(blobs)) == 1
+    blobs.delete(hashlib.sha256(BOOK).hexdigest())  # and what was drawn from it goes with it
+    assert not any(".pages/" in key for key in buckets.keys(blobs))
     refused = house.foreigner.get(file, follow_redirects=False)
     assert refused.status_code == 404
     house.close()
