@@ -47,7 +47,7 @@ _BYTES: dict[str, Any] = {
         206: {"description": "The range asked for"},
         304: {"description": "Not changed"},
         307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
-        **failing(400, 404, 410, 416),
+        **failing(400, 404, 410, 416, 502),
     },
 }
 _PICTURE: dict[str, Any] = {
@@ -59,7 +59,7 @@ _PICTURE: dict[str, Any] = {
         },
         304: {"description": "Not changed"},
         307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
-        **failing(404, 410),
+        **failing(404, 410, 502),
     },
 }
 

@@ -37,7 +37,8 @@ class BlobBucket:
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
         """Keep a part's bytes, whose SHA-256 the caller has computed, in the bucket."""
-        size = part.stat().st_size
+        with disk_words(digest, part):
+            size = part.stat().st_size
         self.cache.put(part, digest, is_own=is_own)
         place = self.cache.held_path(digest, size)
         if place is None:  # removed by hand; nothing was promised yet
@@ -170,9 +171,12 @@ class BlobBucket:
 
     def delete(self, digest: str) -> None:
         """Remove the bytes, and what was drawn from them, from the bucket and this machine."""
-        for drawn in [*self.bucket.listed(f"{key_of(digest)}{DRAWN}")]:
-            self.bucket.delete(drawn.key)
-        self.bucket.delete(key_of(digest))
+        try:
+            self.bucket.delete_below(f"{key_of(digest)}{DRAWN}")
+            self.bucket.delete(key_of(digest))
+        except BlobsUnavailable:
+            self._was_away = True
+            raise
         self.cache.delete(digest)
 
     def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:

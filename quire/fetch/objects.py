@@ -47,6 +47,8 @@ class Patience:
     retry_seconds: float = 45.0
     #: For the question whether the store answers at all.
     probe_seconds: float = 10.0
+    #: For a request to delete: the collector holds locks of the database meanwhile.
+    delete_seconds: float = 3.0
 
 
 #: For all who do not say otherwise.
@@ -120,16 +122,22 @@ class Bucket:
         """Delete an object, if it is there."""
         try:
             with self._words("cannot be deleted from"):
-                library().delete(self._store, self.key(key))
+                library().delete(self._brief, self.key(key))
         except Missing:
             return
 
-    def listed(self, below: str = "", after: str = "") -> Iterator[Found]:
+    def delete_below(self, folder: str) -> None:
+        """Delete all objects whose keys begin with that of a folder."""
+        with self._words("cannot be deleted from"):
+            for batch in library().list(self._brief, self.key(folder)):
+                for each in batch:
+                    library().delete(self._brief, each["path"])
+
+    def listed(self, after: str = "") -> Iterator[Found]:
         """List objects in the order of their keys."""
-        within = self.key(below) if below else self.prefix
         with self._words("cannot be listed"):
             for batch in library().list(
-                self._store, within or None, offset=self.key(after) if after else None
+                self._store, self.prefix or None, offset=self.key(after) if after else None
             ):
                 for each in batch:
                     name = str(each["path"]).removeprefix(self.prefix).lstrip("/")
@@ -184,6 +192,11 @@ class Bucket:
     @cached_property
     def _store(self) -> Any:
         return self._open(self._patience)
+
+    @cached_property
+    def _brief(self) -> Any:
+        seconds = self._patience.delete_seconds
+        return self._open(replace(self._patience, request_seconds=seconds, retries=0))
 
     @cached_property
     def _quick(self) -> Any:

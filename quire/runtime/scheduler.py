@@ -81,6 +81,8 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
     """Collect what no document uses any more; one who refuses to delete is no reason to stop."""
     done: dict[str, Any] = {}
     try:
+        # Not within a transaction: what is away is waited for before anything is locked.
+        place.blobs_of(settings.for_children).require()
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
         done |= {"parts": _remove_parts(collector.db, settings)}
     except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
