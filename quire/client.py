@@ -29,6 +29,7 @@ BY_TITLE: dict[str, type[errors.QuireError]] = {
     "Too many requests": errors.TooMany,
     "Not found": errors.NotFound,
     "Gone": errors.Gone,
+    "A store or source refuses": errors.SourceRefused,
     "Conflict": errors.Conflict,
     "Another job is active": errors.UserBusy,
     "Unknown kind": errors.UnknownKind,

@@ -4,6 +4,7 @@ QuireError
 ├── Transient               the same work may succeed later: retried with backoff
 │   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
 │   │   └── Unconfirmed           it went away during a COMMIT, which may have happened
+│   ├── BlobsUnavailable      the bucket of blobs does not answer; waiting costs no attempt
 │   ├── FetchFailed           a file could not be brought now: network, disk, or it changed
 │   └── WorkerStartFailed     a worker or its children cannot be started
 ├── Permanent               the same work will fail again: never retried
@@ -49,6 +50,10 @@ class DatabaseUnavailable(Transient):
 
 class Unconfirmed(DatabaseUnavailable):
     """The database went away while a change was committed: it may have happened."""
+
+
+class BlobsUnavailable(Transient):
+    """The bucket that blobs are kept in does not answer; waiting for it costs no attempt."""
 
 
 class FetchFailed(Transient):

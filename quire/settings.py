@@ -73,6 +73,15 @@ class Settings:
     bucket_endpoint: str = _setting(
         "", "Endpoint of an S3-compatible store; empty means the provider's own."
     )
+    blobs: str = _setting(
+        "", "Bucket of the files: s3://, gs:// or az://BUCKET/PREFIX; empty means the home."
+    )
+    blob_cache_bytes: int = _setting(
+        10 << 30, "Bytes that each machine keeps of a bucket of files, in the home."
+    )
+    blob_links: bool = _setting(
+        False, "Answer requests for files by links into their bucket, where it signs such."
+    )
     fetch_private: bool = _setting(
         False, "Let fetches reach private, loopback and link-local addresses."
     )
@@ -100,7 +109,8 @@ class Settings:
     def for_children(self) -> dict[str, Any]:
         """What handlers may need to know, as JSON."""
         names = (
-            "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "fetch_private",
+            "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "blobs", "blob_cache_bytes",
+            "fetch_private",
             "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous",
             "lease_seconds",
         )  # fmt: skip
@@ -164,6 +174,7 @@ def _checked(s: Settings) -> Settings:
             f"QUIRE_HEARTBEAT_INTERVAL ({s.heartbeat_interval:g} s) must be above 0 and below "
             f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s), or every lease would end while held."
         )
+    _check_blobs(s.blobs)
     for name, least in _LEAST.items():
         # Written so that NaN, which is neither above nor below anything, is refused too.
         if not least <= getattr(s, name) < 1e12:
@@ -185,6 +196,13 @@ def _check_broker(url: str) -> None:
         )
 
 
+def _check_blobs(url: str) -> None:
+    if url and not url.lower().startswith(("s3://", "gs://", "az://")):
+        raise BadInput(
+            f"QUIRE_BLOBS: {url!r} is not s3://, gs:// or az:// with a bucket, nor empty."
+        )
+
+
 _LEAST: dict[str, float] = {
     "sweep_interval": 0.05,
     "poll_interval": 0.05,
@@ -199,6 +217,7 @@ _LEAST: dict[str, float] = {
     "keep_audit_days": 0.0,
     "keep_generations_hours": 0.0,
     "fetch_max_bytes": 1,
+    "blob_cache_bytes": 1 << 20,
     "embed_dimensions": 0,
     "api_port": 0,
     "api_rate": 0,

@@ -1,8 +1,9 @@
 """Doubles of Google Cloud Storage and Azure Blob Storage, whose real servers cannot run here.
 
-They speak what obstore asks for: Google's XML API (list type 2, HEAD and GET of objects) and
-Azure's List Blobs, Get Blob Properties and Get Blob. Who asks must sign: signed URLs are checked
-as the real servers do, over the names of objects, not over how a client writes them in a URL.
+They speak what obstore asks for: Google's XML API (list type 2, HEAD, GET, PUT, DELETE of objects)
+and Azure's List Blobs, Get Blob Properties, Get and Put Blob, Put Block (List), Blob Batch. Who
+asks must sign: signed URLs are checked as the real servers do, over the names of objects, not over
+how a client writes them in a URL.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import base64
 import hashlib
 import hmac
 import json
+import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from tests.servers import Asked, FaultyServer, Reply, ranged
@@ -32,6 +35,7 @@ class CloudServer(FaultyServer):
 
     def __init__(self, page: int = 1000) -> None:
         super().__init__()
+        self.blocks: dict[str, bytes] = {}
         self.objects: dict[str, tuple[bytes, str]] = {}
         self.page = page
 
@@ -49,6 +53,11 @@ class CloudServer(FaultyServer):
             return failure(404, self.no_bucket)
         if not key:
             return self.listing(asked)
+        if asked.method == "PUT":
+            return self.keep(asked, key)
+        if asked.method == "DELETE" and key in self.objects:
+            del self.objects[key]
+            return Reply(204)
         if key not in self.objects:
             return failure(404, self.no_object)
         content, kind = self.objects[key]
@@ -65,7 +74,14 @@ class CloudServer(FaultyServer):
     def is_behind(self, key: str, asked: Asked, after: str) -> bool:
         return key > asked.query.get(after, "")
 
+    def keep(self, asked: Asked, key: str) -> Reply:
+        """Take an object whole."""
+        self.put(key, asked.body)
+        told = self.told(asked.body)
+        return Reply(self.created, {"etag": told["etag"], "last-modified": WHEN})
+
     account = ""
+    created = 200
     no_bucket = "NoSuchBucket"
     no_object = "NoSuchKey"
 
@@ -123,12 +139,24 @@ class GoogleServer(CloudServer):
 class AzureServer(CloudServer):
     """List Blobs and Get Blob of Azure, whose tags have no quotes in a listing."""
 
+    created = 201
     account = f"/{ACCOUNT}"  # in the path, where it is not in the name of the server
     no_bucket = "ContainerNotFound"
     no_object = "BlobNotFound"
 
     def is_behind(self, key: str, asked: Asked, after: str) -> bool:
         return key >= asked.query.get(after, "")
+
+    def keep(self, asked: Asked, key: str) -> Reply:
+        """Take an object whole, a block of one, or the list of its blocks."""
+        if asked.query.get("comp") == "block":
+            self.blocks[asked.query["blockid"]] = asked.body
+            return Reply(201)
+        if asked.query.get("comp") == "blocklist":
+            names = re.findall(rb"<Uncommitted>(.*?)</Uncommitted>", asked.body)
+            whole = b"".join(self.blocks.pop(name.decode()) for name in names)
+            return super().keep(replace(asked, body=whole), key)
+        return super().keep(asked, key)
 
     def is_signed(self, asked: Asked) -> bool:
         if asked.query.get("sig"):
@@ -146,7 +174,25 @@ class AzureServer(CloudServer):
     def tag(self, content: bytes) -> str:
         return "0x8D" + hashlib.sha256(content).hexdigest()[:12].upper()
 
+    def batch(self, asked: Asked) -> Reply:
+        """Delete the objects that a request names one by one, and say what became of each."""
+        answers = []
+        found = re.findall(rb"Content-ID: (\d+).*?DELETE (\S+)", asked.body, re.DOTALL | re.I)
+        for number, path in found:
+            key = unquote(urlsplit(path.decode()).path).split(f"/{BUCKET}/", 1)[1]
+            status = "404 Not Found\r\nx-ms-error-code: BlobNotFound"
+            if self.objects.pop(key, ("", ""))[1]:
+                status = "202 Accepted"
+            answers.append(
+                "--batch\r\nContent-Type: application/http\r\n"
+                f"Content-ID: {number.decode()}\r\n\r\nHTTP/1.1 {status}\r\n\r\n"
+            )
+        body = "".join([*answers, "--batch--\r\n"]).encode()
+        return Reply(202, {"content-type": "multipart/mixed; boundary=batch"}, body)
+
     def listing(self, asked: Asked) -> Reply:
+        if asked.query.get("comp") == "batch":
+            return self.batch(asked)
         keys, following = self.found(asked, "marker", "startFrom")
         inside = "".join(
             f"<Blob><Name>{escape(key)}</Name><Properties><Creation-Time>{WHEN}</Creation-Time>"
@@ -181,7 +227,7 @@ def sas(asked: Asked) -> str:
     given = asked.query
     fields = [
         given["sp"], given["st"], given["se"], f"/blob{asked.path}", "", "", "",
-        given["sv"], given["sr"], "", "", "", "", "", "", "",
+        given["sv"], given["sr"], "", "", "", given.get("rscd", ""), "", "", given.get("rsct", ""),
     ]  # fmt: skip
     made = hmac.new(base64.b64decode(KEY), "\n".join(fields).encode(), "sha256").digest()
     return base64.b64encode(made).decode()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, postgres, scratch
+from tests import blank, buckets, postgres, scratch
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -76,6 +76,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def run_folder() -> Path:
     """The folder of this test run, the same in all its workers."""
     return Path(os.environ[scratch.RUN_VARIABLE])
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    """The address of an S3 server of this process."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket_url(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of that server, with credentials in the usual variables."""
+    buckets.allow(monkeypatch)
+    return buckets.make(moto_url)
 
 
 @pytest.fixture(scope="session")

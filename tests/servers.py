@@ -99,6 +99,15 @@ def stall(after: int) -> Fault:
     return Fault(send=send)
 
 
+def silence() -> Fault:
+    """Answer nothing until the client goes away."""
+
+    def send(handler: _Handler, reply: Reply) -> None:
+        handler.wait_until_gone()
+
+    return Fault(send=send)
+
+
 def trickle() -> Fault:
     """Send a byte now and then: no single read is slow, the whole never ends."""
 
@@ -253,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         return True
 
-    do_GET = do_HEAD = do_POST = do_PUT = respond
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = respond
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

@@ -30,7 +30,8 @@ _SCHEMA = {
 _TITLES = {
     400: "Not readable", 401: "Not signed in", 403: "Not allowed", 404: "Not found",
     409: "Conflict", 410: "Gone", 413: "Too large", 416: "Range not satisfiable",
-    422: "Not accepted", 429: "Too many requests", 503: "Not available now",
+    422: "Not accepted", 429: "Too many requests",
+    502: "A store or source refuses", 503: "Not available now",
 }  # fmt: skip
 #: What every route may answer.
 _ANY = (400, 401, 403, 413, 422, 429, 503)

@@ -3,14 +3,14 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from quire.api import asking, easel, shapes
 from quire.api.answers import Answer, failing, giving, is_known, tagged, unchanged
 from quire.api.gate import Reader, Writer
-from quire.api.office import office_of
+from quire.api.office import Office, office_of
 from quire.api.problems import problem
 from quire.control import document_content as content
 from quire.control import documents as verbs
@@ -46,7 +46,8 @@ _BYTES: dict[str, Any] = {
         },
         206: {"description": "The range asked for"},
         304: {"description": "Not changed"},
-        **failing(400, 404, 410, 416),
+        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
+        **failing(400, 404, 410, 416, 502),
     },
 }
 _PICTURE: dict[str, Any] = {
@@ -57,7 +58,8 @@ _PICTURE: dict[str, Any] = {
             "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
         },
         304: {"description": "Not changed"},
-        **failing(404, 410),
+        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
+        **failing(404, 410, 502),
     },
 }
 
@@ -204,12 +206,20 @@ def image(
 ) -> Response:
     """Draw a page as PNG; of PDFs and pictures only."""
     office = office_of(request)
-    found = content.drawable(office.desk(viewer), office.blobs, document_id, number)
+    found = content.drawable(office.desk(viewer), document_id, number)
     tag = f'"{found.digest[:32]}-{number}-{width}"'
     if is_known(request, tag):
         return unchanged(tag)
-    drawn = easel.shared.draw(found.path, str(found.media_type), number, width)
-    return Response(drawn, media_type="image/png", headers={**_ALONE, "ETag": tag})
+
+    def draw() -> bytes:
+        path = office.blobs.checked_path(found.digest, found.size)
+        return easel.shared.draw(path, str(found.media_type), number, width)
+
+    if _is_linked(request, office):
+        name = f"{number}-{width}.png"
+        if link := office.blobs.link_drawn(found.digest, name, draw):
+            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
+    return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
 
 @router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **giving(Any, 404))
@@ -249,27 +259,39 @@ def original(
 ) -> Response:
     """Get a document's bytes under its own name; ranges work. Only harmless types are shown."""
     office = office_of(request)
-    return _file(
-        request, content.original(office.desk(viewer), office.blobs, document_id), download
-    )
+    kept = content.original_of(office.desk(viewer), document_id)
+    return _file(request, office, kept, is_saved=download)
 
 
 @router.get("/{document_id}/thumbnail", summary="Get a small picture of page 1", **_BYTES)
 def thumbnail(request: Request, viewer: Reader, document_id: asking.DocumentId) -> Response:
     """Get the JPEG that was made of the first page."""
     office = office_of(request)
-    return _file(request, content.thumbnail(office.desk(viewer), office.blobs, document_id), False)
+    kept = content.thumbnail_of(office.desk(viewer), document_id)
+    return _file(request, office, kept, is_saved=False)
 
 
-def _file(request: Request, found: content.Original, is_saved: bool) -> Response:
+def _file(request: Request, office: Office, found: content.Kept, *, is_saved: bool) -> Response:
     tag = f'"{found.digest[:32]}"'
     if is_known(request, tag):
         return unchanged(tag)
     shown = None if is_saved else SHOWN.get(found.media_type or "")
+    kind = shown or "application/octet-stream"
+    if _is_linked(request, office):
+        link = office.blobs.link(found.digest, found.name, kind, shown=bool(shown))
+        if link is not None:
+            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return _Stored(
-        found.path,
-        media_type=shown or "application/octet-stream",
+        office.blobs.checked_path(found.digest, found.size),
+        media_type=kind,
         filename=safe_name(found.name),
         content_disposition_type="inline" if shown else "attachment",
         headers={**_ALONE, "ETag": tag},
     )
+
+
+def _is_linked(request: Request, office: Office) -> bool:
+    """Tell whether a link into the bucket is wanted, and the asker may follow it."""
+    # The policy of our own pages lets them show nothing from elsewhere.
+    is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
+    return office.settings.blob_links and not is_within_page

@@ -11,7 +11,7 @@ from quire.api.recent import Recent
 from quire.app import App
 from quire.control.jobs import Desk
 from quire.errors import DatabaseUnavailable, SchemaAhead
-from quire.fetch.blobs import BlobFolder
+from quire.fetch.blobs import Blobs
 from quire.ingest import place
 from quire.model.access import Viewer
 from quire.settings import Settings
@@ -51,9 +51,9 @@ class Office:
         return self.app.db
 
     @functools.cached_property
-    def blobs(self) -> BlobFolder:
+    def blobs(self) -> Blobs:
         """Where the bytes of documents are."""
-        return place.blobs_in(str(self.settings.home))
+        return place.blobs_of(self.settings.for_children)
 
     @functools.cached_property
     def rates(self) -> Rates:

@@ -19,6 +19,7 @@ STATUS: dict[type[errors.QuireError], tuple[int, str]] = {
     errors.TooMany: (429, "Too many requests"),
     errors.NotFound: (404, "Not found"),
     errors.Gone: (410, "Gone"),
+    errors.SourceRefused: (502, "A store or source refuses"),
     errors.Conflict: (409, "Conflict"),
     errors.UserBusy: (409, "Another job is active"),
     errors.UnknownKind: (422, "Unknown kind"),

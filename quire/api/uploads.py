@@ -68,7 +68,7 @@ _BODY = {
     "",
     summary="Upload files",
     openapi_extra=_BODY,
-    **giving(shapes.Uploaded, 409, 413, status=201),
+    **giving(shapes.Uploaded, 409, 413, 502, status=201),
 )
 async def receive(
     request: Request,

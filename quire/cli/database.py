@@ -32,16 +32,32 @@ Wait = Annotated[
 ]
 
 
-def migrate(to: To = None, wait: Wait = 90.0, json: options.Json = False) -> None:
+Bucket = Annotated[
+    str | None,
+    typer.Option(
+        "--blobs",
+        metavar="URL",
+        help="Instead, or before that, copy the stored files into a bucket, as in s3://BUCKET/"
+        "PREFIX. Run again, it copies what is missing.",
+    ),
+]
+
+
+def migrate(
+    to: To = None, blobs: Bucket = None, wait: Wait = 90.0, json: options.Json = False
+) -> None:
     """Bring the database's schema up to date.
 
     Workers of an older Quire go on where a migration allows it. Else they are told to leave, and
     it waits for them.
     """
-    if to is not None:
-        from quire.cli import moving
+    if to is not None or blobs is not None:
+        from quire.cli import copying, moving
 
-        moving.move(to, json)
+        if to is not None:
+            moving.move(to, blobs, json)
+        else:
+            copying.copy(blobs or "", json)
         return
     from quire.cli import opening
     from quire.control import places
@@ -111,7 +127,7 @@ def doctor(
         report = examining.examine(
             opened.db,
             sweep_interval=settings.sweep_interval,
-            blobs=place.blobs_in(str(settings.home)),
+            blobs=place.blobs_of(settings.for_children),
             deep=deep,
         )
         trouble = _broker_trouble(opened.db)

@@ -209,7 +209,7 @@ def tokens(
 def _blobs(opened: "App") -> "Blobs":
     from quire.ingest import place
 
-    return place.blobs_in(str(opened.settings.home))
+    return place.blobs_of(opened.settings.for_children)
 
 
 def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:

@@ -13,6 +13,7 @@ from quire.cli import console, words
 from quire.errors import BadInput, Conflict, Refused
 
 if TYPE_CHECKING:
+    from quire.control.copying import Copied
     from quire.control.doctor import Report
     from quire.settings import Settings
     from quire.store.engine import Database
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 LINE_SECONDS = 5.0
 
 
-def move(to: str, json: bool) -> None:
-    """Move, examine the copy, and say what to do next; exits with 1 where it is not healthy."""
-    from quire.cli import opening
+def move(to: str, blobs: str | None, json: bool) -> None:
+    """Move, examine the copy, and say what to do next; exits with 1 where it is not healthy.
+
+    With `blobs`, the files are copied into that bucket first.
+    """
+    from quire.cli import copying, opening
     from quire.control import doctor, places
     from quire.ingest import place
     from quire.store import move as moving
@@ -34,24 +38,53 @@ def move(to: str, json: bool) -> None:
     settings = opening.chosen()
     path = _source(settings, to)
     name = places.without_password(to)
+    copied = _copied(settings, blobs, json)
     target = Database.open(to, lease_seconds=settings.lease_seconds)
     try:
-        with _told(quiet=json) as tell:
+        with told(quiet=json) as tell:
             moved = moving.move(path, target, name=name, analyse=indexed_simple, tell=tell)
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,
-            blobs=place.blobs_in(str(settings.home)),
+            blobs=place.blobs_of({**settings.for_children, "blobs": blobs or settings.blobs}),
         )
     finally:
         target.close()
     if json:
-        told = {"moved_to": name, "rows": moved.rows, "resumed": moved.is_resumed}
-        console.as_json({**told, "not_copied": moved.left, "doctor": doctor.as_json(report)})
+        known = {"moved_to": name, "rows": moved.rows, "resumed": moved.is_resumed}
+        if copied and blobs:
+            known["blobs"] = copying.as_json(blobs, copied)
+        console.as_json({**known, "not_copied": moved.left, "doctor": doctor.as_json(report)})
     else:
-        _say(name, settings.home, moved, report)
+        _say(name, _files(settings, blobs), moved, report)
     if not report.is_healthy:
         raise typer.Exit(1)
+
+
+def _copied(settings: "Settings", blobs: str | None, json: bool) -> "Copied | None":
+    """Copy the files first: nothing is switched by that, and a refusal changes nothing."""
+    from quire.cli import copying
+
+    if blobs is None:
+        return None
+    from quire.store.engine import Database
+
+    db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
+    try:
+        copied, _ = copying.run(settings, db, blobs, quiet=json)
+    finally:
+        db.close()
+    if copied.lost:
+        copying.say(settings, blobs, copied, 0)
+        raise Conflict("the database was not moved: not all files could be copied. See above.")
+    return copied
+
+
+def _files(settings: "Settings", blobs: str | None) -> str:
+    """Say where the files are from now on."""
+    if blobs or settings.blobs:
+        return f"Stored files are in {blobs or settings.blobs}: set QUIRE_BLOBS to it"
+    return f"Stored files stay in {settings.home}: keep QUIRE_HOME"
 
 
 def _source(settings: "Settings", to: str) -> Path:
@@ -98,7 +131,7 @@ def _refuse_at_work(db: "Database", home: Path) -> None:
         )
 
 
-def _say(name: str, home: Path, moved: "Moved", report: "Report") -> None:
+def _say(name: str, files: str, moved: "Moved", report: "Report") -> None:
     from quire.cli import database
 
     if moved.is_resumed:
@@ -116,13 +149,14 @@ def _say(name: str, home: Path, moved: "Moved", report: "Report") -> None:
     for line in database.lines(report):
         console.say(line)
     console.say(
-        f"Stored files stay in {home}: keep QUIRE_HOME, set QUIRE_DATABASE_URL to the new "
-        "database, and start `quire up`. The old one is kept, and refuses to be used."
+        f"{files}, set QUIRE_DATABASE_URL to the new database, and start `quire up`. The old one "
+        "is kept, and refuses to be used."
     )
 
 
 @contextlib.contextmanager
-def _told(*, quiet: bool) -> Iterator["Tell"]:
+def told(*, quiet: bool) -> Iterator["Tell"]:
+    """Give a way to tell of progress, by bars or by lines."""
     if quiet:
         yield lambda step, done, total: None
     elif not sys.stderr.isatty():

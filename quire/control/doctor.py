@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.clock import Instant
-from quire.errors import QuireError, SchemaAhead
+from quire.errors import Gone, QuireError, SchemaAhead
 from quire.fetch.blobs import Blobs
 from quire.store import access_tables, document_invariants, invariants, mending, migrate
 from quire.store.collect import used_contents
@@ -102,24 +102,30 @@ def _analysis(db: Database) -> Callable[[str, str], str]:
 
 
 def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
-    """Look for the files of all blobs that documents use."""
+    """Look for the files of all blobs that documents use, if they can be looked for."""
+    if wrong := blobs.probe():
+        return [Violation("blobs.store", len(wrong), ["QUIRE_BLOBS"], " ".join(wrong))]
     bad: list[int | str] = []
     place, is_over = ("", ""), False
     while not is_over:
         with db.read() as conn:
             some, place = used_contents(conn, place)
-        bad += [digest for digest, size in some if not _is_whole(blobs, digest, size, deep)]
+        sizes = blobs.sizes([digest for digest, _ in some])
+        bad += [
+            digest
+            for digest, size in some
+            if sizes.get(digest) != size or (deep and not _is_whole(blobs, digest))
+        ]
         is_over = place == ("", "")
     how = "with the bytes that it is named after" if deep else "with its size"
     sentence = f"The file of every blob that a document uses is there, {how}."
     return [Violation("blobs.files", len(bad), bad[:SHOWN], sentence)] if bad else []
 
 
-def _is_whole(blobs: Blobs, digest: str, size: int, deep: bool) -> bool:
+def _is_whole(blobs: Blobs, digest: str) -> bool:
     try:
-        found = blobs.path(digest).stat().st_size
-        return found == size and (not deep or blobs.verify(digest))
-    except (OSError, ValueError, QuireError):
+        return blobs.verify(digest)
+    except (OSError, ValueError, Gone):
         return False
 
 

@@ -1,8 +1,7 @@
 """What is in a document: its original bytes, its pages with words and pictures, its chunks."""
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from quire.control.documents import row_of
 from quire.control.jobs import Desk
@@ -12,23 +11,20 @@ from quire.store import chunk_reports
 from quire.store import document_reports as reports
 from quire.store import pages as stored
 
-if TYPE_CHECKING:
-    from quire.fetch.blobs import Blobs
-
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
-class Original(NamedTuple):
-    """The bytes of a document as they were taken in."""
+class Kept(NamedTuple):
+    """A blob of a document, before anyone looks for its bytes."""
 
-    path: Path
+    digest: str
+    size: int
     name: str
     media_type: str | None
-    digest: str
 
 
-def original(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
-    """Return where a document's bytes are, after they were verified."""
+def original_of(desk: Desk, document_id: int) -> Kept:
+    """Return the blob of a document's bytes."""
     with desk.db.read() as conn:
         row = row_of(conn, desk, document_id)
         size = stored.size_of(conn, desk.tenant, row.digest) if row.digest else None
@@ -37,19 +33,17 @@ def original(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
             f"document {document_id}: its bytes are not here (it is {row.state}). Wait until it "
             f"is taken in, or ingest it: quire document reindex {document_id}"
         )
-    path = blobs.checked_path(row.digest, size)
-    return Original(path, row.name, row.media_type or row.newest_type, row.digest)
+    return Kept(row.digest, size, row.name, row.media_type or row.newest_type)
 
 
-def thumbnail(desk: Desk, blobs: "Blobs", document_id: int) -> Original:
-    """Return where the small picture of a document's first page is."""
+def thumbnail_of(desk: Desk, document_id: int) -> Kept:
+    """Return the blob of the small picture of a document's first page."""
     with desk.db.read() as conn:
         row = row_of(conn, desk, document_id)
         size = stored.size_of(conn, desk.tenant, row.thumbnail) if row.thumbnail else None
     if size is None:
         raise NotFound(f"document {document_id}: it has no thumbnail. Its type may have none.")
-    path = blobs.checked_path(row.thumbnail, size)
-    return Original(path, "thumbnail.jpg", "image/jpeg", row.thumbnail)
+    return Kept(row.thumbnail, size, "thumbnail.jpg", "image/jpeg")
 
 
 def page(desk: Desk, document_id: int, number: int) -> dict[str, Any]:
@@ -78,9 +72,9 @@ def chunks(desk: Desk, document_id: int, *, limit: int, cursor: str | None) -> d
         return chunk_reports.page_of_chunks(conn, row, limit=limit, cursor=at)
 
 
-def drawable(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Original:
-    """Return the bytes that the picture of a page is drawn from."""
-    found = original(desk, blobs, document_id)
+def drawable(desk: Desk, document_id: int, number: int) -> Kept:
+    """Return the blob that the picture of a page is drawn from."""
+    found = original_of(desk, document_id)
     if not drawing.can_draw(found.media_type):
         raise NotFound(
             f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "

@@ -157,6 +157,8 @@ def _backoff(case: Case) -> Finding:
     how = outcome_words(last["outcome"], last["error"]) if last else f"it failed: {row.error}"
     left = max(row.due_at - case.now.wall, 0.0)
     text = f"Attempt {row.attempt} of {row.max_attempts} ended: {how}. It backs off."
+    if last and last["outcome"] == "outage":
+        text = f"It waits: {how}. This costs no attempt."
     step = f"Attempt {row.attempt + 1} of {row.max_attempts} may start in {span(left)}."
     return Finding("backoff", text, step, None, row.due_at)
 

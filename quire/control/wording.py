@@ -18,6 +18,7 @@ OUTCOMES = {
     "wedged": "it made no progress for too long",
     "unstarted": "its worker gave it back before it began",
     "returned": "its worker gave it back",
+    "outage": "what it needs was away",
 }
 
 

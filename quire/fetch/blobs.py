@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -46,6 +47,30 @@ class Blobs(Protocol):
 
     def verify(self, digest: str) -> bool:
         """Hash the bytes again and tell whether they are what they were."""
+        ...
+
+    def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """Return the sizes of those of these blobs that are there."""
+        ...
+
+    def require(self) -> None:
+        """Raise BlobsUnavailable where blobs could not be kept a moment ago, and still cannot."""
+        ...
+
+    def probe(self) -> list[str]:
+        """Say what is wrong with the place that blobs are kept in; nothing, if all is well."""
+        ...
+
+    def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
+        """Return a URL that gives these bytes for some minutes, where the store signs such."""
+        ...
+
+    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return such a URL of a PNG that is drawn from a blob, and drawn only if it is missing."""
+        ...
+
+    def abandoned(self, before: float) -> list[Path]:
+        """Return the parts that nobody has written to since a moment of the wall clock."""
         ...
 
     def delete(self, digest: str) -> None:
@@ -123,6 +148,29 @@ class BlobFolder:
         self._verified[digest] = life
         return place
 
+    def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """Return the sizes of those of these blobs that are there."""
+        found = {}
+        for digest in digests:
+            with suppress(OSError, ValueError):
+                found[digest] = self.path(digest).stat().st_size
+        return found
+
+    def require(self) -> None:
+        """Do nothing: a folder is there, or says why not when it is written to."""
+
+    def probe(self) -> list[str]:
+        """Find nothing: a folder says what is wrong with it when it is used."""
+        return []
+
+    def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
+        """Return None: the bytes of a folder go through the API."""
+        return None
+
+    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return None, as `link` does."""
+        return None
+
     def delete(self, digest: str) -> None:
         """Remove the bytes, if they are there."""
         self._verified.pop(digest, None)
@@ -131,16 +179,7 @@ class BlobFolder:
     def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
         """Write the original to a file, or under its own name into a folder."""
         place = self.checked_path(digest, self._life(self.path(digest))[2])
-        goal = target / safe_name(name) if target.is_dir() else target
-        if goal.exists() and not replace:
-            raise Conflict(f"{goal}: exists already. Name another place, or remove it first.")
-        # The goal's own name may have no room for a suffix.
-        fresh = goal.with_name(f".{digest[:16]}.part")
-        with disk_words(name, fresh):
-            shutil.copyfile(place, fresh)
-            _sync(fresh)
-            os.replace(fresh, goal)  # noqa: PTH105
-        return goal
+        return copied(place, name, target, replace=replace)
 
     def abandoned(self, before: float) -> list[Path]:
         """Return the parts that nobody has written to since a moment of the wall clock."""
@@ -173,6 +212,20 @@ class BlobFolder:
         place = self.path(digest)
         self._life(place)
         return _sha256(place)
+
+
+def copied(place: Path, name: str, target: Path, *, replace: bool) -> Path:
+    """Copy a file to another, or under a name into a folder, whole or not at all."""
+    goal = target / safe_name(name) if target.is_dir() else target
+    if goal.exists() and not replace:
+        raise Conflict(f"{goal}: exists already. Name another place, or remove it first.")
+    # The goal's own name may have no room for a suffix.
+    fresh = goal.with_name(f".{(place.parent.name + place.name)[:16]}.part")
+    with disk_words(name, fresh):
+        shutil.copyfile(place, fresh)
+        _sync(fresh)
+        os.replace(fresh, goal)  # noqa: PTH105
+    return goal
 
 
 def _damaged(digest: str, expected: str, got: str) -> Damaged:

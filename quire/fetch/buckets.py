@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Store = AzureStore | GCSStore | S3Store
 
 _SIGNED_FOR = timedelta(hours=1)
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
-_REFUSED = re.compile(r"status code: 40[13]\b")
-_CHAINS = {
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+REFUSED = re.compile(r"status code: 40[13]\b")
+CHAINS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of the machine",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the account of the machine",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or the machine's identity",
@@ -56,7 +56,7 @@ class BucketSource:
             return
         if after == self._key and after:
             return
-        obstore = _library()
+        obstore = library()
         prefix = self._key.strip("/")
         with self._plain_reasons():
             listing = obstore.list(
@@ -80,7 +80,7 @@ class BucketSource:
     def _is_mark(self, key: str) -> bool:
         try:
             with self._plain_reasons():
-                _library().head(self._opened(), key)
+                library().head(self._opened(), key)
         except Gone:
             return True
         return False
@@ -107,7 +107,7 @@ class BucketSource:
         """Return the object that the URL names, if it names one."""
         if not self._key or self._key.endswith("/"):
             return None
-        obstore = _library()
+        obstore = library()
 
         try:
             with self._plain_reasons():
@@ -129,7 +129,7 @@ class BucketSource:
         )
 
     def _request(self, key: str) -> Request:
-        obstore = _library()
+        obstore = library()
         # For Google, obstore takes the key into the URL as it is: "?" and "%" would mean something.
         named = quote(key) if self._scheme == "gs" else key
         with self._plain_reasons():
@@ -175,30 +175,31 @@ class BucketSource:
         try:
             yield
         except (exceptions.NotFoundError, FileNotFoundError) as error:
-            raise Gone(f"{url}: is not there ({_first_line(error)}).") from error
+            raise Gone(f"{url}: is not there ({first_line(error)}).") from error
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise SourceRefused(
-                f"{url}: access is refused ({_first_line(error)}). Check {_CHAINS[self._scheme]}."
+                f"{url}: access is refused ({first_line(error)}). Check {CHAINS[self._scheme]}."
             ) from error
         except (exceptions.InvalidPathError, exceptions.UnknownConfigurationKeyError) as error:
-            raise SourceRefused(f"{url}: cannot be listed ({_first_line(error)}).") from error
+            raise SourceRefused(f"{url}: cannot be listed ({first_line(error)}).") from error
         except exceptions.BaseError as error:
             raise self._worded(url, error) from error
 
     def _worded(self, url: str, error: Exception) -> QuireError:
         """Word what has no class of its own: a listing fails with the server's answer only."""
-        text, check = str(error), _CHAINS[self._scheme]
-        if any(code in text for code in _NO_BUCKET):
+        text, check = str(error), CHAINS[self._scheme]
+        if any(code in text for code in NO_BUCKET):
             return Gone(f"{url}: there is no such bucket. Check its name.")
-        if _REFUSED.search(text):
-            return SourceRefused(f"{url}: access is refused ({_first_line(error)}). Check {check}.")
+        if REFUSED.search(text):
+            return SourceRefused(f"{url}: access is refused ({first_line(error)}). Check {check}.")
         return FetchFailed(
-            f"{url}: cannot be reached ({_first_line(error)}). Check the network and {check}; "
+            f"{url}: cannot be reached ({first_line(error)}). Check the network and {check}; "
             "the work is tried again."
         )
 
 
-def _library() -> Any:
+def library() -> Any:
+    """Return obstore, or say how to get it."""
     try:
         import obstore
         import obstore.exceptions
@@ -218,5 +219,6 @@ def _quoted(etag: str | None) -> str | None:
     return f'"{etag}"' if etag and not etag.endswith('"') else etag
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without what a library knows of itself."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,4 +1,4 @@
-"""Where a handler finds things: the blobs of this home, the source of a file, the embedder."""
+"""Where a handler finds things: its blobs, the source of a file, the embedder."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,18 +6,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quire.fetch.blobs import BlobFolder
+    from quire.fetch.blobs import BlobFolder, Blobs
     from quire.fetch.items import Source
     from quire.model.pipeline import Pipeline
     from quire.text.embed import Embedder
 
 
-@cache
+def blobs_of(settings: Mapping[str, Any]) -> "Blobs":
+    """Return where blobs are kept; one per process, which remembers what it verified."""
+    return _blobs(
+        str(settings["home"]),
+        str(settings.get("blobs") or ""),
+        str(settings.get("bucket_endpoint") or ""),
+        int(settings.get("blob_cache_bytes") or 0),
+    )
+
+
 def blobs_in(home: str) -> "BlobFolder":
-    """Return the blob folder of a home; one per process, which remembers what it verified."""
+    """Return the blob folder of a home."""
     from quire.fetch.blobs import BlobFolder
 
-    return BlobFolder(Path(home) / "blobs")
+    found = _blobs(home, "", "", 0)
+    assert isinstance(found, BlobFolder)  # noqa: S101
+    return found
+
+
+@cache
+def _blobs(home: str, url: str, endpoint: str, room: int) -> "Blobs":
+    if not url:
+        from quire.fetch.blobs import BlobFolder
+
+        return BlobFolder(Path(home) / "blobs")
+    from quire.fetch.bucket_blobs import BlobBucket
+    from quire.fetch.cache import BlobCache
+    from quire.fetch.objects import Bucket
+
+    # Not the folder of blobs: what is there may be nowhere else.
+    cache = BlobCache(Path(home) / "cache", room)
+    return BlobBucket(Bucket(url, endpoint=endpoint), cache)
 
 
 def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -> "Source":

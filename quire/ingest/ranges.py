@@ -67,7 +67,7 @@ def work_for(ctx: Any, document: int, generation: int) -> Work:
         generation=generation,
         tenant=row.tenant,
         name=row.name,
-        path=place.blobs_in(ctx.settings["home"]).checked_path(row.digest, size or 0),
+        path=place.blobs_of(ctx.settings).checked_path(row.digest, size or 0),
         media_type=row.media_type,
         pipeline=pipeline,
         embedder=place.embedder_of(ctx.settings, pipeline),

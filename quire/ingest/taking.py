@@ -89,7 +89,7 @@ class _Taking:
         self.begun = begun
         self.payload = payload
         self.pipeline = Pipeline().merged(begun.settings)
-        self.blobs = place.blobs_in(ctx.settings["home"])
+        self.blobs = place.blobs_of(ctx.settings)
 
     def run(self) -> None:
         content, work = self._content()
@@ -114,6 +114,7 @@ class _Taking:
         """Bring the bytes here; a later try goes on with the part that this one left."""
         ctx = self.ctx
         item = Item(**self.payload["item"])
+        self.blobs.require()
         source = place.source_of(ctx.settings, self.payload["source"], self.payload["options"])
         part = self.blobs.scratch(f"task-{ctx.task_id}")
 

@@ -18,7 +18,15 @@ from pathlib import Path
 from time import monotonic, monotonic_ns, time
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, PluginFailed, Stopped, Transient
+from quire.errors import (
+    BlobsUnavailable,
+    DatabaseUnavailable,
+    LeaseLost,
+    Permanent,
+    PluginFailed,
+    Stopped,
+    Transient,
+)
 from quire.runtime.outlet import Outlet
 from quire.runtime.slate import Slate, Turnstile
 from quire.runtime.wire import Assignment, Inbox, printable
@@ -207,7 +215,7 @@ def judge(
     if isinstance(error, KeyboardInterrupt):
         return _failed("transient", "handler raised KeyboardInterrupt")
     trace = _trace(error)
-    if isinstance(error, DatabaseUnavailable):
+    if isinstance(error, (DatabaseUnavailable, BlobsUnavailable)):
         return _failed("outage", str(error), trace)
     if isinstance(error, Permanent):
         return _failed("permanent", str(error) or type(error).__name__, trace)

@@ -32,7 +32,7 @@ def decide(
     if ended.outcome == "died":
         return _died(ended, lease, worker_id)
     if ended.outcome == "outage":
-        # The database was away when the handler wanted to write: no fault of the task.
+        # The database, or the bucket of blobs, was away: no fault of the task.
         wait = OUTAGE_SECONDS * (0.5 + spread)
         return _ending(ended, lease, worker_id, "retry", "outage", give_back=True, due_in=wait)
     if ended.outcome == "permanent":

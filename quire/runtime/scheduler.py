@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from quire import log
 from quire.clock import Instant
-from quire.errors import DatabaseUnavailable, SchemaAhead
+from quire.errors import (
+    BlobsUnavailable,
+    DatabaseUnavailable,
+    FetchFailed,
+    SchemaAhead,
+    SourceRefused,
+)
 from quire.fetch.parts import remove
 from quire.ingest import place
 from quire.runtime import vitals, wakeup
@@ -100,16 +106,18 @@ def tick(
 
 
 def _collector(db: Database, settings: Settings) -> Collector:
-    return Collector(db, place.blobs_in(str(settings.home)).delete)
+    return Collector(db, place.blobs_of(settings.for_children).delete)
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
-    """Collect what no document uses any more; a disk that refuses is no reason to stop."""
+    """Collect what no document uses any more; one who refuses to delete is no reason to stop."""
     done: dict[str, Any] = {}
     try:
+        # Not within a transaction: what is away is waited for before anything is locked.
+        place.blobs_of(settings.for_children).require()
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
         done |= {"parts": _remove_parts(collector.db, settings)}
-    except OSError as error:
+    except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
         log.trouble("collect.refused", error)
     if any(done.values()):
         log.event("collected", **done)
@@ -120,7 +128,7 @@ def _remove_parts(db: Database, settings: Settings) -> int:
     """Remove what fetches that nobody goes on with have left."""
     with db.read() as conn:
         before = db.now(conn).wall - PART_SECONDS
-    parts = place.blobs_in(str(settings.home)).abandoned(before)
+    parts = place.blobs_of(settings.for_children).abandoned(before)
     for part in parts:
         remove(part)
     return len(parts)

@@ -35,6 +35,8 @@ from quire.store.tables import is_state
 GRACE = 3600.0
 #: Rows that one look passes, rows that one transaction deletes, leaves that one gives up.
 WINDOW, BATCH, LEAVES = 2_000, 200, 10_000
+#: Seconds after which a transaction begins to remove no further file.
+SPAN = 1.0
 #: Seconds that a round spends on looking through a table, and on deleting from it; the next round
 #: goes on from there.
 PATIENCE = 2.0
@@ -141,6 +143,12 @@ def used_contents(
     return some, (rows[-1].tenant, rows[-1].digest) if len(rows) == limit else ("", "")
 
 
+def count_used_contents(conn: sa.Connection) -> int:
+    """Count the blobs that are in use."""
+    count = sa.select(sa.func.count()).select_from(contents).where(CONTENTS.is_used)
+    return int(conn.scalar(count) or 0)
+
+
 def condemn(stock: Stock, keys: Sequence[Key], conn: sa.Connection, now: Instant) -> int:
     """Condemn those rows that nothing uses and that are not condemned yet; returns how many."""
     statement = sa.update(stock.table).where(
@@ -203,8 +211,11 @@ def _delete_contents(conn: sa.Connection, rows: Sequence[Any], remove: Remove) -
     A crash leaves a row without a file, which the next put repairs.
     """
     c = contents.c
-    deleted = 0
+    deleted, until = 0, time.monotonic() + SPAN
     for row in sorted(rows, key=lambda row: (row.digest, row.tenant)):
+        # A bucket takes its time, and rows are locked meanwhile; the next transaction goes on.
+        if time.monotonic() >= until:
+            break
         if not dialect.lock_name(conn, blob_lock(row.digest), wait=False):
             continue
         conn.execute(sa.delete(contents).where(c.tenant == row.tenant, c.digest == row.digest))
