@@ -29,7 +29,7 @@ class Round(NamedTuple):
     plain: float
     alone: float
     through: float
-    doorbells: float | None
+    doorbells: int | None
 
 
 def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
@@ -59,7 +59,8 @@ def _figures(rounds: list[Round], sizes: Sizes) -> Iterator[Figure]:
     yield Figure("added by window and reconciliation", added, "%", None, at_most(10), note)
     bells = [one.doorbells for one in rounds if one.doorbells is not None]
     if bells:
-        yield Figure("doorbells", median(bells), "per job", note="0: the broker was not used")
+        note = f"for {sizes.delivered:,} jobs; 0: the broker was not used"
+        yield Figure("doorbells", median(bells), "messages", note=note)
 
 
 def purge(site: Site, sizes: Sizes) -> Iterator[Figure]:
@@ -89,15 +90,15 @@ def purge(site: Site, sizes: Sizes) -> Iterator[Figure]:
 _AFTER_WARM = "WHERE id > (SELECT min(id) FROM tasks)"
 
 
-def _drained(site: Site, sizes: Sizes, broker: str | None) -> tuple[float, float | None]:
-    """Return jobs per second, and how many doorbells a job took."""
+def _drained(site: Site, sizes: Sizes, broker: str | None) -> tuple[float, int | None]:
+    """Return jobs per second, and how many doorbells they took."""
     with _running(site, broker) as (bed, _):
         before = brokers.sent(broker) if broker else None
         bed.app.submit_many([Submission("bench.noop")] * sizes.delivered)
         bed.wait_until_done()
         ended = [row[0] for row in bed.rows(f"SELECT finished_at FROM tasks {_AFTER_WARM}")]  # noqa: S608
         after = brokers.sent(broker) if broker else None
-    rung = None if before is None or after is None else (after - before) / len(ended)
+    rung = None if before is None or after is None else after - before
     return rate(ended), rung
 
 
