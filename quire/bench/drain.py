@@ -36,8 +36,8 @@ def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
     bare, plain, mixed = [], [], []
     for _ in range(sizes.drain_rounds):
         bare.append(_bare(site, sizes.bare_drain))
-        plain.append(_drained(site, sizes, is_mixed=False))
-        mixed.append(_drained(site, sizes, is_mixed=True))
+        plain.append(drained(site, sizes, is_mixed=False))
+        mixed.append(drained(site, sizes, is_mixed=True))
     span = f"{PROGRAMS} workers, {sizes.drain:,} tasks, {_range(plain)}"
     yield _rate("drain of no-op tasks", plain, bare, TARGETS.get(site.name), span)
     yield _rate("drain of mixed tasks", mixed, bare, None, "1 KB, 50 owners, 10 % fail")
@@ -74,7 +74,8 @@ def _written(name: str, some: list[Drained], bare: list[Drained]) -> Iterator[Fi
         yield Figure(name, median(known), "bytes", bare=median(beside))
 
 
-def _drained(site: Site, sizes: Sizes, *, is_mixed: bool) -> Drained:
+def drained(site: Site, sizes: Sizes, *, is_mixed: bool) -> Drained:
+    """Fill a queue and let two workers work it off."""
     with site.bed() as bed:
         (_submit_mixed if is_mixed else _submit_plain)(bed, sizes)
         bed.run(*(["ANALYZE"] if site.name == "postgres" else []))

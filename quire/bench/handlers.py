@@ -20,6 +20,12 @@ def fail(ctx: Context, **payload: object) -> None:
     raise Permanent("fails because the measurement wants it to")
 
 
+@job("bench.wait")
+def wait(ctx: Context, seconds: float) -> None:
+    """Wait, as a task does that asks another machine."""
+    time.sleep(seconds)
+
+
 @job("bench.mark")
 def mark(ctx: Context, marks: str, name: str) -> None:
     """Tell when this ran."""

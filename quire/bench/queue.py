@@ -1,5 +1,6 @@
 """`quire bench queue`: runs the measurements on each database and reports them."""
 
+import dataclasses
 import json
 import os
 import platform
@@ -11,10 +12,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from quire.bench import claims, drain, enqueue, fairness, idle, pickup, recovery, server, stopping
+from quire.bench import (
+    brokers,
+    claims,
+    delivery,
+    drain,
+    enqueue,
+    fairness,
+    idle,
+    pickup,
+    recovery,
+    rivals,
+    scaling,
+    server,
+    stopping,
+)
 from quire.bench.figures import Figure, table
 from quire.bench.site import Site
-from quire.bench.sizes import FULL, QUICK
+from quire.bench.sizes import FULL, QUICK, Sizes
 from quire.errors import BadInput, QuireError
 from quire.store import embedded
 
@@ -28,7 +43,11 @@ MEASURES: dict[str, Measure] = {
     "stop": stopping.measure,
     "idle": idle.measure,
     "fairness": fairness.measure,
+    "workers": scaling.measure,
 }
+#: Those that need another queue, and those that need a broker.
+RIVALS: dict[str, Measure] = {"pgqueuer": rivals.measure}
+BROKERED: dict[str, Measure] = {"celery": delivery.measure, "purge": delivery.purge}
 _CLOSING = "Every commit is flushed, the bare loop's too."
 
 
@@ -38,10 +57,18 @@ def main(
     quick: bool = False,
     only: Sequence[str] | None = None,
     json: str | None = None,
+    broker: str | None = None,
+    peers: str | None = None,
 ) -> int:
     """Measure, print a table, write JSON where asked; returns the exit code."""
-    chosen = named(only)
-    report = run(database or "both", chosen, QUICK if quick else FULL, is_quick=quick)
+    sizes = dataclasses.replace(QUICK if quick else FULL, peers=peers)
+    measures = {**MEASURES, **RIVALS, **BROKERED}
+    chosen = _measurable(named(only, measures), sizes, database, broker, is_asked=bool(only))
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, ExitStack() as stack:
+        if broker is not None:
+            url = stack.enter_context(brokers.opened(broker, Path(folder, "broker")))
+            sizes = dataclasses.replace(sizes, broker=url)
+        report = run(database or "both", chosen, sizes, is_quick=quick, measures=measures)
     if json != "-":
         sys.stdout.write(as_text(report) + "\n")
     if json is not None:
@@ -56,6 +83,24 @@ def named(only: Sequence[str] | None, measures: Mapping[str, Measure] = MEASURES
         known = ", ".join(measures)
         raise BadInput(f"--only {unknown[0]}: no such measurement. Known: {known}.")
     return [name for name in measures if not names or name in names]
+
+
+def _measurable(
+    names: Sequence[str], sizes: Sizes, database: str | None, broker: str | None, *, is_asked: bool
+) -> list[str]:
+    """Leave out what lacks a broker or another queue; what was asked for by name is refused."""
+    lacking: dict[str, str] = {}
+    if broker is None:
+        lacking.update(dict.fromkeys(BROKERED, "it needs --broker URL, or --broker valkey"))
+    if "pgqueuer" in names and (reason := rivals.missing(sizes)):
+        lacking["pgqueuer"] = reason
+    if database == "embedded":
+        lacking.update(dict.fromkeys((*RIVALS, *BROKERED), "it is measured on PostgreSQL only"))
+    for name in [name for name in names if name in lacking]:
+        if is_asked:
+            raise BadInput(f"--only {name}: {lacking[name]}.")
+        _note(f"{name} is left out: {lacking[name]}")
+    return [name for name in names if name not in lacking]
 
 
 def run(

@@ -25,6 +25,16 @@ class Sizes:
     idle_seconds: float = 10.0
     per_owner: int = 200
     cancelled: int = 10_000
+    workers: tuple[int, ...] = (1, 2, 5, 10)
+    waiting_seconds: float = 8.0
+    peer_drain: int = 20_000
+    plain_celery: int = 4_000
+    delivered: int = 20_000
+    purged: int = 10_000
+    delivery_rounds: int = 3
+    #: The broker's URL, and an interpreter that has other queues.
+    broker: str | None = None
+    peers: str | None = None
 
 
 FULL = Sizes()
@@ -45,4 +55,11 @@ QUICK = Sizes(
     idle_seconds=2.0,
     per_owner=20,
     cancelled=1_000,
+    workers=(1, 4),
+    waiting_seconds=2.0,
+    peer_drain=4_000,
+    plain_celery=600,
+    delivered=4_000,
+    purged=2_000,
+    delivery_rounds=1,
 )

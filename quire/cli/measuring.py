@@ -20,6 +20,14 @@ One = Annotated[
     str | None,
     typer.Option(metavar="WHICH", help="embedded (default), both, or the URL of a PostgreSQL."),
 ]
+Broker = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Measure through Celery too: redis://…, amqp://…, valkey."),
+]
+Peers = Annotated[
+    str | None,
+    typer.Option(metavar="PYTHON", help="An interpreter that has PgQueuer, to measure it too."),
+]
 Corpus = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Your own PDFs instead of made ones, for `pages`."),
@@ -42,12 +50,21 @@ def bench() -> None:
 
 @app.command()
 def queue(
-    database: Where = None, quick: Quick = False, only: Only = None, json: JsonFile = None
+    database: Where = None,
+    quick: Quick = False,
+    only: Only = None,
+    json: JsonFile = None,
+    broker: Broker = None,
+    peers: Peers = None,
 ) -> None:
     """Measure submit, claim, throughput and latency of the queue."""
     from quire.bench import queue as measured
 
-    raise typer.Exit(measured.main(database=database, quick=quick, only=only, json=json))
+    raise typer.Exit(
+        measured.main(
+            database=database, quick=quick, only=only, json=json, broker=broker, peers=peers
+        )
+    )
 
 
 @app.command()

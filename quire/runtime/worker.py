@@ -288,7 +288,8 @@ class Worker:
             claimed: list[claim.Claimed] = []
             due_at = self.next_due
             if wants:
-                ready.move_due(conn, now=at)
+                if due_at is not None and due_at <= at.wall:  # each claim looks for the next
+                    ready.move_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), ready.next_due_at(conn)
             self.epoch = at.wall - time.monotonic()
             tallies.add(conn, "refused", sum(one.task_id not in settled for one in endings))

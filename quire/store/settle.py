@@ -308,14 +308,18 @@ def _stopped_jobs(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
     """Lock jobs and return those that are no longer active."""
     if not job_ids:
         return set()
-    dialect.lock_rows(conn, jobs, job_ids)
-    statement = dialect.cached(conn, "stopped", lambda: _inactive(conn))
-    return set(conn.scalars(statement, {"wanted": dialect.id_list(conn, job_ids)}))
+    statement = dialect.cached(conn, "job states", lambda: _job_states(conn))
+    found = conn.execute(statement, {"wanted": dialect.id_list(conn, sorted(job_ids))})
+    return {job_id for job_id, state in found if state not in JOB_ACTIVE}
 
 
-def _inactive(conn: sa.Connection) -> sa.Select[Any]:
-    return sa.select(jobs.c.id).where(
-        dialect.id_in(conn, jobs.c.id, "wanted"), sa.not_(is_state(jobs.c.state, *JOB_ACTIVE))
+def _job_states(conn: sa.Connection) -> sa.Select[Any]:
+    # Who had to wait for the lock is given the state that the other one left.
+    return (
+        sa.select(jobs.c.id, jobs.c.state)
+        .where(dialect.id_in(conn, jobs.c.id, "wanted"))
+        .order_by(jobs.c.id)
+        .with_for_update(key_share=True)
     )
 
 

