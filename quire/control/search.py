@@ -141,11 +141,8 @@ def _by_words(conn: Any, wanted: Wanted, limit: int) -> Ranked:
         tuple(words.tsquery([forms]) for forms in wanted.simple),
     )
 
-    def score(
-        texts: Sequence[tuple[str, str]], frequencies: Sequence[int], total: int
-    ) -> Sequence[float]:
-        indexed = [words.indexed_simple(text, language) for text, language in texts]
-        return ranking.bm25(indexed, wanted.simple, frequencies, total)
+    def score(texts: Sequence[str], frequencies: Sequence[int], total: int) -> Sequence[float]:
+        return ranking.bm25(texts, wanted.simple, frequencies, total)
 
     def find(count: int, among: Any) -> Found:
         tenant = wanted.scope.tenant

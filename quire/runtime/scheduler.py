@@ -1,4 +1,4 @@
-"""The scheduler: lifts what waits long, prunes and collects what is old.
+"""The scheduler: lifts what waits long, indexes vectors, prunes and collects what is old.
 
 Several may run; none is special.
 """
@@ -20,6 +20,7 @@ from quire.settings import Settings
 from quire.store import aging, audit, events, moves, retention, sessions, submit, workers
 from quire.store.collect import Collector
 from quire.store.engine import Database
+from quire.store.vector_index import Settler
 
 DAY = 86_400.0
 KEY_SECONDS = DAY
@@ -39,16 +40,17 @@ def run(settings: Settings) -> int:
         lease_seconds=settings.lease_seconds,
     )
     log.event("scheduler.started", pid=os.getpid())
-    collector = _collector(db, settings)
+    collector, settler = _collector(db, settings), Settler(db)
     pruned_at = 0.0
     while not bell.rung and not leash.is_cut:
         due = time.monotonic() >= pruned_at + PRUNE_EVERY
         try:
             tick(db, settings, prune=due, collector=collector)
             pruned_at = time.monotonic() if due else pruned_at
+            settler.round()
         except DatabaseUnavailable as error:
             log.trouble("scheduler.waits", error)
-        for key, _ in selector.select(settings.sweep_interval):
+        for key, _ in selector.select(0 if settler.has_more else settings.sweep_interval):
             if key.data == "leash":
                 leash.read()
             else:

@@ -1,0 +1,149 @@
+"""PostgreSQL's full-text index in levels: all chunks, an eighth of them, and an eighth of that.
+
+A common word is in hundreds of thousands of chunks, and the index gives all of them before the
+first can be scored. So such words are looked for in a level that has as many as can be scored.
+A level has whole runs of ids: their rows lie together, and every large document has a share in it.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from quire.store import dialect
+from quire.store.among import Among
+from quire.store.document_tables import chunks
+
+#: Of how many runs of ids a level has one; the first has all.
+LEVELS = (1, 8, 64)
+#: From so many chunks on, levels are worth a look at the smallest of them.
+LARGE = 50_000
+#: Matches that are ranked, and that a look at the smallest level counts.
+SCORED, COUNTED = 2_000, 500
+_RUN_BITS = 7
+#: KB of rows that wait to be merged into the index: each search reads all of them.
+_PENDING = 256
+_words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
+_ENTRY = re.compile(r"'((?:[^']|'')*)':([0-9,]+)")
+
+
+def condition(level: int) -> str:
+    """Say in SQL which chunks a level has."""
+    return "true" if level == 1 else f"((chunks.id >> {_RUN_BITS}) & {level - 1}) = 0"
+
+
+def words_of(conn: sa.Connection, value: str) -> dict[str, str]:
+    """Return what a chunk is inserted with so as to be found by its words; nothing on SQLite."""
+    return {} if dialect.is_sqlite(conn) else {"words": f"to_tsvector('simple', {value})"}
+
+
+def prepare(conn: sa.Connection) -> None:
+    """Add the smaller levels, and let words lie beside their text."""
+    if dialect.is_sqlite(conn):
+        return
+    # To fetch words from elsewhere and to unpack them takes longer than to rank them.
+    conn.exec_driver_sql("ALTER TABLE chunks SET (toast_tuple_target = 8160)")
+    waiting = f"gin_pending_list_limit = {_PENDING}"
+    conn.exec_driver_sql(f"ALTER INDEX ix_chunks_words SET ({waiting})")
+    for level in LEVELS[1:]:
+        conn.exec_driver_sql(
+            f"CREATE INDEX ix_chunks_words_{level} ON chunks USING gin (words) "
+            f"WITH ({waiting}) WHERE {condition(level)}"
+        )
+
+
+def total(conn: sa.Connection) -> int:
+    """Count all chunks, roughly where they are many."""
+    guess: float = conn.exec_driver_sql(
+        "SELECT reltuples FROM pg_class WHERE oid = CAST('chunks' AS regclass)"
+    ).scalar_one()
+    if guess > 2 * SCORED:
+        return int(guess)
+    # Of a small table the statistics may be missing, or far off.
+    some = sa.select(chunks.c.id).limit(2 * SCORED).subquery()
+    return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
+
+
+def counts(conn: sa.Connection, queries: Sequence[str], total: int, most: int) -> list[int]:
+    """Count the chunks that match each query, up to `most`; common ones roughly where many are."""
+    if total < LARGE:
+        return _counted(conn, queries, 1, most)
+    top = LEVELS[-1]
+    # Few of a sample may be chance, and so few are counted quickly.
+    found = [n * top for n in _counted(conn, queries, top, 2 * COUNTED)]
+    rare = [at for at, n in enumerate(found) if n <= most]
+    for at, n in zip(rare, _counted(conn, [queries[at] for at in rare], 1, most), strict=True):
+        found[at] = n
+    return found
+
+
+def _counted(conn: sa.Connection, queries: Sequence[str], level: int, most: int) -> list[int]:
+    if not queries:
+        return []
+    some = (
+        f"SELECT FROM chunks WHERE {condition(level)} "
+        f"AND words @@ to_tsquery('simple', value) LIMIT {most}"
+    )
+    rows = conn.exec_driver_sql(
+        f"SELECT (SELECT count(*) FROM ({some}) AS counted) "  # noqa: S608
+        "FROM jsonb_array_elements_text(CAST(%s AS jsonb)) value",
+        (dialect.packed(queries),),
+    )
+    return [row[0] for row in rows]
+
+
+def level_for(conn: sa.Connection, query: str, total: int) -> int:
+    """Choose the largest level that has not many more matches than can be scored."""
+    if total < LARGE:
+        return 1
+    [found] = _counted(conn, [query], LEVELS[-1], COUNTED)
+    fitting = (level for level in LEVELS if found * LEVELS[-1] // level <= 2 * SCORED)
+    return next(fitting, LEVELS[-1])
+
+
+def ranking(conn: sa.Connection, level: int) -> sa.Select[Any]:
+    """Select the best of `query` in a level, ranked by the words of `weighed`."""
+    return dialect.cached(conn, ("ranking", level), lambda: _best(_matching(level)))
+
+
+def ranking_among(among: Among) -> sa.Select[Any]:
+    """Select the best of `query` among the chunks that count."""
+    c = chunks.c
+    return _best(_matching(1).where(c.id.in_(among.select)))
+
+
+def _query(name: str) -> sa.ColumnElement[Any]:
+    return sa.func.to_tsquery(sa.literal_column("'simple'"), sa.bindparam(name, type_=sa.Text))
+
+
+def _matching(level: int) -> sa.Select[Any]:
+    c = chunks.c
+    mine = c.tenant == sa.bindparam("tenant", type_=sa.Text)
+    rank = sa.func.ts_rank(_words, _query("weighed")).label("rank")
+    return (
+        sa.select(c.id, rank)
+        .where(mine, _words.op("@@")(_query("query")), sa.text(condition(level)))
+        .limit(SCORED)
+    )
+
+
+def _best(matching: sa.Select[Any]) -> sa.Select[Any]:
+    c = chunks.c
+    ranked = matching.subquery("ranked")
+    limit = sa.bindparam("limit", type_=sa.Integer)
+    best = sa.select(ranked).order_by(ranked.c.rank.desc(), ranked.c.id).limit(limit)
+    found = best.subquery("found")
+    return sa.select(c.id, sa.cast(_words, sa.Text).label("words")).join(found, found.c.id == c.id)
+
+
+def in_order(words: str) -> str:
+    """Return the words of a tsvector, given as text, in the order in which they stand."""
+    placed = [
+        (int(place), word.replace("''", "'").replace("\\\\", "\\"))
+        for word, places in _ENTRY.findall(words)
+        for place in places.split(",")
+    ]
+    placed.sort()
+    return " ".join([word for _, word in placed])
