@@ -24,6 +24,10 @@ Corpus = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Your own PDFs instead of made ones, for `pages`."),
 ]
+Chunks = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Chunks that `search` looks through; else 100,000."),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer jobs: a minute instead of several.")]
 Only = Annotated[
     list[str] | None,
@@ -57,12 +61,15 @@ def ingest(
     only: Only = None,
     json: JsonFile = None,
     corpus: Corpus = None,
+    chunks: Chunks = None,
 ) -> None:
     """Measure the pipeline from files to searches, beside a bare loop of the same libraries."""
     from quire.bench import ingest as measured
 
     raise typer.Exit(
-        measured.main(database=database, quick=quick, only=only, json=json, corpus=corpus)
+        measured.main(
+            database=database, quick=quick, only=only, json=json, corpus=corpus, chunks=chunks
+        )
     )
 
 

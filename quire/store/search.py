@@ -55,7 +55,7 @@ def best(
     if scope.documents:  # few among many: hardly one of the best would pass
         return find(depth, _live_chunks(conn, scope, model)).ranked
     if _is_few(conn, scope):
-        return find(depth, _live_chunks(conn, scope, model)).ranked
+        return find(depth, _few_chunks(conn, scope, model)).ranked
     count = max(FIRST, 2 * depth)
     found, passed = _first(conn, scope, find, count, model)
     if len(passed) < enough and not found.is_all and passed and not dialect.is_sqlite(conn):
@@ -212,6 +212,19 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Amon
         .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == found.c.cut_id))
     )
     return Among(query, _given(conn, scope, model))
+
+
+def _few_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Among:
+    """List those chunks: the planner would look for them once for each match."""
+
+    def build() -> sa.Select[Any]:
+        found = _live_chunks(conn, scope, model).select.subquery("few")
+        listed = sa.func.array_agg(found.c.chunk_id.distinct())
+        # As a text, because neither way does anyone here look at the numbers.
+        return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
+
+    query = dialect.cached(conn, ("few chunks", _shape(scope), model is None), build)
+    return Among.listed(conn.execute(query, _given(conn, scope, model)).scalar_one())
 
 
 def _conditions(

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.search import Found, Words
+from quire.model.search import Counts, Found, Words
 from quire.store import dialect, text_levels
-from quire.store.among import Among
+from quire.store.among import AS_WRITTEN, Among
 
 #: A word that more chunks have is common.
 COMMON = 2_000
@@ -30,8 +30,8 @@ _limit = sa.bindparam("limit", type_=sa.Integer)
 _most = sa.bindparam("most", type_=sa.Integer)
 _rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
 
-#: Scores texts, given as they are indexed: how many chunks have each term, how many there are.
-Score = Callable[[Sequence[str], Sequence[int], int], Sequence[float]]
+#: Scores texts, given by their counts: how many chunks have each term, how many there are.
+Score = Callable[[Sequence[Counts], Sequence[int], int], Sequence[float]]
 Ranked = list[tuple[int, float]]
 
 
@@ -122,7 +122,7 @@ class _Levelled(_Asking):
         rows = self._conn.execute(query, given).all()
         if not rows:
             return []
-        texts = [text_levels.in_order(row.words) for row in rows]
+        texts = [text_levels.Counted(row.words) for row in rows]
         scores = self._score(texts, [term.number for term in self.terms], self._total)
         ids = [row.id for row in rows]
         return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
@@ -163,7 +163,8 @@ def _begun(
     if dialect.is_sqlite(conn):
         return _Asking(conn, tenant, limit, among), _frequencies_in_fts5(conn, words.fts5)
     # The planner does not know what it costs to unpack words, and reads the whole table.
-    dialect.set_for_now(conn, {"enable_seqscan": "off", "enable_bitmapscan": "on"})
+    chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
+    dialect.set_for_now(conn, chosen | AS_WRITTEN)
     levelled = _Levelled(conn, tenant, limit, among, words=words, score=score)
     return levelled, levelled.terms
 

@@ -5,8 +5,7 @@ first can be scored. So such words are looked for in a level that has as many as
 A level has whole runs of ids: their rows lie together, and every large document has a share in it.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,12 +20,11 @@ LEVELS = (1, 8, 64)
 #: From so many chunks on, levels are worth a look at the smallest of them.
 LARGE = 50_000
 #: Matches that are ranked, and that a look at the smallest level counts.
-SCORED, COUNTED = 2_000, 500
+SCORED, COUNTED = 1_500, 500
 _RUN_BITS = 7
 #: KB of rows that wait to be merged into the index: each search reads all of them.
 _PENDING = 256
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
-_ENTRY = re.compile(r"'((?:[^']|'')*)':([0-9,]+)")
 
 
 def condition(level: int) -> str:
@@ -45,12 +43,19 @@ def prepare(conn: sa.Connection) -> None:
         return
     # To fetch words from elsewhere and to unpack them takes longer than to rank them.
     conn.exec_driver_sql("ALTER TABLE chunks SET (toast_tuple_target = 8160)")
-    waiting = f"gin_pending_list_limit = {_PENDING}"
-    conn.exec_driver_sql(f"ALTER INDEX ix_chunks_words SET ({waiting})")
-    for level in LEVELS[1:]:
+    conn.exec_driver_sql("DROP INDEX IF EXISTS ix_chunks_words")
+    create(conn)
+
+
+def create(conn: sa.Connection) -> None:
+    """Create the indexes of all levels that are not there."""
+    for level in LEVELS:
+        name, which = "ix_chunks_words", ""
+        if level > 1:
+            name, which = f"{name}_{level}", f"WHERE {condition(level)}"
         conn.exec_driver_sql(
-            f"CREATE INDEX ix_chunks_words_{level} ON chunks USING gin (words) "
-            f"WITH ({waiting}) WHERE {condition(level)}"
+            f"CREATE INDEX IF NOT EXISTS {name} ON chunks USING gin (words) "
+            f"WITH (gin_pending_list_limit = {_PENDING}) {which}"
         )
 
 
@@ -72,7 +77,7 @@ def counts(conn: sa.Connection, queries: Sequence[str], total: int, most: int) -
         return _counted(conn, queries, 1, most)
     top = LEVELS[-1]
     # Few of a sample may be chance, and so few are counted quickly.
-    found = [n * top for n in _counted(conn, queries, top, 2 * COUNTED)]
+    found = [n * top for n in _counted(conn, queries, top, COUNTED)]
     rare = [at for at, n in enumerate(found) if n <= most]
     for at, n in zip(rare, _counted(conn, [queries[at] for at in rare], 1, most), strict=True):
         found[at] = n
@@ -110,8 +115,7 @@ def ranking(conn: sa.Connection, level: int) -> sa.Select[Any]:
 
 def ranking_among(among: Among) -> sa.Select[Any]:
     """Select the best of `query` among the chunks that count."""
-    c = chunks.c
-    return _best(_matching(1).where(c.id.in_(among.select)))
+    return _best(_matching(1).where(among.has(chunks.c.id)))
 
 
 def _query(name: str) -> sa.ColumnElement[Any]:
@@ -138,12 +142,39 @@ def _best(matching: sa.Select[Any]) -> sa.Select[Any]:
     return sa.select(c.id, sa.cast(_words, sa.Text).label("words")).join(found, found.c.id == c.id)
 
 
-def in_order(words: str) -> str:
-    """Return the words of a tsvector, given as text, in the order in which they stand."""
-    placed = [
-        (int(place), word.replace("''", "'").replace("\\\\", "\\"))
-        for word, places in _ENTRY.findall(words)
-        for place in places.split(",")
-    ]
-    placed.sort()
-    return " ".join([word for _, word in placed])
+class Counted:
+    """The words of a tsvector given as text: where each stands, read when it is asked for."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self.length = words.count(",") + words.count("':")
+
+    def times(self, form: str) -> int:
+        """Count a word, a prefix (`word*`) or a phrase."""
+        if form.endswith("*"):
+            begin = f"'{form[:-1]}"
+            return sum(len(_places(found)) for found in self._entries(begin, whole=False))
+        first, *rest = form.split()
+        found = self._at(first)
+        for number, word in enumerate(rest, start=1):
+            found &= {place - number for place in self._at(word)}
+        return len(found)
+
+    def _at(self, word: str) -> set[int]:
+        return {place for some in self._entries(f"'{word}':") for place in _places(some)}
+
+    def _entries(self, begin: str, *, whole: bool = True) -> Iterator[str]:
+        """Yield the places of entries that begin so, as text."""
+        words, at = self._words, 0
+        while (at := words.find(begin, at)) >= 0:
+            stop = words.find(" ", at)
+            entry = words[at : stop if stop >= 0 else None]
+            if at == 0 or words[at - 1] == " ":
+                yield entry.rpartition(":")[2]
+                if whole:
+                    return
+            at += len(begin)
+
+
+def _places(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]

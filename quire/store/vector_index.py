@@ -41,10 +41,12 @@ def prepare(conn: sa.Connection) -> None:
         return
     dialect.unhurried(conn, "0")
     # Those that are there already are in the graph, which is built over all of them at once.
-    conn.exec_driver_sql("ALTER TABLE vectors ADD COLUMN is_fresh boolean NOT NULL DEFAULT false")
+    conn.exec_driver_sql(
+        "ALTER TABLE vectors ADD COLUMN IF NOT EXISTS is_fresh boolean NOT NULL DEFAULT false"
+    )
     conn.exec_driver_sql("ALTER TABLE vectors ALTER COLUMN is_fresh SET DEFAULT true")
     conn.exec_driver_sql(
-        "CREATE INDEX ix_vectors_fresh ON vectors (model_id, chunk_id) WHERE is_fresh"
+        "CREATE INDEX IF NOT EXISTS ix_vectors_fresh ON vectors (model_id, chunk_id) WHERE is_fresh"
     )
     for row in conn.execute(sa.select(models).order_by(models.c.id)).all():
         conn.exec_driver_sql(f"DROP INDEX IF EXISTS {_name(row.id)}")

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from quire.errors import Refused
 from quire.model.search import Found, Model
 from quire.store import dialect, vector_index, vector_scan
-from quire.store.among import Among
+from quire.store.among import AS_WRITTEN, Among
 from quire.store.document_tables import models, vectors
 
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
@@ -78,6 +78,13 @@ def nearest(
     return Found(ranked, among is not None)
 
 
+def exact(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
+    """Return the cosines of the vectors nearest to a query, each of a model's compared with it."""
+    dialect.unhurried(conn)
+    found = conn.execute(_exact(model, None), {"query": query, "limit": limit})
+    return [1.0 - row.distance for row in found]
+
+
 def _set_sight(conn: sa.Connection, limit: int) -> None:
     chosen = {
         "hnsw.ef_search": str(min(max(limit, SIGHT), _MOST_SIGHT)),
@@ -86,6 +93,7 @@ def _set_sight(conn: sa.Connection, limit: int) -> None:
         # in the index of fresh ones only a plain scan takes note, so that the next passes them by.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
+        **AS_WRITTEN,
     }
     dialect.set_for_now(conn, chosen)
 
@@ -124,7 +132,7 @@ def _exact(model: Model, among: Among | None) -> sa.Select[Any]:
     distance = _distance(v.vector)
     statement = sa.select(v.chunk_id, distance).where(_mine(model))
     if among is not None:
-        statement = statement.where(v.chunk_id.in_(among.select))
+        statement = statement.where(among.has(v.chunk_id))
     return statement.order_by(distance + 0.0, v.chunk_id).limit(sa.bindparam("limit"))
 
 

@@ -471,7 +471,7 @@ def matching(shelf: Shelf, query: str) -> list[int]:
     )
 
     def score(texts, frequencies, total):
-        return ranking.bm25(texts, simple, frequencies, total)
+        return ranking.weighed(texts, simple, frequencies, total)
 
     with shelf.db.read() as conn:
         found = text_index.matches(conn, shelf.tenant, asked, 10, None, enough=10, score=score)
