@@ -18,7 +18,10 @@ Where = Annotated[
 ]
 One = Annotated[
     str | None,
-    typer.Option(metavar="WHICH", help="embedded (default), both, or the URL of a PostgreSQL."),
+    typer.Option(
+        metavar="WHICH",
+        help="embedded (default), postgres (one of its own), both, or a PostgreSQL's URL.",
+    ),
 ]
 Corpus = Annotated[
     Path | None,
