@@ -25,12 +25,12 @@ PATIENCE = 2.0
 Place = tuple[int, int]
 _BEGIN: Place = (0, 0)
 _SOME = """
-WITH some AS MATERIALIZED (
+WITH chosen AS MATERIALIZED (
     SELECT model_id, chunk_id FROM vectors WHERE is_fresh AND (model_id, chunk_id) > (%s, %s)
     ORDER BY model_id, chunk_id LIMIT %s FOR UPDATE SKIP LOCKED
 )
-UPDATE vectors SET is_fresh = false FROM some
-WHERE vectors.model_id = some.model_id AND vectors.chunk_id = some.chunk_id
+UPDATE vectors SET is_fresh = false FROM chosen
+WHERE vectors.model_id = chosen.model_id AND vectors.chunk_id = chosen.chunk_id
 RETURNING vectors.model_id, vectors.chunk_id
 """
 

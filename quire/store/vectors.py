@@ -113,7 +113,8 @@ def _nearest(model: Model) -> sa.Select[Any]:
     near = (
         sa.select(v.chunk_id, v.vector)
         .where(mine, sa.not_(is_fresh))
-        .order_by(_as(v.vector, half).op("<=>")(_as(wanted, half)))
+        # Cast twice: a parameter is of the type that its first cast says, everywhere.
+        .order_by(_as(v.vector, half).op("<=>")(_as(_as(wanted, "vector"), half)))
         .limit(limit)
         .subquery("near")
     )

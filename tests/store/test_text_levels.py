@@ -80,6 +80,8 @@ def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
 
 
 def test_each_level_is_read_along_its_own_index(shelf: Shelf):
+    with shelf.db.begin() as conn:
+        conn.exec_driver_sql("ANALYZE chunks")
     with shelf.db.read() as conn:
         dialect.set_for_now(conn, {"enable_seqscan": "off"})
         given = {"query": "common", "weighed": "common", "tenant": "default", "limit": 10}
