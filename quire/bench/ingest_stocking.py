@@ -140,7 +140,17 @@ def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, 
     numbers = dialect.reserve_ids(conn, t.pages, len(some))
     page_ids = {leaf.key: number for leaf, number in zip(some, numbers, strict=True)}
     fixed = (600.0, 800.0, "text", "en", 0.0)
-    columns = ("id", "tenant", "key", "text", "width", "height", "via", "language", "seconds")
+    columns: tuple[str, ...] = (
+        "id",
+        "tenant",
+        "key",
+        "text",
+        "width",
+        "height",
+        "via",
+        "language",
+        "seconds",
+    )
     rows: list[Any] = [(page_ids[leaf.key], tenant, leaf.key, leaf.text, *fixed) for leaf in some]
     bulk.copy_in(conn, t.pages, columns, rows)
     chunks = {chunk.digest: chunk for leaf in some for chunk in leaf.chunks}
