@@ -38,12 +38,15 @@ def main(
     only: Sequence[str] | None = None,
     json: str | None = None,
     corpus: Path | None = None,
+    chunks: int | None = None,
 ) -> int:
     """Measure, print a table, write JSON where asked; returns the exit code."""
     if corpus is not None and not corpus.is_dir():
         raise BadInput(f"--corpus {corpus}: there is no such folder.")
     chosen = queue.named(only, MEASURES)
     sizes = dataclasses.replace(QUICK if quick else FULL, corpus=corpus)
+    if chunks is not None:
+        sizes = dataclasses.replace(sizes, chunks=chunks)
     report = queue.run(
         database or "embedded", chosen, sizes, is_quick=quick, measures=MEASURES, closing=_CLOSING
     )

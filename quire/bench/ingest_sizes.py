@@ -19,6 +19,7 @@ class IngestSizes:
     firsts: int = 40
     chunks: int = 100_000
     queries: int = 100
+    exact_queries: int = 40
     scans: int = 6
     scan_letters: int = 1_000
     corpus: Path | None = None
@@ -37,6 +38,7 @@ QUICK = IngestSizes(
     firsts=8,
     chunks=6_000,
     queries=30,
+    exact_queries=20,
     scans=2,
     scan_letters=250,
 )

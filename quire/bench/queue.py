@@ -30,7 +30,7 @@ from quire.bench import (
 from quire.bench.figures import Figure, table
 from quire.bench.site import Site
 from quire.bench.sizes import FULL, QUICK, Sizes
-from quire.errors import BadInput, QuireError
+from quire.errors import BadInput, QuireError, Refused
 from quire.store import embedded
 
 Measure = Callable[[Site, Any], Iterator[Figure]]
@@ -168,9 +168,11 @@ def _sites(database: str, folder: Path, stack: ExitStack) -> Iterator[Site]:
         yield Site("sqlite", folder)
     if database == "embedded":
         return
-    if database != "both":
+    if database not in ("both", "postgres"):
         yield Site("postgres", folder, database)
     elif reason := server.missing():
+        if database == "postgres":
+            raise Refused(f"--database postgres: {reason}.")
         _note(f"postgres is left out: {reason}")
     else:
         yield Site("postgres", folder, stack.enter_context(server.running(folder / "pg")))

@@ -18,7 +18,10 @@ Where = Annotated[
 ]
 One = Annotated[
     str | None,
-    typer.Option(metavar="WHICH", help="embedded (default), both, or the URL of a PostgreSQL."),
+    typer.Option(
+        metavar="WHICH",
+        help="embedded (default), postgres (one of its own), both, or a PostgreSQL's URL.",
+    ),
 ]
 Broker = Annotated[
     str | None,
@@ -31,6 +34,10 @@ Peers = Annotated[
 Corpus = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Your own PDFs instead of made ones, for `pages`."),
+]
+Chunks = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Chunks that `search` looks through; else 100,000."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer jobs: a minute instead of several.")]
 Only = Annotated[
@@ -74,12 +81,15 @@ def ingest(
     only: Only = None,
     json: JsonFile = None,
     corpus: Corpus = None,
+    chunks: Chunks = None,
 ) -> None:
     """Measure the pipeline from files to searches, beside a bare loop of the same libraries."""
     from quire.bench import ingest as measured
 
     raise typer.Exit(
-        measured.main(database=database, quick=quick, only=only, json=json, corpus=corpus)
+        measured.main(
+            database=database, quick=quick, only=only, json=json, corpus=corpus, chunks=chunks
+        )
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quire.errors import BadInput, NotFound, QuireError
-from quire.model.search import Found, Model, Place, Scope, Words
+from quire.model.search import Counts, Found, Model, Place, Scope, Words
 from quire.parse import words as boxing
 from quire.store import corpora, text_index, vectors
 from quire.store import search as store
@@ -141,11 +141,8 @@ def _by_words(conn: Any, wanted: Wanted, limit: int) -> Ranked:
         tuple(words.tsquery([forms]) for forms in wanted.simple),
     )
 
-    def score(
-        texts: Sequence[tuple[str, str]], frequencies: Sequence[int], total: int
-    ) -> Sequence[float]:
-        indexed = [words.indexed_simple(text, language) for text, language in texts]
-        return ranking.bm25(indexed, wanted.simple, frequencies, total)
+    def score(texts: Sequence[Counts], frequencies: Sequence[int], total: int) -> Sequence[float]:
+        return ranking.weighed(texts, wanted.simple, frequencies, total)
 
     def find(count: int, among: Any) -> Found:
         tenant = wanted.scope.tenant

@@ -1,6 +1,6 @@
 """What a search is about: the model, where to look, and what was found."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Model(NamedTuple):
@@ -54,3 +54,13 @@ class Found(NamedTuple):
 
     ranked: list[tuple[int, float]]
     is_all: bool  # there is nothing more to find
+
+
+class Counts(Protocol):
+    """How often a text has words."""
+
+    length: int  # in words
+
+    def times(self, form: str) -> int:
+        """Count a word, a prefix or a phrase."""
+        ...

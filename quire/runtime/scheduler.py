@@ -1,6 +1,6 @@
-"""The scheduler: lifts what waits long, prunes and collects what is old; with a broker it rings.
+"""The scheduler: lifts what waits long, indexes vectors, prunes and collects what is old.
 
-Several may run; none is special.
+With a broker it rings, too. Several may run; none is special.
 """
 
 import os
@@ -26,6 +26,7 @@ from quire.settings import Settings
 from quire.store import aging, audit, events, migrate, moves, retention, sessions, submit, workers
 from quire.store.collect import Collector
 from quire.store.engine import Database
+from quire.store.vector_index import Settler
 
 if TYPE_CHECKING:
     from quire.runtime.dispatcher import Dispatcher
@@ -50,7 +51,7 @@ def run(settings: Settings) -> int:
     lock = vitals.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
     dispatcher = _dispatcher(settings)
-    collector = _collector(db, settings)
+    collector, settler = _collector(db, settings), Settler(db)
     pruned_at, code = 0.0, 0
     while not code and not bell.rung and not leash.is_cut:
         lock.touch()
@@ -60,13 +61,14 @@ def run(settings: Settings) -> int:
                 migrate.lacking(conn)
             tick(db, settings, prune=due, collector=collector)
             pruned_at = time.monotonic() if due else pruned_at
+            settler.round()
         except DatabaseUnavailable as error:
             log.trouble("scheduler.waits", error)
         except SchemaAhead as error:
             log.trouble("scheduler.outdated", error)
             code = error.exit_code
             continue
-        for key, _ in selector.select(settings.sweep_interval):
+        for key, _ in selector.select(0 if settler.has_more else settings.sweep_interval):
             if key.data == "leash":
                 leash.read()
             else:

@@ -5,12 +5,14 @@ nothing is returned, SQLite's own loop over rows is faster (docs/adr/0003).
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
-from quire.store.dialect import cached, is_sqlite, packed
+from quire.store.dialect import Vector, cached, is_sqlite, packed
+from quire.store.vector_wire import vector_list
 
 #: Rows and bytes of one INSERT; more is written in several.
 _INSERT_ROWS, _INSERT_BYTES = 5_000, 32 << 20
@@ -89,23 +91,29 @@ def insert_missing(
     columns: Sequence[str],
     values: Sequence[Sequence[Any]],
     returning: Sequence[str] = (),
+    made: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Any]:
-    """Insert those rows that break no unique key; returns the columns asked for of these."""
+    """Insert those rows that break no unique key; returns the columns asked for of these.
+
+    `made` are columns whose values the database makes of a row's `value`, each by an expression.
+    """
     if not values:
         return []
-    if not returning:
+    if not returning and not made:
         _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
         return []
     source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
     picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
     text = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picks)} "  # noqa: S608
-        f"FROM {source} WHERE true ON CONFLICT DO NOTHING RETURNING {', '.join(returning)}"
+        f"INSERT INTO {table.name} ({', '.join((*columns, *made))}) "  # noqa: S608
+        f"SELECT {', '.join((*picks, *made.values()))} "
+        f"FROM {source} WHERE true ON CONFLICT DO NOTHING"
+        + (f" RETURNING {', '.join(returning)}" if returning else "")
     )
     found = conn.exec_driver_sql(
         text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
     )
-    return list(found)
+    return list(found) if returning else []
 
 
 def _write(
@@ -147,9 +155,31 @@ def insert_missing_blobs(
     conn: sa.Connection, table: sa.Table, rows_of: Sequence[Mapping[str, Any]]
 ) -> None:
     """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
-    if rows_of:
-        build = sqlite.insert if is_sqlite(conn) else postgresql.insert
+    if not rows_of:
+        return
+    if is_sqlite(conn):
         statement = cached(
-            conn, ("insert", table.name), lambda: build(table).on_conflict_do_nothing()
+            conn, ("insert", table.name), lambda: sqlite.insert(table).on_conflict_do_nothing()
         )
         conn.execute(statement, list(rows_of))
+        return
+    names = list(rows_of[0])
+    text = cached(conn, ("insert", table.name, *names), lambda: _unnesting(conn, table, names))
+    columns = [_column(conn, table, name, [row[name] for row in rows_of]) for name in names]
+    conn.exec_driver_sql(text, tuple(columns))
+
+
+def _unnesting(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:
+    """Insert from one array for each column; `%b` lets the driver send it in binary form."""
+    types = [table.c[name].type.compile(dialect=conn.dialect) for name in names]
+    arrays = ", ".join(f"CAST(%b AS {each}[])" for each in types)
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays}) "  # noqa: S608
+        "ON CONFLICT DO NOTHING"
+    )
+
+
+def _column(conn: sa.Connection, table: sa.Table, name: str, values: list[Any]) -> Any:
+    if isinstance(table.c[name].type, Vector):
+        return vector_list(conn, values)
+    return values

@@ -331,6 +331,12 @@ def unhurried(conn: sa.Connection, limit: str = "10min") -> None:
         conn.exec_driver_sql("SET LOCAL work_mem = '64MB'")
 
 
+def set_for_now(conn: sa.Connection, chosen: Mapping[str, str]) -> None:
+    """Set parameters of PostgreSQL until the transaction ends, in one round trip."""
+    calls = ", ".join(["set_config(%s, %s, true)"] * len(chosen))
+    conn.exec_driver_sql(f"SELECT {calls}", tuple(part for each in chosen.items() for part in each))
+
+
 def prepare_vectors(conn: sa.Connection) -> None:
     """Make the vector type known; SQLite keeps vectors as blobs."""
     if is_sqlite(conn):

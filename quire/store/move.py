@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from quire.errors import Damaged, Refused
 from quire.model.states import TaskState
-from quire.store import bulk, dialect, embedded, migrate, vectors
+from quire.store import bulk, dialect, embedded, migrate, vector_index, vectors
 from quire.store import move_marks as marks
 from quire.store.document_tables import chunks
 from quire.store.document_tables import vectors as vectors_table
@@ -164,7 +164,7 @@ def _copy(
         # Before the transaction: a session that is idle in one is soon ended.
         writable, words = _writable(shape, rows), _words(shape, rows, analyse)
         with target.begin() as conn:
-            bulk.copy_in(conn, shape.table, shape.names, writable)
+            bulk.copy_in(conn, shape.table, _names(shape), writable)
             dialect.index_texts(conn, words)
             marks.set_mark(conn, shape.table, mark)
         tell(shape.table.name, mark.rows, total)
@@ -183,12 +183,18 @@ def _batches(rows: Iterator[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
         yield batch
 
 
+def _names(shape: Shape) -> Sequence[str]:
+    # The graphs are built when all vectors are there, which takes a part of the time.
+    return (*shape.names, "is_fresh") if shape.table is vectors_table else shape.names
+
+
 def _writable(shape: Shape, rows: Sequence[Row]) -> Sequence[Row]:
     """Return rows as COPY takes them."""
     if shape.table is not vectors_table:
         return rows
     place = shape.names.index("vector")
-    return [(*row[:place], dialect.vector_text(row[place]), *row[place + 1 :]) for row in rows]
+    text = dialect.vector_text
+    return [(*row[:place], text(row[place]), *row[place + 1 :], False) for row in rows]
 
 
 def _words(shape: Shape, rows: Sequence[Row], analyse: Analyse) -> list[tuple[int, str]]:
@@ -233,7 +239,7 @@ def _complete(source: sa.Connection, target: Database, tell: Tell) -> None:
     for number, model in enumerate(models, start=1):
         with target.begin() as conn:
             dialect.unhurried(conn, "0")
-            vectors.create_index(conn, model)
+            vector_index.create(conn, model)
         tell("indexes of vectors", number, len(models))
     with target.begin() as conn:
         dialect.unhurried(conn, "0")

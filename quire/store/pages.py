@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.model.pages import Page, Piece
-from quire.store import bulk, dialect
+from quire.store import bulk, dialect, text_levels
 from quire.store.document_tables import chunks, contents, pages, slices, vectors
 
 p, c, v = pages.c, chunks.c, vectors.c
@@ -216,15 +216,18 @@ def put_chunks(
     """
     ids: dict[str, int] = {}
     columns = ("tenant", "digest", "language", "text", "tokens", "task_id")
+    made = text_levels.words_of(conn, f"value ->> {len(columns)}")
     # What was there a moment ago may have been collected since: then it is inserted after all.
     while missing := sorted(set(texts) - set(ids)):
         rows = [
             [tenant, name, language, dialect.storable(text), tokens, task_id]
+            + ([dialect.storable(words[name])] if made else [])
             for name, (text, language, tokens) in ((name, texts[name]) for name in missing)
         ]
-        fresh = bulk.insert_missing(conn, chunks, columns, rows, ("id", "digest"))
-        told = [(row[0], dialect.storable(words[row[1]])) for row in fresh]
-        dialect.index_texts(conn, told)
+        fresh = bulk.insert_missing(conn, chunks, columns, rows, ("id", "digest"), made)
+        if not made:
+            told = [(row[0], dialect.storable(words[row[1]])) for row in fresh]
+            dialect.index_texts(conn, told)
         ids.update({row[1]: row[0] for row in fresh})
         if len(ids) < len(texts):
             ids.update(_saved(conn, chunks, "digest", tenant, set(texts) - set(ids)))

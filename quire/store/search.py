@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql
 
 from quire.model.search import Found, Model, Place, Scope
 from quire.model.states import GenerationState
-from quire.store import dialect
+from quire.store import dialect, text_levels
 from quire.store.among import Among
 from quire.store.document_tables import (
     chunks,
@@ -32,8 +32,10 @@ from quire.store.tables import is_state
 #: Asks an index: how many, and among which chunks (None: any).
 Find = Callable[[int, Among | None], Found]
 
-#: Candidates looked up before the index is asked for those that are live.
-FIRST = 100
+#: Candidates looked up before the index is asked for those that are live; and the most of them.
+FIRST, MORE = 100, 1_000
+#: Chunks that are all looked at, where they are a small part; and documents that are counted.
+FEW, FEW_DOCUMENTS = 30_000, 1_000
 d, g, leaf, s = documents.c, generations.c, leaves.c, slices.c
 
 
@@ -52,12 +54,45 @@ def best(
     """
     if scope.documents:  # few among many: hardly one of the best would pass
         return find(depth, _live_chunks(conn, scope, model)).ranked
-    found = find(max(FIRST, 2 * depth), None)
-    live = _live_of(conn, scope, [i for i, _ in found.ranked], model)
-    passed = [(i, score) for i, score in found.ranked if i in live]
+    if _is_few(conn, scope):
+        return find(depth, _few_chunks(conn, scope, model)).ranked
+    count = max(FIRST, 2 * depth)
+    found, passed = _first(conn, scope, find, count, model)
+    if len(passed) < enough and not found.is_all and passed and not dialect.is_sqlite(conn):
+        # To ask for more takes less time than to look at every chunk that counts.
+        more = min(MORE, count * depth // len(passed))
+        found, passed = _first(conn, scope, find, more, model)
     if len(passed) < enough and not found.is_all:
         passed = find(depth, _live_chunks(conn, scope, model)).ranked
     return passed[:depth]
+
+
+def _first(
+    conn: sa.Connection, scope: Scope, find: Find, count: int, model: Model | None
+) -> tuple[Found, list[tuple[int, float]]]:
+    """Return the best of all chunks, and those among them that count."""
+    found = find(count, None)
+    live = _live_of(conn, scope, [i for i, _ in found.ranked], model)
+    return found, [(i, score) for i, score in found.ranked if i in live]
+
+
+def _is_few(conn: sa.Connection, scope: Scope) -> bool:
+    """Tell whether chunks that count are so few that an index would hardly find one."""
+    if dialect.is_sqlite(conn) or scope.where or scope.media_type is not None:
+        return False
+    query = dialect.cached(conn, ("few", _shape(scope)), lambda: _sizing(conn, scope))
+    row = conn.execute(query, _given(conn, scope, None)).one()
+    if row.documents == FEW_DOCUMENTS or row.chunks > FEW:
+        return False
+    return int(row.chunks) * 10 < text_levels.total(conn)
+
+
+def _sizing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+    is_live = d.live_generation.is_not(None)
+    some = sa.select(d.chunks).where(is_live, *_conditions(conn, scope, None))
+    counted = some.limit(FEW_DOCUMENTS).subquery()
+    whole = sa.func.coalesce(sa.func.sum(counted.c.chunks), 0).label("chunks")
+    return sa.select(sa.func.count().label("documents"), whole)
 
 
 def places(conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int) -> list[Place]:
@@ -177,6 +212,19 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Amon
         .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == found.c.cut_id))
     )
     return Among(query, _given(conn, scope, model))
+
+
+def _few_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Among:
+    """List those chunks: the planner would look for them once for each match."""
+
+    def build() -> sa.Select[Any]:
+        found = _live_chunks(conn, scope, model).select.subquery("few")
+        listed = sa.func.array_agg(found.c.chunk_id.distinct())
+        # As a text, because neither way does anyone here look at the numbers.
+        return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
+
+    query = dialect.cached(conn, ("few chunks", _shape(scope), model is None), build)
+    return Among.listed(conn.execute(query, _given(conn, scope, model)).scalar_one())
 
 
 def _conditions(

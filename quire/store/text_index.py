@@ -5,7 +5,7 @@ index is asked for chunks that have all of them, then for the rare ones, then fo
 enough is found; and each time a bounded number of matches is scored. Before it scores the first
 match, FTS5 counts every chunk that has each of the words, so on SQLite a narrow question is first
 tried without scores. PostgreSQL keeps no frequencies of words: its own rank picks the best, and
-the caller scores these by their texts.
+the caller scores these by their words; see `text_levels`.
 """
 
 import json
@@ -13,31 +13,26 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
-from quire.model.search import Found, Words
-from quire.store import dialect
-from quire.store.among import Among
-from quire.store.document_tables import chunks
+from quire.model.search import Counts, Found, Words
+from quire.store import dialect, text_levels
+from quire.store.among import AS_WRITTEN, Among
 
 #: A word that more chunks have is common.
 COMMON = 2_000
-#: Matches that are scored. PostgreSQL has to unpack all words of a chunk for it.
-SCORED_BY_FTS5, SCORED_BY_POSTGRES = 10_000, 2_000
+#: Matches that are scored.
+SCORED_BY_FTS5 = 10_000
 #: Words that are scored where FTS5 gives no weight to any, as half of the chunks have each; and
 #: the matches that are. How often such a word is there is all that tells chunks apart.
 WEIGHTLESS, SCORED_WITHOUT_WEIGHT = 3, 4_000
-_words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _most = sa.bindparam("most", type_=sa.Integer)
 _rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
 
-#: Scores texts, given with their languages: how many chunks have each term, how many there are.
-Score = Callable[[Sequence[tuple[str, str]], Sequence[int], int], Sequence[float]]
+#: Scores texts, given by their counts: how many chunks have each term, how many there are.
+Score = Callable[[Sequence[Counts], Sequence[int], int], Sequence[float]]
 Ranked = list[tuple[int, float]]
-#: Scores the rows that PostgreSQL found.
-Rate = Callable[[Sequence[Any]], Ranked]
 
 
 class _Stage(NamedTuple):
@@ -65,10 +60,8 @@ class _Term(NamedTuple):
 class _Asking:
     """Puts the questions of one search to the index, none of them twice."""
 
-    def __init__(
-        self, conn: sa.Connection, tenant: str, limit: int, among: Among | None, rate: Rate
-    ) -> None:
-        self._conn, self._among, self._rate = conn, among, rate
+    def __init__(self, conn: sa.Connection, tenant: str, limit: int, among: Among | None) -> None:
+        self._conn, self._among = conn, among
         self._given = {"tenant": tenant, "limit": limit, **(among.given if among else {})}
         self._answers: dict[str, Ranked] = {}
 
@@ -81,20 +74,58 @@ class _Asking:
     def some(self, stage: _Stage, enough: int) -> set[int]:
         """Return `enough` of the matches, or all."""
         # Without scores only where that is cheap: to select the ids that count may take longer.
-        if self._among is not None or not dialect.is_sqlite(self._conn):
+        if self._among is not None:
             return {i for i, _ in self.ranked(stage)}
         query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ?"
         return {row[0] for row in self._conn.exec_driver_sql(query, (stage.query, enough))}
 
     def _asked(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
-        if dialect.is_sqlite(self._conn):
-            query = _matching(self._conn, self._among)
-            if stage.weighed is not None and self._among is None:
-                query = _weighing(self._conn)
-                given |= {"query": stage.weighed, "every": stage.query}
-            return [(row[0], -row[1]) for row in self._conn.execute(query, given).all()]
-        return self._rate(self._conn.execute(_ranking(self._among), given).all())
+        query = _matching(self._conn, self._among)
+        if stage.weighed is not None and self._among is None:
+            query = _weighing(self._conn)
+            given |= {"query": stage.weighed, "every": stage.query}
+        return [(row[0], -row[1]) for row in self._conn.execute(query, given).all()]
+
+
+class _Levelled(_Asking):
+    """The same on PostgreSQL."""
+
+    def __init__(
+        self,
+        conn: sa.Connection,
+        tenant: str,
+        limit: int,
+        among: Among | None,
+        *,
+        words: Words,
+        score: Score,
+    ) -> None:
+        super().__init__(conn, tenant, limit, among)
+        self._total = text_levels.total(conn)
+        counts = text_levels.counts(conn, words.tsquery, self._total, 2 * COMMON)
+        self.terms = [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
+        self._score = score
+
+    def some(self, stage: _Stage, enough: int) -> set[int]:
+        """Return the best, which takes no longer than to find some."""
+        return {i for i, _ in self.ranked(stage)}
+
+    def _asked(self, stage: _Stage) -> Ranked:
+        known = [term for term in self.terms if term.number]
+        given = {**self._given, "query": stage.query, "weighed": _joined(known, "|")}
+        if self._among is not None:
+            query = text_levels.ranking_among(self._among)
+        else:
+            level = text_levels.level_for(self._conn, stage.query, self._total)
+            query = text_levels.ranking(self._conn, level)
+        rows = self._conn.execute(query, given).all()
+        if not rows:
+            return []
+        texts = [text_levels.Counted(row.words) for row in rows]
+        scores = self._score(texts, [term.number for term in self.terms], self._total)
+        ids = [row.id for row in rows]
+        return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
 
 
 def matches(
@@ -111,15 +142,7 @@ def matches(
 
     Common words alone are looked for only where the others find less than `enough`.
     """
-    if not dialect.is_sqlite(conn):
-        # The planner does not know what it costs to unpack words, and reads the whole table.
-        conn.exec_driver_sql("SET LOCAL enable_seqscan = off")
-    terms = _frequencies(conn, words)
-
-    def rate(rows: Sequence[Any]) -> Ranked:
-        return _scored(conn, rows, [term.number for term in terms], score)
-
-    asking = _Asking(conn, tenant, limit, among, rate)
+    asking, terms = _begun(conn, tenant, words, limit, among, score)
     narrow, few = None, set[int]()
     for stage in _stages(conn, terms):
         if stage.is_last:
@@ -132,6 +155,18 @@ def matches(
         if len(few) >= enough:
             return Found(asking.ranked(stage), False)
     return Found([], True)
+
+
+def _begun(
+    conn: sa.Connection, tenant: str, words: Words, limit: int, among: Among | None, score: Score
+) -> tuple[_Asking, Sequence[_Term]]:
+    if dialect.is_sqlite(conn):
+        return _Asking(conn, tenant, limit, among), _frequencies_in_fts5(conn, words.fts5)
+    # The planner does not know what it costs to unpack words, and reads the whole table.
+    chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
+    dialect.set_for_now(conn, chosen | AS_WRITTEN)
+    levelled = _Levelled(conn, tenant, limit, among, words=words, score=score)
+    return levelled, levelled.terms
 
 
 def _merged(found: Ranked, others: Ranked) -> Ranked:
@@ -201,43 +236,6 @@ def _best_of_fts5(among: Among | None) -> sa.Select[Any]:
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 
 
-def _ranking(among: Among | None) -> sa.Select[Any]:
-    asked = sa.func.to_tsquery(sa.literal_column("'simple'"), _query)
-    c = chunks.c
-    inner = sa.select(c.id, sa.func.ts_rank_cd(_words, asked).label("rank"))
-    if among is not None:
-        inner = inner.where(c.id.in_(among.select))
-    mine = c.tenant == sa.bindparam("tenant", type_=sa.Text)
-    inner = inner.where(mine, _words.op("@@")(asked)).limit(SCORED_BY_POSTGRES)
-    ranked = inner.subquery("ranked")
-    best = sa.select(ranked).order_by(ranked.c.rank.desc(), ranked.c.id).limit(_limit)
-    found = best.subquery("found")
-    return sa.select(c.id, c.text, c.language).join(found, found.c.id == c.id)
-
-
-def _scored(
-    conn: sa.Connection, rows: Sequence[Any], counts: Sequence[int], score: Score
-) -> list[tuple[int, float]]:
-    if not rows:
-        return []
-    scores = score([(row.text, row.language) for row in rows], counts, _total(conn))
-    ids = [row.id for row in rows]
-    return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
-
-
-def _frequencies(conn: sa.Connection, words: Words) -> list[_Term]:
-    """Count the chunks that have each term, up to a few more than is common."""
-    if dialect.is_sqlite(conn):
-        return _frequencies_in_fts5(conn, words.fts5)
-    some = "SELECT FROM chunks WHERE words @@ to_tsquery('simple', value)"
-    counted = f"SELECT count(*) FROM ({some} LIMIT {2 * COMMON}) AS counted"  # noqa: S608
-    rows = conn.exec_driver_sql(
-        f"SELECT ({counted}) FROM jsonb_array_elements_text(CAST(%s AS jsonb)) value",  # noqa: S608
-        (dialect.packed(words.tsquery),),
-    )
-    return [_Term(term, row[0]) for term, row in zip(words.tsquery, rows, strict=True)]
-
-
 def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Term]:
     # FTS5 itself counts what its scores need, so here it is enough to know that a word is common.
     some = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON + 1}"  # noqa: S608
@@ -250,15 +248,3 @@ def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Ter
         _Term(term, count, count / (span + 1) if count else 0.0)
         for term, (count, span) in zip(terms, found, strict=True)
     ]
-
-
-def _total(conn: sa.Connection) -> int:
-    """Count all chunks, roughly where they are many."""
-    guess: float = conn.exec_driver_sql(
-        "SELECT reltuples FROM pg_class WHERE oid = CAST('chunks' AS regclass)"
-    ).scalar_one()
-    if guess > 2 * COMMON:
-        return int(guess)
-    # Of a small table the statistics may be missing, or far off.
-    some = sa.select(chunks.c.id).limit(2 * COMMON).subquery()
-    return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0

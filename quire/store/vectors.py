@@ -1,7 +1,8 @@
 """The vectors of chunks: which models there are, and which vectors are nearest to a query.
 
-A model is a name with a number of dimensions; both are fixed once it is known. PostgreSQL has an
-index per model, SQLite compares with every vector (see `vector_scan`). Cosine on both.
+A model is a name with a number of dimensions; both are fixed once it is known. PostgreSQL has a
+graph per model (see `vector_index`), SQLite compares with every vector (see `vector_scan`). Cosine
+on both.
 """
 
 from typing import Any
@@ -10,14 +11,13 @@ import sqlalchemy as sa
 
 from quire.errors import Refused
 from quire.model.search import Found, Model
-from quire.store import dialect, vector_scan
-from quire.store.among import Among
+from quire.store import dialect, vector_index, vector_scan
+from quire.store.among import AS_WRITTEN, Among
 from quire.store.document_tables import models, vectors
 
-#: pgvector indexes up to so many dimensions in full, and up to so many at half precision.
-_FULL, _HALF = 2_000, 4_000
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
-_SIGHT = 200
+SIGHT = 400
+_MOST_SIGHT = 1_000  # that pgvector allows
 
 
 _NAMED = sa.select(models).where(models.c.name == sa.bindparam("model"))
@@ -36,7 +36,7 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
             "Vectors of both cannot be compared; give the other model a name of its own."
         )
     if not dialect.is_sqlite(conn):
-        create_index(conn, known)
+        vector_index.create(conn, known)
     return known.id
 
 
@@ -68,30 +68,83 @@ def nearest(
     if scanning is not None:
         ranked = scanning.nearest(limit, among)
         return Found(ranked, len(ranked) < limit)
-    conn.exec_driver_sql(f"SET LOCAL hnsw.ef_search = {min(max(limit, _SIGHT), 1_000)}")
-    conn.exec_driver_sql("SET LOCAL hnsw.iterative_scan = strict_order")
+    _set_sight(conn, limit)
+    statement = _exact(model, among) if among or _is_wide(model) else _nearest(model)
     found = conn.execute(
-        _nearest(model, among), {"query": query, "limit": limit} | (among.given if among else {})
+        statement, {"query": query, "limit": limit} | (among.given if among else {})
     )
     ranked = [(row[0], 1.0 - row[1]) for row in found]
     # The index may give up before it has seen all, so a short list does not say that it is all.
     return Found(ranked, among is not None)
 
 
-def _nearest(model: Model, among: Among | None) -> sa.Select[Any]:
+def exact(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
+    """Return the cosines of the vectors nearest to a query, each of a model's compared with it."""
+    dialect.unhurried(conn)
+    found = conn.execute(_exact(model, None), {"query": query, "limit": limit})
+    return [1.0 - row.distance for row in found]
+
+
+def _set_sight(conn: sa.Connection, limit: int) -> None:
+    chosen = {
+        "hnsw.ef_search": str(min(max(limit, SIGHT), _MOST_SIGHT)),
+        "hnsw.iterative_scan": "relaxed_order",
+        # The planner does not know what it costs to compare vectors. And of entries that are over
+        # in the index of fresh ones only a plain scan takes note, so that the next passes them by.
+        "enable_seqscan": "off",
+        "enable_bitmapscan": "off",
+        **AS_WRITTEN,
+    }
+    dialect.set_for_now(conn, chosen)
+
+
+def _is_wide(model: Model) -> bool:
+    return model.dimensions > vector_index.MOST_DIMENSIONS
+
+
+def _nearest(model: Model) -> sa.Select[Any]:
+    """Select the nearest of the graph and of the fresh vectors, by their full precision."""
     v = vectors.c
     wanted = sa.bindparam("query", type_=v.vector.type)
-    kind = _kind(model.dimensions)
-    distance = sa.type_coerce(_as(v.vector, kind).op("<=>")(_as(wanted, kind)), sa.Double).label(
-        "distance"
+    half = f"halfvec({model.dimensions})"
+    mine = _mine(model)
+    limit: sa.BindParameter[int] = sa.bindparam("limit", type_=sa.Integer)
+    is_fresh: sa.ColumnElement[bool] = sa.literal_column("vectors.is_fresh", sa.Boolean)
+    near = (
+        sa.select(v.chunk_id, v.vector)
+        .where(mine, sa.not_(is_fresh))
+        # Cast twice: a parameter is of the type that its first cast says, everywhere.
+        .order_by(_as(v.vector, half).op("<=>")(_as(_as(wanted, "vector"), half)))
+        .limit(limit)
+        .subquery("near")
     )
+    fresh = sa.select(v.chunk_id, _distance(v.vector)).where(mine, is_fresh)
+    both = sa.union_all(
+        sa.select(near.c.chunk_id, _distance(near.c.vector)),
+        sa.select(fresh.order_by(sa.text("distance")).limit(limit).subquery("fresh")),
+    ).subquery("both")
+    return sa.select(both).order_by(both.c.distance, both.c.chunk_id).limit(limit)
+
+
+def _exact(model: Model, among: Among | None) -> sa.Select[Any]:
+    """Select the nearest of those that count, or of all, each compared with the query."""
+    v = vectors.c
+    # A sum is not what is indexed. A walk along the graph would pass most of it by to find these.
+    distance = _distance(v.vector)
+    statement = sa.select(v.chunk_id, distance).where(_mine(model))
+    if among is not None:
+        statement = statement.where(among.has(v.chunk_id))
+    return statement.order_by(distance + 0.0, v.chunk_id).limit(sa.bindparam("limit"))
+
+
+def _mine(model: Model) -> sa.ColumnElement[bool]:
     # A literal: the index is partial, and the planner has to see that its condition holds.
-    mine = v.model_id == sa.literal_column(str(model.id))
-    statement = sa.select(v.chunk_id, distance).where(mine).limit(sa.bindparam("limit"))
-    if among is None:
-        return statement.order_by(distance)
-    # A sum is not what is indexed. A walk along the index would pass most of it by to find these.
-    return statement.where(v.chunk_id.in_(among.select)).order_by(distance + 0.0, v.chunk_id)
+    return vectors.c.model_id == sa.literal_column(str(model.id))
+
+
+def _distance(value: sa.ColumnElement[Any]) -> sa.Label[float]:
+    wanted = sa.bindparam("query", type_=vectors.c.vector.type)
+    return sa.type_coerce(value.op("<=>")(_as(wanted, "vector")), sa.Double).label("distance")
 
 
 def _as(value: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
@@ -109,21 +162,3 @@ class _Named(sa.types.UserDefinedType[Any]):
     def get_col_spec(self, **_: Any) -> str:
         """Name it."""
         return self.name
-
-
-def _kind(dimensions: int) -> str:
-    return f"{'vector' if dimensions <= _FULL else 'halfvec'}({dimensions})"
-
-
-def create_index(conn: sa.Connection, model: Model) -> None:
-    """Create PostgreSQL's index for the vectors of a model, unless it is there."""
-    name = f"ix_vectors_model_{model.id}"
-    # Asked first: CREATE INDEX IF NOT EXISTS keeps writers out even where the index is there.
-    made = conn.exec_driver_sql("SELECT to_regclass(%s)", (name,)).scalar_one()
-    if made is not None or model.dimensions > _HALF:
-        return
-    kind = _kind(model.dimensions)
-    conn.exec_driver_sql(
-        f"CREATE INDEX IF NOT EXISTS {name} ON vectors USING hnsw "
-        f"((CAST(vector AS {kind})) {kind.split('(')[0]}_cosine_ops) WHERE model_id = {model.id}"
-    )

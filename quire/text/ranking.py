@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from quire.model.search import Counts
 from quire.text.language import detect
 from quire.text.words import fold, grams, is_run, stem, stemmed, words_of
 
@@ -69,33 +70,50 @@ def bm25(
     `frequencies` says for each term how many of the `total` texts have it; `average` is their mean
     number of words, by default that of the texts given.
     """
-    split = [text.split() for text in texts]
-    average = average or sum(map(len, split)) / max(1, len(split)) or 1.0
+    return weighed([_Text(text.split()) for text in texts], terms, frequencies, total, average)
+
+
+def weighed(
+    texts: Sequence[Counts],
+    terms: Terms,
+    frequencies: Sequence[int],
+    total: int,
+    average: float = 0.0,
+) -> list[float]:
+    """Score texts as `bm25` does, by what is known of their words."""
+    average = average or sum(text.length for text in texts) / max(1, len(texts)) or 1.0
     rare = [
         math.log(1 + (total - n + 0.5) / (n + 0.5)) for n in (min(f, total) for f in frequencies)
     ]
     found = []
-    for words in split:
-        norm = _K1 * (1 - _B + _B * len(words) / average)
-        counts = Counter(words)
+    for text in texts:
+        norm = _K1 * (1 - _B + _B * text.length / average)
         score = 0.0
         for rarity, forms in zip(rare, terms, strict=True):
-            times = max((_times(form, counts, words) for form in forms), default=0)
+            times = max(map(text.times, forms), default=0)
             score += rarity * times * (_K1 + 1) / (times + norm)
         found.append(score)
     return found
 
 
-def _times(form: str, counts: Counter[str], words: list[str]) -> int:
-    """Count a word, a prefix or a phrase."""
-    if form.endswith("*"):
-        return sum(n for word, n in counts.items() if word.startswith(form[:-1]))
-    first, *rest = form.split()
-    if not rest or not counts[first]:
-        return counts[first]
-    size = 1 + len(rest)
-    places = (at for at, word in enumerate(words) if word == first)
-    return sum(words[at + 1 : at + size] == rest for at in places)
+class _Text:
+    """A text as a list of words."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.length = len(words)
+        self._words, self._counts = words, Counter(words)
+
+    def times(self, form: str) -> int:
+        """Count a word, a prefix or a phrase."""
+        words, counts = self._words, self._counts
+        if form.endswith("*"):
+            return sum(n for word, n in counts.items() if word.startswith(form[:-1]))
+        first, *rest = form.split()
+        if not rest or not counts[first]:
+            return counts[first]
+        size = 1 + len(rest)
+        places = (at for at, word in enumerate(words) if word == first)
+        return sum(words[at + 1 : at + size] == rest for at in places)
 
 
 def _entries(text: str, languages: Sequence[str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 
@@ -123,3 +124,34 @@ def test_a_database_of_an_earlier_quire_gets_the_index_of_active_jobs(db):
     with db.read() as conn:
         there = {each["name"] for each in sa.inspect(conn).get_indexes("jobs")}
     assert "ix_jobs_active" in there and "ix_jobs_active_owner" not in there
+
+
+def test_a_database_of_an_earlier_quire_gets_its_vectors_into_other_graphs(pg_url):
+    """The column, the graph and the levels are made for rows that are there."""
+    from quire.model.search import Model
+    from quire.store import pages, vectors
+
+    db = Database.open(pg_url)
+    with db.begin() as conn:
+        model = Model(vectors.register(conn, "toy", 4), "toy", 4)
+        ids = pages.put_chunks(conn, "default", {"a": ("a word", "en", 2)}, {"a": "a word"}, 1)
+        point = struct.pack("4f", 1, 2, 3, 4)
+        pages.put_vectors(conn, "default", model.id, {"a": point}, ids)
+        # As version 6 had it: every vector in the graph at once, words in one index.
+        conn.exec_driver_sql("ALTER TABLE vectors DROP COLUMN is_fresh")
+        conn.exec_driver_sql(
+            "CREATE INDEX ix_vectors_model_1 ON vectors USING hnsw "
+            "((CAST(vector AS vector(4))) vector_cosine_ops) WHERE model_id = 1"
+        )
+        conn.exec_driver_sql("DROP INDEX ix_chunks_words_8, ix_chunks_words_64")
+        conn.exec_driver_sql("UPDATE meta SET value = '6' WHERE key = 'schema_version'")
+    assert db.migrate() == migrate.known()[6:]
+    with db.read() as conn:
+        told = "SELECT indexdef FROM pg_indexes WHERE indexname = 'ix_vectors_model_1'"
+        assert "is_fresh" in conn.exec_driver_sql(told).scalar_one()
+        assert vectors.nearest(conn, "default", model, point, 3).ranked[0][0] == ids["a"]
+        there = {each["name"] for each in sa.inspect(conn).get_indexes("chunks")}
+        assert {"ix_chunks_words", "ix_chunks_words_8", "ix_chunks_words_64"} <= there
+        fresh = conn.exec_driver_sql("SELECT is_fresh FROM vectors").scalar_one()
+    assert fresh is False
+    db.close()

@@ -471,8 +471,7 @@ def matching(shelf: Shelf, query: str) -> list[int]:
     )
 
     def score(texts, frequencies, total):
-        indexed = [words.indexed_simple(text, language) for text, language in texts]
-        return ranking.bm25(indexed, simple, frequencies, total)
+        return ranking.weighed(texts, simple, frequencies, total)
 
     with shelf.db.read() as conn:
         found = text_index.matches(conn, shelf.tenant, asked, 10, None, enough=10, score=score)

@@ -1,0 +1,103 @@
+"""Common words are looked for among some of the chunks of a large database, rare ones in all."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.model.search import Words
+from quire.store import dialect, pages, text_index, text_levels
+from quire.text import ranking
+from tests.store.shelf import Shelf
+from tests.store.stage import Stage
+
+CHUNKS = 1_500
+
+
+@pytest.fixture
+def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
+    """All chunks have a common word, every 300th a rare one; and so many count as a lot."""
+    monkeypatch.setattr(text_levels, "LARGE", 100)
+    monkeypatch.setattr(text_levels, "SCORED", 50)
+    monkeypatch.setattr(text_index, "COMMON", 20)
+    shelf = Shelf(pg_stage)
+    texts = {
+        f"t{n}": f"common {'half' if n % 2 else 'other'} {'rare' if n % 300 == 299 else n}"
+        for n in range(CHUNKS)
+    }
+    with shelf.db.begin() as conn:
+        rows = {name: (text, "en", 3) for name, text in texts.items()}
+        pages.put_chunks(conn, shelf.tenant, rows, texts, 1)
+    return shelf
+
+
+def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
+    def score(texts, frequencies, total):
+        return ranking.weighed(texts, [[term] for term in terms], frequencies, total)
+
+    with shelf.db.read() as conn:
+        asked = Words(terms, terms)
+        ranked = text_index.matches(
+            conn, shelf.tenant, asked, limit, None, enough=limit, score=score
+        ).ranked
+    return [i for i, _ in ranked]
+
+
+def texts_of(shelf: Shelf, ids: list[int]) -> list[str]:
+    with shelf.db.read() as conn:
+        found = conn.exec_driver_sql("SELECT id, text FROM chunks").all()
+    rows: dict[int, str] = {row[0]: row[1] for row in found}
+    return [rows[i] for i in ids]
+
+
+def test_a_rare_word_is_found_in_every_chunk_that_has_it(shelf: Shelf):
+    assert len(found(shelf, "rare")) == CHUNKS // 300
+    assert len(found(shelf, "rare", "nowhere")) == CHUNKS // 300
+
+
+def test_the_rare_word_decides_beside_a_common_one(shelf: Shelf):
+    ids = found(shelf, "common", "rare", limit=5)
+    assert all(text.endswith("rare") for text in texts_of(shelf, ids))
+
+
+def test_a_common_word_is_found_as_often_as_asked_for(shelf: Shelf):
+    assert len(found(shelf, "common")) == 10
+    both = texts_of(shelf, found(shelf, "common", "half"))
+    assert len(both) == 10
+    assert all("half" in text for text in both)
+
+
+def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
+    with shelf.db.read() as conn:
+        assert text_levels.level_for(conn, "common", CHUNKS) == 64
+        assert text_levels.level_for(conn, "rare", CHUNKS) == 1
+        assert text_levels.level_for(conn, "common", 10) == 1
+
+
+def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
+    with shelf.db.read() as conn:
+        [common, rare, none] = text_levels.counts(conn, ["common", "rare", "none"], CHUNKS, 40)
+    assert common > 100
+    assert (rare, none) == (CHUNKS // 300, 0)
+
+
+def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
+    with shelf.db.begin() as conn:
+        conn.exec_driver_sql("ANALYZE chunks")
+    with shelf.db.read() as conn:
+        dialect.set_for_now(conn, {"enable_seqscan": "off"})
+        given = {"query": "rare", "weighed": "rare", "tenant": "default", "limit": 10}
+        for level in text_levels.LEVELS:
+            plan = dialect.planned(conn, text_levels.ranking(conn, level), given)
+            assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
+            assert "Seq Scan" not in plan, plan
+
+
+def test_words_prefixes_and_phrases_are_counted_in_a_tsvector(pg_stage: Stage):
+    text = "ab cd ab cd ef abx ab"
+    with pg_stage.db.read() as conn:
+        query = "SELECT CAST(to_tsvector('simple', %s) AS text)"
+        counted = text_levels.Counted(conn.exec_driver_sql(query, (text,)).scalar_one())
+    assert counted.length == 7
+    asked = {"ab": 3, "b": 0, "ab cd": 2, "cd ef": 1, "ef cd": 0, "ab*": 4, "c*": 2, "x*": 0}
+    assert {form: counted.times(form) for form in asked} == asked
+    assert text_levels.Counted("").length == 0

@@ -1,0 +1,140 @@
+"""On PostgreSQL vectors get into their graph behind the commit, and are found before that too."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from quire.model.search import Model
+from quire.store import pages, vector_index, vectors
+from quire.store.vector_index import Settler
+from tests.store.shelf import Shelf
+from tests.store.stage import Stage
+
+TOY = Model(1, "toy", 8)
+
+
+def written(shelf: Shelf, count: int, seed: int = 1) -> dict[int, list[float]]:
+    """Store chunks with vectors that point anywhere."""
+    dice = random.Random(seed)
+    points = {f"{seed}-{n}": [dice.gauss(0, 1) for _ in range(8)] for n in range(count)}
+    with shelf.db.begin() as conn:
+        model_id = vectors.register(conn, TOY.name, TOY.dimensions)
+        texts = {name: (name, "en", 1) for name in points}
+        ids = pages.put_chunks(conn, shelf.tenant, texts, {name: name for name in points}, 1)
+        packed = {name: struct.pack("8f", *point) for name, point in points.items()}
+        pages.put_vectors(conn, shelf.tenant, model_id, packed, ids)
+    return {ids[name]: point for name, point in points.items()}
+
+
+def nearest(shelf: Shelf, point: list[float], limit: int = 10) -> list[tuple[int, float]]:
+    with shelf.db.read() as conn:
+        query = struct.pack("8f", *point)
+        return vectors.nearest(conn, shelf.tenant, TOY, query, limit).ranked
+
+
+def fresh(shelf: Shelf) -> int:
+    with shelf.db.read() as conn:
+        query = "SELECT count(*) FROM vectors WHERE is_fresh"
+        return int(conn.exec_driver_sql(query).scalar_one())
+
+
+@pytest.fixture
+def shelf(pg_stage: Stage) -> Shelf:
+    return Shelf(pg_stage)
+
+
+def test_a_vector_is_found_the_same_before_and_after_it_is_in_the_graph(shelf: Shelf):
+    points = written(shelf, 150)
+    asked = list(points.values())[:12]
+    before = [nearest(shelf, point) for point in asked]
+    assert [found[0][0] for found in before] == list(points)[:12]
+    assert fresh(shelf) == 150
+    assert Settler(shelf.db).round() == 150
+    assert fresh(shelf) == 0
+    after = [nearest(shelf, point) for point in asked]
+    assert [[i for i, _ in found] for found in after] == [[i for i, _ in found] for found in before]
+    assert [found[0][1] for found in after] == pytest.approx([1.0] * 12)
+
+
+def test_what_the_graph_has_and_what_is_fresh_is_one_ranking(shelf: Shelf):
+    points = written(shelf, 100)
+    Settler(shelf.db).round()
+    points |= written(shelf, 100, seed=2)
+    assert fresh(shelf) == 100
+    point = next(iter(points.values()))
+    found = nearest(shelf, point, limit=40)
+    with shelf.db.read() as conn:
+        exact = vectors.exact(conn, TOY, struct.pack("8f", *point), 40)
+    assert [score for _, score in found] == pytest.approx(exact)
+
+
+def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on(shelf: Shelf):
+    written(shelf, vector_index.BATCH + 6)
+    settler = Settler(shelf.db)
+    assert settler.round(patience=0.0) == vector_index.BATCH
+    assert settler.has_more
+    assert settler.round() == 6
+    assert not settler.has_more
+    assert settler.round() == 0
+
+
+def test_vectors_behind_the_settlers_place_are_not_forgotten(shelf: Shelf):
+    settler = Settler(shelf.db)
+    written(shelf, 10)
+    assert settler.round() == 10
+    with shelf.db.begin() as conn:  # as where chunks that were there get vectors later
+        conn.exec_driver_sql("UPDATE vectors SET is_fresh = true WHERE chunk_id < 5")
+    again = fresh(shelf)
+    assert again > 0
+    assert settler.round() == again
+
+
+def test_two_settlers_never_wait_for_each_other(shelf: Shelf):
+    written(shelf, 20)
+    with shelf.db.begin() as conn:
+        first = vector_index.settle(conn, limit=12)
+        with shelf.db.begin() as other:
+            other.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
+            second = vector_index.settle(other, limit=20)
+    assert (len(first), len(second)) == (12, 8)
+    assert not set(first) & set(second)
+
+
+def test_vectors_too_wide_for_a_graph_are_compared_one_by_one(shelf: Shelf):
+    wide = Model(1, "wide", vector_index.MOST_DIMENSIONS + 1)
+    point = struct.pack(f"{wide.dimensions}f", *[1.0] * wide.dimensions)
+    with shelf.db.begin() as conn:
+        model_id = vectors.register(conn, wide.name, wide.dimensions)
+        ids = pages.put_chunks(conn, shelf.tenant, {"a": ("a", "en", 1)}, {"a": "a"}, 1)
+        pages.put_vectors(conn, shelf.tenant, model_id, {"a": point}, ids)
+    for _ in range(2):
+        with shelf.db.read() as conn:
+            found = vectors.nearest(conn, shelf.tenant, wide, point, 3).ranked
+        assert [i for i, _ in found] == [ids["a"]]
+        Settler(shelf.db).round()
+
+
+def test_the_graph_and_the_fresh_vectors_are_read_along_their_indexes(shelf: Shelf):
+    from quire.store import dialect
+
+    written(shelf, 300)
+    Settler(shelf.db).round()
+    written(shelf, 20, seed=2)
+    with shelf.db.read() as conn:
+        vectors._set_sight(conn, 10)
+        given = {"query": dialect.vector_text(struct.pack("8f", *range(1, 9))), "limit": 10}
+        plan = dialect.planned(conn, vectors._nearest(TOY), given)
+    assert "Index Scan using ix_vectors_model_1" in plan, plan
+    assert "using ix_vectors_fresh" in plan, plan
+    assert "Seq Scan" not in plan, plan
+
+
+def test_on_sqlite_there_is_nothing_to_settle(stage: Stage):
+    if stage.is_postgres:
+        return
+    settler = Settler(stage.db)
+    assert settler.round() == 0
+    assert not settler.has_more
