@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.clock import Instant
-from quire.errors import Gone, QuireError, SchemaAhead
+from quire.errors import Gone, SchemaAhead
 from quire.fetch.blobs import Blobs
 from quire.store import access_tables, document_invariants, invariants, mending, migrate
 from quire.store.collect import used_contents

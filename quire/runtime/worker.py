@@ -5,7 +5,6 @@ database needs in one transaction: settle, progress, due tasks, claim. A databas
 leaves the children running: their results are kept and settled when it is back.
 """
 
-import contextlib
 import os
 import random
 import selectors
@@ -21,6 +20,7 @@ from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
+from quire.runtime.bands import Bands
 from quire.runtime.children import Assignment, Children, Ended, Progress
 from quire.runtime.doorway import Door, OpenDoor
 from quire.runtime.held import BRISK, TASKS_AHEAD, Backlog, Pace, assignment, strays
@@ -39,7 +39,6 @@ BEHIND_SECONDS = 1.0
 PROGRESS_EVERY = 0.5
 #: Reports kept while the database is away; the oldest go first.
 PROGRESS_KEPT = 2_000
-BAND_EVERY = 0.3
 LONGEST_TROUBLE = 5.0
 #: Children that fail to start before any has, after which the worker gives up.
 START_TRIES = 3
@@ -85,8 +84,8 @@ class Worker:
         self.is_in_doubt = False
         self.trouble_delay = 0.0
         self.retry_at = 0.0
-        self.at = dict.fromkeys(("beat", "sweep", "poll", "look", "progress", "band"), 0.0)
-        self.claimed: list[Lease] = []
+        self.at = dict.fromkeys(("beat", "sweep", "poll", "look", "progress"), 0.0)
+        self.bands = Bands(self.db)
 
     def run(self) -> int:
         """Work until drained; leases still held are given back at the end."""
@@ -101,7 +100,7 @@ class Worker:
                     self._attempt_turn()
                 self._hand_out()
                 self.door.let_go(self._unsettled)
-                self._advance_band()
+                self.bands.advance()
         finally:
             self._leave()
             self.door.close()
@@ -310,7 +309,7 @@ class Worker:
             keys = [(lease.task_id, lease.fence) for lease in leases]
             self.door.claimed(keys, is_all=not self.is_woken)
         self.backlog.add(leases, now)
-        self.claimed += leases
+        self.bands.add(leases)
 
     def _claim(self, conn: Any, at: Instant, idle: int, room: int) -> list[claim.Claimed]:
         queues = self.settings.queues
@@ -326,16 +325,6 @@ class Worker:
             parts.append(part)
         self.queue_turn += 1
         return parts
-
-    def _advance_band(self) -> None:
-        """Write how far the order has got, in a transaction of its own: no claim waits for it."""
-        now = time.monotonic()
-        if not self.claimed or now < self.at["band"]:
-            return
-        claimed, self.claimed = self.claimed, []
-        self.at["band"] = now + BAND_EVERY
-        with contextlib.suppress(DatabaseUnavailable):
-            self.db.write(lambda conn, _: claim.advance(conn, claimed))
 
     def _hand_out(self) -> None:
         """Give idle children their portions; what waits too long behind busy ones goes back."""

@@ -8,12 +8,11 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from tests import brokers, postgres, scratch
+from tests import brokers, scratch
 from tests.celery.stand import Stand
-from tests.conftest import TEMPLATE
+from tests.copies import Copies
 from tests.integration.processes import Site
 
 
@@ -41,19 +40,18 @@ def site(home: Path, pg_url: str, valkey: brokers.Valkey) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def stand(shared_postgres: psycopg.Connection, run_folder: Path) -> Iterator[Stand]:
+def stand(pg_copies: Copies, run_folder: Path) -> Iterator[Stand]:
     """One worker and one dispatcher for many tests, both behind a line that can fail."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    shared_postgres.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    name = pg_copies.take()
     home = Path(tempfile.mkdtemp(prefix="h", dir=run_folder))
     for valkey in _valkey(run_folder):
         line = brokers.Line(valkey.port)
-        site = Site(home, postgres.Server(run_folder / "pg").url_of(name))
+        site = Site(home, pg_copies.server.url_of(name))
         site.settings |= {"broker_url": line.url, "poll_interval": 2}
         stand = Stand(site.prepare(), valkey, line)
         yield stand
         stand.close()
-    shared_postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    pg_copies.drop(name)
     shutil.rmtree(home, ignore_errors=True)
 
 
