@@ -13,9 +13,12 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 from tests.waiting import until
 
@@ -72,6 +75,15 @@ class Valkey:
     def length(self, queue: str = "default") -> int:
         """Count the doorbells that wait."""
         return int(self.call("LLEN", f"quire.{queue}")[1:])
+
+
+def serving(folder: Path) -> Iterator[Valkey]:
+    """A Valkey of the caller's own, while it is used."""
+    if reason := missing_valkey():
+        pytest.skip(reason)
+    server = Valkey(folder / f"v{uuid.uuid4().hex[:8]}").start()
+    yield server
+    server.kill()
 
 
 class Rabbit:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, buckets, postgres, scratch
+from tests import blank, brokers, buckets, postgres, scratch
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -43,6 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-files", type=int, default=300, help="files to take in (300)")
     group.addoption("--chaos-crawl", type=int, default=100_000, help="files to list (100,000)")
     group.addoption("--chaos-seconds", type=float, help="how long harm is done")
+    group.addoption(
+        "--columns", choices=("core", "all"), default="core",
+        help="what runs on PostgreSQL + Celery + S3, too: core tests, or all (and core on RabbitMQ)",
+    )  # fmt: skip
     group.addoption("--chaos-seed", type=int, help="repeats a run; each run prints its own")
 
 
@@ -93,6 +97,24 @@ def bucket_url(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A bucket of that server, with credentials in the usual variables."""
     buckets.allow(monkeypatch)
     return buckets.make(moto_url)
+
+
+@pytest.fixture
+def valkey(run_folder: Path) -> Iterator[brokers.Valkey]:
+    """A Redis server of the test's own, to purge, stop and start at will."""
+    yield from brokers.serving(run_folder)
+
+
+@pytest.fixture(scope="session")
+def shared_rabbit(run_folder: Path) -> brokers.Rabbit:
+    """The run's RabbitMQ, which the first who asks for it starts, and the run's end ends."""
+    if reason := brokers.missing_rabbit():
+        pytest.skip(reason)
+    with scratch.locked(run_folder / "rabbit.lock"):
+        folder = run_folder / "rabbit"
+        if not folder.exists():
+            return brokers.Rabbit.create(folder).start()
+        return brokers.Rabbit(folder)
 
 
 @pytest.fixture(scope="session")

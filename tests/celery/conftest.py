@@ -25,12 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def valkey(run_folder: Path) -> Iterator[brokers.Valkey]:
-    """A Redis server of the test's own, to purge, stop and start at will."""
-    yield from _valkey(run_folder)
-
-
-@pytest.fixture
 def site(home: Path, pg_url: str, valkey: brokers.Valkey) -> Iterator[Site]:
     """A home for real processes on PostgreSQL, whose tasks Celery delivers over Redis."""
     site = Site(home, pg_url)
@@ -44,7 +38,7 @@ def stand(pg_copies: Copies, run_folder: Path) -> Iterator[Stand]:
     """One worker and one dispatcher for many tests, both behind a line that can fail."""
     name = pg_copies.take()
     home = Path(tempfile.mkdtemp(prefix="h", dir=run_folder))
-    for valkey in _valkey(run_folder):
+    for valkey in brokers.serving(run_folder):
         line = brokers.Line(valkey.port)
         site = Site(home, pg_copies.server.url_of(name))
         site.settings |= {"broker_url": line.url, "poll_interval": 2}
@@ -53,23 +47,3 @@ def stand(pg_copies: Copies, run_folder: Path) -> Iterator[Stand]:
         stand.close()
     pg_copies.drop(name)
     shutil.rmtree(home, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def shared_rabbit(run_folder: Path) -> brokers.Rabbit:
-    """The run's RabbitMQ, which the first who asks for it starts, and the run's end ends."""
-    if reason := brokers.missing_rabbit():
-        pytest.skip(reason)
-    with scratch.locked(run_folder / "rabbit.lock"):
-        folder = run_folder / "rabbit"
-        if not folder.exists():
-            return brokers.Rabbit.create(folder).start()
-        return brokers.Rabbit(folder)
-
-
-def _valkey(run_folder: Path) -> Iterator[brokers.Valkey]:
-    if reason := brokers.missing_valkey():
-        pytest.skip(reason)
-    server = brokers.Valkey(run_folder / f"v{uuid.uuid4().hex[:8]}").start()
-    yield server
-    server.kill()

@@ -11,14 +11,9 @@ from quire.control.explain import explain_job
 from quire.runtime.dispatcher import Dispatcher
 from quire.settings import Settings, load
 from tests.brokers import Line, Valkey
-from tests.integration.processes import Running, Site
+from tests.integration.processes import WORKER, Running, Site
 from tests.waiting import until
 
-#: As `quire worker` with a broker, whose imports cost less than those of the command line.
-WORKER = (
-    "from quire import log, settings; from quire.runtime import hosted; log.setup(); "
-    "raise SystemExit(hosted.run(settings.load()))"
-)
 #: Seconds for programs to start on a machine that is busy.
 START = 150.0
 #: Longer than any test: then nothing runs but for doorbells.

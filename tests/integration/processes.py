@@ -30,8 +30,13 @@ HANDLERS = str(Path(__file__).with_name("handlers_file.py"))
 OTHERS = str(Path(__file__).with_name("other_handlers_file.py"))
 #: A worker without the command line around it, whose import costs more than the worker's own.
 WORKER = (
-    "from quire import log, settings; from quire.runtime import worker; log.setup(); "
-    "raise SystemExit(worker.run(settings.load()))"
+    "from quire import log, settings; from quire.runtime import hosted, worker; log.setup(); "
+    "chosen = settings.load(); "
+    "raise SystemExit((hosted if chosen.broker_url else worker).run(chosen))"
+)
+SCHEDULER = (
+    "from quire import log, settings; from quire.runtime import scheduler; log.setup(); "
+    "raise SystemExit(scheduler.run(settings.load()))"
 )
 SHORT = {
     "lease_seconds": 4,
