@@ -25,12 +25,12 @@ class VectorList:
 
 def vector_list(conn: sa.Connection, vectors: Sequence[bytes]) -> VectorList:
     """Encode a `vector[]` of vectors given as float32."""
-    info = conn.connection.info
-    if "vector_type" not in info:
+    known = conn.connection.info
+    if "vector_type" not in known:
         conn.connection.driver_connection.adapters.register_dumper(VectorList, _dumper())  # type: ignore[union-attr]
         query = "SELECT CAST(CAST('vector' AS regtype) AS oid)"
-        info["vector_type"] = conn.exec_driver_sql(query).scalar_one()
-    parts = [_ARRAY.pack(1, 0, info["vector_type"], len(vectors), 1)]
+        known["vector_type"] = conn.exec_driver_sql(query).scalar_one()
+    parts = [_ARRAY.pack(1, 0, known["vector_type"], len(vectors), 1)]
     for each in vectors:
         parts += (_VECTOR.pack(4 + len(each), len(each) // 4, 0), _numbers(each))
     return VectorList(b"".join(parts))

@@ -16,7 +16,7 @@ from quire.store.among import AS_WRITTEN, Among
 from quire.store.document_tables import models, vectors
 
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
-SIGHT = 400
+SIGHT = 200
 _MOST_SIGHT = 1_000  # that pgvector allows
 
 

@@ -75,8 +75,8 @@ def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
 
 def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
     with shelf.db.read() as conn:
-        [common, rare, none] = text_levels.counts(conn, ["common", "rare", "none"], CHUNKS, 40)
-    assert common > 100
+        [often, rare, none] = text_levels.counts(conn, ["common", "rare", "none"], CHUNKS, 40)
+    assert often > 100
     assert (rare, none) == (CHUNKS // 300, 0)
 
 
