@@ -58,7 +58,8 @@ def test_a_worker_stopped_past_lease_and_visibility_and_one_killed_lose_and_doub
 def test_a_worker_that_is_told_to_stop_lets_tasks_end_and_gives_back_the_rest(site: Site):
     worker = start_worker(site, stop_grace=5)
     with dispatching(site):
-        ends = site.submit("i.gated", tag="drained000")
+        # It returns: a first write would import much, which takes longer than the grace may.
+        ends = site.submit("i.gated_plain", tag="drained000")
         stays = site.submit("i.gated", tag="stays", gate="never")
         site.until_traced("began", "drained000")
         site.until_traced("began", "stays")
@@ -68,8 +69,8 @@ def test_a_worker_that_is_told_to_stop_lets_tasks_end_and_gives_back_the_rest(si
         site.open_gate()
         assert worker.popen.wait(60) == 0, worker.log
         assert not any(psutil.pid_exists(pid) and is_alive(pid) for pid in tree)
-        assert site.job(ends).state == "completed"
+        assert site.job(ends).state == "completed", worker.log
         row = site.task(stays)
         assert (row.state, row.attempt) == ("ready", 0)
         assert worker.logs("worker.stopped")
-    assert_once(site, ("drained", 1))
+    site.assert_healthy()
