@@ -21,8 +21,8 @@ up: setup ## run Quire on this machine until Ctrl-C
 test: check ## check, then every test but the slow ones, on SQLite and PostgreSQL
 	$(PYTEST) -n $(WORKERS) --dist worksteal
 
-test-all: check ## check, then every test but the measurements
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not bench"
+test-all: check ## check, then every test but the measurements, also on PostgreSQL + Celery + S3
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not bench" --columns all
 
 check: dev ## lint, format, types, import layers
 	$(BIN)/ruff check .
@@ -40,7 +40,7 @@ bench: setup ## measure the queue, ingestion and the API
 	$(BIN)/quire bench api
 
 chaos: dev ## kill, stall and restart real processes
-	$(PYTEST) -m chaos --chaos-files 1000
+	$(PYTEST) -m chaos --chaos-files 1000 --columns all
 
 browser: dev ## drive the dashboard in Chromium
 	$(PYTEST) -m browser tests/browser

@@ -106,6 +106,13 @@ class Rabbit:
     def url(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}//"
 
+    def own_url(self) -> str:
+        """Make a place of its own on the node for one test, and return its address."""
+        name = f"t{uuid.uuid4().hex[:8]}"
+        self.ctl("add_vhost", name)
+        self.ctl("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/{name}"
+
     def start(self) -> Self:
         """Start it; its port mapper and it leave their ids in the folder."""
         (self.folder / "plugins").write_text("[].\n")

@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-seconds", type=float, help="how long harm is done")
     group.addoption(
         "--columns", choices=("core", "all"), default="core",
-        help="what runs on PostgreSQL + Celery + S3, too: core tests, or all (and core on RabbitMQ)",
+        help="what runs on PostgreSQL + Celery + S3: core tests, or all (and core on RabbitMQ)",
     )  # fmt: skip
     group.addoption("--chaos-seed", type=int, help="repeats a run; each run prints its own")
 

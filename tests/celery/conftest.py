@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import brokers, scratch
+from tests import brokers
 from tests.celery.stand import Stand
 from tests.copies import Copies
 from tests.integration.processes import Site

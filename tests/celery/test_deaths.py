@@ -6,8 +6,8 @@ import signal
 
 import psutil
 
-from tests.celery.stand import WORKER, assert_once, dispatching, start_worker
-from tests.integration.processes import Running, Site, is_alive, is_stopped
+from tests.celery.stand import assert_once, dispatching, start_worker
+from tests.integration.processes import WORKER, Running, Site, is_alive, is_stopped
 from tests.waiting import until
 
 #: A broker that takes messages back from those who keep them for some seconds.

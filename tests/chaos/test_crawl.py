@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -42,14 +41,11 @@ class Opened(NamedTuple):
     folder: str
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest, home: Path) -> Iterator[Site]:
-    """A home for real processes, on each database in turn."""
-    url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
-    site = Site(home, url)
+@pytest.fixture
+def crawl(site: Site) -> Site:
+    """A home whose workers list a made source."""
     site.settings["plugins"] = str(Path(__file__).with_name("crawl_file.py"))
-    yield site.prepare()
-    site.close()
+    return site
 
 
 def make(root: Path, count: int) -> None:
@@ -97,8 +93,9 @@ def kill_and_list(site: Site, job_id: int, files: int) -> None:
 
 
 def test_a_killed_crawl_goes_on_where_it_was(
-    site: Site, tmp_path: Path, pytestconfig: pytest.Config
+    crawl: Site, tmp_path: Path, pytestconfig: pytest.Config
 ):
+    site = crawl
     files = pytestconfig.getoption("--chaos-crawl")
     root = tmp_path / "crawl"
     make(root, files)

@@ -10,7 +10,6 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -24,15 +23,6 @@ SETTINGS = {**FUSED, "page_size": 4, "row_size": 10}
 WORKERS = 2
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest, home: Path) -> Iterator[Site]:
-    """A home for real processes, on each database in turn."""
-    url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
-    site = Site(home, url)
-    yield site.prepare()
-    site.close()
 
 
 class Harm:

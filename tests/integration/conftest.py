@@ -1,4 +1,4 @@
-"""Fixtures of the tests with real workers: homes on each database, or on SQLite."""
+"""Fixtures of the tests with real workers: homes in each column, or on SQLite."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests import columns
 from tests.integration.processes import Site
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test of `site` its columns."""
+    columns.choose(metafunc)
+
+
+@pytest.fixture
 def site(request: pytest.FixtureRequest, home: Path) -> Iterator[Site]:
-    """A home for real processes, on each database in turn."""
-    url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
-    site = Site(home, url)
-    yield site.prepare()
-    site.close()
+    """A home for real processes, in each column in turn."""
+    yield from columns.site_in(request, home)
 
 
 @pytest.fixture

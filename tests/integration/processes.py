@@ -99,6 +99,7 @@ class Site:
         self.url = url
         self.settings: dict[str, Any] = dict(SHORT)
         self._started: list[Running] = []
+        self._scheduler: Running | None = None
 
     @functools.cached_property
     def app(self) -> App:
@@ -158,12 +159,23 @@ class Site:
         assert running.popen.poll() is None, running.log
         return running
 
+    def schedule(self) -> None:
+        """Start a scheduler, which rings for workers that a broker serves."""
+        self._scheduler = self.start(code=SCHEDULER)
+
     def own_processes(self) -> list[psutil.Process]:
-        """Every process that was started with this home."""
-        return [each for each in psutil.process_iter() if _home_of(each) == str(self.home)]
+        """Every process that was started with this home, but for `schedule`."""
+        scheduler = self._scheduler.pid if self._scheduler else 0
+        return [
+            each
+            for each in psutil.process_iter()
+            if each.pid != scheduler and _home_of(each) == str(self.home)
+        ]
 
     def close(self) -> None:
         """Kill whatever still lives, by process id."""
+        if self._scheduler:
+            self._scheduler.kill()
         for _ in range(5):  # a supervisor may start one more between the look and the kill
             living = self.own_processes()
             for each in living:

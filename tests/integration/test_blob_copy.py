@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import buckets
-from tests.integration.cli_command import Run, quire
 from tests.shelf import Shelf
 
-__all__ = ["quire"]
+if TYPE_CHECKING:
+    from tests.integration.cli_command import Run
+
+pytest_plugins = ["tests.integration.cli_command"]
 
 
 @pytest.fixture

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.processes import Site
 from tests.waiting import until
 
 
+@pytest.mark.core
 def test_a_step_happens_once_although_the_process_died_after_it(site: Site):
     site.worker()
     job = site.submit("i.steps", tag="a")
@@ -30,6 +33,7 @@ def test_the_idempotency_key_is_the_same_in_every_try(site: Site):
     assert keys != {line[4] for line in site.trace("began", "b")}
 
 
+@pytest.mark.core
 def test_children_are_added_once_and_the_last_one_waits_for_the_others(site: Site):
     site.worker()
     job = site.submit("i.parent", tag="p", count=5)

@@ -31,6 +31,7 @@ def test_the_task_of_a_killed_child_runs_again_at_once_and_keeps_its_attempt(sit
     site.assert_healthy()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("where", ["before", "inside", "after"])
 def test_a_child_killed_around_its_fenced_write_leaves_one_effect(site: Site, where: str):
     site.worker()
@@ -40,6 +41,7 @@ def test_a_child_killed_around_its_fenced_write_leaves_one_effect(site: Site, wh
     site.assert_healthy()
 
 
+@pytest.mark.core
 def test_a_new_worker_takes_over_from_a_killed_one_long_before_the_lease_ends(site: Site):
     site.settings.update(lease_seconds=60, heartbeat_interval=20)
     first = site.worker()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.integration.processes import Site
 from tests.waiting import stays, until
 
 
+@pytest.mark.core
 def test_a_draining_worker_finishes_what_runs_and_returns_what_does_not(site: Site):
     worker = site.worker(concurrency=1)
     fast = site.submit_many("i.wait", [{"tag": "f", "seconds": 0}] * 60)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import time
 
+import pytest
+
 from tests.integration.processes import Site, is_alive
 from tests.waiting import stays, until
 
@@ -13,6 +15,7 @@ def is_dead(pid: int) -> bool:
     return not is_alive(pid)
 
 
+@pytest.mark.core
 def test_a_stopped_job_is_dead_soon_and_writes_nothing_more(site: Site):
     site.worker(poll_interval=30)
     latencies = []
@@ -68,6 +71,7 @@ def test_a_fenced_write_after_the_stop_is_refused_even_before_the_worker_knows(s
     assert site.job(job).state == "stopped"
 
 
+@pytest.mark.core
 def test_resume_runs_only_what_is_pending(site: Site):
     worker = site.worker()
     job = site.submit("i.parent", tag="p", count=6)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from quire.model.records import Submission
 from tests.integration.processes import HANDLERS, OTHERS, Site, pause
 from tests.waiting import until
 
 
+@pytest.mark.core
 def test_an_idle_worker_picks_up_a_job_at_once(site: Site):
     site.worker(poll_interval=30, sweep_interval=30)
     site.until_over(site.submit("i.wait", tag="warm", seconds=0))
@@ -19,6 +22,7 @@ def test_an_idle_worker_picks_up_a_job_at_once(site: Site):
     print(f"picked up after {(time.monotonic() - began) * 1000:.0f} ms")
 
 
+@pytest.mark.core
 def test_a_job_that_is_due_later_runs_on_time_without_a_poll(site: Site):
     site.worker(poll_interval=60, sweep_interval=60)
     site.until_over(site.submit("i.wait", tag="warm", seconds=0))
@@ -37,6 +41,7 @@ def test_a_retry_runs_when_its_backoff_is_over_without_a_poll(site: Site):
     assert site.outcomes(job) == ["failed", "failed", "done"]
 
 
+@pytest.mark.core
 def test_urgent_jobs_go_first(site: Site):
     wishes = [
         Submission("i.wait", {"tag": f"p{priority}-{n}", "seconds": 0}, priority=priority)

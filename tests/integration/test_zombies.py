@@ -51,6 +51,7 @@ def test_a_worker_that_slept_past_its_lease_writes_nothing_and_works_on(site: Si
     site.assert_healthy()
 
 
+@pytest.mark.core
 def test_the_renewals_of_a_zombie_are_refused_while_the_new_holder_still_runs(site: Site):
     first = site.worker()
     job = site.submit("i.gated", tag="a")

@@ -22,8 +22,7 @@ from tests.docs.markdown import ROOT
 pytest_plugins = ["tests.integration.cli_command"]
 
 #: Settings that the scale-out brings.
-COMING = {"QUIRE_BROKER_URL", "QUIRE_BLOBS"}
-KNOWN = {name for name, _, _ in settings.described()} | COMING
+KNOWN = {name for name, _, _ in settings.described()}
 OURS = ("migrate", "api", "worker", "scheduler", "flower")
 OTHERS = ("postgres", "redis", "objects")
 
