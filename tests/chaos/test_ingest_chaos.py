@@ -1,5 +1,6 @@
 """Many mixed files taken in while processes are killed: the index is that of a calm run.
 
+With a broker, it is purged meanwhile, and a worker is cut off from it and from the database.
 `--chaos-files` makes a run larger, `--chaos-seconds` longer, `--chaos-seed` repeats it.
 """
 
@@ -10,12 +11,16 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 
+from tests.brokers import Valkey
 from tests.integration.processes import Running, Site, pause
+from tests.proxy import Proxy
 from tests.shelf import FUSED, Shelf, fill, logical_index, states
 
 SECONDS_A_FILE = 0.2  # of harm, so that it lasts through a larger part of the run
@@ -25,26 +30,74 @@ WORKERS = 2
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 
+class Network(NamedTuple):
+    """The broker, and lines to it and to the database that can fail."""
+
+    broker: Valkey
+    lines: tuple[Proxy, Proxy]
+    settings: dict[str, str]
+
+
+@pytest.fixture
+def network(
+    request: pytest.FixtureRequest, site: Site, run_folder: Path
+) -> Iterator[Network | None]:
+    """What can be harmed between processes; nothing where there is no broker."""
+    if "broker_url" not in site.settings:
+        yield None
+        return
+    broker: Valkey = request.getfixturevalue("valkey")
+    name = site.url.partition("@/")[2].partition("?")[0]
+    with (
+        Proxy(run_folder / "pg" / ".s.PGSQL.5432") as database,
+        Proxy(("127.0.0.1", broker.port)) as doorbells,
+    ):
+        settings = {
+            "database_url": f"postgresql://postgres@127.0.0.1:{database.address[1]}/{name}",
+            "broker_url": f"redis://127.0.0.1:{doorbells.address[1]}/0",
+        }
+        yield Network(broker, (database, doorbells), settings)
+
+
 class Harm:
     """Kills and freezes workers and their children, and keeps their number up."""
 
-    def __init__(self, site: Site, seed: int) -> None:
+    def __init__(self, site: Site, seed: int, network: Network | None) -> None:
         self.site = site
         self.chance = random.Random(seed)
+        self.network = network
         self.workers: list[Running] = []
         self.did: Counter[str] = Counter()
+        self.acts: list[Callable[[Running], None]] = [self.kill_child] * 5
+        self.acts += [self.kill_worker, self.freeze]
+        self.acts += [self.purge, self.cut_off] if network else []
 
     def keep_workers(self) -> None:
+        """Start what is missing; all but the last reach the others through lines that can fail."""
         self.workers = [each for each in self.workers if each.popen.poll() is None]
         while len(self.workers) < WORKERS:
-            self.workers.append(self.site.start())
+            far = self.network.settings if self.network and not self.workers else {}
+            self.workers.append(self.site.start(**far))
 
     def strike(self) -> None:
         self.keep_workers()
         victim = self.chance.choice(self.workers)
-        act = self.chance.choice([self.kill_child] * 5 + [self.kill_worker, self.freeze])
+        act = self.chance.choice(self.acts)
         act(victim)
         self.did[act.__name__] += 1
+
+    def purge(self, _: Running) -> None:
+        assert self.network is not None
+        self.network.broker.call("FLUSHALL")
+
+    def cut_off(self, _: Running) -> None:
+        """Let nothing through for longer than a lease."""
+        assert self.network is not None
+        for line in self.network.lines:
+            line.drop()
+        pause(self.chance.uniform(5.0, 9.0))
+        for line in self.network.lines:
+            line.heal()
 
     def kill_child(self, worker: Running) -> None:
         if children := worker.children():
@@ -66,7 +119,7 @@ class Harm:
 
 
 def test_random_kills_over_many_files_leave_the_index_of_a_calm_run(
-    site: Site, tmp_path: Path, pytestconfig: pytest.Config
+    site: Site, network: Network | None, tmp_path: Path, pytestconfig: pytest.Config
 ):
     count = pytestconfig.getoption("--chaos-files")
     seed = pytestconfig.getoption("--chaos-seed") or random.randrange(10**6)
@@ -81,7 +134,7 @@ def test_random_kills_over_many_files_leave_the_index_of_a_calm_run(
     print(f"seed {seed}, {count} files; calm: {dict(counted)} in {time.monotonic() - began:.0f} s")
 
     job = site.submit("ingest", sources=[str(folder)], settings=SETTINGS)
-    harm = Harm(site, seed)
+    harm = Harm(site, seed, network)
     began = time.monotonic()
     while time.monotonic() < began + seconds and site.job(job).state in ("pending", "running"):
         harm.strike()
