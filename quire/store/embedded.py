@@ -114,7 +114,7 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
                     _end_stuck_holder(path, longest)
                     raise DatabaseUnavailable(
                         f"database {path}: locked by another process for {patience:g} s. "
-                        "Nothing was lost; it is tried again."
+                        "Nothing was lost; workers try again by themselves."
                     ) from error
                 time.sleep(0.0005)
     finally:

@@ -172,7 +172,8 @@ class Database:
             if error.connection_invalidated or self.path is not None:
                 self.engine.dispose()
             raise DatabaseUnavailable(
-                f"database {self._name()}: {reason}. Nothing was lost; it is tried again."
+                f"database {self._name()}: {reason}. "
+                "Nothing was lost; workers try again by themselves."
             ) from error
 
     def _name(self) -> str:
