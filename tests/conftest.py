@@ -6,6 +6,7 @@ workers of a run; each test gets a copy of a migrated template database.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -80,6 +81,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def run_folder() -> Path:
     """The folder of this test run, the same in all its workers."""
     return Path(os.environ[scratch.RUN_VARIABLE])
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """Undo what a command that ran in this process did to the log: its stream is closed now."""
+    logger = logging.getLogger("quire")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
 
 
 @pytest.fixture(scope="session")

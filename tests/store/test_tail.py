@@ -12,18 +12,33 @@ from quire.errors import BadInput
 from quire.store import dialect, events, tables, tail
 from quire.store.tail import Cursor
 from tests.store.stage import Stage
+from tests.waiting import until
 
 
 def record(conn: Any, stage: Stage, job_id: int | None, name: str, tenant: str | None = None):
     events.record(conn, [events.Event(job_id, name, tenant=tenant)], now=stage.now())
 
 
+def others_have_ended(stage: Stage) -> bool:
+    """Tell whether no transaction of another test is open: events wait for those, too."""
+    if stage.db.path is not None:
+        return True
+    query = (
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL "
+        "AND datname IS DISTINCT FROM current_database()"
+    )
+    with stage.db.read() as conn:
+        return not conn.exec_driver_sql(query).scalar_one()
+
+
 def read(stage: Stage, cursor: Cursor, *tenants: str, **how: Any) -> list[tail.Happened]:
+    until(lambda: others_have_ended(stage))
     with stage.db.read() as conn:
         return tail.after(conn, tenants or ("default",), cursor, **how)
 
 
 def head(stage: Stage) -> Cursor:
+    until(lambda: others_have_ended(stage))
     with stage.db.read() as conn:
         return tail.head(conn)
 

@@ -1,21 +1,8 @@
 """Log lines, as text and as JSON."""
 
 import json
-import logging
-from collections.abc import Iterator
-
-import pytest
 
 from quire import log
-
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    logger = logging.getLogger("quire")
-    before = logger.handlers[:], logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
 
 
 def test_an_event_is_one_line_with_its_fields(capsys):
