@@ -140,9 +140,9 @@ DAMAGES = [
     damage("edges.constraints", f"UPDATE edges SET on_failure = 'cry' WHERE id = {EDGE}"),
     damage("owners.constraints", "UPDATE owners SET weight = 0 WHERE user_name = 'ada'"),
     damage("workers.constraints", "INSERT INTO workers (id, host, pid, boot_id, pid_start, "
-           "lock_path, queues, kinds, concurrency, state, started_at, heartbeat_at) SELECT 'w9', host, pid, "
-           "boot_id, pid_start, lock_path, queues, kinds, concurrency, 'lost', started_at, "
-           "heartbeat_at FROM workers"),
+           "lock_path, queues, kinds, concurrency, state, started_at, heartbeat_at) "
+           "SELECT 'w9', host, pid, boot_id, pid_start, lock_path, queues, kinds, concurrency, "
+           "'lost', started_at, heartbeat_at FROM workers"),
     damage("jobs.owner_id", f"UPDATE jobs SET owner_id = 99 WHERE id = {PENDING_JOB}",
            f"UPDATE tasks SET owner_id = 99 WHERE job_id = {PENDING_JOB}"),
     damage("tasks.job_id", f"UPDATE tasks SET job_id = 999 WHERE id = {DONE}",
