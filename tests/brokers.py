@@ -1,4 +1,4 @@
-"""Brokers for tests, each on a free port of loopback: Valkey, RabbitMQ, and a line that can fail.
+"""Brokers for tests, each on a free port of loopback: Valkey and RabbitMQ.
 
 A broker keeps its files in a folder of the test run and is ended by the id of its process.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -146,6 +146,14 @@ class Rabbit:
             raise RuntimeError((self.folder / "ctl").read_text()[-2000:])
         return ended.returncode
 
+    def arguments_of(self, queue: str) -> dict[str, Any]:
+        """Return how the node says that a queue was declared."""
+        asked = ["list_queues", "name", "arguments", "--formatter", "json", "--silent"]
+        command = [_rabbit("rabbitmqctl"), "-n", self.node, *asked]
+        told = subprocess.run(command, env=self._environment(), capture_output=True, check=True)
+        [found] = [row["arguments"] for row in json.loads(told.stdout) if row["name"] == queue]
+        return {each[0]: each[-1] for each in found} if isinstance(found, list) else found
+
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder)
         return {
@@ -200,74 +208,3 @@ def _rabbit(program: str) -> str:
     found = shutil.which(program)
     assert found is not None
     return str(Path(found).resolve().parent / program)
-
-
-class Line:
-    """A proxy to a broker: it passes on, slowly, or nothing at all while connections stay open."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._server.getsockname()[1])
-        self._passes = threading.Event()
-        self._passes.set()
-        self.delay = 0.0
-        self._ended = threading.Event()
-        self._ends: list[socket.socket] = []
-        self._spawn(self._accept)
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def cut(self) -> None:
-        """Close every connection."""
-        ends, self._ends = self._ends, []
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def swallow(self) -> None:
-        """Pass nothing on, and close nothing: the broker is behind a black hole."""
-        self._passes.clear()
-
-    def mend(self) -> None:
-        """Pass everything on again; what was swallowed stays in its connections."""
-        self._passes.set()
-
-    def close(self) -> None:
-        self._ended.set()
-        self._passes.set()
-        self._ends.append(self._server)
-        self.cut()
-
-    def _spawn(self, act: Callable[..., None], *given: Any) -> None:
-        threading.Thread(target=act, args=given, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._server.accept()
-                self._ends.append(near)
-                self._spawn(self._join, near)
-
-    def _join(self, near: socket.socket) -> None:
-        self._passes.wait()
-        with contextlib.suppress(OSError):
-            far = socket.create_connection(("127.0.0.1", self._target), 5)
-            far.settimeout(None)
-            self._ends.append(far)
-            self._spawn(self._carry, near, far)
-            self._carry(far, near)
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while some := source.recv(65536):
-                if self.delay:
-                    self._ended.wait(self.delay)
-                self._passes.wait()
-                target.sendall(some)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)

@@ -60,17 +60,22 @@ def is_dead(lock_path: str, host_name: str, where: str, pid: int, start: str) ->
         rebooted = where.split(" ")[0] != boot_id()
         return True if same_machine and rebooted else None
     try:
-        fd = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
+        return not is_held(lock_path)
     except FileNotFoundError:
         # It left in order, or its folder is gone: the process id and its start time remain.
         return pid_start(pid) != start if start else None
     except OSError:
         return None
+
+
+def is_held(lock_path: str | Path) -> bool:
+    """Tell whether a living process holds a lock; raise OSError where it cannot be opened."""
+    fd = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    else:
         return True
+    else:
+        return False
     finally:
         os.close(fd)

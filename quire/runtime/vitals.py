@@ -5,7 +5,6 @@ and ending it would lose what its children have done.
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -59,17 +58,9 @@ def _held(settings: Settings, role: str) -> list[Path]:
 
 def _is_held(path: Path) -> bool:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return liveness.is_held(path)
     except OSError:
         return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)
 
 
 def _worker(settings: Settings, locks: list[Path]) -> Finding:

@@ -87,7 +87,9 @@ def _figures(request: Request) -> Figures:
 
 def _machine(home: Path) -> list[tuple[str, int, int]]:
     """List what of this machine's disk and memory is used, and how much there is."""
-    disk, memory = shutil.disk_usage(home), psutil.virtual_memory()
+    # With a database and a bucket elsewhere nothing makes a home before the first file.
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    disk, memory = shutil.disk_usage(there), psutil.virtual_memory()
     return [
         ("Disk", disk.total - disk.free, disk.total),
         ("Memory", memory.total - memory.available, memory.total),

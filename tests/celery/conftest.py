@@ -13,6 +13,7 @@ from tests import brokers
 from tests.celery.stand import Stand
 from tests.copies import Copies
 from tests.integration.processes import Site
+from tests.proxy import Proxy
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,9 +39,12 @@ def stand(pg_copies: Copies, run_folder: Path) -> Iterator[Stand]:
     name = pg_copies.take()
     home = Path(tempfile.mkdtemp(prefix="h", dir=run_folder))
     for valkey in brokers.serving(run_folder):
-        line = brokers.Line(valkey.port)
+        line = Proxy(("127.0.0.1", valkey.port))
         site = Site(home, pg_copies.server.url_of(name))
-        site.settings |= {"broker_url": line.url, "poll_interval": 2}
+        site.settings |= {
+            "broker_url": f"redis://127.0.0.1:{line.address[1]}/0",
+            "poll_interval": 2,
+        }
         stand = Stand(site.prepare(), valkey, line)
         yield stand
         stand.close()

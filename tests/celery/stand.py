@@ -10,8 +10,9 @@ from quire.control import delivery
 from quire.control.explain import explain_job
 from quire.runtime.dispatcher import Dispatcher
 from quire.settings import Settings, load
-from tests.brokers import Line, Valkey
+from tests.brokers import Valkey
 from tests.integration.processes import WORKER, Running, Site
+from tests.proxy import Proxy
 from tests.waiting import until
 
 #: Seconds for programs to start on a machine that is busy.
@@ -51,7 +52,7 @@ def dispatching(site: Site, count: int = 1, **more: Any) -> Iterator[list[Dispat
 class Stand:
     """One worker and one dispatcher, both behind a line that can fail."""
 
-    def __init__(self, site: Site, valkey: Valkey, line: Line) -> None:
+    def __init__(self, site: Site, valkey: Valkey, line: Proxy) -> None:
         self.site, self.valkey, self.line = site, valkey, line
         self._stack = contextlib.ExitStack()
         self._stack.callback(line.close)
@@ -60,7 +61,7 @@ class Stand:
         [self.dispatcher] = self._stack.enter_context(dispatching(site))
 
     def close(self) -> None:
-        self.line.mend()
+        self.line.heal()
         self._stack.close()
 
     def submit(self, count: int, name: str, **payload: Any) -> list[int]:

@@ -36,26 +36,26 @@ def test_a_black_hole_is_told_and_workers_claim_without_the_broker(stand: Stand)
     stand.until_rung()
     held = site.submit_many("i.gated", [{"tag": f"held{n:03}", "gate": "hole"} for n in range(2)])
     site.until_traced("began", "held001")
-    stand.line.swallow()
+    stand.line.drop()
     waiting = stand.submit(5, "hole")
     until(lambda: "has not answered since" in trouble(site), what=lambda: trouble(site))
     assert "Workers claim from the database instead" in explained(site, waiting[0])
-    assert f"redis://127.0.0.1:{stand.line.port}/0" in explained(site, waiting[0])
+    assert f"redis://127.0.0.1:{stand.line.address[1]}/0" in explained(site, waiting[0])
     site.open_gate("hole")
     stand.assert_done_once(waiting, "hole")
     stand.assert_done_once(held, "held")
-    stand.line.mend()
+    stand.line.heal()
     stand.until_rung()
     stand.assert_done_once(stand.submit(5, "mended"), "mended")
 
 
 def test_a_slow_broker_slows_and_stops_nothing(stand: Stand):
-    stand.line.delay = 0.2
+    stand.line.delay(0.2)
     try:
         ids = stand.submit(20, "slow")
         stand.assert_done_once(ids, "slow")
     finally:
-        stand.line.delay = 0.0
+        stand.line.heal()
 
 
 def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand: Stand):

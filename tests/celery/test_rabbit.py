@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.runtime import broker
-from tests.brokers import Line, Rabbit
+from tests.brokers import Rabbit
 from tests.celery.stand import (
     DEAF,
     assert_once,
@@ -20,28 +20,28 @@ from tests.celery.stand import (
     trouble,
 )
 from tests.integration.processes import Site
+from tests.proxy import Proxy
 from tests.waiting import until
 
 
 @pytest.fixture
-def line(shared_rabbit: Rabbit) -> Iterator[Line]:
+def line(shared_rabbit: Rabbit) -> Iterator[Proxy]:
     """A connection to RabbitMQ which can fail."""
-    line = Line(shared_rabbit.port)
-    yield line
-    line.close()
+    with Proxy(("127.0.0.1", shared_rabbit.port)) as line:
+        yield line
 
 
 @pytest.fixture
-def site(home: Path, pg_url: str, line: Line) -> Iterator[Site]:
+def site(home: Path, pg_url: str, line: Proxy) -> Iterator[Site]:
     """A home on PostgreSQL whose tasks Celery delivers over RabbitMQ."""
     site = Site(home, pg_url)
-    site.settings["broker_url"] = f"amqp://guest:guest@127.0.0.1:{line.port}//"
+    site.settings["broker_url"] = f"amqp://guest:guest@127.0.0.1:{line.address[1]}//"
     yield site.prepare()
     site.close()
 
 
 def test_doorbells_come_by_a_quorum_queue_and_a_purge_loses_nothing(
-    site: Site, shared_rabbit: Rabbit, line: Line
+    site: Site, shared_rabbit: Rabbit, line: Proxy
 ):
     worker = start_worker(site, poll_interval=DEAF)
     with dispatching(site):
@@ -56,7 +56,7 @@ def test_doorbells_come_by_a_quorum_queue_and_a_purge_loses_nothing(
         shared_rabbit.ctl("purge_queue", "quire.default")
         site.open_gate()
         assert site.until_over([*held, *more]) == {"completed": 22}
-        assert declared(site) == {
+        assert shared_rabbit.arguments_of("quire.default") == {
             "x-queue-type": "quorum",
             "x-delivery-limit": broker.DELIVERIES,
             "x-consumer-timeout": broker.CONSUMER_MILLISECONDS,
@@ -77,9 +77,3 @@ def waiting(site: Site) -> int:
     with app.connection_for_read() as connection:
         queue = broker.queue_of("default", settings).bind(connection.default_channel)
         return int(queue.queue_declare().message_count)
-
-
-def declared(site: Site) -> dict[str, Any]:
-    """The arguments that the queue has; another declaration than this is refused by the broker."""
-    assert waiting(site) >= 0
-    return dict(broker.queue_of("default", settings_of(site)).queue_arguments)

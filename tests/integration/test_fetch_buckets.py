@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +14,6 @@ from quire.fetch.sources import open_source
 from tests.integration.fetch_places import LOOPBACK, put_object
 
 PAGE = 20  # of a listing in these tests
-
-
-@pytest.fixture(scope="module")
-def moto_url() -> Iterator[str]:
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture

@@ -35,15 +35,6 @@ from tests.servers import DriveServer, FileServer, Proxy
 SIZE = CHUNK * 4 + 321
 
 
-@pytest.fixture(scope="module")
-def moto_url() -> Iterator[str]:
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture(params=["web", "drive", "s3", "gs", "az"])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

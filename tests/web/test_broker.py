@@ -1,0 +1,67 @@
+"""What a person is told while the broker does not answer: pages, API and commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quire.model.records import WorkerRow
+from quire.store import doorbells, workers
+from quire.store.engine import Database
+from tests.web.conftest import Front
+
+if TYPE_CHECKING:
+    from tests.integration.cli_command import Run
+
+pytest_plugins = ["tests.integration.cli_command"]
+
+BROKER = "redis://broker:6379/0"
+WORKER = WorkerRow(
+    id="w-served", host="far", pid=1, boot_id="b", pid_start="1", lock_path="/nowhere",
+    queues="default", concurrency=2, state="running", started_at=0.0, heartbeat_at=0.0,
+    stopped_at=None, broker=BROKER,
+)  # fmt: skip
+TOLD = f"The broker at {BROKER} has not answered since"
+INSTEAD = "Workers claim from the database instead"
+
+
+def serve(db: Database, error: str | None) -> None:
+    """A live worker whose broker answered a moment ago, or did not."""
+
+    def act(conn: Any, now: Any) -> None:
+        workers.register(conn, WORKER, ["noop"], now=now)
+        doorbells.note(conn, BROKER, ["default"], now=now, error=error)
+
+    db.write(act)
+
+
+def test_pages_and_api_say_that_the_broker_does_not_answer_and_what_happens(each_front: Front):
+    visitor = each_front.visitor()
+    serve(each_front.shelf.db, None)
+    assert f"Doorbells come from the broker at {BROKER}." in visitor.get("/workers").text
+    assert BROKER not in visitor.get("/").text
+    assert visitor.client.get("/api/status").json()["broker"]["trouble"] is None
+
+    serve(each_front.shelf.db, "TimeoutError: timed out")
+    for place in ("/", "/workers"):
+        text = visitor.get(place).text
+        assert TOLD in text
+        assert "(TimeoutError: timed out)" in text
+        assert INSTEAD in text
+    told = visitor.client.get("/api/status").json()["broker"]
+    assert told["trouble"].startswith(TOLD)
+    assert told["error"] == "TimeoutError: timed out"
+
+
+def test_commands_say_so_too(quire: Run, home: Path, monkeypatch: pytest.MonkeyPatch):
+    assert quire("migrate").code == 0
+    db = Database.open(f"sqlite:///{home / 'quire.db'}")
+    serve(db, "TimeoutError: timed out")
+    db.close()
+    monkeypatch.setenv("COLUMNS", "300")
+    status = quire("status")
+    assert TOLD in status.out, status.err
+    assert TOLD in quire("doctor").out
+    assert quire("status", "--json").json["broker"]["trouble"].startswith(TOLD)
