@@ -6,7 +6,7 @@ thousand different ones, some more than a handbook of that size has.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, product
 
@@ -47,6 +47,7 @@ _ENDS = (
     "e", "ed", "ing", "er", "ers", "es", "ion", "ions", "ment", "able", "al", "ally", "ance",
     "ive",
 )  # fmt: skip
+_PERTINENT = 0.6  # share of a sentence's words that are of its subject
 _SYLLABLES = "al ber car dun el fen gar hol in kel lor mar nor ost pel quen ros sel tor ur ven"
 
 
@@ -62,17 +63,35 @@ def _vocabulary() -> tuple[list[str], list[float]]:
     return words, list(accumulate((rank + 10) ** -1.35 for rank in range(len(words))))
 
 
+@cache
+def _sums(count: int, flattened: int) -> list[float]:
+    """Return the running sums of weights by Zipf's law."""
+    return list(accumulate(1 / (rank + flattened) for rank in range(count)))
+
+
 class Prose:
     """An endless text; the same seed gives the same."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)  # noqa: S311
 
-    def sentence(self) -> str:
-        """Return one sentence."""
+    def subject(self) -> list[str]:
+        """Return words that a text about something has more often than others have."""
+        words = _vocabulary()[0]
+        first = len(_SMALL.split())
+        return self._dice.choices(words[first:], cum_weights=_sums(len(words) - first, 10), k=40)
+
+    def sentence(self, subject: Sequence[str] = ()) -> str:
+        """Return one sentence, if need be about a subject."""
         dice = self._dice
         words, sums = _vocabulary()
         chosen = dice.choices(words, cum_weights=sums, k=dice.randint(8, 26))
+        if subject:
+            own = dice.choices(subject, cum_weights=_sums(len(subject), 2), k=len(chosen))
+            chosen = [
+                each if dice.random() < _PERTINENT else other
+                for each, other in zip(own, chosen, strict=True)
+            ]
         spot = dice.randrange(1, len(chosen))
         odd = dice.random()
         if odd < 0.3:

@@ -5,7 +5,6 @@ nothing is parsed. On PostgreSQL they are copied, and indexed when all are there
 a hundred is in a corpus, so that a search can be narrowed to it.
 """
 
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 
 from quire.bench import ingest_stocking
 from quire.bench.figures import Figure, at_least, at_most, percentile
-from quire.bench.ingest_prose import Prose
 from quire.bench.ingest_sizes import IngestSizes
 from quire.bench.ingest_stock import Library
 from quire.bench.site import Bed, Site
@@ -45,8 +43,9 @@ def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     """Fill a database and ask it one question after another."""
     embedder = open_embedder()
     with site.bed() as bed:
-        model = fill(bed, sizes.chunks, embedder)
-        questions = _questions(sizes.queries + 1)
+        library = Library(embedder)
+        model = fill(bed, sizes.chunks, embedder, library)
+        questions = library.questions(sizes.queries + 1)
         spans = _asked(bed, questions)
         count = bed.count("chunks")
         recall = None
@@ -63,14 +62,6 @@ def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
     if recall is not None:
         note = f"{sizes.exact_queries} questions, hits that are among the {_HITS} nearest of all"
         yield Figure("recall@10 by vector", recall, "", None, at_least(0.95), note)
-
-
-def _questions(count: int) -> list[str]:
-    prose, dice = Prose(1), random.Random(2)  # noqa: S311
-    return [
-        " ".join(dice.sample(prose.paragraph(200).split(), dice.randint(2, 6)))
-        for _ in range(count)
-    ]
 
 
 def _asked(bed: Bed, questions: Sequence[str]) -> Spans:
@@ -119,11 +110,11 @@ def _recall(bed: Bed, model: Model, embedder: Embedder, questions: Sequence[str]
     return good / (_HITS * len(questions))
 
 
-def fill(bed: Bed, count: int, embedder: Embedder) -> Model:
+def fill(bed: Bed, count: int, embedder: Embedder, library: Library) -> Model:
     """Put live documents with so many chunks into a database."""
     db, tenant = bed.app.db, bed.app.settings.tenant
     ids = db.write(partial(ingest_stocking.begin, tenant, embedder))
-    volumes = Library(embedder).volumes(count)
+    volumes = library.volumes(count)
     while some := list(islice(volumes, _BATCH)):
         db.write(partial(ingest_stocking.insert, tenant, ids, some))
     ingest_stocking.complete(db, ids.model)

@@ -1,10 +1,13 @@
 """Documents for searches to be measured on: many, the same every time, with subjects of their own.
 
-A document repeats some sentences of a stock more often than others, as a text about something
-does. The vector of a chunk is the mean of those of its sentences, which is near to what an
-embedder would give, and takes no time.
+A document is about a few subjects, each chunk more about one of them than about others, and a
+subject has words and sentences of its own. The vector of a chunk is the mean of those of its
+sentences, which is near to what an embedder would give, and takes no time. A graph of such vectors
+misses as many neighbours as one of real English text (measured: docs/bench.md); sentences without
+a subject are all alike, and no graph finds its way among them.
 """
 
+import random
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,9 +25,11 @@ PAGES = 100  # of a document
 CUTS = 3  # chunks of a page
 CHUNKS = PAGES * CUTS  # of a document
 _SENTENCES = 10  # of a chunk
-_STOCK = 8_000  # sentences to choose from
-_SUBJECT = 60  # sentences that a document is about
-_FAITHFUL = 0.7  # share of a document's sentences that are of its subject
+_SUBJECTS = 1_000
+_OWN = 32  # sentences of a subject
+_ABOUT = 4  # subjects of a document
+_MIXED = 0.5  # of a chunk's share of each subject: the lower, the more it keeps to one of them
+_FAITHFUL = 0.85  # share of a document's sentences that are about its subjects
 
 
 class Chunk(NamedTuple):
@@ -48,8 +53,19 @@ class Library:
 
     def __init__(self, embedder: Embedder) -> None:
         prose = Prose(23)
-        self.sentences = [prose.sentence() for _ in range(_STOCK)]
+        subjects = [prose.subject() for _ in range(_SUBJECTS)]
+        self.sentences = [prose.sentence(each) for each in subjects for _ in range(_OWN)]
         self._embedder = embedder
+
+    def questions(self, count: int) -> list[str]:
+        """Return a few words that follow each other in one of the sentences, for each question."""
+        dice = random.Random(2)  # noqa: S311
+        found = []
+        for _ in range(count):
+            words, length = dice.choice(self.sentences).split(), dice.randint(2, 6)
+            begin = dice.randrange(len(words) - length)
+            found.append(" ".join(words[begin : begin + length]))
+        return found
 
     @cached_property
     def _points(self) -> "npt.NDArray[np.float32]":
@@ -64,11 +80,13 @@ class Library:
         import numpy as np
 
         dice = np.random.default_rng(number)
-        subject = dice.choice(_STOCK, _SUBJECT, replace=False)
         size = CHUNKS, _SENTENCES
+        about = dice.choice(_SUBJECTS, _ABOUT, replace=False)
+        shares = dice.dirichlet([_MIXED] * _ABOUT, CHUNKS).cumsum(axis=1)[:, :-1]
+        subject = about[(dice.random((*size, 1)) > shares[:, None]).sum(axis=2)]
         is_faithful = dice.random(size) < _FAITHFUL
-        other = dice.integers(_STOCK, size=size)
-        chosen = np.where(is_faithful, dice.choice(subject, size), other)
+        subject = np.where(is_faithful, subject, dice.integers(_SUBJECTS, size=size))
+        chosen = subject * _OWN + dice.integers(_OWN, size=size)
         points = self._points[chosen].mean(axis=1)
         points /= np.linalg.norm(points, axis=1, keepdims=True)
         made = [

@@ -79,7 +79,7 @@ def complete(db: Database, model: Model) -> None:
     if db.path is None:
         with db.begin() as conn:
             dialect.unhurried(conn, "0")
-            conn.exec_driver_sql("SET LOCAL maintenance_work_mem = '1GB'")
+            conn.exec_driver_sql("SET LOCAL maintenance_work_mem = '2GB'")
             text_levels.create(conn)
             vector_index.create(conn, model)
     with db.begin() as conn:

@@ -19,7 +19,7 @@ _CONFIGURATION = """
 listen_addresses = ''
 unix_socket_directories = '{folder}'
 max_connections = 100
-shared_buffers = '128MB'
+shared_buffers = '2GB'
 """
 # PostgreSQL refuses to run as root. As `nobody` it could not reach a folder below a private
 # one, so it keeps the one capability for that; access(2) honours it with this securebit.

@@ -212,15 +212,21 @@ class _Taking:
     def _take_in(self, content: Content, work: Work, outline: Outline) -> None:
         keys = self._keys(content, outline)
         most = {"page": self.pipeline.page_size, "row": self.pipeline.row_size}.get(outline.unit)
-        # A try after a crash reads by ranges, which can be cut in two.
-        is_small = most is None or (outline.length <= most and self.ctx.attempt == 1)
         picture = self._picture(content)
-        if is_small:
+        # A try after a crash reads by ranges, which can be cut in two.
+        if most is None or (self.ctx.attempt == 1 and self._is_small(outline, most)):
             self._read_here(content, work, outline, keys, picture)
         elif few := self._changed(work, outline, keys, most or 1):
             self._read_here(content, work, outline, few, picture, is_planned=True)
         else:
             self._split(work, outline, keys, picture, most or 1)
+
+    def _is_small(self, outline: Outline, most: int) -> bool:
+        if outline.length <= most or outline.unit != "page" or outline.pictures is None:
+            return outline.length <= most
+        # To hand over a range of text takes longer than to read it. Scans are worth their tasks.
+        is_text = outline.pictures <= most and self.pipeline.ocr != "always"
+        return is_text and outline.length <= self.pipeline.small_size
 
     def _changed(
         self, work: Work, outline: Outline, keys: dict[int, str], most: int

@@ -24,6 +24,8 @@ class Outline(NamedTuple):
     length: int  # pages or rows; 1 for whole
     #: One digest per page of what the page is made of, where the format gives it cheaply.
     keys: tuple[str, ...] | None = None
+    #: Pictures in the whole file, where that is known: a page without one is hardly a scan.
+    pictures: int | None = None
 
 
 class Page(NamedTuple):

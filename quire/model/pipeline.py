@@ -26,6 +26,7 @@ class Pipeline:
 
     parser: str = _setting("auto", "Parser: auto, or the name of a plugin's.")
     page_size: int = _setting(12, "Pages of a PDF that one task reads.")
+    small_size: int = _setting(48, "Pages of a PDF without scans that one task reads whole.")
     row_size: int = _setting(3000, "Rows of a table that one task reads.")
     chunk_tokens: int = _setting(352, "Most tokens of a chunk.")
     overlap: int = _setting(32, "Tokens that a chunk repeats of the one before it.")
@@ -100,6 +101,7 @@ def _parsed(name: str, raw: Any, default: Any) -> Any:
 
 _BOUNDS = {
     "page_size": (1, 10_000),
+    "small_size": (0, 10_000),
     "row_size": (1, 1_000_000),
     "chunk_tokens": (16, 8_192),
     "overlap": (0, 4_096),

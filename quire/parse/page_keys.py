@@ -9,14 +9,22 @@ import logging
 import re
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _REFERENCE = re.compile(rb"(\d+) (\d+) R\b")
 _PAGE = re.compile(rb"/Type /Pages?\b")
+_PICTURE = re.compile(rb"/Subtype /Image\b")
 _INHERITED = ("/Resources", "/MediaBox", "/CropBox", "/Rotate")
 _OWN = ("/UserUnit", "/Group")
 _DEEPEST = 40
 _MOST_REPEATS = 10_000
+
+
+class Survey(NamedTuple):
+    """What the pages of a file are made of."""
+
+    keys: tuple[str, ...]
+    pictures: int  # in the file, each counted once
 
 
 class _TooTangled(Exception):
@@ -28,7 +36,7 @@ def load() -> None:
     import pikepdf  # noqa: F401
 
 
-def page_keys(path: Path, count: int) -> tuple[str, ...] | None:
+def survey(path: Path, count: int) -> Survey | None:
     """Return the key of each of the `count` pages, or None where the file does not give them."""
     import pikepdf
 
@@ -44,7 +52,8 @@ def page_keys(path: Path, count: int) -> tuple[str, ...] | None:
             if len(pdf.pages) != count:
                 return None
             hashing = _Hashing(pdf)
-            return tuple(hashing.page(page.obj) for page in pdf.pages)
+            keys = tuple(hashing.page(page.obj) for page in pdf.pages)
+            return Survey(keys, hashing.pictures)
     except (pikepdf.PdfError, _TooTangled, RecursionError, ValueError, TypeError, OSError):
         return None
     except (AttributeError, KeyError, IndexError, RuntimeError):  # objects of the wrong type
@@ -55,6 +64,7 @@ class _Hashing:
     """The digests of the objects of one file, by their number."""
 
     def __init__(self, pdf: Any) -> None:
+        self.pictures = 0
         self._pdf = pdf
         self._known: dict[tuple[int, int], bytes] = {}
         self._parents: dict[tuple[int, int], dict[str, bytes]] = {}
@@ -153,5 +163,6 @@ class _Hashing:
             return b"page"  # leads out of this one
         digest = blake2b(self._resolved(written, depth), digest_size=16)
         if is_stream:
+            self.pictures += _PICTURE.search(written) is not None
             digest.update(value.read_raw_bytes())
         return digest.hexdigest().encode()

@@ -69,7 +69,10 @@ def look(path: Path, media_type: str = MEDIA_TYPE) -> Outline:
         raise Unreadable(f"{path.name}: has {length:,} pages (at most {MOST_PAGES:,}).")
     if not length:
         raise Unreadable(f"{path.name}: has no pages.")
-    return Outline(media_type, "page", length, page_keys.page_keys(path, length))
+    found = page_keys.survey(path, length)
+    if found is None:
+        return Outline(media_type, "page", length)
+    return Outline(media_type, "page", length, found.keys, found.pictures)
 
 
 def read(

@@ -30,6 +30,7 @@ values = st.recursive(
 pipelines = st.builds(
     lambda **given: Pipeline().merged(given),
     page_size=st.integers(1, 50),
+    small_size=st.integers(0, 50),
     row_size=st.integers(1, 5000),
     chunk_tokens=st.integers(100, 1000),
     overlap=st.integers(0, 50),
@@ -44,7 +45,7 @@ STAGES = {
     "page": {"parser", "ocr", "ocr_languages", "row_size"},
     "cut": {"chunk_tokens", "overlap", "delimiter", "language"},
     "vector": {"embedder"},
-    "none": {"page_size", "thumbnails", "propagate_deletions"},
+    "none": {"page_size", "small_size", "thumbnails", "propagate_deletions"},
 }
 PDF, CSV, HTML = "application/pdf", "text/csv", "text/html"
 
@@ -123,7 +124,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 
 CHANGES = {
-    "page_size": 3, "row_size": 7, "chunk_tokens": 100, "overlap": 5,
+    "page_size": 3, "small_size": 9, "row_size": 7, "chunk_tokens": 100, "overlap": 5,
     "delimiter": "tide", "ocr": "auto", "ocr_languages": "de", "language": "de",
     "embedder": "none", "thumbnails": "true", "propagate_deletions": "true",
 }  # fmt: skip

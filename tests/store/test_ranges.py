@@ -12,6 +12,8 @@ from quire import testing
 from quire.model.contracts import JobKind
 from quire.model.records import Lease
 from quire.model.retry import MAX_CRASHES
+from quire.parse import samples
+from quire.parse.samples import PdfPage
 from quire.runtime.outcomes import decide
 from quire.runtime.wire import Ended
 from tests import documents
@@ -231,3 +233,41 @@ def test_a_range_that_was_given_up_makes_the_document_fail_not_succeed_without_i
     made = {k: v for k, v in shelf.ledger(name).items() if k in ("pages_made", "pages_reused")}
     whole, part = (4, 1) if name == "a.csv" else (40, 10)
     assert made == {"pages_made": part, "pages_reused": whole - part}
+
+
+SMALL = {**PLAIN, "small_size": "20", "page_size": "5"}
+
+
+def ranges_of(shelf: Shelf, texts: int, scans: int = 0, **settings: str) -> int:
+    """Take in a PDF; returns in how many ranges it was read."""
+    before = len(shelf.tasks("range"))
+    name = f"{len(shelf.rows('documents'))}.pdf"
+    pages: list[str | PdfPage] = [f"page {n} of {name}" for n in range(texts)]
+    pages += [samples.scanned_page(f"scan {n} of {name}") for n in range(scans)]
+    shelf.put(name, documents.pdf(*pages))
+    shelf.ingest(settings={**SMALL, **settings})
+    document = shelf.document(name)
+    assert (document.state, document.pages) == ("success", texts + scans)
+    return len(shelf.tasks("range")) - before
+
+
+def test_a_short_text_is_read_by_one_task_and_scans_are_split(shelf: Shelf):
+    assert ranges_of(shelf, 20) == 0
+    assert ranges_of(shelf, 21) == 5
+    assert ranges_of(shelf, 14, 5) == 0
+    assert ranges_of(shelf, 13, 6) == 4
+    assert ranges_of(shelf, 7, small_size="0") == 2
+
+
+def test_a_short_text_that_killed_its_process_is_split_at_the_next_try(shelf: Shelf):
+    book(shelf, 14)
+    shelf.submit(settings=SMALL)
+
+    def crash(lease: Lease) -> str | None:
+        if lease.kind == "ingest.document":
+            return "crashed" if lease.attempt == 1 else None
+        return killing(3)(lease)
+
+    shelf.drain_with(crash)
+    document = shelf.document("a.pdf")
+    assert (document.state, document.pages, document.page_errors) == ("success", 14, 1)

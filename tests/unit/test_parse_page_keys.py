@@ -10,7 +10,7 @@ import pikepdf
 import pytest
 
 from quire.parse import samples
-from quire.parse.page_keys import page_keys
+from quire.parse.page_keys import survey
 from tests import documents
 from tests.documents import put
 
@@ -20,9 +20,9 @@ SCAN = samples.scanned_page(documents.TEXT)
 def keys(folder: Path, content: bytes) -> tuple[str, ...]:
     with pikepdf.open(io.BytesIO(content)) as opened:
         count = len(opened.pages)
-    found = page_keys(put(folder, "a.pdf", content), count)
+    found = survey(put(folder, "a.pdf", content), count)
     assert found is not None
-    return found
+    return found.keys
 
 
 def changed(content: bytes, change: Callable[[pikepdf.Pdf], None]) -> bytes:
@@ -129,5 +129,22 @@ def test_a_circle_of_forms_is_covered_from_both_sides(tmp_path: Path):
 
 
 def test_a_file_that_gives_no_keys_gives_none(tmp_path: Path):
-    assert page_keys(put(tmp_path, "a.pdf", b"%PDF-1.4 nothing"), 1) is None
-    assert page_keys(put(tmp_path, "a.pdf", documents.pdf("one")), 2) is None
+    assert survey(put(tmp_path, "a.pdf", b"%PDF-1.4 nothing"), 1) is None
+    assert survey(put(tmp_path, "a.pdf", documents.pdf("one")), 2) is None
+
+
+def share(opened: pikepdf.Pdf) -> None:
+    opened.pages[0].Resources = opened.pages[1].Resources
+
+
+def test_pictures_are_counted_once_though_many_pages_show_them(tmp_path: Path):
+    scans = documents.pdf("one", SCAN, SCAN)
+    files = {
+        0: documents.pdf("one", "two"),
+        1: changed(documents.pdf("one", SCAN), share),
+        2: scans,
+    }
+    for (count, content), pages in zip(files.items(), (2, 2, 3), strict=True):
+        found = survey(put(tmp_path, "a.pdf", content), pages)
+        assert found is not None
+        assert found.pictures == count
