@@ -93,6 +93,9 @@ def _reaching(settings: Settings) -> dict[str, Any]:
         "broker_connection_retry": True,
         "broker_connection_max_retries": None,
         "broker_connection_timeout": 4,
+        # RabbitMQ closes a channel that has held a message for too long, as after a machine slept.
+        # Celery would end the worker; like this it connects anew, and its tasks go on.
+        "broker_channel_error_retry": True,
         # So that a half-open connection to RabbitMQ is noticed.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
     }
