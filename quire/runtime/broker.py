@@ -33,9 +33,13 @@ def check(settings: Settings) -> None:
         )
     try:
         import celery  # noqa: F401
+
+        if not is_rabbit(settings):
+            import redis  # noqa: F401
     except ImportError as error:
+        name = "Celery's client of Redis" if error.name == "redis" else "Celery"
         raise BadInput(
-            "QUIRE_BROKER_URL: Celery is not installed. Install it with "
+            f"QUIRE_BROKER_URL: {name} is not installed. Install it with "
             "`pip install 'quire[celery]'`, or unset QUIRE_BROKER_URL."
         ) from error
 
