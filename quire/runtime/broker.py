@@ -68,6 +68,7 @@ def queue_of(name: str, settings: Settings) -> Any:
             "x-queue-type": "quorum",
             # A doorbell that was given back so often is dropped. Tasks count their own attempts.
             "x-delivery-limit": DELIVERIES,
+            # Known since RabbitMQ 3.11.15; before, the node's own setting rules.
             "x-consumer-timeout": CONSUMER_MILLISECONDS,
         }
     return make(PREFIX + name, routing_key=PREFIX + name, queue_arguments=arguments)
