@@ -96,9 +96,11 @@ class Rabbit:
         self.node = f"q{self.port}@localhost"
 
     @classmethod
-    def create(cls, folder: Path) -> Self:
-        """Make the folder, and choose its ports."""
+    def create(cls, folder: Path, **settings: int) -> Self:
+        """Make the folder, with settings of the node that are not its defaults; choose ports."""
         folder.mkdir()
+        terms = ", ".join(f"{{{name}, {value}}}" for name, value in settings.items())
+        (folder / "advanced.config").write_text(f"[{{rabbit, [{terms}]}}].\n")
         (folder / "ports").write_text(" ".join(str(free_port()) for _ in range(3)))
         return cls(folder)
 
@@ -108,10 +110,14 @@ class Rabbit:
 
     def own_url(self) -> str:
         """Make a place of its own on the node for one test, and return its address."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/{self.own_place()}"
+
+    def own_place(self) -> str:
+        """Make a place of its own on the node, and return its name."""
         name = f"t{uuid.uuid4().hex[:8]}"
         self.ctl("add_vhost", name)
         self.ctl("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/{name}"
+        return name
 
     def start(self) -> Self:
         """Start it; its port mapper and it leave their ids in the folder."""
@@ -146,9 +152,9 @@ class Rabbit:
             raise RuntimeError((self.folder / "ctl").read_text()[-2000:])
         return ended.returncode
 
-    def arguments_of(self, queue: str) -> dict[str, Any]:
+    def arguments_of(self, queue: str, place: str = "/") -> dict[str, Any]:
         """Return how the node says that a queue was declared."""
-        asked = ["list_queues", "name", "arguments", "--formatter", "json", "--silent"]
+        asked = ["list_queues", "-p", place, "name", "arguments", "--formatter", "json", "--silent"]
         command = [_rabbit("rabbitmqctl"), "-n", self.node, *asked]
         told = subprocess.run(command, env=self._environment(), capture_output=True, check=True)
         [found] = [row["arguments"] for row in json.loads(told.stdout) if row["name"] == queue]
@@ -168,6 +174,7 @@ class Rabbit:
             "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
             "RABBITMQ_LOG_BASE": f"{folder}/log",
             "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{folder}/advanced.config",
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
             "RABBITMQ_CONF_ENV_FILE": f"{folder}/none",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none -kernel "

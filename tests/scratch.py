@@ -111,5 +111,6 @@ def _remove(folder: Path) -> None:
         # A server that died with its machine has left the file: there is nothing to stop.
         with suppress(RuntimeError):
             postgres.Server(pid_file.parent).stop("immediate")
-    brokers.end_rabbit(folder / "rabbit")
+    for known in folder.glob("*/epmd.pid"):
+        brokers.end_rabbit(known.parent)
     shutil.rmtree(folder, ignore_errors=True)

@@ -123,6 +123,7 @@ def doctor(
         return
     with opening.reading() as opened:
         settings = opened.settings
+        opening.equipped(settings)
         mended = examining.mend(opened.db) if repair else {}
         report = examining.examine(
             opened.db,

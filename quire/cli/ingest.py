@@ -87,6 +87,8 @@ def ingest(
     if dry_run:
         _look_only(order, json)
         return
+    if not settings.database_url:
+        opening.equipped(settings)  # its worker is on this machine
     with opening.writing() as app:
         if watch:
             from quire.cli import ingest_watch

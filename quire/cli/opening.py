@@ -1,12 +1,13 @@
 """Opens what a command works on, and closes it again."""
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quire import settings as settings_module
-from quire.errors import Refused
+from quire.errors import BadInput, Refused
 from quire.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,6 +26,26 @@ def equip() -> None:
     from quire import plugins as loading
 
     loading.equip(loading.load(chosen().plugins))
+
+
+def equipped(settings: Settings) -> None:
+    """Refuse settings for which a package is missing here, before anything is started."""
+    if settings.broker_url:
+        from quire.runtime import broker
+
+        broker.check(settings)
+    if settings.blobs and not _is_installed("obstore"):
+        raise BadInput(
+            "QUIRE_BLOBS: the client of buckets is not installed. Install it with "
+            "`pip install 'quire[s3]'`, or unset QUIRE_BLOBS to keep files in the home."
+        )
+
+
+def _is_installed(name: str) -> bool:
+    """Look for a package without loading it: only children need it."""
+    with contextlib.suppress(ImportError):
+        return importlib.util.find_spec(name) is not None
+    return False
 
 
 @contextlib.contextmanager

@@ -41,13 +41,14 @@ class OwnWorker:
 @contextlib.contextmanager
 def if_needed(app: "App") -> Iterator[OwnWorker]:
     """Run a worker during the block, unless one lives or the database is a server's."""
-    from quire.cli import workers
+    from quire.cli import opening, workers
 
     if app.db.path is None or workers.any_alive(app):
         if app.db.path is None and not workers.any_alive(app):
             console.note("no worker is running: start one in another terminal with `quire up`.")
         yield OwnWorker(app, None)
         return
+    opening.equipped(app.settings)
     leash, held = os.pipe()
     try:
         process = _started(app, leash)

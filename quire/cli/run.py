@@ -155,10 +155,7 @@ def _started(
         # Looked at, not loaded: only children run what is in it.
         if name.endswith(".py") and not Path(name).is_file():
             raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
-    if settings.broker_url:
-        from quire.runtime import broker
-
-        broker.check(settings)
+    opening.equipped(settings)
     # A database that is away comes back, and the loops wait for it; the rest does not.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()

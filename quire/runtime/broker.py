@@ -33,9 +33,13 @@ def check(settings: Settings) -> None:
         )
     try:
         import celery  # noqa: F401
+
+        if not is_rabbit(settings):
+            import redis  # noqa: F401
     except ImportError as error:
+        name = "Celery's client of Redis" if error.name == "redis" else "Celery"
         raise BadInput(
-            "QUIRE_BROKER_URL: Celery is not installed. Install it with "
+            f"QUIRE_BROKER_URL: {name} is not installed. Install it with "
             "`pip install 'quire[celery]'`, or unset QUIRE_BROKER_URL."
         ) from error
 
@@ -64,6 +68,7 @@ def queue_of(name: str, settings: Settings) -> Any:
             "x-queue-type": "quorum",
             # A doorbell that was given back so often is dropped. Tasks count their own attempts.
             "x-delivery-limit": DELIVERIES,
+            # Known since RabbitMQ 3.11.15; before, the node's own setting rules.
             "x-consumer-timeout": CONSUMER_MILLISECONDS,
         }
     return make(PREFIX + name, routing_key=PREFIX + name, queue_arguments=arguments)
@@ -93,6 +98,9 @@ def _reaching(settings: Settings) -> dict[str, Any]:
         "broker_connection_retry": True,
         "broker_connection_max_retries": None,
         "broker_connection_timeout": 4,
+        # RabbitMQ closes a channel that has held a message for too long, as after a machine slept.
+        # Celery would end the worker; like this it connects anew, and its tasks go on.
+        "broker_channel_error_retry": True,
         # So that a half-open connection to RabbitMQ is noticed.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
     }

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 import warnings
 from dataclasses import replace
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds that Celery has to end after our worker has; a broker that is gone may keep it.
 LEAVE_WITHIN = 10.0
+#: Seconds until Celery is heard again when it says the same.
+SAME_AGAIN = 60.0
 
 
 def equip(settings: Settings) -> "Celery":
@@ -153,9 +156,17 @@ class Guest:
 class _Passing(logging.Handler):
     """Passes what Celery and kombu say on as events of ours."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._again_at: dict[str, float] = {}
+
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it in one line."""
-        text = " ".join(record.getMessage().split())
+        """Say it in one line; the same again, which may be tried many times a second, later."""
+        text, now = " ".join(record.getMessage().split()), time.monotonic()
+        if now < self._again_at.get(text, 0.0):
+            return
+        self._again_at = {said: at for said, at in self._again_at.items() if at > now}
+        self._again_at[text] = now + SAME_AGAIN
         log.event("celery", level=record.levelname.lower(), said=text)
 
 

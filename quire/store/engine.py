@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.clock import Clock, Instant, SystemClock
-from quire.errors import DatabaseUnavailable, Unconfirmed
+from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed
 from quire.store import dialect, embedded
 
 R = TypeVar("R")
@@ -60,8 +60,14 @@ class Database:
             database = cls(url, engine, clock or SystemClock(), path)
             database.lease_seconds = lease_seconds
             return database
-        from quire.store import link
-
+        try:
+            from quire.store import link
+        except ImportError as error:
+            raise BadInput(
+                "QUIRE_DATABASE_URL: PostgreSQL needs psycopg, which cannot be loaded "
+                f"({str(error).splitlines()[0]}). Install it with `pip install 'quire[postgres]'`, "
+                "or unset QUIRE_DATABASE_URL."
+            ) from error
         engine = link.make_engine(url, lease_seconds)
         database = cls(url, engine, clock or SystemClock(), None)
         database.lease_seconds = lease_seconds

@@ -52,8 +52,8 @@ def dispatching(site: Site, count: int = 1, **more: Any) -> Iterator[list[Dispat
 class Stand:
     """One worker and one dispatcher, both behind a line that can fail."""
 
-    def __init__(self, site: Site, valkey: Valkey, line: Proxy) -> None:
-        self.site, self.valkey, self.line = site, valkey, line
+    def __init__(self, site: Site, line: Proxy) -> None:
+        self.site, self.line = site, line
         self._stack = contextlib.ExitStack()
         self._stack.callback(line.close)
         self._stack.callback(site.close)
@@ -77,6 +77,14 @@ class Stand:
     def until_rung(self) -> None:
         """Wait until doorbells come through again."""
         until(lambda: not trouble(self.site), what=lambda: trouble(self.site) + self.site.logs())
+
+
+class ValkeyStand(Stand):
+    """A stand whose broker the test may stop, start and empty."""
+
+    def __init__(self, site: Site, valkey: Valkey, line: Proxy) -> None:
+        self.valkey = valkey
+        super().__init__(site, line)
 
 
 def trouble(site: Site) -> str:

@@ -6,11 +6,11 @@ from quire.runtime.broker import make_app
 from quire.runtime.dispatcher import WINDOW, Bells
 from quire.store.doorbells import Wanted
 from tests.celery import stand as standing
-from tests.celery.stand import Stand, dispatching, explained, settings_of, trouble
+from tests.celery.stand import ValkeyStand, dispatching, explained, settings_of, trouble
 from tests.waiting import stays, until
 
 
-def test_purges_of_the_broker_lose_nothing(stand: Stand):
+def test_purges_of_the_broker_lose_nothing(stand: ValkeyStand):
     ids = stand.submit(40, "purged", seconds=0.02)
     app = make_app(settings_of(stand.site, broker_url=stand.valkey.url))
     for _ in range(3):
@@ -20,7 +20,7 @@ def test_purges_of_the_broker_lose_nothing(stand: Stand):
     stand.assert_done_once(ids, "purged")
 
 
-def test_a_broker_that_restarts_with_empty_memory_is_used_again(stand: Stand):
+def test_a_broker_that_restarts_with_empty_memory_is_used_again(stand: ValkeyStand):
     before = stand.submit(10, "before", seconds=0.05)
     stand.valkey.kill()
     during = stand.submit(10, "during", seconds=0.05)
@@ -31,7 +31,7 @@ def test_a_broker_that_restarts_with_empty_memory_is_used_again(stand: Stand):
     assert stand.worker.popen.poll() is None, stand.worker.log
 
 
-def test_a_black_hole_is_told_and_workers_claim_without_the_broker(stand: Stand):
+def test_a_black_hole_is_told_and_workers_claim_without_the_broker(stand: ValkeyStand):
     site = stand.site
     stand.until_rung()
     held = site.submit_many("i.gated", [{"tag": f"held{n:03}", "gate": "hole"} for n in range(2)])
@@ -49,7 +49,7 @@ def test_a_black_hole_is_told_and_workers_claim_without_the_broker(stand: Stand)
     stand.assert_done_once(stand.submit(5, "mended"), "mended")
 
 
-def test_a_slow_broker_slows_and_stops_nothing(stand: Stand):
+def test_a_slow_broker_slows_and_stops_nothing(stand: ValkeyStand):
     stand.line.delay(0.2)
     try:
         ids = stand.submit(20, "slow")
@@ -58,7 +58,7 @@ def test_a_slow_broker_slows_and_stops_nothing(stand: Stand):
         stand.line.heal()
 
 
-def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand: Stand):
+def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand: ValkeyStand):
     ids = stand.submit(10, "doubled", seconds=0.05)
     site = stand.site
     named = [Wanted(row.id, row.job_id, row.kind) for row in site.rows("tasks", kind="i.effect")]
@@ -71,7 +71,7 @@ def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand:
     assert site.rows("tasks", id=10**12) == []
 
 
-def test_a_deleted_job_s_doorbell_finds_nothing(stand: Stand):
+def test_a_deleted_job_s_doorbell_finds_nothing(stand: ValkeyStand):
     from quire.control import jobs
 
     site = stand.site
@@ -86,7 +86,7 @@ def test_a_deleted_job_s_doorbell_finds_nothing(stand: Stand):
     stand.assert_done_once(stand.submit(3, "later"), "later")
 
 
-def test_a_child_out_of_memory_and_a_killed_one_are_judged_as_without_celery(stand: Stand):
+def test_a_child_out_of_memory_and_a_killed_one_are_judged_as_without_celery(stand: ValkeyStand):
     site = stand.site
     hog = site.submit("i.hog")
     killed = site.submit("i.kills_self", tag="killed", where="inside")
@@ -96,7 +96,7 @@ def test_a_child_out_of_memory_and_a_killed_one_are_judged_as_without_celery(sta
     assert stand.worker.popen.poll() is None
 
 
-def test_several_dispatchers_at_once_keep_the_window_and_lose_nothing(stand: Stand):
+def test_several_dispatchers_at_once_keep_the_window_and_lose_nothing(stand: ValkeyStand):
     site = stand.site
     site.submit_many("i.gated", [{"tag": f"busy{n:03}", "gate": "many"} for n in range(2)])
     site.until_traced("began", "busy001")
@@ -109,7 +109,7 @@ def test_several_dispatchers_at_once_keep_the_window_and_lose_nothing(stand: Sta
         stand.assert_done_once(ids, "many")
 
 
-def test_the_settings_are_those_of_the_research(stand: Stand):
+def test_the_settings_are_those_of_the_research(stand: ValkeyStand):
     conf = make_app(settings_of(stand.site)).conf
     assert conf.task_acks_late and conf.worker_prefetch_multiplier == 1
     assert conf.task_reject_on_worker_lost is False and conf.result_backend is None

@@ -8,43 +8,20 @@ database through a proxy of its own.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import psutil
+from typing import Protocol
 
 from tests import postgres
-from tests.integration.processes import HANDLERS, ROOT, SHORT, Running
+from tests.integration.processes import Running
 from tests.proxy import Proxy
 from tests.waiting import until
 
 HUB = "10.77.0.1"
-#: Sends one request, read from stdin, and writes the answer to stdout; told to wait, it waits.
-_ASK = """
-import json, sys, threading, urllib.error, urllib.request
-asked = json.load(sys.stdin)
-body = None if asked["body"] is None else json.dumps(asked["body"]).encode()
-request = urllib.request.Request(asked["url"], body, asked["headers"], method=asked["method"])
-for turn in range(10):
-    try:
-        answer = urllib.request.urlopen(request, timeout=60)
-        break
-    except urllib.error.HTTPError as error:
-        answer = error
-        if error.status != 503:
-            break
-        threading.Event().wait(float(error.headers["Retry-After"]))
-json.dump([answer.status, answer.read().decode()], sys.stdout)
-"""
 
 
 class Network(Protocol):
@@ -55,8 +32,17 @@ class Network(Protocol):
         """The database server."""
         ...
 
+    @property
+    def hub(self) -> str:
+        """The address where servers listen that every host uses."""
+        ...
+
     def address(self, host: str) -> str:
         """The address of a host."""
+        ...
+
+    def reach(self, host: str, port: int) -> tuple[str, int]:
+        """A port of the hub as that host reaches it, unless it is isolated."""
         ...
 
     def free_port(self, host: str) -> int:
@@ -104,6 +90,7 @@ class Namespaces:
         self._in("hub", "ip link add br0 type bridge")
         self._in("hub", f"ip address add {HUB}/24 dev br0")
         self._in("hub", "ip link set br0 up")
+        self._in("hub", "ip link set lo up")
         for name in hosts:
             self._plug_in(name)
 
@@ -111,8 +98,15 @@ class Namespaces:
     def server(self) -> postgres.Server:
         return self._server
 
+    @property
+    def hub(self) -> str:
+        return HUB
+
     def address(self, host: str) -> str:
         return f"10.77.0.{self._numbers[host]}"
+
+    def reach(self, host: str, port: int) -> tuple[str, int]:
+        return HUB, port
 
     def free_port(self, host: str) -> int:
         return 8750
@@ -171,23 +165,31 @@ class Loopback:
         self._server = postgres.Server(folder, "quire")
         self._numbers = {name: at for at, name in enumerate(hosts, start=11)}
         self._proxies = {
-            name: Proxy(folder / ".s.PGSQL.5432", self.address(name)) for name in hosts
+            name: [Proxy(folder / ".s.PGSQL.5432", self.address(name))] for name in hosts
         }
 
     @property
     def server(self) -> postgres.Server:
         return self._server
 
+    @property
+    def hub(self) -> str:
+        return "127.0.0.1"
+
     def address(self, host: str) -> str:
         # Elsewhere than on Linux, 127.0.0.1 is the only address of the loopback.
         return f"127.0.0.{self._numbers[host]}" if sys.platform == "linux" else "127.0.0.1"
+
+    def reach(self, host: str, port: int) -> tuple[str, int]:
+        self._proxies[host].append(Proxy((self.hub, port), self.address(host)))
+        return self._proxies[host][-1].address
 
     def free_port(self, host: str) -> int:
         with socket.create_server((self.address(host), 0)) as found:
             return int(found.getsockname()[1])
 
     def database_url(self, host: str) -> str:
-        address, port = self._proxies[host].address
+        address, port = self._proxies[host][0].address
         return f"postgresql://postgres@{address}:{port}/quire"
 
     def prefix(self, host: str, home: Path) -> Sequence[str]:
@@ -201,13 +203,15 @@ class Loopback:
         return []
 
     def isolate(self, host: str) -> None:
-        self._proxies[host].drop()
+        for proxy in self._proxies[host]:
+            proxy.drop()
 
     def rejoin(self, host: str) -> None:
-        self._proxies[host].heal()
+        for proxy in self._proxies[host]:
+            proxy.heal()
 
     def close(self) -> None:
-        for proxy in self._proxies.values():
+        for proxy in (each for some in self._proxies.values() for each in some):
             proxy.close()
 
 
@@ -219,90 +223,6 @@ def may_make_namespaces() -> bool:
     own = ["--net", "--uts", "--pid", "--fork", "--mount", "--mount-proc"]
     tried = subprocess.run(["unshare", *own, "sh", "-c", try_out], capture_output=True)
     return tried.returncode == 0
-
-
-class Host:
-    """A host with one process of Quire on it."""
-
-    def __init__(self, network: Network, folder: Path, name: str) -> None:
-        self.network = network
-        self.name = name
-        self.home = folder / "hosts" / name
-        self._log = folder / f"{name}.log"
-        self.running: Running | None = None
-
-    @property
-    def address(self) -> str:
-        return self.network.address(self.name)
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
-
-    def start(self, command: str, **settings: Any) -> None:
-        """Start `quire command` there, and wait until it says so."""
-        given: dict[str, Any] = {
-            "home": self.home, "plugins": HANDLERS, **SHORT, "lease_seconds": 6, "user": "ada",
-            "database_url": self.network.database_url(self.name), **settings,
-        }  # fmt: skip
-        own = {f"QUIRE_{name.upper()}": str(value) for name, value in given.items()}
-        self.home.parent.mkdir(exist_ok=True)
-        prefix = self.network.prefix(self.name, self.home)
-        with self._log.open("ab") as out:
-            popen = subprocess.Popen(
-                [*prefix, sys.executable, "-m", "quire", command],
-                env={**os.environ, **own, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                cwd="/",
-            )
-        self.running = Running(popen, self._log)
-        until(lambda: f"{command}.started" in self.log, what=lambda: self.log)
-
-    def seen(self) -> Path:
-        """Its home, as the test can reach it."""
-        assert self.running is not None
-        return self.network.inside(self.running, self.home)
-
-    def open_gate(self) -> None:
-        (self.seen() / "gate").touch()
-
-    def traced(self, *words: str) -> bool:
-        """Tell whether a handler there has written a line that begins with these words."""
-        path = self.seen() / "trace.txt"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return any(line.split()[: len(words)] == list(words) for line in lines)
-
-    def kill(self) -> None:
-        """End all its processes, as a loss of power would."""
-        if self.running is None:
-            return
-        for each in self.running.tree():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        self.running.popen.wait(30)
-        self.running = None
-
-
-def ask(
-    network: Network, method: str, url: str, token: str, body: dict[str, Any] | None = None
-) -> tuple[int, Any]:
-    """Send a request to the API from a host of people; returns the status and the answer."""
-    asked: dict[str, Any] = {"method": method, "url": url, "body": body}
-    asked["headers"] = {
-        "Authorization": f"Bearer {token}",
-        "Content-Type": "application/json",
-        "Idempotency-Key": uuid.uuid4().hex,
-    }
-    command = [*network.asking(), sys.executable, "-c", _ASK]
-    ended = subprocess.run(
-        command, input=json.dumps(asked), capture_output=True, text=True, timeout=90
-    )
-    assert ended.returncode == 0, ended.stderr
-    status, text = json.loads(ended.stdout)
-    return status, json.loads(text)
 
 
 def _hold_namespaces() -> subprocess.Popen[bytes]:

@@ -2,78 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from quire.app import App
-from quire.control import access, doctor, sign_in
-from quire.settings import load
+from quire.control import doctor
+from quire.parse import samples
 from quire.store.engine import Database
-from tests import postgres
+from tests import buckets, postgres
 from tests.integration import hosts
-from tests.integration.hosts import Host, Loopback, Namespaces, Network
-from tests.integration.processes import HANDLERS
+from tests.integration.cluster import NAMES, Cluster, Host, Store
+from tests.integration.hosts import Loopback, Namespaces, Network
+from tests.shelf import PLAIN
 from tests.waiting import until
 
-NAMES = ("api", "first", "second", "clock")
 COUNT = 20
-
-
-class Cluster:
-    """The hosts, a person who asks the API, and an observer beside the database server."""
-
-    def __init__(self, network: Network, folder: Path) -> None:
-        self.network = network
-        self.port = network.free_port("api")
-        self.api, self.first, self.second, self.clock = (
-            Host(network, folder, name) for name in NAMES
-        )
-        self.app = App(
-            load({}, home=folder, database_url=network.server.url, plugins=(HANDLERS,), user="ada")
-        )
-        with self.app.db.begin() as conn:
-            conn.exec_driver_sql("CREATE TABLE effects (tag TEXT, task BIGINT, fence BIGINT)")
-        sign_in.first_start(self.app.desk)
-        self._token = access.create_token(self.app.desk, "people", ["write"], None)["token"]
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        url = f"http://{self.api.address}:{self.port}{path}"
-        status, answer = hosts.ask(self.network, method, url, self._token, body)
-        assert status < 300, answer
-        return answer
-
-    def submit(self, kind: str, **payload: Any) -> int:
-        return int(self.ask("POST", "/api/jobs", {"kind": kind, "payload": payload})["id"])
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with self.app.db.read() as conn:
-            return [tuple(row) for row in conn.exec_driver_sql(query)]
-
-    def effects(self) -> list[str]:
-        return sorted(tag for (tag,) in self.rows("SELECT tag FROM effects"))
-
-    def holder_of(self, job: int) -> tuple[str | None, int]:
-        [row] = self.rows(f"SELECT worker_id, fence FROM tasks WHERE job_id = {job}")
-        return row
-
-    def open_jobs(self) -> int:
-        [(count,)] = self.rows("SELECT count(*) FROM jobs WHERE state IN ('pending', 'running')")
-        return int(count)
-
-    def logs(self) -> str:
-        each = (self.api, self.first, self.second, self.clock)
-        return "\n".join(f"--- {host.name}\n{host.log}" for host in each)
-
-    def close(self) -> None:
-        for host in (self.first, self.second, self.clock, self.api):
-            host.kill()
-        self.app.close()
+READER = str(Path(__file__).with_name("reader_file.py"))
 
 
 @pytest.fixture(params=["namespaces", "loopback"])
@@ -110,10 +60,14 @@ def cluster(network: Network, home: Path) -> Iterator[Cluster]:
         made.close()
 
 
-def id_of(host: Host) -> str:
-    """The id of the worker there, from its log."""
-    line = next(line for line in reversed(host.log.splitlines()) if "worker.started" in line)
-    return next(word for word in line.split() if word.startswith("worker="))[7:]
+@pytest.fixture
+def store(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A bucket that every host of the network reaches."""
+    pytest.importorskip("moto.server")
+    buckets.allow(monkeypatch)
+    made = Store(network)
+    yield made
+    made.close()
 
 
 @pytest.mark.timeout(240)
@@ -121,7 +75,7 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
     cluster: Cluster,
 ):
     first, second = cluster.first, cluster.second
-    cluster.api.start("api", api_host=cluster.api.address, api_port=cluster.port, api_rate=0)
+    cluster.start_api()
     cluster.clock.start("scheduler")
     first.start("worker")
     # Held by the first worker, which is the only one.
@@ -136,13 +90,13 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
             cluster.network.isolate("first")
     until(lambda: first.log.count("worker.waits"), what=cluster.logs)
     # Taken over when the lease has ended; people see why.
-    until(lambda: cluster.holder_of(zombie)[0] == id_of(second), what=cluster.logs)
+    until(lambda: cluster.holder_of(zombie)[0] == second.worker, what=cluster.logs)
     until(lambda: second.traced("began", "zombie"), what=cluster.logs)
     told = cluster.ask("GET", f"/api/jobs/{zombie}/explain")
     assert (told["code"], told["attempts"][-1]["outcome"]) == ("running", "died")
-    assert told["attempts"][-1]["worker_id"] == id_of(first)
+    assert told["attempts"][-1]["worker_id"] == first.worker
     alive = {row["id"]: row["alive"] for row in cluster.ask("GET", "/api/workers")["items"]}
-    assert alive.pop(id_of(second)) is True
+    assert alive.pop(second.worker) is True
     if isinstance(cluster.network, Namespaces):  # on one host its lock says that it lives
         assert not any(alive.values())
     # Its handler ends, and the network is back: what it writes comes too late.
@@ -157,7 +111,7 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
         what=cluster.logs,
     )
     holder, newer = cluster.holder_of(zombie)
-    assert holder == id_of(second) and newer >= fence + 2
+    assert holder == second.worker and newer >= fence + 2
     assert "zombie" not in cluster.effects()
     second.open_gate()
     until(lambda: cluster.open_jobs() == 0, what=cluster.logs)
@@ -167,9 +121,94 @@ def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_i
     until(lambda: cluster.open_jobs() == 0, what=cluster.logs)
     mine = f"(SELECT id FROM tasks WHERE job_id >= {last[0]})"
     who = f"SELECT DISTINCT worker_id FROM attempts WHERE task_id IN {mine}"
-    assert cluster.rows(who) == [(id_of(first),)]
+    assert cluster.rows(who) == [(first.worker,)]
     assert cluster.effects() == sorted([*many, "zombie", "last-0", "last-1", "last-2"])
     assert cluster.rows("SELECT DISTINCT state FROM jobs") == [("completed",)]
     report = doctor.examine(cluster.app.db)
     assert report.is_healthy, report.violations
     assert "Traceback" not in cluster.logs()
+
+
+def library() -> list[dict[str, bytes]]:
+    """Uploads of five files each, all with a word in common, of one page and of three."""
+
+    def book(name: str) -> bytes:
+        pages = [f"The harbour of {name}, page {number}." for number in range(3)]
+        return samples.pdf([samples.text_page([text]) for text in pages])
+
+    def upload(part: str) -> dict[str, bytes]:
+        notes = {f"{part}{n}.txt": f"The harbour of note {part}{n}.".encode() for n in range(3)}
+        return notes | {f"{part}{n}.pdf": book(f"{part}{n}") for n in range(2)}
+
+    return [upload(part) for part in "abcd"]
+
+
+def is_refused(host: Host) -> bool:
+    """Tell whether what a host did under a lease that had ended came to nothing."""
+    return "task.revoked" in host.log or "task.refused" in host.log
+
+
+@pytest.mark.timeout(240)
+def test_documents_are_read_by_hosts_that_share_a_bucket_only_though_one_is_cut_off(
+    cluster: Cluster, store: Store
+):
+    first, second = cluster.first, cluster.second
+    cluster.start_api(plugins=READER, **store.settings("api"))
+    cluster.clock.start("scheduler", plugins=READER, **store.settings("clock"))
+    first.start("worker", plugins=READER, **store.settings("first"))
+    cluster.ask("POST", "/api/corpora", {"name": "plain", "settings": PLAIN})
+    held = {"held.gated": b"The harbour of one who waits."}
+    cluster.upload(held, "plain")
+    until(lambda: first.traced("reading"), what=cluster.logs)
+    second.start("worker", plugins=READER, concurrency=3, **store.settings("second"))
+    *uploads, last = library()
+    for number, files in enumerate(uploads):
+        cluster.upload(files, "plain")
+        if number == 1:
+            cluster.network.isolate("first")
+    # All goes on without it, also what it held: the second has fetched that from the bucket.
+    until(lambda: second.traced("reading"), what=cluster.logs)
+    until(lambda: cluster.open_jobs() == 1, what=cluster.logs)
+    first.open_gate()
+    cluster.network.rejoin("first")
+    until(lambda: is_refused(first), what=cluster.logs)
+    second.open_gate()
+    until(lambda: cluster.open_jobs() == 0, what=cluster.logs)
+    kept = {second.name: second.kept("cache")}
+    second.kill()
+    # Alone again, it reads what comes.
+    cluster.upload(last, "plain")
+    until(lambda: cluster.open_jobs() == 0, what=cluster.logs)
+
+    files = held | last | {name: each[name] for each in uploads for name in each}
+    pages = {name: 3 if name.endswith(".pdf") else 1 for name in files}
+    listed = cluster.ask("GET", "/api/documents?limit=100")["items"]
+    told = sorted((each["name"], each["state"], each["pages"]) for each in listed)
+    assert told == [(name, "success", pages[name]) for name in sorted(files)]
+    found = cluster.ask("GET", "/api/search?q=harbour&mode=text&limit=100")["items"]
+    hits = Counter((hit["name"], hit["page"]) for hit in found)
+    assert hits == {(name, n): 1 for name in files for n in range(1, pages[name] + 1)}
+    assert store.blobs() == digests(files)
+    # Each home holds what its host was sent or has read, and what it runs.
+    kept |= {host.name: host.kept("cache") for host in (cluster.api, first, cluster.clock)}
+    assert kept["api"] == digests(files) and kept["clock"] == set()
+    for host in (first, second):
+        read = {name: files[name] for (name,) in readings(cluster, host)}
+        assert digests(read) >= kept[host.name] > set()
+    assert first.kept("run") == {first.worker}
+    report = doctor.examine(cluster.app.db)
+    assert report.is_healthy, report.violations
+    assert "Traceback" not in cluster.logs()
+
+
+def digests(files: dict[str, bytes]) -> set[str]:
+    return {hashlib.sha256(content).hexdigest() for content in files.values()}
+
+
+def readings(cluster: Cluster, host: Host) -> list[tuple[str]]:
+    """The names of the documents that a worker has tried to read."""
+    return cluster.rows(
+        "SELECT DISTINCT documents.name FROM attempts JOIN tasks ON tasks.id = attempts.task_id "
+        "JOIN documents ON documents.id = (tasks.payload::json ->> 'document')::bigint "
+        f"WHERE attempts.worker_id = '{host.worker}'"
+    )
