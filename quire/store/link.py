@@ -122,20 +122,34 @@ def make_engine(url: str, lease: float) -> sa.Engine:
         dialect.driver_url(url), pool_size=2, max_overflow=8, connect_args=arguments(lease)
     )
     limits = Limits.below(lease)
+    watch = _Watch(limits)
+    sa.event.listen(
+        engine, "do_connect", lambda _, record, args, given: opened(limits, *args, **given)
+    )
+    sa.event.listen(engine, "connect", watch.connected)
+    sa.event.listen(engine, "checkout", watch.taken)
+    sa.event.listen(engine, "checkin", watch.returned)
+    sa.event.listen(engine, "engine_disposed", watch.disposed)
+    return engine
 
-    @sa.event.listens_for(engine, "do_connect")
-    def connect(_: Any, record: Any, cargs: Any, cparams: Any) -> Link:
-        return opened(limits, *cargs, **cparams)
 
-    @sa.event.listens_for(engine, "checkin")
-    def stamp(driver: Any, record: Any) -> None:
-        record.info["idle_since"] = time.monotonic()
-        if driver is not None:
-            driver.patience = limits.answer
+class _Watch:
+    """Looks after pooled connections: those that may be dead, and those whose pool is gone."""
 
-    @sa.event.listens_for(engine, "checkout")
-    def ping(driver: Any, record: Any, proxy: Any) -> None:
-        # Not each time: it costs a round trip.
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._disposals = 0
+
+    def connected(self, driver: Any, record: Any) -> None:
+        """Note to which pool a connection belongs."""
+        record.info["disposals"] = self._disposals
+
+    def disposed(self, engine: Any) -> None:
+        """Note that the pool was given up; what is in use comes back to it all the same."""
+        self._disposals += 1
+
+    def taken(self, driver: Any, record: Any, proxy: Any) -> None:
+        """Try a connection that lay idle. Not each time: it costs a round trip."""
         if time.monotonic() - record.info.get("idle_since", time.monotonic()) < STALE_SECONDS:
             return
         try:
@@ -145,17 +159,28 @@ def make_engine(url: str, lease: float) -> sa.Engine:
             # The pool then opens a fresh connection and tries again.
             raise sa.exc.DisconnectionError from error
 
-    return engine
+    def returned(self, driver: Any, record: Any) -> None:
+        """Make it ready for the next; one that nobody will take out again is closed."""
+        record.info["idle_since"] = time.monotonic()
+        if driver is None:
+            return
+        driver.patience = self._limits.answer
+        if record.info.get("disposals") != self._disposals:
+            driver.close()
 
 
 def opened(limits: Limits, *args: Any, **given: Any) -> Link:
     """Open a connection under these limits."""
     link: Link = Link.connect(*args, **given)
     link.patience = limits.answer
-    if link.info.server_version >= _LIMITS_TRANSACTIONS:
-        link.execute(f"SET transaction_timeout = '{limits.transaction:.3f}s'")
-        if not link.autocommit:
-            link.commit()
+    try:
+        if link.info.server_version >= _LIMITS_TRANSACTIONS:
+            link.execute(f"SET transaction_timeout = '{limits.transaction:.3f}s'")
+            if not link.autocommit:
+                link.commit()
+    except BaseException:
+        link.close()
+        raise
     return link
 
 

@@ -219,6 +219,20 @@ def test_sessions_limit_what_they_may_hold_up(pg_url: str):
     assert limits.idle < limits.lock < limits.statement < limits.answer < limits.transaction < 60
 
 
+def test_a_connection_in_use_while_its_pool_is_given_up_is_closed_when_it_is_back(pg_url: str):
+    db = Database.open(pg_url)
+    with db.read() as conn:
+        used = conn.connection.driver_connection
+        db.engine.dispose()  # as by another thread, whose connection turned out to be dead
+        assert conn.exec_driver_sql("SELECT 1").scalar_one() == 1
+    assert used is not None and used.closed
+    with db.read() as conn:
+        fresh = conn.connection.driver_connection
+    assert fresh is not None and not fresh.closed
+    db.close()
+    assert fresh.closed
+
+
 # ---------------------------------------------------------------------- notifications
 
 
