@@ -68,6 +68,11 @@ class Link(psycopg.Connection[Any]):
 
     patience = 35.0
 
+    def __del__(self, *_: Any) -> None:
+        """Close it: a pool that is given up forgets what is just being returned to it."""
+        if hasattr(self, "pgconn"):
+            self.pgconn.finish()
+
     def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
         """Wait for an answer, but not for ever."""
         return super().wait(self._limited(gen), interval, timeout)

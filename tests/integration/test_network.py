@@ -17,7 +17,7 @@ from quire.errors import DatabaseUnavailable, Unconfirmed
 from quire.model.records import Submission
 from quire.settings import load
 from quire.store.engine import Database
-from quire.store.link import Limits
+from quire.store.link import Limits, opened
 from tests.integration.processes import HANDLERS, Running, Site, pause
 from tests.proxy import UP, Proxy, Rule
 from tests.waiting import until
@@ -231,6 +231,16 @@ def test_a_connection_in_use_while_its_pool_is_given_up_is_closed_when_it_is_bac
     assert fresh is not None and not fresh.closed
     db.close()
     assert fresh.closed
+
+
+def test_a_connection_that_nobody_holds_any_more_is_closed(pg_url: str):
+    link = opened(Limits.below(60), pg_url)
+    with psycopg.connect(pg_url, autocommit=True) as other:
+        count = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
+        pid = (link.info.backend_pid,)
+        assert other.execute(count, pid).fetchone() == (1,)
+        del link
+        until(lambda: other.execute(count, pid).fetchone() == (0,))
 
 
 # ---------------------------------------------------------------------- notifications
