@@ -16,7 +16,7 @@ from quire.store.among import AS_WRITTEN, Among
 from quire.store.document_tables import models, vectors
 
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
-SIGHT = 200
+SIGHT = 400
 _MOST_SIGHT = 1_000  # that pgvector allows
 
 
