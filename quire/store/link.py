@@ -69,9 +69,10 @@ class Link(psycopg.Connection[Any]):
     patience = 35.0
 
     def __del__(self, *_: Any) -> None:
-        """Close it: a pool that is given up forgets what is just being returned to it."""
-        if hasattr(self, "pgconn"):
-            self.pgconn.finish()
+        """Say nothing: a pool that is given up forgets what is just being returned to it.
+
+        libpq's side closes itself, and only in the process that opened it: not in a fork of it.
+        """
 
     def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
         """Wait for an answer, but not for ever."""

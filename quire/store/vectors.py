@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from quire.errors import Refused
 from quire.model.search import Found, Model
 from quire.store import dialect, vector_index, vector_scan
-from quire.store.among import AS_WRITTEN, Among
+from quire.store.among import AS_WRITTEN, Among, Named
 from quire.store.document_tables import models, vectors
 
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
@@ -148,17 +148,4 @@ def _distance(value: sa.ColumnElement[Any]) -> sa.Label[float]:
 
 
 def _as(value: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-    return sa.cast(value, _Named(kind))
-
-
-class _Named(sa.types.UserDefinedType[Any]):
-    """A type by its name in SQL."""
-
-    cache_ok = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def get_col_spec(self, **_: Any) -> str:
-        """Name it."""
-        return self.name
+    return sa.cast(value, Named(kind))

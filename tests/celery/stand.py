@@ -78,6 +78,34 @@ class Stand:
         """Wait until doorbells come through again."""
         until(lambda: not trouble(self.site), what=lambda: trouble(self.site) + self.site.logs())
 
+    def assert_outlives_a_black_hole(self, shown: str) -> None:
+        """Swallow all that goes to the broker, and back; `shown` is how its address is told."""
+        site, gated = self.site, [{"tag": f"held{n:03}", "gate": "hole"} for n in range(2)]
+        self.until_rung()
+        held = site.submit_many("i.gated", gated)
+        site.until_traced("began", "held001")
+        self.line.drop()
+        waiting = self.submit(5, "hole")
+        until(lambda: "has not answered since" in trouble(site), what=lambda: trouble(site))
+        told = explained(site, waiting[0])
+        assert "Workers claim from the database instead" in told
+        assert shown in told and "guest" not in told
+        site.open_gate("hole")
+        self.assert_done_once(waiting, "hole")
+        self.assert_done_once(held, "held")
+        self.line.heal()
+        self.until_rung()
+        self.assert_done_once(self.submit(5, "mended"), "mended")
+        assert self.worker.popen.poll() is None, self.worker.log
+
+    def assert_outlives_slowness(self) -> None:
+        """Delay every piece that goes to the broker, and back."""
+        self.line.delay(0.2)
+        try:
+            self.assert_done_once(self.submit(20, "slow"), "slow")
+        finally:
+            self.line.heal()
+
 
 class ValkeyStand(Stand):
     """A stand whose broker the test may stop, start and empty."""

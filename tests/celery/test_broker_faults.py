@@ -6,7 +6,7 @@ from quire.runtime.broker import make_app
 from quire.runtime.dispatcher import WINDOW, Bells
 from quire.store.doorbells import Wanted
 from tests.celery import stand as standing
-from tests.celery.stand import ValkeyStand, dispatching, explained, settings_of, trouble
+from tests.celery.stand import ValkeyStand, dispatching, settings_of
 from tests.waiting import stays, until
 
 
@@ -32,30 +32,11 @@ def test_a_broker_that_restarts_with_empty_memory_is_used_again(stand: ValkeySta
 
 
 def test_a_black_hole_is_told_and_workers_claim_without_the_broker(stand: ValkeyStand):
-    site = stand.site
-    stand.until_rung()
-    held = site.submit_many("i.gated", [{"tag": f"held{n:03}", "gate": "hole"} for n in range(2)])
-    site.until_traced("began", "held001")
-    stand.line.drop()
-    waiting = stand.submit(5, "hole")
-    until(lambda: "has not answered since" in trouble(site), what=lambda: trouble(site))
-    assert "Workers claim from the database instead" in explained(site, waiting[0])
-    assert f"redis://127.0.0.1:{stand.line.address[1]}/0" in explained(site, waiting[0])
-    site.open_gate("hole")
-    stand.assert_done_once(waiting, "hole")
-    stand.assert_done_once(held, "held")
-    stand.line.heal()
-    stand.until_rung()
-    stand.assert_done_once(stand.submit(5, "mended"), "mended")
+    stand.assert_outlives_a_black_hole(f"redis://127.0.0.1:{stand.line.address[1]}/0")
 
 
 def test_a_slow_broker_slows_and_stops_nothing(stand: ValkeyStand):
-    stand.line.delay(0.2)
-    try:
-        ids = stand.submit(20, "slow")
-        stand.assert_done_once(ids, "slow")
-    finally:
-        stand.line.heal()
+    stand.assert_outlives_slowness()
 
 
 def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand: ValkeyStand):

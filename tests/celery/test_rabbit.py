@@ -18,7 +18,6 @@ from tests.celery.stand import (
     Stand,
     assert_once,
     dispatching,
-    explained,
     settings_of,
     start_worker,
     submit,
@@ -94,32 +93,12 @@ def waiting(site: Site) -> int:
 
 
 def test_a_black_hole_is_told_and_workers_claim_without_the_broker(rabbit_stand: Stand):
-    stand, site = rabbit_stand, rabbit_stand.site
-    stand.until_rung()
-    held = site.submit_many("i.gated", [{"tag": f"held{n:03}", "gate": "hole"} for n in range(2)])
-    site.until_traced("began", "held001")
-    stand.line.drop()
-    lost = stand.submit(5, "hole")
-    until(lambda: "has not answered since" in trouble(site), what=lambda: trouble(site))
-    told = explained(site, lost[0])
-    assert "Workers claim from the database instead" in told
-    assert f"amqp://127.0.0.1:{stand.line.address[1]}/" in told and "guest" not in told
-    site.open_gate("hole")
-    stand.assert_done_once(lost, "hole")
-    stand.assert_done_once(held, "held")
-    stand.line.heal()
-    stand.until_rung()
-    stand.assert_done_once(stand.submit(5, "mended"), "mended")
-    assert stand.worker.popen.poll() is None, stand.worker.log
+    rabbit_stand.assert_outlives_a_black_hole(f"amqp://127.0.0.1:{rabbit_stand.line.address[1]}/")
 
 
 def test_a_slow_broker_slows_and_stops_nothing(rabbit_stand: Stand):
     rabbit_stand.until_rung()
-    rabbit_stand.line.delay(0.2)
-    try:
-        rabbit_stand.assert_done_once(rabbit_stand.submit(20, "slow"), "slow")
-    finally:
-        rabbit_stand.line.heal()
+    rabbit_stand.assert_outlives_slowness()
 
 
 def test_a_doorbell_given_back_too_often_is_dropped_and_its_task_runs(site: Site):

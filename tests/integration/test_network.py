@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -241,6 +243,17 @@ def test_a_connection_that_nobody_holds_any_more_is_closed(pg_url: str):
         assert other.execute(count, pid).fetchone() == (1,)
         del link
         until(lambda: other.execute(count, pid).fetchone() == (0,))
+
+
+def test_a_fork_that_lets_go_of_a_connection_does_not_close_it(pg_url: str):
+    code = (
+        "import os, sys; from quire.store.link import Limits, opened; "
+        "link = opened(Limits.below(60), sys.argv[1]); pid = os.fork(); "
+        "globals().pop('link') if not pid else os.waitpid(pid, 0); "
+        "print(link.execute('SELECT 1').fetchone()[0]) if pid else os._exit(0); link.close()"
+    )
+    told = subprocess.run([sys.executable, "-c", code, pg_url], capture_output=True, text=True)
+    assert told.stdout.strip() == "1", told.stderr
 
 
 # ---------------------------------------------------------------------- notifications
