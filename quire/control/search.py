@@ -119,21 +119,22 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
 
 
 def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> Ranked:
+    within = store.reach(conn, wanted.scope)
     if mode == "text":
-        return _by_words(conn, wanted, limit)
-    near = [_Near(conn, wanted.scope, *at, limit) for at in wanted.points]
+        return _by_words(conn, wanted, within, limit)
+    near = [_Near(conn, within, *at, limit) for at in wanted.points]
     if mode == "vector":
         return _interleaved([each.found() for each in near])
     for each in near:
         each.begin()
-    by_words = _by_words(conn, wanted, limit)
+    by_words = _by_words(conn, wanted, within, limit)
     by_vector = _interleaved([each.found() for each in near])
     best = [chunk_id for chunk_id, _ in by_words[: ranking.COVERED_TEXTS]]
     covered = ranking.covered(store.texts(conn, best), wanted.terms)
     return ranking.fuse(by_words, by_vector, covered)
 
 
-def _by_words(conn: Any, wanted: Wanted, limit: int) -> Ranked:
+def _by_words(conn: Any, wanted: Wanted, within: store.Reach, limit: int) -> Ranked:
     if not wanted.terms:
         return []
     asked = Words(
@@ -148,34 +149,33 @@ def _by_words(conn: Any, wanted: Wanted, limit: int) -> Ranked:
         tenant = wanted.scope.tenant
         return text_index.matches(conn, tenant, asked, count, among, enough=limit, score=score)
 
-    return store.best(conn, wanted.scope, find, max(ranking.DEPTH, limit), enough=limit)
+    return store.best(conn, within, find, max(ranking.DEPTH, limit), enough=limit)
 
 
 class _Near:
     """What is near to a query by one model."""
 
-    def __init__(self, conn: Any, scope: Scope, model: Model, point: bytes, limit: int) -> None:
-        self._conn, self._scope, self._limit = conn, scope, limit
-        self._asked = scope.tenant, model, point
-        self._scan = vectors.scan(conn, *self._asked)
+    def __init__(
+        self, conn: Any, within: store.Reach, model: Model, point: bytes, limit: int
+    ) -> None:
+        self._conn, self._within, self._limit, self._model = conn, within, limit, model
+        self._depth = max(ranking.DEPTH, limit)
+        self._looking = vectors.looking(conn, within.scope.tenant, model, point)
 
     def begin(self) -> None:
         """Let vectors be compared while words are looked up."""
         # Of a few documents only the vectors of these are compared, which takes no time.
-        if self._scan is not None and not self._scope.documents:
-            self._scan.begin()
+        if not self._within.scope.documents and self._within.few is None:
+            self._looking.begin(store.candidates(self._depth))
 
     def found(self) -> Ranked:
         """Return the nearest chunks, best first."""
-        depth = max(ranking.DEPTH, self._limit)
+        look = self._looking.nearest
         found = store.best(
-            self._conn, self._scope, self._find, depth, enough=self._limit, model=self._asked[1]
+            self._conn, self._within, look, self._depth, enough=self._limit, model=self._model
         )
         # At a right angle or more it has nothing to do with the query.
         return [at for at in found if at[1] > 0]
-
-    def _find(self, count: int, among: Any) -> Found:
-        return vectors.nearest(self._conn, *self._asked, count, among, self._scan)
 
 
 def _interleaved(lists: Sequence[Ranked]) -> Ranked:
@@ -211,7 +211,7 @@ def _boxes(place: Place, shown: str, marks: Sequence[tuple[int, int]]) -> list[l
     if not place.words or place.page_text is None:
         return []
     # A snippet has plain spaces where the text has any white space.
-    plain = "".join(" " if char.isspace() else char for char in place.text)
+    plain = snippets.plain(place.text)
     at = place.start + max(plain.find(shown), 0)
     spans = [(at + start, at + stop) for start, stop in marks]
     return [

@@ -7,7 +7,7 @@ a search belongs in one `Database.read`, which sees one generation of each docum
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -39,24 +39,43 @@ FEW, FEW_DOCUMENTS = 30_000, 1_000
 d, g, leaf, s = documents.c, generations.c, leaves.c, slices.c
 
 
+class Reach(NamedTuple):
+    """A scope, and the chunks in it one by one where an index would hardly find one of them."""
+
+    scope: Scope
+    few: Among | None
+
+
+def reach(conn: sa.Connection, scope: Scope) -> Reach:
+    """Look how far a search in a scope has to go."""
+    return Reach(scope, _few_chunks(conn, scope) if _is_few(conn, scope) else None)
+
+
+def candidates(depth: int) -> int:
+    """Return how many an index is asked for at first, so that `depth` of them may be live."""
+    return max(FIRST, 2 * depth)
+
+
 def best(
     conn: sa.Connection,
-    scope: Scope,
+    within: Reach,
     find: Find,
     depth: int,
     *,
     enough: int,
     model: Model | None = None,
 ) -> list[tuple[int, float]]:
-    """List up to `depth` live chunks in the scope, and at least `enough` if there are so many.
+    """List up to `depth` live chunks in reach, and at least `enough` if there are so many.
 
-    With a model, only documents count that were embedded with it.
+    With a model, only documents count that were embedded with it, unless chunks are few: a vector
+    of another document with the same chunk is as good.
     """
+    scope = within.scope
     if scope.documents:  # few among many: hardly one of the best would pass
         return find(depth, _live_chunks(conn, scope, model)).ranked
-    if _is_few(conn, scope):
-        return find(depth, _few_chunks(conn, scope, model)).ranked
-    count = max(FIRST, 2 * depth)
+    if within.few is not None:
+        return find(depth, within.few).ranked
+    count = candidates(depth)
     found, passed = _first(conn, scope, find, count, model)
     if len(passed) < enough and not found.is_all and passed and not dialect.is_sqlite(conn):
         # To ask for more takes less time than to look at every chunk that counts.
@@ -78,7 +97,7 @@ def _first(
 
 def _is_few(conn: sa.Connection, scope: Scope) -> bool:
     """Tell whether chunks that count are so few that an index would hardly find one."""
-    if dialect.is_sqlite(conn) or scope.where or scope.media_type is not None:
+    if dialect.is_sqlite(conn) or scope.documents or scope.where or scope.media_type is not None:
         return False
     query = dialect.cached(conn, ("few", _shape(scope)), lambda: _sizing(conn, scope))
     row = conn.execute(query, _given(conn, scope, None)).one()
@@ -97,12 +116,15 @@ def _sizing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
 
 def places(conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int) -> list[Place]:
     """Say where chunks stand, in the order of `ids`: once a document, at the first page."""
-    query = dialect.cached(conn, ("places", _shape(scope)), lambda: _placing(conn, scope))
-    given = {"ids": dialect.id_list(conn, ids), **_given(conn, scope, None)}
-    order = {chunk_id: rank for rank, chunk_id in enumerate(ids)}
-    found = [tuple(row) for row in conn.execute(query, given).all()]
-    found.sort(key=lambda place: (order[place[0]], place[1]))
-    return _described(conn, found[:limit])
+    query = dialect.cached(conn, ("places", _shape(scope)), lambda: _described(conn, scope))
+    ranked = dialect.packed([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
+    given = {"ids": ranked, "limit": limit, **_given(conn, scope, None)}
+    # A text may stand twice on a page: the first one stays.
+    found = {(row[1], row[2]): Place(*row[1:]) for row in conn.execute(query, given).all()}
+    named = _corpora_of(conn, [place.document_id for place in found.values()])
+    return [
+        place._replace(corpora=tuple(named.get(place.document_id, ()))) for place in found.values()
+    ]
 
 
 def texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
@@ -149,28 +171,35 @@ def _spoken() -> sa.Select[Any]:
     return sa.select(seen.c.language).where(seen.c.language.is_not(None))
 
 
-def _of_chunks(query: sa.Select[Any]) -> sa.Select[Any]:
-    """Go from slices to the live documents that have them."""
+def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select[Any]:
+    """Go from slices, or from chunks that are listed, to the live documents that have them."""
     is_live = sa.and_(d.id == leaf.document_id, d.live_generation == leaf.generation)
     is_cut_so = sa.and_(
         g.document_id == d.id, g.generation == d.live_generation, g.cut_id == s.cut_id
     )
-    return (
+    begun = (
         query.select_from(slices)
-        .join(leaves, leaf.page_id == s.page_id)
+        if listed is None
+        else query.select_from(listed).join(slices, s.chunk_id == listed.c.chunk)
+    )
+    return (
+        begun.join(leaves, leaf.page_id == s.page_id)
         .join(documents, is_live)
         .join(generations, is_cut_so)
     )
 
 
-def _placing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
-    return (
-        _of_chunks(sa.select(s.chunk_id, d.id, sa.func.min(leaf.number)))
-        .where(
-            dialect.id_in(conn, s.chunk_id, "ids"), *_conditions(conn, scope, None, by_chunk=True)
-        )
-        .group_by(s.chunk_id, d.id)
+def _placed(conn: sa.Connection, scope: Scope) -> sa.CTE:
+    """Find the first pages that have the chunks of `ids`, as far as the limit goes."""
+    each = dialect.rows(conn, "ids", {"chunk": "int", "rank": "int"})
+    first = sa.func.min(leaf.number).label("number")
+    query = (
+        _of_chunks(sa.select(each.c.rank, each.c.chunk, d.id.label("document"), first), each)
+        .where(*_conditions(conn, scope, None, by_chunk=True))
+        .group_by(each.c.rank, each.c.chunk, d.id)
     )
+    limited = query.order_by(each.c.rank, d.id).limit(sa.bindparam("limit", type_=sa.Integer))
+    return limited.cte("placed").prefix_with("MATERIALIZED")
 
 
 def _live_of(
@@ -214,17 +243,17 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Amon
     return Among(query, _given(conn, scope, model))
 
 
-def _few_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Among:
+def _few_chunks(conn: sa.Connection, scope: Scope) -> Among:
     """List those chunks: the planner would look for them once for each match."""
 
     def build() -> sa.Select[Any]:
-        found = _live_chunks(conn, scope, model).select.subquery("few")
+        found = _live_chunks(conn, scope, None).select.subquery("few")
         listed = sa.func.array_agg(found.c.chunk_id.distinct())
         # As a text, because neither way does anyone here look at the numbers.
         return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
 
-    query = dialect.cached(conn, ("few chunks", _shape(scope), model is None), build)
-    return Among.listed(conn.execute(query, _given(conn, scope, model)).scalar_one())
+    query = dialect.cached(conn, ("few chunks", _shape(scope)), build)
+    return Among.listed(conn.execute(query, _given(conn, scope, None)).scalar_one())
 
 
 def _conditions(
@@ -287,26 +316,15 @@ def _entry(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
     return sa.select(text).where(each.c.key == key).limit(1).scalar_subquery()
 
 
-def _described(conn: sa.Connection, found: Sequence[Any]) -> list[Place]:
-    """Add what people want to know of (chunk, document, page) to each, in the same order."""
-    query = dialect.cached(conn, "places", lambda: _description(conn))
-    # A text may stand twice on a page: the first one stays.
-    rows = {
-        (row[0], row[1]): Place(*row)
-        for row in conn.execute(query, {"places": dialect.packed(found)}).all()
-    }
-    named = _corpora_of(conn, [place[1] for place in found])
-    return [rows[place[:2]]._replace(corpora=tuple(named.get(place[1], ()))) for place in found]
-
-
-def _description(conn: sa.Connection) -> sa.Select[Any]:
-    at = dialect.rows(conn, "places", {"chunk": "int", "document": "int", "number": "int"})
+def _described(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+    """Select what people want to know of the places of chunks, in the order of these."""
+    at = _placed(conn, scope)
     # Boxes are told by their place in the page's text, which is not needed without them.
     has_boxes = sa.func.length(pages.c.words) > 0
     return (
         sa.select(
-            at.c.chunk, at.c.document, d.name, d.uri, at.c.number, pages.c.label, chunks.c.text,
-            s.start, sa.case((has_boxes, pages.c.text)), pages.c.words,
+            at.c.rank, at.c.chunk, at.c.document, d.name, d.uri, at.c.number, pages.c.label,
+            chunks.c.text, s.start, sa.case((has_boxes, pages.c.text)), pages.c.words,
         )
         .select_from(at)
         .join(documents, d.id == at.c.document)
@@ -327,7 +345,7 @@ def _description(conn: sa.Connection) -> sa.Select[Any]:
             ),
         )
         .join(chunks, chunks.c.id == at.c.chunk)
-        .order_by(s.start.desc())
+        .order_by(at.c.rank, at.c.document, s.start.desc())
     )  # fmt: skip
 
 

@@ -103,7 +103,10 @@ class _Levelled(_Asking):
     ) -> None:
         super().__init__(conn, tenant, limit, among)
         self._total = text_levels.total(conn)
-        counts = text_levels.counts(conn, words.tsquery, self._total, 2 * COMMON)
+        # What is asked for first, if chunks have all of the words, is looked up with these.
+        every = _joined([_Term(query, 1) for query in words.tsquery], "&")
+        self._sample = text_levels.Sample(conn, self._total, [*words.tsquery, every])
+        counts = self._sample.counts(words.tsquery, 2 * COMMON)
         self.terms = [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
         self._score = score
 
@@ -117,8 +120,8 @@ class _Levelled(_Asking):
         if self._among is not None:
             query = text_levels.ranking_among(self._among)
         else:
-            level = text_levels.level_for(self._conn, stage.query, self._total)
-            query = text_levels.ranking(self._conn, level)
+            passed = 0 if stage.is_last else min(term.number for term in known)
+            query = text_levels.ranking(self._conn, self._sample.level(stage.query, passed))
         rows = self._conn.execute(query, given).all()
         if not rows:
             return []

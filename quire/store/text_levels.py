@@ -21,6 +21,9 @@ LEVELS = (1, 8, 64)
 LARGE = 50_000
 #: Matches that are ranked, and that a look at the smallest level counts.
 SCORED, COUNTED = 1_500, 500
+#: To find the chunks that have all words, the index passes by all that have the rarest: so many
+#: take some milliseconds. A smaller level has less of them, and has to have some that match.
+PASSED, FOUND = 12_000, 64
 _RUN_BITS = 7
 #: KB of rows that wait to be merged into the index: each search reads all of them.
 _PENDING = 256
@@ -71,17 +74,48 @@ def total(conn: sa.Connection) -> int:
     return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
 
 
-def counts(conn: sa.Connection, queries: Sequence[str], total: int, most: int) -> list[int]:
-    """Count the chunks that match each query, up to `most`; common ones roughly where many are."""
-    if total < LARGE:
-        return _counted(conn, queries, 1, most)
-    top = LEVELS[-1]
-    # Few of a sample may be chance, and so few are counted quickly.
-    found = [n * top for n in _counted(conn, queries, top, COUNTED)]
-    rare = [at for at, n in enumerate(found) if n <= most]
-    for at, n in zip(rare, _counted(conn, [queries[at] for at in rare], 1, most), strict=True):
-        found[at] = n
-    return found
+class Sample:
+    """Counts of the smallest level, each asked for once; in a small database there is none."""
+
+    def __init__(self, conn: sa.Connection, total: int, queries: Sequence[str]) -> None:
+        self._conn = conn
+        self._total = total
+        self._found: dict[str, int] = {}
+        if total >= LARGE:
+            self._look(queries)
+
+    def counts(self, queries: Sequence[str], most: int) -> list[int]:
+        """Count the chunks that match each query, up to `most`; common ones roughly."""
+        if self._total < LARGE:
+            return _counted(self._conn, queries, 1, most)
+        found = [self._sampled(query) * LEVELS[-1] for query in queries]
+        # Few of a sample may be chance, and so few are counted quickly.
+        rare = [at for at, n in enumerate(found) if n <= most]
+        exact = _counted(self._conn, [queries[at] for at in rare], 1, most)
+        for at, n in zip(rare, exact, strict=True):
+            found[at] = n
+        return found
+
+    def level(self, query: str, passed: int = 0) -> int:
+        """Choose the largest level that has not many more matches than can be scored.
+
+        `passed` is how many chunks of all the index has to pass by to find these.
+        """
+        if self._total < LARGE:
+            return 1
+        found = self._sampled(query) * LEVELS[-1]
+        fits = [level for level in LEVELS if found // level <= 2 * SCORED] or [LEVELS[-1]]
+        quick = [level for level in fits if passed // level <= PASSED and found // level >= FOUND]
+        return next(iter(quick or fits))
+
+    def _sampled(self, query: str) -> int:
+        if query not in self._found:
+            self._look([query])
+        return self._found[query]
+
+    def _look(self, queries: Sequence[str]) -> None:
+        found = _counted(self._conn, queries, LEVELS[-1], COUNTED)
+        self._found |= zip(queries, found, strict=True)
 
 
 def _counted(conn: sa.Connection, queries: Sequence[str], level: int, most: int) -> list[int]:
@@ -97,15 +131,6 @@ def _counted(conn: sa.Connection, queries: Sequence[str], level: int, most: int)
         (dialect.packed(queries),),
     )
     return [row[0] for row in rows]
-
-
-def level_for(conn: sa.Connection, query: str, total: int) -> int:
-    """Choose the largest level that has not many more matches than can be scored."""
-    if total < LARGE:
-        return 1
-    [found] = _counted(conn, [query], LEVELS[-1], COUNTED)
-    fitting = (level for level in LEVELS if found * LEVELS[-1] // level <= 2 * SCORED)
-    return next(fitting, LEVELS[-1])
 
 
 def ranking(conn: sa.Connection, level: int) -> sa.Select[Any]:
@@ -155,6 +180,8 @@ class Counted:
             begin = f"'{form[:-1]}"
             return sum(len(_places(found)) for found in self._entries(begin, whole=False))
         first, *rest = form.split()
+        if not rest:
+            return next((some.count(",") + 1 for some in self._entries(f"'{first}':")), 0)
         found = self._at(first)
         for number, word in enumerate(rest, start=1):
             found &= {place - number for place in self._at(word)}

@@ -5,6 +5,8 @@ graph per model (see `vector_index`), SQLite compares with every vector (see `ve
 on both.
 """
 
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,7 +20,10 @@ from quire.store.document_tables import models, vectors
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
 SIGHT = 400
 _MOST_SIGHT = 1_000  # that pgvector allows
+_SEEING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{}'"
+_walking = threading.BoundedSemaphore(3)
 
+Ranked = list[tuple[int, float]]
 
 _NAMED = sa.select(models).where(models.c.name == sa.bindparam("model"))
 
@@ -45,11 +50,6 @@ def known(conn: sa.Connection) -> list[Model]:
     return [Model(*row) for row in conn.execute(sa.select(models).order_by(models.c.id))]
 
 
-def scan(conn: sa.Connection, tenant: str, model: Model, query: bytes) -> vector_scan.Scan | None:
-    """Prepare a comparison for several calls of `nearest`; None where an index is asked."""
-    return vector_scan.Scan(conn, tenant, model, query) if dialect.is_sqlite(conn) else None
-
-
 def nearest(
     conn: sa.Connection,
     tenant: str,
@@ -57,25 +57,77 @@ def nearest(
     query: bytes,
     limit: int,
     among: Among | None = None,
-    prepared: vector_scan.Scan | None = None,
 ) -> Found:
     """Find the chunks nearest to a query, scored by their cosine; `among` selects ids.
 
     Without `among`, chunks that are not live or belong to another tenant may be listed too.
-    `prepared` is what `scan` gave for the same query in the same transaction.
     """
-    scanning = prepared or scan(conn, tenant, model, query)
-    if scanning is not None:
-        ranked = scanning.nearest(limit, among)
+    return looking(conn, tenant, model, query).nearest(limit, among)
+
+
+def looking(conn: sa.Connection, tenant: str, model: Model, query: bytes) -> "Walk | Scanning":
+    """Prepare to look for the nearest chunks several times in one transaction."""
+    if dialect.is_sqlite(conn):
+        return Scanning(vector_scan.Scan(conn, tenant, model, query))
+    return Walk(conn, model, query)
+
+
+class Scanning:
+    """Compares a query with every vector."""
+
+    def __init__(self, scan: vector_scan.Scan) -> None:
+        self._scan = scan
+
+    def begin(self, limit: int) -> None:
+        """Let vectors be compared while the caller does something else."""
+        self._scan.begin()
+
+    def nearest(self, limit: int, among: Among | None = None) -> Found:
+        """Find the nearest chunks; see `nearest`."""
+        ranked = self._scan.nearest(limit, among)
         return Found(ranked, len(ranked) < limit)
-    _set_sight(conn, limit)
-    statement = _exact(model, among) if among or _is_wide(model) else _nearest(model)
-    found = conn.execute(
-        statement, {"query": query, "limit": limit} | (among.given if among else {})
-    )
-    ranked = [(row[0], 1.0 - row[1]) for row in found]
-    # The index may give up before it has seen all, so a short list does not say that it is all.
-    return Found(ranked, among is not None)
+
+
+class Walk:
+    """Walks along PostgreSQL's graph, or compares with every vector that counts."""
+
+    def __init__(self, conn: sa.Connection, model: Model, query: bytes) -> None:
+        self._conn, self._model, self._query = conn, model, query
+        self._begun: tuple[int, Future[Ranked]] | None = None
+
+    def begin(self, limit: int) -> None:
+        """Let a session of its own look in the same snapshot while the caller does other things."""
+        snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
+        # A few at once: each caller holds a connection, and one has to be left for those who wait.
+        if not _walking.acquire(blocking=False):
+            return
+        # A thread for each search: a pool that waits would not outlive a fork.
+        pool = ThreadPoolExecutor(1, "vectors")
+        self._begun = limit, pool.submit(self._ahead, self._conn.engine, snapshot, limit)
+        self._begun[1].add_done_callback(lambda _: _walking.release())
+        pool.shutdown(wait=False)
+
+    def nearest(self, limit: int, among: Among | None = None) -> Found:
+        """Find the nearest chunks; see `nearest`."""
+        if among is None and self._begun is not None and self._begun[0] >= limit:
+            try:
+                # The index may give up before it has seen all: a short list need not be all.
+                return Found(self._begun[1].result()[:limit], False)
+            except sa.exc.SQLAlchemyError:
+                self._begun = None  # its connection was cut; this one may hold
+        return Found(self._asked(self._conn, limit, among), among is not None)
+
+    def _ahead(self, engine: sa.Engine, snapshot: str, limit: int) -> Ranked:
+        with engine.connect() as conn, conn.begin():
+            conn.exec_driver_sql(_SEEING.format(snapshot))
+            return self._asked(conn, limit, None)
+
+    def _asked(self, conn: sa.Connection, limit: int, among: Among | None) -> Ranked:
+        _set_sight(conn, limit)
+        model = self._model
+        statement = _exact(model, among) if among or _is_wide(model) else _nearest(model)
+        given = {"query": self._query, "limit": limit} | (among.given if among else {})
+        return [(row[0], 1.0 - row[1]) for row in conn.execute(statement, given)]
 
 
 def exact(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:

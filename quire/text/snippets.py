@@ -13,6 +13,7 @@ from quire.text.words import fold, is_run, stem, stemmed, words_of
 
 _LONGEST_TEXT = 20_000  # characters looked through
 _WORD = re.compile(r"[^\W_]+")
+_SPACE = re.compile(r"\s")
 
 
 class _Hit(NamedTuple):
@@ -33,9 +34,14 @@ def snippet(
     text = text[:_LONGEST_TEXT]
     hits = _hits(text, [list(forms) for forms in terms], languages)
     start, stop = _window(text, hits, width)
-    shown = "".join(" " if char.isspace() else char for char in text[start:stop])
+    shown = plain(text[start:stop])
     marks = [(h.start - start, h.stop - start) for h in hits if start <= h.start and h.stop <= stop]
     return shown, _merged(marks)
+
+
+def plain(text: str) -> str:
+    """Make all white space plain spaces, one for one."""
+    return _SPACE.sub(" ", text)
 
 
 def _hits(text: str, terms: list[list[str]], languages: Sequence[str]) -> list[_Hit]:
@@ -60,7 +66,8 @@ def _word_hits(text: str, keys: dict[str, int], languages: Sequence[str]) -> lis
     spoken = {"", detect(text), *languages}
     if text.isascii():
         known = _known(list(dict.fromkeys(words_of(text))), wanted, spoken)
-        return [hit for word, number in known.items() for hit in _whole(text.lower(), word, number)]
+        lowered = text.lower()
+        return [hit for word, number in known.items() for hit in _whole(lowered, word, number)]
     places = list(_WORD.finditer(text))
     words = [place[0].lower() for place in places]
     known = _known(list(dict.fromkeys(words)), wanted, spoken)
@@ -76,9 +83,9 @@ def _known(words: list[str], wanted: dict[str, int], languages: set[str]) -> dic
     known: dict[str, int] = {}
     for forms in (words, *stemmed(words, languages)):
         plain = forms if "".join(forms).isascii() else map(fold, forms)
-        for word, form in zip(words, plain, strict=True):
-            if form in wanted:
-                known.setdefault(word, wanted[form])
+        found = [(word, form) for word, form in zip(words, plain, strict=True) if form in wanted]
+        for word, form in found:
+            known.setdefault(word, wanted[form])
     return known
 
 

@@ -584,7 +584,7 @@ def test_candidates_are_looked_up_from_the_chunk_on(full: Stage):
         if "documents" in how:  # the index is asked for these at once
             continue
         asked = [plan for plan in plans(full, **how) if "SCAN ids" in plan]
-        assert len(asked) == 2
+        assert len(asked) == 3  # by words, by vectors, and where they stand
         for plan in asked:
             last = plan.index("SEARCH documents USING INTEGER PRIMARY KEY (rowid=?)")
             assert plan.index("ix_slices_chunk") < plan.index("ix_leaves_page") < last, plan

@@ -68,14 +68,26 @@ def test_a_common_word_is_found_as_often_as_asked_for(shelf: Shelf):
 
 def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
     with shelf.db.read() as conn:
-        assert text_levels.level_for(conn, "common", CHUNKS) == 64
-        assert text_levels.level_for(conn, "rare", CHUNKS) == 1
-        assert text_levels.level_for(conn, "common", 10) == 1
+        large = text_levels.Sample(conn, CHUNKS, ["common"])
+        assert [large.level("common"), large.level("rare")] == [64, 1]
+        assert text_levels.Sample(conn, 10, ["common"]).level("common") == 1
+
+
+def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
+    monkeypatch.setattr(text_levels, "SCORED", 3_000)
+    with shelf.db.read() as conn:
+        large = text_levels.Sample(conn, CHUNKS, ["half", "rare"])
+        assert large.level("half", passed=1_000) == 1
+        assert large.level("half", passed=90_000) == 8
+        # A smaller level would have too few of them.
+        assert large.level("rare", passed=90_000) == 1
+        assert large.level("half", passed=900_000) == 1
 
 
 def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
     with shelf.db.read() as conn:
-        [often, rare, none] = text_levels.counts(conn, ["common", "rare", "none"], CHUNKS, 40)
+        sample = text_levels.Sample(conn, CHUNKS, ["common", "rare"])
+        [often, rare, none] = sample.counts(["common", "rare", "none"], 40)
     assert often > 100
     assert (rare, none) == (CHUNKS // 300, 0)
 

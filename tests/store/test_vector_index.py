@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
+from collections.abc import Iterator
 
 import pytest
+import sqlalchemy as sa
 
 from quire.model.search import Model
 from quire.store import pages, vector_index, vectors
 from quire.store.vector_index import Settler
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
+from tests.waiting import until
 
 TOY = Model(1, "toy", 8)
 
@@ -138,3 +142,60 @@ def test_on_sqlite_there_is_nothing_to_settle(stage: Stage):
     settler = Settler(stage.db)
     assert settler.round() == 0
     assert not settler.has_more
+
+
+def test_a_walk_begun_ahead_sees_the_moment_of_the_one_who_asked(shelf: Shelf):
+    points = written(shelf, 30)
+    query = struct.pack("8f", *next(iter(points.values())))
+    with shelf.db.read() as conn:
+        at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20).ranked
+        ahead = vectors.looking(conn, shelf.tenant, TOY, query)
+        with shelf.db.begin() as other:
+            other.exec_driver_sql("DELETE FROM vectors")
+        ahead.begin(20)
+        assert ahead.nearest(20).ranked == at_once
+        assert ahead.nearest(5).ranked == at_once[:5]
+        assert ahead.nearest(30).ranked[:20] == at_once  # more than was begun is asked for anew
+
+
+WAITING = "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+def test_only_a_few_walks_are_begun_ahead_at_once(shelf: Shelf):
+    """Each search holds a connection of the pool; its walk must not wait for the last one."""
+    points = written(shelf, 30)
+    query = struct.pack("8f", *next(iter(points.values())))
+    with shelf.db.read() as conn, lock(shelf):
+        looking = [vectors.looking(conn, shelf.tenant, TOY, query) for _ in range(6)]
+        for each in looking:
+            each.begin(10)
+        with shelf.db.begin() as other:
+            number = f"SELECT count(*) {WAITING}"
+            until(lambda: other.exec_driver_sql(number).scalar_one() == 3)
+        pool = shelf.db.engine.pool
+        assert isinstance(pool, sa.QueuePool)
+        assert pool.checkedout() == 5  # the search, the lock, and three walks
+    with shelf.db.read() as conn:
+        assert vectors.looking(conn, shelf.tenant, TOY, query).nearest(1).ranked
+
+
+def test_a_walk_whose_session_is_cut_is_made_by_the_one_who_asked(shelf: Shelf):
+    points = written(shelf, 30)
+    point = next(iter(points.values()))
+    at_once = nearest(shelf, point)
+    with shelf.db.read() as conn:
+        ahead = vectors.looking(conn, shelf.tenant, TOY, struct.pack("8f", *point))
+        with lock(shelf):
+            ahead.begin(10)
+            with shelf.db.begin() as other:
+                cut = f"SELECT count(pg_terminate_backend(pid)) {WAITING}"
+                until(lambda: other.exec_driver_sql(cut).scalar_one() == 1)
+        assert ahead.nearest(10).ranked == at_once
+
+
+@contextlib.contextmanager
+def lock(shelf: Shelf) -> Iterator[None]:
+    """Keep everyone who has not begun to read vectors from it."""
+    with shelf.db.begin() as conn:
+        conn.exec_driver_sql("LOCK TABLE vectors IN ACCESS EXCLUSIVE MODE NOWAIT")
+        yield
