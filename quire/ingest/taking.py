@@ -5,21 +5,22 @@ stored and swapped in by this one task.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quire.errors import Damaged, FetchFailed, Overtaken, Unreadable
 from quire.fetch.items import Item
-from quire.ingest import place, ranges
-from quire.ingest.listing import spawn_document
+from quire.ingest import attached, place, ranges
 from quire.ingest.reading import Harvest, Work, options_of, read_pages, read_whole, runs
 from quire.model.pages import Outline
 from quire.model.pipeline import Pipeline, digest
 from quire.model.records import About
 from quire.parse import formats, sniff
-from quire.store import account, admit, corpora, documents, leaves, owners, pages, reports, vectors
+from quire.store import account, admit, documents, leaves, pages, reports, vectors
 from quire.text.tokens import Estimate
+
+#: Bytes from which on a file is fetched under a document that is seen to be at work.
+NEAR = 32 << 20
 
 
 class Content(NamedTuple):
@@ -32,21 +33,10 @@ class Content(NamedTuple):
     recipe: str
 
 
-class _Inside(NamedTuple):
-    """A file inside a file, kept as a blob."""
-
-    name: str
-    digest: str
-    size: int
-
-
 def run(ctx: Any, document: int, **payload: Any) -> None:
     """Take in a document under the generation of its task."""
     try:
-        begun = ctx.write(
-            lambda tx: documents.begin(tx.connection, ctx.task_id, document, now=tx.now)
-        )
-        _Taking(ctx, begun, payload).run()
+        _Taking(ctx, document, payload).run()
     except Overtaken as error:
         with ctx.fenced() as tx:
             tx.skip(str(error))
@@ -84,12 +74,28 @@ class _Collected(Exception):
 
 
 class _Taking:
-    def __init__(self, ctx: Any, begun: documents.Begun, payload: Mapping[str, Any]) -> None:
+    def __init__(self, ctx: Any, document: int, payload: Mapping[str, Any]) -> None:
         self.ctx = ctx
-        self.begun = begun
         self.payload = payload
-        self.pipeline = Pipeline().merged(begun.settings)
+        seen = self._seen(document)
+        self.is_begun = seen is None
+        self.begun = seen or ctx.write(lambda tx: self._begin(tx, document))
+        self.pipeline = Pipeline().merged(self.begun.settings)
         self.blobs = place.blobs_of(ctx.settings)
+
+    def _seen(self, document: int) -> documents.Begun | None:
+        """Look at a document whose file is near: it begins when that is written down, not before.
+
+        To write twice would take longer than to copy the file.
+        """
+        item = self.payload.get("item")
+        if item is None or not item["uri"].startswith("file:") or (item["size"] or NEAR) >= NEAR:
+            return None
+        with self.ctx.database.read() as conn:
+            return documents.seen(conn, self.ctx.task_id, document)
+
+    def _begin(self, tx: Any, document: int) -> documents.Begun:
+        return documents.begin(tx.connection, self.ctx.task_id, document, now=tx.now)
 
     def run(self) -> None:
         content, work = self._content()
@@ -125,6 +131,7 @@ class _Taking:
         content = self._identified(fetched.sha256, fetched.size, part)
         # The row first: from now on no collector takes the file away.
         work = ctx.write(lambda tx: self._note(tx, content))
+        self.is_begun = True
         self.blobs.put(part, content.digest)
         try:
             path = self.blobs.checked_path(content.digest, content.size)
@@ -150,14 +157,20 @@ class _Taking:
         )
         return self._describe(tx, content)
 
-    def _keep(self, part: Path, sha256: str, size: int) -> None:
-        """Keep a file that was made here as a blob; its row comes first, as in `_fetched`."""
+    def _keep(self, found: bytes, label: str) -> str:
+        """Keep what was made here as a blob; its row comes first, as in `_fetched`."""
+        import hashlib
+
+        name = hashlib.sha256(found).hexdigest()
+        part = self.blobs.scratch(f"{label}-{self.ctx.task_id}")
+        part.write_bytes(found)
         self.ctx.write(
             lambda tx: pages.put_content(
-                tx.connection, self.begun.tenant, sha256, size, tx.now.wall
+                tx.connection, self.begun.tenant, name, len(found), tx.now.wall
             )
         )
-        self.blobs.put(part, sha256)
+        self.blobs.put(part, name)
+        return name
 
     def _embedder(self) -> Any:
         return place.embedder_of(self.ctx.settings, self.pipeline)
@@ -170,7 +183,10 @@ class _Taking:
         model_id = None
         if embedder.dimensions:
             model_id = vectors.register(conn, embedder.name, embedder.dimensions)
-        documents.check(conn, self.begun.id, self.begun.generation)
+        if self.is_begun:
+            documents.check(conn, self.begun.id, self.begun.generation)
+        else:
+            self.begun = self._begin(tx, self.begun.id)
         documents.describe(
             conn,
             self.begun.id,
@@ -334,58 +350,17 @@ class _Taking:
         # Drawing a page may be what killed the tries before: the last one does without.
         if not self.pipeline.thumbnails or 1 < self.ctx.attempt == self.ctx.max_attempts:
             return None
-        import hashlib
-
         from quire.parse.thumbnail import thumbnail
 
         found = thumbnail(content.path, content.media_type)
-        if found is None:
-            return None
-        name = hashlib.sha256(found).hexdigest()
-        part = self.blobs.scratch(f"picture-{self.ctx.task_id}")
-        part.write_bytes(found)
-        self._keep(part, name, len(found))
-        return name
+        return None if found is None else self._keep(found, "picture")
 
-    def _inside(self, content: Content) -> list[_Inside] | None:
+    def _inside(self, content: Content) -> list[attached.Inside] | None:
         """Keep the files inside a message as blobs; None where the type has nothing inside."""
         if content.media_type != "message/rfc822":
             return None
-        import hashlib
+        return attached.kept(content.path, self._keep, self.ctx.check)
 
-        from quire.parse.mail import attachments
-
-        found = []
-        for at, each in enumerate(attachments(content.path)):
-            self.ctx.check()
-            name = hashlib.sha256(each.content).hexdigest()
-            part = self.blobs.scratch(f"attached-{self.ctx.task_id}-{at}")
-            part.write_bytes(each.content)
-            self._keep(part, name, len(each.content))
-            found.append(_Inside(each.name, name, len(each.content)))
-        return found
-
-    def _attach(self, tx: Any, inside: list[_Inside] | None) -> None:
-        """Take in the files inside a message as documents of their own."""
-        if inside is None:
-            return
-        begun = self.begun
-        sightings = [
-            admit.Sighting(f"{begun.uri}#{at}/{each.name}", each.name, each.digest, "", begun.id)
-            for at, each in enumerate(inside, start=1)
-        ]
-        payloads = [{"digest": each.digest, "size": each.size} for each in inside]
-        gone = admit.gone_from_within(
-            tx.connection, begun.id, [each.uri for each in sightings], now=tx.now
-        )
-        if self.pipeline.propagate_deletions:
-            corpora.delete_documents(tx.connection, begun.tenant, gone, now=tx.now)
-        wish = admit.Wish(
-            owners.by_id(tx.connection, self.begun.owner_id), self.ctx.job_id, self.begun.uri,
-            admit.canonical(asdict(self.pipeline)),
-            tuple(corpora.of_document(tx.connection, self.begun.id)),
-        )  # fmt: skip
-        admitted = admit.admit(tx.connection, wish, sightings, now=tx.now)
-        for one, payload in zip(admitted, payloads, strict=True):
-            if one.is_taken:
-                spawn_document(tx, one, payload)
+    def _attach(self, tx: Any, inside: list[attached.Inside] | None) -> None:
+        if inside is not None:
+            attached.take_in(tx, self.begun, self.pipeline, self.ctx.job_id, inside)

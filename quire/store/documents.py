@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import Overtaken
-from quire.model.states import DocumentState, GenerationState, TaskState
+from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState, TaskState
 from quire.store import bulk, dialect, events, fallen
 from quire.store.document_tables import cuts, documents, generations, leaves, slices
 from quire.store.tables import is_state, tasks
@@ -39,15 +39,15 @@ _TOTALS: dict[str, Any] = {
     "page_errors": sa.bindparam("bad"),
 }
 _WANTED = sa.select(tasks.c.generation).where(tasks.c.id == sa.bindparam("task"))
-_NEWEST = (
+_SEEN = (
     sa.select(
         d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
         g.settings, g.job_id,
     )
     .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
     .where(_DOCUMENT)
-    .with_for_update(of=documents)
 )  # fmt: skip
+_NEWEST = _SEEN.with_for_update(of=documents)
 _BEGINS = (
     sa.update(documents)
     .where(_DOCUMENT)
@@ -151,11 +151,24 @@ def begin(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) 
         newest = "it was deleted" if row is None else f"generation {row.generation} is newer"
         raise Overtaken(f"document {document_id}: {newest}. Nothing was done for this one.")
     generation = row.generation
-    if row.state not in (DocumentState.QUEUED, DocumentState.INDEXING):
+    if row.state not in DOCUMENT_LOCKED:
         generation = _reopen(conn, task_id, row, now)
     mine = {"document": document_id, "mine": generation, "at": now.wall}
     conn.execute(_BEGINS, mine)
     conn.execute(_STARTS, mine)
+    return _begun(row, generation)
+
+
+def seen(conn: sa.Connection, task_id: int, document_id: int) -> Begun | None:
+    """Return what `begin` would, without a lock; None where it would refuse, or reopen."""
+    wanted = conn.scalar(_WANTED, {"task": task_id})
+    row = conn.execute(_SEEN, {"document": document_id}).one_or_none()
+    if row is None or row.generation != wanted or row.state not in DOCUMENT_LOCKED:
+        return None
+    return _begun(row, row.generation)
+
+
+def _begun(row: Any, generation: int) -> Begun:
     return Begun(
         row.id, generation, row.tenant, row.owner_id, row.name, row.uri,
         json.loads(row.settings), row.live_generation,
