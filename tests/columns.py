@@ -34,7 +34,7 @@ def site_in(request: pytest.FixtureRequest, home: Path) -> Iterator[Site]:
     site = Site(home, "" if column == "sqlite" else request.getfixturevalue("pg_url"))
     if column not in DATABASES:
         request.applymarker(pytest.mark.timeout(400))
-        _deliver(site, request, column)
+        deliver(site, request, column)
     site.prepare()
     if column not in DATABASES:
         site.schedule()
@@ -42,7 +42,8 @@ def site_in(request: pytest.FixtureRequest, home: Path) -> Iterator[Site]:
     site.close()
 
 
-def _deliver(site: Site, request: pytest.FixtureRequest, column: str) -> None:
+def deliver(site: Site, request: pytest.FixtureRequest, column: str) -> None:
+    """Let Celery deliver to a site's workers, and keep its files in a bucket."""
     buckets.allow(request.getfixturevalue("monkeypatch"))
     moto = request.getfixturevalue("moto_url")
     if column == "celery":

@@ -10,7 +10,7 @@ class IngestSizes:
 
     files: int = 64
     pages: int = 1_700
-    rounds: int = 2
+    rounds: int = 5
     stage_pages: int = 120
     small_files: int = 5_000
     again_rounds: int = 3

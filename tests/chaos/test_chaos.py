@@ -18,7 +18,7 @@ import pytest
 
 from quire.errors import DatabaseUnavailable
 from quire.model.records import Submission
-from tests import postgres
+from tests import brokers, columns, postgres
 from tests.integration.processes import Running, Site, pause
 
 SECONDS = 150.0
@@ -30,9 +30,16 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 class Monkey:
     """Does harm, and keeps the number of workers up."""
 
-    def __init__(self, site: Site, server: postgres.Server | None, seed: int) -> None:
+    def __init__(
+        self,
+        site: Site,
+        server: postgres.Server | None,
+        seed: int,
+        broker: brokers.Valkey | None = None,
+    ) -> None:
         self.site = site
         self.server = server
+        self.broker = broker
         self.chance = random.Random(seed)
         self.workers: list[Running] = []
         self.frozen: list[tuple[float, Running]] = []
@@ -56,6 +63,8 @@ class Monkey:
         some = [self.kill_worker, self.kill_child, self.kill_child, self.freeze, self.rest]
         if self.server and self.chance.random() < 0.2:
             some.append(self.restart_server)
+        if self.broker:
+            some += [self.purge_broker, self.restart_broker]
         return some
 
     def rest(self) -> None:
@@ -99,6 +108,18 @@ class Monkey:
         self.server.start()
         self.did["restarted server"] += 1
 
+    def purge_broker(self) -> None:
+        assert self.broker is not None
+        self.broker.call("FLUSHALL")
+        self.did["purged broker"] += 1
+
+    def restart_broker(self) -> None:
+        assert self.broker is not None
+        self.broker.kill()
+        pause(self.chance.uniform(0, 1.5))
+        self.broker.start()
+        self.did["restarted broker"] += 1
+
     def site_has_room(self) -> bool:
         with contextlib.suppress(DatabaseUnavailable):
             states = self.site.states()
@@ -130,14 +151,21 @@ class Monkey:
         raise AssertionError("the database did not come back")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "celery"])
 def monkey(request: pytest.FixtureRequest, home: Path) -> Iterator[Monkey]:
-    """A home with its own server, if it has one, that may be harmed."""
-    server = request.getfixturevalue("pg_server") if request.param == "postgres" else None
-    site = Site(home, server.url if server else "").prepare()
+    """A home with its own servers, if it has some, that may be harmed."""
+    server = None if request.param == "sqlite" else request.getfixturevalue("pg_server")
+    site = Site(home, server.url if server else "")
+    broker = None
+    if request.param == "celery":
+        broker = request.getfixturevalue("valkey")
+        columns.deliver(site, request, "celery")
+    site.prepare()
+    if broker:
+        site.schedule()
     seed = request.config.getoption("--chaos-seed") or random.randrange(10**6)
     print(f"seed {seed}")
-    yield Monkey(site, server, seed)
+    yield Monkey(site, server, seed, broker)
     site.close()
 
 
