@@ -31,8 +31,8 @@ COPY --from=build /venv /venv
 RUN --mount=type=bind,from=build,source=/wheels,target=/mnt \
     /venv/bin/python -m pip install --no-deps --no-index --no-cache-dir /mnt/*.whl
 COPY --chmod=755 tools/entrypoint.sh /usr/local/bin/quire-entrypoint
-RUN install -d /opt/quire && ln -s /usr/local/bin/quire-entrypoint /opt/quire/quire
-ENV PATH=/opt/quire:/venv/bin:$PATH \
+RUN install -d /usr/local/lib/quire && ln -s /usr/local/bin/quire-entrypoint /usr/local/lib/quire/quire
+ENV PATH=/usr/local/lib/quire:/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     QUIRE_HOME=/var/lib/quire \
