@@ -7,7 +7,7 @@ CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help run up test test-all check format bench chaos browser docs lock ci clean setup dev
+.PHONY: help run up test test-all check format bench chaos browser docs image compose lock ci clean setup dev
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -47,6 +47,12 @@ browser: dev ## drive the dashboard in Chromium
 
 docs: dev ## check that the documents and the code agree
 	$(PYTEST) tests/docs
+
+image: dev ## build the container image and try it (needs Docker; PIP_CONF names a pip.conf)
+	$(BIN)/python tools/trial.py image
+
+compose: dev ## the same for all containers of `quire deploy compose`, killing some
+	$(BIN)/python tools/trial.py compose
 
 lock: ## resolve requirements/*.lock again (needs uv; UPGRADE=1 takes new releases)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)

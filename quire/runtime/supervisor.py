@@ -49,23 +49,22 @@ class Charge:
         self.started_at = time.monotonic()
         log.event("process.started", name=self.name, pid=self.running.pid)
 
-    def look(self) -> bool:
-        """Notice its end; True if it ended since the last look."""
+    def look(self, *, is_wanted: bool = True) -> None:
+        """Notice its end, and when to start it again if it is still wanted."""
         if self.running is None or self.running.poll() is None:
-            return False
+            return
         code, self.running = self.running.returncode, None
         self.is_outdated = code == SchemaAhead.exit_code
         lived = time.monotonic() - self.started_at
         self.delay = 0.0 if lived > STEADY else min(max(self.delay * 2, FIRST_DELAY), LONGEST_DELAY)
         self.start_at = time.monotonic() + self.delay
-        log.event(
-            "process.ended",
-            level="warning",
-            name=self.name,
-            code=code,
-            again_in=f"{self.delay:g} s",
-        )
-        return True
+        if is_wanted:
+            again_in = f"{self.delay:g} s"
+            log.event(
+                "process.ended", level="warning", name=self.name, code=code, again_in=again_in
+            )
+        else:
+            log.event("process.left", name=self.name, code=code)
 
     def tell(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -121,8 +120,26 @@ def _keep_running(charges: Sequence[Charge], leash: int) -> float | None:
             and time.monotonic() >= charge.start_at
         ):
             charge.start(leash)
+    _bury(charges)
     due = [c.start_at - time.monotonic() for c in charges if c.running is None]
     return max(min(due), 0.0) if due else None
+
+
+def _bury(charges: Sequence[Charge]) -> None:
+    """Take the exit codes of what our processes left behind.
+
+    The first process of a container inherits every orphan, such as the children of a killed
+    worker, and each would stay in the table of processes for as long as we run.
+    """
+    if not hasattr(os, "waitid"):
+        return  # macOS before Python 3.13, where no container is
+    own = {charge.running.pid for charge in charges if charge.running is not None}
+    with contextlib.suppress(ChildProcessError):
+        # We only look at first: the exit code of a process of ours belongs to its Popen.
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in own:
+                return  # it ended just now; the next look takes it
+            os.waitpid(ended.si_pid, 0)
 
 
 def _bring_down(charges: Sequence[Charge], selector: selectors.BaseSelector, bell: Bell) -> None:
@@ -131,7 +148,8 @@ def _bring_down(charges: Sequence[Charge], selector: selectors.BaseSelector, bel
     passed = 0
     while True:
         for charge in charges:
-            charge.look()
+            charge.look(is_wanted=False)
+        _bury(charges)
         if not any(c.running is not None for c in charges):
             return
         while passed < bell.rung:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 
+import psutil
 import pytest
 
 from tests.integration.processes import Site, is_alive, pause
 from tests.waiting import until
+
+#: Makes a process inherit orphans below it, as the first one of a container does, and runs it.
+FIRST = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def test_the_task_of_a_killed_child_runs_again_at_once_and_keeps_its_attempt(site: Site):
@@ -93,6 +101,21 @@ def test_a_supervisor_restarts_a_killed_worker_which_goes_on(site: Site):
     assert up.leave() == 0
     assert site.own_processes() == []
     site.assert_healthy()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a test inherit orphans")
+def test_a_supervisor_in_a_container_keeps_no_dead_children_of_a_killed_worker(embedded: Site):
+    up = embedded.start("up", prefix=(sys.executable, "-c", FIRST))
+    job = embedded.submit("i.gated", tag="a")
+    _, _, child, _ = embedded.until_traced("began", "a")
+    [worker] = [row.pid for row in embedded.rows("workers", state="running")]
+    os.kill(worker, signal.SIGKILL)
+    embedded.until_traced("began", "a", times=2)
+    until(lambda: not psutil.pid_exists(int(child)), what="it is still in the table of processes")
+    embedded.open_gate()
+    assert embedded.until_over(job) == {"completed": 1}
+    assert up.leave() == 0
+    assert up.logs("process.left", "worker 1", "code=0") and not up.logs("process.ended", "code=0")
 
 
 def test_the_processes_of_a_killed_supervisor_leave_and_the_next_one_goes_on(site: Site):

@@ -273,3 +273,14 @@ def test_the_entry_point_reads_secrets_from_files(tmp_path: Path):
         text=True,
     )
     assert (ended.stdout, ended.stderr) == ("s3cret key", "")
+
+
+def test_a_command_that_passes_the_entry_point_by_goes_through_it():
+    """`docker exec` runs what PATH finds, without the entry point and so without its secrets."""
+    text = (ROOT / "Dockerfile").read_text()
+    [place] = re.findall(r"^ENV PATH=([^:]+):/venv/bin:\$PATH", text, re.M)
+    assert f"ln -s /usr/local/bin/quire-entrypoint {place}/quire" in text
+    assert (
+        "case $0 in */quire) set -- /venv/bin/quire"
+        in (ROOT / "tools" / "entrypoint.sh").read_text()
+    )
