@@ -63,7 +63,7 @@ def create(conn: sa.Connection, model: Model) -> None:
     conn.exec_driver_sql(
         f"CREATE INDEX IF NOT EXISTS {_name(model.id)} ON vectors USING hnsw "
         f"((CAST(vector AS halfvec({model.dimensions}))) halfvec_cosine_ops) "
-        f"WITH (m = 32, ef_construction = 200) WHERE model_id = {model.id} AND NOT is_fresh"
+        f"WITH (m = 16, ef_construction = 400) WHERE model_id = {model.id} AND NOT is_fresh"
     )
 
 

@@ -18,7 +18,7 @@ from quire.store.among import AS_WRITTEN, Among, Named
 from quire.store.document_tables import models, vectors
 
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
-SIGHT = 400
+SIGHT = 800
 _MOST_SIGHT = 1_000  # that pgvector allows
 _SEEING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{}'"
 _walking = threading.BoundedSemaphore(3)
