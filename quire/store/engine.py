@@ -113,14 +113,16 @@ class Database:
         A COMMIT whose reply was lost may have happened: it raises `Unconfirmed`, unless `act`
         finds out by itself what it did before, and so is repeatable.
         """
+        doubt: Unconfirmed | None = None
         for wait in UNCONFIRMED_WAITS:
             time.sleep(wait)
             try:
                 return self._write(act)
             except DatabaseUnavailable as error:
-                was_lost = wait > 0 or isinstance(error, Unconfirmed)
-                if not is_repeatable or not was_lost or wait == UNCONFIRMED_WAITS[-1]:
-                    raise
+                # A try that may have happened, or still may, is not undone by how a later one ends.
+                doubt = error if isinstance(error, Unconfirmed) else doubt
+                if doubt is None or not is_repeatable or wait == UNCONFIRMED_WAITS[-1]:
+                    raise doubt or error from error.__cause__
         raise AssertionError("unreachable")
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:

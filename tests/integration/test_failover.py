@@ -262,6 +262,27 @@ def test_people_are_told_of_each_server_why_it_cannot_be_used(pair: Pair):
     pair.promote()
 
 
+def test_what_no_standby_has_stored_is_confirmed_to_nobody_and_made_once(pair: Pair, home: Path):
+    pair.wait_for_standby()
+    with on(pair.url, home) as site:
+        # Limits follow the lease: no answer is waited for longer than some seconds.
+        worker = site.worker(lease_seconds=6)
+        job = site.submit("i.gated", tag="held")
+        site.until_traced("began", "held")
+        pair.standby.stop("immediate")
+        command = site.start("submit", "i.effect", "--arg", "tag=b", lease_seconds=6)
+        assert command.popen.wait(60) == 1, command.log
+        assert "it may have happened" in command.log
+        until(lambda: worker.logs("worker.waits", "did not answer"), what=lambda: worker.log)
+        site.open_gate()
+        pair.standby.start()
+        assert site.until_over(job) == {"completed": 1}
+        until(lambda: site.states() == {"completed": 2}, what=site.logs)
+        assert site.effects() == ["b", "held"]
+        assert_all_are_up(worker)
+        site.assert_healthy()
+
+
 @pytest.mark.timeout(240)
 def test_a_standby_that_lagged_behind_forgets_the_last_moments_and_the_rest_is_sound(
     pair: Pair, home: Path
