@@ -215,6 +215,16 @@ def test_the_lost_server_comes_back_as_a_standby_and_takes_over_again(pair: Pair
         assert [site.outcomes(job) for job in done] == [["done"]] * 4
         assert_all_are_up(worker)
         site.assert_healthy()
+        assert_commands_see_it(site)
+
+
+def assert_commands_see_it(site: Site) -> None:
+    status, sick = site.start("status", "--json"), site.start("doctor")
+    assert status.popen.wait(60) == 0, status.log
+    told = json.loads(status.log)
+    assert told["database"] == site.url
+    assert [worker["alive"] for worker in told["workers"]] == [True]
+    assert sick.popen.wait(60) == 0, sick.log
 
 
 def test_connections_to_a_server_that_may_not_be_written_to_any_more_are_given_up(pair: Pair):
