@@ -112,4 +112,6 @@ def oom_counters(groups: str, mounts: str) -> Iterator[Path]:
         if kind == "cgroup" and "memory" in options.split(",") and "memory" in own:
             yield Path(at, os.path.relpath(own["memory"], root), "memory.oom_control")
         elif kind == "cgroup2" and "" in own:
+            # Without what happens in groups below ours, where the kernel tells them apart.
+            yield Path(at, os.path.relpath(own[""], root), "memory.events.local")
             yield Path(at, os.path.relpath(own[""], root), "memory.events")
