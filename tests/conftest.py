@@ -34,6 +34,7 @@ LONG = (
     *("bench/", "docs/test_readme", "integration/test_deaths", "integration/test_ingest_deaths"),
     *("integration/test_poison", "integration/test_zombies", "integration/test_stop"),
     *("integration/test_cli_work", "integration/test_cli_ingest", "integration/test_drain"),
+    *("integration/test_failover", "integration/test_oom"),
     *("property/test_engine", "integration/test_database_faults", "integration/test_wakeup"),
 )
 

@@ -8,6 +8,7 @@ address of a network of its own.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -16,10 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
+
 #: A migrated, empty database on the server of a run.
 TEMPLATE = "quire_template"
 CONFIGURATION = """
 listen_addresses = '{address}'
+port = {port}
 unix_socket_directories = '{folder}'
 max_connections = 200
 shared_buffers = '32MB'
@@ -45,12 +49,14 @@ class Server:
         database: str = "postgres",
         *,
         address: str = "",
+        port: int = 5432,
         prefix: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.database = database
         #: Listen there too, and trust whoever comes; `prefix` starts programs where it exists.
         self.address = address
+        self.port = port
         self.prefix = tuple(prefix)
 
     @property
@@ -60,7 +66,9 @@ class Server:
 
     def url_of(self, database: str) -> str:
         """The URL of any database of this server."""
-        return f"postgresql://postgres@/{database}?host={quote(str(self.folder))}"
+        place = f"host={quote(str(self.folder))}"
+        place += "" if self.port == 5432 else f"&port={self.port}"
+        return f"postgresql://postgres@/{database}?{place}"
 
     def create(self) -> None:
         """Make an empty cluster in the folder."""
@@ -69,12 +77,30 @@ class Server:
             shutil.chown(self.folder, "nobody", "nogroup")
         options = ["--username=postgres", "--auth=trust", "--encoding=utf8", "--locale=C"]
         self._run("initdb", [*options, "--no-sync", "--no-instructions"])
-        escaped = str(self.folder).replace("'", "''")
-        with (self.folder / "postgresql.conf").open("a") as file:
-            file.write(CONFIGURATION.format(folder=escaped, address=self.address))
+        self._configure()
         if self.address:
             with (self.folder / "pg_hba.conf").open("a") as file:
                 file.write("host all all samenet trust\n")
+
+    def create_standby(self, primary: Server) -> None:
+        """Make a standby in the folder, which follows that server under the folder's name."""
+        self.folder.mkdir(mode=0o700)
+        if _is_root():
+            shutil.chown(self.folder, "nobody", "nogroup")
+        link = [f"--host={primary.folder}", f"--port={primary.port}", "--username=postgres"]
+        self._run("pg_basebackup", [*link, "--checkpoint=fast", "--no-sync"])
+        self._configure()
+        follow = f"host={primary.folder} port={primary.port} user=postgres"
+        with (self.folder / "postgresql.conf").open("a") as file:
+            file.write(f"primary_conninfo = '{follow} application_name={self.folder.name}'\n")
+        (self.folder / "standby.signal").touch()
+        for path in [*self.folder.glob(".s.PGSQL.*.lock"), self.folder / "log"]:
+            path.unlink()  # the other's own
+
+    def _configure(self) -> None:
+        escaped = str(self.folder).replace("'", "''")
+        with (self.folder / "postgresql.conf").open("a") as file:
+            file.write(CONFIGURATION.format(folder=escaped, address=self.address, port=self.port))
 
     def start(self) -> None:
         """Start and wait until it accepts connections."""
@@ -83,6 +109,20 @@ class Server:
     def stop(self, mode: str = "fast") -> None:
         """Stop and wait; `immediate` is a crash, `fast` ends sessions, `smart` waits for them."""
         self._run("pg_ctl", ["stop", "--wait", f"--mode={mode}", "--silent"])
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait until it is."""
+        self._run("pg_ctl", ["promote", "--wait", "--silent"])
+
+    def kill(self) -> None:
+        """End it as a loss of power would: all its processes at once, without a word."""
+        first = psutil.Process(int((self.folder / "postmaster.pid").read_text().split()[0]))
+        every = [first, *first.children()]
+        for each in every:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        psutil.wait_procs(every, timeout=30)
+        (self.folder / "postmaster.pid").unlink()
 
     def _run(self, program: str, arguments: Sequence[str]) -> None:
         prefix = (*self.prefix, *(AS_NOBODY if _is_root() else ()))

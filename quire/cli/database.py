@@ -60,9 +60,9 @@ def migrate(
             copying.copy(blobs or "", json)
         return
     from quire.cli import opening
-    from quire.control import places
     from quire.runtime import crews
     from quire.store import migrate as migrations
+    from quire.store import places
     from quire.store.engine import Database
 
     settings = opening.chosen()

@@ -29,9 +29,10 @@ def move(to: str, blobs: str | None, json: bool) -> None:
     With `blobs`, the files are copied into that bucket first.
     """
     from quire.cli import copying, opening
-    from quire.control import doctor, places
+    from quire.control import doctor
     from quire.ingest import place
     from quire.store import move as moving
+    from quire.store import places
     from quire.store.engine import Database
     from quire.text.words import indexed_simple
 

@@ -81,8 +81,8 @@ class Here:
     def status(self) -> Json:
         """Count by state, and list workers."""
         from quire.cli import workers
-        from quire.control import delivery, places
-        from quire.store import reports
+        from quire.control import delivery
+        from quire.store import places, reports
 
         db = self.app.db
         with db.read() as conn:

@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from quire.control import places
 from quire.settings import Settings
+from quire.store import places
 
 #: Settings whose value opens a door.
 SECRET = frozenset({"embed_key", "token"})

@@ -14,7 +14,7 @@ OUTCOMES = {
     "died": "its worker died or its lease ended",
     "crashed": "its child process crashed",
     "timeout": "it took longer than its time limit",
-    "memory": "it used more memory than its limit",
+    "memory": "it used more memory than it may",
     "wedged": "it made no progress for too long",
     "unstarted": "its worker gave it back before it began",
     "returned": "its worker gave it back",

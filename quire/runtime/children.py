@@ -157,6 +157,7 @@ class Children:
     def serve(self, now: float) -> tuple[list[Ended], list[Progress]]:
         """Read, bury, enforce, respawn; return what ended and progressed since the last call."""
         self._now = now
+        self._oom.look(now)
         for key, mask in self._ready.select(0):
             child, fd = key.data, key.fd
             if not child.is_buried:
@@ -335,7 +336,6 @@ class Children:
             child.look_at = (head.started if head else self._now) + SAMPLE_AFTER
             return
         child.look_at = self._now + SAMPLE_EVERY
-        self._oom.look(self._now)
         used = rss_of_tree(child.pid)
         child.peak = (head.place, max(used, child.peak[1] if child.peak[0] == head.place else 0))
         limit = head.task.memory

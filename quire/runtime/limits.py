@@ -38,7 +38,7 @@ def cause_of_death(child: Child, head: Head, code: int, oom_struck: bool) -> tup
         return "crashed", f"the child exited with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     if -code == signal.SIGKILL and (oom_struck or _was_near_limit(child, head)):
-        return "crashed", "killed by SIGKILL: out of memory"
+        return "memory", "killed by SIGKILL: out of memory"
     if -code in _FROM_OUTSIDE:
         return "died", f"killed by {name} from outside"
     return "crashed", f"killed by {name}"

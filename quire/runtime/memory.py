@@ -4,13 +4,20 @@ On Linux a child's descendants are read from /proc, which costs microseconds; ps
 at every process of the machine. Elsewhere psutil does it.
 """
 
+import contextlib
 import os
+import re
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 LOOK_EVERY = 1.0
+#: Seconds after which a kill that explained no death is another's, as of a program of a handler.
+REMEMBERED = 5.0
 
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
 
@@ -43,27 +50,68 @@ def _descendants(pid: int) -> list[int]:
 
 
 class OomWatch:
-    """Tells whether the kernel has killed for want of memory since about a second ago."""
+    """Tells whether the kernel's lack of memory explains a death.
 
-    def __init__(self) -> None:
-        self._kills = _oom_kills()
-        self._looked_at = 0.0
+    The kernel counts a kill when it decides on it, and a large process takes its time to die of it:
+    kills of the last seconds count, and each explains one death.
+    """
+
+    def __init__(self, counter: Path | None = None) -> None:
+        self._counter = counter or _oom_counter()
+        self._explained = _oom_kills(self._counter)
+        self._looks: deque[tuple[float, int]] = deque()
 
     def look(self, now: float) -> None:
         """Forget older kills; cheap enough to be called often."""
-        if now >= self._looked_at + LOOK_EVERY:
-            self._looked_at = now
-            self._kills = _oom_kills()
+        if self._looks and now < self._looks[-1][0] + LOOK_EVERY:
+            return
+        self._looks.append((now, _oom_kills(self._counter)))
+        while self._looks[0][0] <= now - REMEMBERED:
+            self._explained = max(self._explained, self._looks.popleft()[1])
 
     def has_struck(self) -> bool:
-        """Tell whether there was a kill since the last look; the answer is given once."""
-        before, self._kills = self._kills, _oom_kills()
-        return self._kills > before
+        """Tell whether there was a kill that has not explained a death yet, and let it do so."""
+        if _oom_kills(self._counter) <= self._explained:
+            return False
+        self._explained += 1
+        return True
 
 
-def _oom_kills() -> int:
+def _oom_kills(counter: Path) -> int:
+    return int((_counted(counter) or ["", "0"])[1])
+
+
+def _counted(counter: Path) -> "re.Match[str] | None":
     try:
-        counters = Path("/proc/vmstat").read_text()
+        return _OOM_KILLS.search(counter.read_text())
     except OSError:
-        return 0
-    return int((counters.partition("\noom_kill ")[2].split(None, 1) or ["0"])[0])
+        return None
+
+
+def _oom_counter() -> Path:
+    """Find what counts kills among the processes of our control group, else of the machine.
+
+    A kill in another container is no evidence of anything here.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        ours = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+        for place in oom_counters(*ours):
+            if _counted(place):
+                return place
+    return Path("/proc/vmstat")
+
+
+def oom_counters(groups: str, mounts: str) -> Iterator[Path]:
+    """Yield where the counter of a control group may be, with either version of them."""
+    lines = [line.split(":", 2) for line in groups.splitlines()]
+    own = {name: path for _, names, path in lines for name in names.split(",")}
+    for mount in mounts.splitlines():
+        left, _, right = mount.partition(" - ")
+        root, at = left.split()[3:5]
+        kind, _, options = right.split()[:3]
+        if kind == "cgroup" and "memory" in options.split(",") and "memory" in own:
+            yield Path(at, os.path.relpath(own["memory"], root), "memory.oom_control")
+        elif kind == "cgroup2" and "" in own:
+            # Without what happens in groups below ours, where the kernel tells them apart.
+            yield Path(at, os.path.relpath(own[""], root), "memory.events.local")
+            yield Path(at, os.path.relpath(own[""], root), "memory.events")

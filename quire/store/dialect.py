@@ -48,19 +48,6 @@ def is_sqlite(conn: sa.Connection | sa.Engine) -> bool:
     return conn.dialect.name == "sqlite"
 
 
-def driver_url(url: str) -> str:
-    """Name the driver that SQLAlchemy is to use."""
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            return "postgresql+psycopg://" + url.removeprefix(prefix)
-    return url
-
-
-def plain_url(engine: sa.Engine) -> str:
-    """Return the URL as the driver itself takes it."""
-    return engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-
-
 def now(conn: sa.Connection, clock: Clock) -> Instant:
     """Read the time: the database's own on PostgreSQL, this machine's on SQLite."""
     if is_sqlite(conn) or isinstance(clock, FakeClock):

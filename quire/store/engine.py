@@ -7,6 +7,7 @@ does not lose to new ones, as it does with SQLite's own growing delays.
 
 import contextlib
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 from quire import log
 from quire.clock import Clock, Instant, SystemClock
 from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed
-from quire.store import dialect, embedded
+from quire.store import dialect, embedded, places
 
 R = TypeVar("R")
 
@@ -112,14 +113,16 @@ class Database:
         A COMMIT whose reply was lost may have happened: it raises `Unconfirmed`, unless `act`
         finds out by itself what it did before, and so is repeatable.
         """
+        doubt: Unconfirmed | None = None
         for wait in UNCONFIRMED_WAITS:
             time.sleep(wait)
             try:
                 return self._write(act)
             except DatabaseUnavailable as error:
-                was_lost = wait > 0 or isinstance(error, Unconfirmed)
-                if not is_repeatable or not was_lost or wait == UNCONFIRMED_WAITS[-1]:
-                    raise
+                # A try that may have happened, or still may, is not undone by how a later one ends.
+                doubt = error if isinstance(error, Unconfirmed) else doubt
+                if doubt is None or not is_repeatable or wait == UNCONFIRMED_WAITS[-1]:
+                    raise doubt or error from error.__cause__
         raise AssertionError("unreachable")
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
@@ -183,7 +186,7 @@ class Database:
             ) from error
 
     def _name(self) -> str:
-        return str(self.path) if self.path else str(self.engine.url.render_as_string())
+        return str(self.path) if self.path else places.without_password(self.url)
 
 
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
@@ -205,6 +208,8 @@ def _is_cut(error: BaseException | None) -> bool:
     return _is_lost(error) and type(orig).__name__ != "Silence"
 
 
+#: How psycopg tells of each host that it tried, where there are several.
+_TRIED = re.compile(r"^- host: '?(.*?)'?, port: '?(.*?)'?, .*: (.+)$", re.MULTILINE)
 _SQLITE_TROUBLE = (
     "locked",
     "readonly",
@@ -218,9 +223,15 @@ _SQLITE_TROUBLE = (
 )
 
 
+def _said(error: sa.exc.DBAPIError) -> str:
+    text = str(error.orig).strip()
+    tried = (f"{host}:{port}: {why}" for host, port, why in _TRIED.findall(text))
+    return "; ".join(tried) or text.split("\n", 1)[0]
+
+
 def _unavailable(error: sa.exc.DBAPIError) -> str | None:
     """Say why the database itself is in trouble, or None where the statement was."""
-    first = str(error.orig).strip().split("\n", 1)[0]
+    first = _said(error)
     # A refused row names its constraint, and `ck_tasks_blocked` has "locked" in it.
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
         return None

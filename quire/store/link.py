@@ -12,12 +12,14 @@ import psycopg
 import sqlalchemy as sa
 from psycopg.abc import PQGen
 
-from quire.store import dialect
+from quire.store import places
 
 R = TypeVar("R")
 
 #: A pooled connection that lay idle for longer is tried before it is used.
 STALE_SECONDS = 1.0
+#: What a server answers to a write that is a standby, or was made read-only.
+READ_ONLY = "25006"
 #: The first version that can limit a whole transaction.
 _LIMITS_TRANSACTIONS = 170_000
 
@@ -78,6 +80,10 @@ class Link(psycopg.Connection[Any]):
         """Wait for an answer, but not for ever."""
         return super().wait(self._limited(gen), interval, timeout)
 
+    def can_write(self) -> bool:
+        """Ask the server whether it is, or is still, one that can be written to."""
+        return self.execute("SHOW transaction_read_only").fetchone() == ("off",)
+
     def _limited(self, gen: PQGen[R]) -> Generator[Any, Any, R]:
         end = time.monotonic() + self.patience
         try:
@@ -125,13 +131,14 @@ def _session(limits: Limits) -> dict[str, str]:
 def make_engine(url: str, lease: float) -> sa.Engine:
     """Build an engine of such connections; stale ones are found before they are used."""
     engine = sa.create_engine(
-        dialect.driver_url(url), pool_size=2, max_overflow=8, connect_args=arguments(lease)
+        places.driver_url(url), pool_size=2, max_overflow=8, connect_args=arguments(lease)
     )
     limits = Limits.below(lease)
     watch = _Watch(limits)
     sa.event.listen(
         engine, "do_connect", lambda _, record, args, given: opened(limits, *args, **given)
     )
+    sa.event.listen(engine, "handle_error", _give_up_if_demoted)
     sa.event.listen(engine, "connect", watch.connected)
     sa.event.listen(engine, "checkout", watch.taken)
     sa.event.listen(engine, "checkin", watch.returned)
@@ -159,11 +166,13 @@ class _Watch:
         if time.monotonic() - record.info.get("idle_since", time.monotonic()) < STALE_SECONDS:
             return
         try:
-            driver.execute("SELECT 1")
+            can_write = driver.can_write()
             driver.rollback()
         except Exception as error:
             # The pool then opens a fresh connection and tries again.
             raise sa.exc.DisconnectionError from error
+        if not can_write:
+            raise sa.exc.DisconnectionError
 
     def returned(self, driver: Any, record: Any) -> None:
         """Make it ready for the next; one that nobody will take out again is closed."""
@@ -173,6 +182,12 @@ class _Watch:
         driver.patience = self._limits.answer
         if record.info.get("disposals") != self._disposals:
             driver.close()
+
+
+def _give_up_if_demoted(failed: sa.ExceptionContext) -> None:
+    """Treat a server that cannot be written to any more as one that is gone; another may be it."""
+    if getattr(failed.original_exception, "sqlstate", None) == READ_ONLY:
+        failed.is_disconnect = True
 
 
 def opened(limits: Limits, *args: Any, **given: Any) -> Link:

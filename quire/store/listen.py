@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 from quire import log
-from quire.store import dialect
+from quire.store import places
 from quire.store.engine import Database
 
 #: An answer that takes longer is not waited for: the worker's loop stands still meanwhile.
@@ -36,7 +36,7 @@ class Listener:
         given = {**link.arguments(lease), "autocommit": True}
         try:
             self._conn = link.opened(
-                link.Limits.below(lease), dialect.plain_url(self._db.engine), **given
+                link.Limits.below(lease), places.plain_url(self._db.engine), **given
             )
             self._conn.patience = PATIENCE
             self._conn.execute(f"LISTEN {self._channel}")
@@ -45,13 +45,18 @@ class Listener:
             log.event("listen.failed", level="warning", error=str(error).split("\n")[0])
 
     def _answers(self) -> bool:
-        """Try a connection that only listens: nothing else tells that its end is gone."""
+        """Try a connection that only listens: nothing else tells that its end is gone.
+
+        Nobody rings at a server that cannot be written to: another one has taken over.
+        """
         import psycopg
 
         if self._conn is not None:
             try:
-                self._conn.execute("SELECT 1")
+                can_write = self._conn.can_write()
             except psycopg.Error:
+                can_write = False
+            if not can_write:
                 self.close()
         return self._conn is not None
 

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +84,20 @@ def test_a_page_that_takes_all_time_or_memory_is_quarantined_too(
 
 
 def quarantined(
-    site: Site, folder: Path, word: str, kind: str, count: int, *, page_size: int
+    site: Site,
+    folder: Path,
+    word: str,
+    kind: str,
+    count: int,
+    *,
+    page_size: int,
+    prefix: Sequence[str] = (),
 ) -> None:
     """Take in a book whose second page holds the word, and find all but that page."""
     (folder / "a.pdf").write_bytes(pages(count, p2=word))
     (folder / "b.txt").write_text("an innocent file")
     site.settings.update(plugins=POISON)
-    site.worker()
+    site.worker(prefix=prefix)
     job = ingest(site, folder, page_size=page_size)
     assert site.job(job).state == "completed", site.logs()
     index = logical_index(site.app.db, folder)
