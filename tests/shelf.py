@@ -107,10 +107,8 @@ class Shelf:
     def end(self, lease: Lease, outcome: str, **more: Any) -> None:
         """End a run as a worker does whose child ended this way."""
         kind = self.app.registry.kinds[lease.kind]
-        ended = Ended(
-            lease.task_id, lease.fence, outcome, error=f"it was {outcome}", duration=1.5,
-            peak_rss=7 << 20, **more,
-        )  # fmt: skip
+        how = {"error": f"it was {outcome}", "duration": 1.5, "peak_rss": 7 << 20, **more}
+        ended = Ended(lease.task_id, lease.fence, outcome, **how)
         ending = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
         self.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
 
