@@ -114,7 +114,7 @@ def test_celery_knows_each_of_them_and_has_it_in_force(tmp_path: Path, url: str)
 def test_each_of_them_has_a_comment_of_its_own_that_says_why():
     lines = inspect.getsource(broker).splitlines()
     bare = [
-        key.value
+        str(key.value)
         for node in ast.walk(ast.parse("\n".join(lines)))
         if isinstance(node, ast.Dict)
         for key in node.keys
