@@ -9,6 +9,7 @@ from quire import plugins
 from quire import settings as settings_module
 from quire.control import jobs
 from quire.errors import DatabaseUnavailable, QuireError, Refused
+from quire.model.contracts import in_queues
 from quire.model.records import Submission
 from quire.runtime import crews, wakeup
 from quire.settings import Settings
@@ -33,7 +34,10 @@ class App:
     @functools.cached_property
     def registry(self) -> plugins.Registry:
         """The job kinds that this process knows; loaded where they are asked for."""
-        return plugins.load(self.settings.plugins)
+        registry = plugins.load(self.settings.plugins)
+        for kind in in_queues(list(registry.kinds.values()), self.settings.queue_by_kind):
+            registry.put(kind)
+        return registry
 
     def _open(self, create: bool, patient: bool) -> Database:
         s = self.settings

@@ -5,6 +5,7 @@ The home is where the embedded database, scratch files and host-local locks live
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -34,6 +35,9 @@ class Settings:
     user_policy: str = _setting("all", "A user's second active job: all, queue, replace or reject.")
     concurrency: int = _setting(0, "Child processes of a worker; 0 means one per core, at least 2.")
     queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, separated by commas.")
+    kind_queues: tuple[str, ...] = _setting(
+        (), "Kinds of jobs in a queue of their own, as KIND=QUEUE, separated by commas."
+    )
     broker_url: str = _setting(
         "",
         "Redis or RabbitMQ that Celery delivers by; empty means that workers claim by themselves.",
@@ -121,6 +125,11 @@ class Settings:
         }
 
     @property
+    def queue_by_kind(self) -> dict[str, str]:
+        """The queues that the operator chose for kinds, instead of those in their code."""
+        return dict(each.split("=") for each in self.kind_queues)
+
+    @property
     def database(self) -> str:
         """The URL of the database in use."""
         return self.database_url or f"sqlite:///{self.home / 'quire.db'}"
@@ -180,11 +189,33 @@ def _checked(s: Settings) -> Settings:
         if not least <= getattr(s, name) < 1e12:
             raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is not {least:g} or more.")
     _check_broker(s.broker_url)
+    _check_queues(s)
     if s.concurrency < 0 or s.concurrency > 1024:
         raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
     if s.log_level not in ("debug", "info", "warning", "error"):
         raise BadInput(f"QUIRE_LOG_LEVEL: {s.log_level!r} is not debug, info, warning or error.")
     return s
+
+
+def _check_queues(s: Settings) -> None:
+    for each in s.kind_queues:
+        if not _KIND_QUEUE.fullmatch(each):
+            raise BadInput(
+                f"QUIRE_KIND_QUEUES: {each!r} is not KIND=QUEUE, as in ingest.range=pages; names "
+                "have letters, digits, '.', '-' and '_'."
+            )
+    kinds = [each.partition("=")[0] for each in s.kind_queues]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise BadInput(f"QUIRE_KIND_QUEUES: {kind} is given more than one queue. Leave one.")
+    for queue in s.queues:
+        if not _QUEUE.fullmatch(queue):
+            raise BadInput(
+                f"QUIRE_QUEUES: {queue!r} is no name of a queue; it has letters, digits, '.', '-' "
+                "and '_'."
+            )
+    if not s.queues:
+        raise BadInput("QUIRE_QUEUES: it names no queue, so a worker could never run anything.")
 
 
 def _check_broker(url: str) -> None:
@@ -224,6 +255,8 @@ _LEAST: dict[str, float] = {
     "api_streams": 0,
     "session_days": 0.001,
 }
+_QUEUE = re.compile(r"[\w.-]+")
+_KIND_QUEUE = re.compile(r"[\w.-]+=[\w.-]+")
 BROKERS = ("redis", "rediss", "amqp", "amqps")
 POLICIES = ("all", "queue", "replace", "reject")
 

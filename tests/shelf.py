@@ -107,10 +107,8 @@ class Shelf:
     def end(self, lease: Lease, outcome: str, **more: Any) -> None:
         """End a run as a worker does whose child ended this way."""
         kind = self.app.registry.kinds[lease.kind]
-        ended = Ended(
-            lease.task_id, lease.fence, outcome, error=f"it was {outcome}", duration=1.5,
-            peak_rss=7 << 20, **more,
-        )  # fmt: skip
+        how = {"error": f"it was {outcome}", "duration": 1.5, "peak_rss": 7 << 20, **more}
+        ended = Ended(lease.task_id, lease.fence, outcome, **how)
         ending = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
         self.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
 
@@ -200,8 +198,16 @@ def open_shelf(
     shelf.close()
 
 
+#: Ends of names that a shell, an URL, a page or a path could take for something else.
+ODD_NAMES = (
+    "& 'ebb' <b>.txt", "naïve 文書 🐚.txt", "100%25 #1? a=b;c.txt", "$(x) `y` -rf.txt",
+    "line\nbreak.txt", f"{'long ' * 40}.txt", "..txt", "no suffix",
+)  # fmt: skip
+
+
 def fill(folder: Path, count: int, seed: int = 7) -> None:
-    """Write a mixed library: texts, tables, slides, books, messages, copies, and broken files."""
+    """Write a mixed library: texts, tables, slides, books, scans, messages, copies, and files that
+    are broken, protected or oddly named."""
     chance = random.Random(seed)
     words = ("tide", "harbour", "pilot", "ledger", "copper", "barley", "slate", "wool", "cider")
 
@@ -223,10 +229,17 @@ def fill(folder: Path, count: int, seed: int = 7) -> None:
         ("eml", lambda: _letter(prose(80), prose(60))),
         ("pdf", lambda: book(2)[:300]),
         ("docx", lambda: b"PK\x03\x04 cut off"),
+        ("xlsx", lambda: samples.xlsx({"Tides": [[n, prose(3)] for n in range(25)]})),
+        ("pdf", lambda: samples.pdf([samples.scanned_page([prose(6)])])),
+        ("pdf", lambda: samples.protected(book(2), "tide")),
+        ("odd", lambda: prose(100).encode()),
     ]
     for number in range(count):
         suffix, make = makers[number % len(makers)]
-        place = folder / f"part {number % 3}" / f"{number:04}.{suffix}"
+        name = f"{number:04}.{suffix}"
+        if suffix == "odd":
+            name = f"{number:04}{ODD_NAMES[number // len(makers) % len(ODD_NAMES)]}"
+        place = folder / f"part {number % 3}" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(make())
         if number % 10 == 0:

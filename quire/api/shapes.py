@@ -1,7 +1,6 @@
 """The JSON that routes answer with, for the OpenAPI document; the same as `--json` of commands.
 
-Answers are written by the read models of the store and not checked against these at run time:
-tests do that.
+The read models of the store write answers. Tests check them against these, routes do not.
 """
 
 from typing import Any, Generic, TypeVar
@@ -382,6 +381,7 @@ class Status(Shape):
     workers: list[Worker]
     paused: list[str]
     broker: Broker | None
+    troubles: list[str] = Field(description="What keeps work from going on.")
 
 
 class Waiting(Shape):

@@ -8,7 +8,7 @@ from quire.api import shapes
 from quire.api.answers import Answer, giving
 from quire.api.gate import Reader
 from quire.api.office import office_of
-from quire.control import delivery
+from quire.control import delivery, troubles
 from quire.runtime import crews
 from quire.store import reports
 
@@ -31,8 +31,12 @@ def status(request: Request, viewer: Reader) -> Response:
     with office.db.read() as conn:
         alive = crews.listed(office.db, conn, viewer.tenant)
         now, patience = office.db.now(conn), office.db.lease_seconds
-        broker = delivery.standing(conn, now=now, patience=patience)
-    answer = {"home": str(office.settings.home), **found, "workers": alive, "broker": broker}
+        live = {
+            "workers": alive,
+            "broker": delivery.standing(conn, now=now, patience=patience),
+            "troubles": troubles.listed(conn, viewer.tenant, now=now, patience=patience),
+        }
+    answer = {"home": str(office.settings.home), **found, **live}
     return Answer(answer, headers={"Age": str(round(age))})
 
 

@@ -131,12 +131,12 @@ def doctor(
             blobs=place.blobs_of(settings.for_children),
             deep=deep,
         )
-        trouble = _broker_trouble(opened.db)
+        found = _troubles(opened.db)
     if json:
-        console.as_json({**examining.as_json(report), "mended": mended, "broker": trouble})
+        console.as_json({**examining.as_json(report), "mended": mended, "troubles": found})
     else:
-        if trouble:
-            console.say(trouble)
+        for trouble in found:
+            console.say(words.one_line(trouble, 1000))
         for name, count in mended.items():
             console.say(f"{name}: mended in {words.count(count, 'place')}.")
         for line in lines(report):
@@ -145,13 +145,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _broker_trouble(db: "Database") -> str | None:
-    """Say what is wrong with delivery; it is no fault of what is stored."""
-    from quire.control import delivery
+def _troubles(db: "Database") -> list[str]:
+    """Say what keeps work from going on; it is no fault of what is stored."""
+    from quire.control import troubles
 
     with db.read() as conn:
-        found = delivery.standing(conn, now=db.now(conn), patience=db.lease_seconds)
-    return found["trouble"] if found else None
+        return troubles.listed(conn, None, now=db.now(conn), patience=db.lease_seconds)
 
 
 def _examine_source(source: str, json: bool) -> None:

@@ -36,6 +36,13 @@ UNITS = (
 )  # fmt: skip
 
 
+#: What is to be enabled: Quire itself, and what may be elsewhere (S3) or is for people (Flower).
+ENABLED = (
+    "quire.target quire-api quire-scheduler quire-worker@1 quire-health.timer",
+    "quire-objects quire-flower",
+)
+
+
 @app.command()
 def compose(
     folder: Folder = Path("deploy"), force: Force = False, json: options.Json = False
@@ -76,14 +83,16 @@ def systemd(
     own = (program or Path(sys.executable).with_name("quire")).absolute()
     words = {"program": str(own), "celery": str(own.with_name("celery"))}
     files = {name: template(f"systemd/{name}", **words) for name in UNITS}
-    for name in ("sysusers.conf", "quire.env", "install.sh"):
+    for name in ("sysusers.conf", "quire.env"):
         files[name] = template(f"systemd/{name}")
+    own_units, other_units = ENABLED
+    files["install.sh"] = template("systemd/install.sh", own=own_units, others=other_units)
     files["postgresql.conf"] = template("systemd/limits.conf", memory="4G")
     files["redis.conf"] = template("systemd/limits.conf", memory="384M")
     files[".gitignore"] = template("compose/gitignore")
     _write(folder, files, _systemd_secrets(folder), force, json, [
         f"sudo {folder / 'install.sh'}",
-        "sudo systemctl enable --now quire.target quire-api quire-scheduler quire-worker@1",
+        *(f"sudo systemctl enable --now {some}" for some in ENABLED),
         "sudo journalctl -u quire-api          # the link that signs you in",
     ])  # fmt: skip
 

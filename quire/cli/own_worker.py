@@ -62,13 +62,19 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
         os.close(held)
 
 
+def _queues(app: "App") -> list[str]:
+    """Name every queue that a kind is in: nobody else is there to serve one."""
+    used = {kind.queue for kind in app.registry.kinds.values()} | set(app.settings.queues)
+    return [word for queue in sorted(used) for word in ("--queue", queue)]
+
+
 def _started(app: "App", leash: int) -> "subprocess.Popen[bytes]":
     """Start a worker that ends when this process does, however that happens."""
     from quire.runtime.leash import VARIABLE
 
     with (app.settings.home / LOG).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "quire", "worker"],
+        return subprocess.Popen(  # noqa: S603  # names of queues were checked
+            [sys.executable, "-m", "quire", "worker", *_queues(app)],
             env={**os.environ, "QUIRE_HOME": str(app.settings.home), VARIABLE: str(leash)},
             pass_fds=[leash],
             stdin=subprocess.DEVNULL,

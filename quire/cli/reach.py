@@ -81,7 +81,7 @@ class Here:
     def status(self) -> Json:
         """Count by state, and list workers."""
         from quire.cli import workers
-        from quire.control import delivery
+        from quire.control import delivery, troubles
         from quire.store import places, reports
 
         db = self.app.db
@@ -90,6 +90,7 @@ class Here:
             found["workers"] = workers.listed(self.app, conn)
             now, patience = db.now(conn), db.lease_seconds
             found["broker"] = delivery.standing(conn, now=now, patience=patience)
+            found["troubles"] = troubles.listed(conn, self._tenant, now=now, patience=patience)
         settings = self.app.settings
         database = places.without_password(settings.database)
         return {"home": str(settings.home), "database": database, **found}

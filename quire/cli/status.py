@@ -45,8 +45,9 @@ def _drawn(found: dict[str, Any]) -> "Group":
         names = ", ".join(words.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
     if broker := found["broker"]:
-        rung = sum(broker["rung"].values())
-        facts.add_row("broker", broker["trouble"] or f"{broker['url']}, {rung:,} doorbells rung")
+        facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} doorbells rung")
+    for trouble in found["troubles"]:
+        facts.add_row("trouble", words.one_line(trouble, 1000))
     if not found["workers"]:
         facts.add_row("workers", "none; start one with: quire up")
         return Group(facts)

@@ -5,8 +5,8 @@ There is no registry to import into and no side effect of importing.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +39,11 @@ class JobKind:
     reason: str = ""
 
 
+def in_queues(kinds: Iterable[JobKind], queues: Mapping[str, str]) -> list[JobKind]:
+    """Return the kinds, each in the queue that `queues` has for its name, else in its own."""
+    return [replace(kind, queue=queues.get(kind.name, kind.queue)) for kind in kinds]
+
+
 def job(
     name: str,
     *,
@@ -60,6 +65,8 @@ def job(
     `at_most_once=True` and the `reason`.
     """
     _check(name, retries, at_most_once, reason)
+    if not _is_name(queue):
+        raise ValueError(f"@job({name!r}): a queue's name has letters, digits, '.', '-' and '_'")
 
     def mark(function: F) -> F:
         kind = JobKind(

@@ -91,28 +91,50 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 def _reaching(settings: Settings) -> dict[str, Any]:
     return {
+        # The operator's choice: Redis or RabbitMQ.
         "broker_url": settings.broker_url,
+        # What only one of the two knows, below.
         "broker_transport_options": _transport(settings),
         # A worker that is started before its broker claims from the database and waits for it.
         "broker_connection_retry_on_startup": True,
+        # One that loses it does the same.
         "broker_connection_retry": True,
+        # For however long: a worker that ended for its broker would take its slots along.
         "broker_connection_max_retries": None,
+        # Shorter than a lease, so that an address that swallows everything is given up in time.
         "broker_connection_timeout": 4,
         # RabbitMQ closes a channel that has held a message for too long, as after a machine slept.
         # Celery would end the worker; like this it connects anew, and its tasks go on.
         "broker_channel_error_retry": True,
-        # So that a half-open connection to RabbitMQ is noticed.
+        # So that a half-open connection to RabbitMQ is noticed; Redis has its own check, below.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
     }
 
 
 def _messages(settings: Settings) -> dict[str, Any]:
+    return {**_places(settings), **_acknowledging(), **_told()}
+
+
+def _places(settings: Settings) -> dict[str, Any]:
     queues = [queue_of(name, settings) for name in settings.queues]
     return {
+        # What a worker takes from: the queues that it serves in the database.
         "task_queues": queues,
+        # Celery's own names would be shared with other programs on the broker.
         "task_default_queue": queues[0].name,
+        # The same name, as the queue is bound by it.
         "task_default_routing_key": queues[0].name,
+        # A misspelt `-Q` is refused, not made: nobody would ever ring in it.
         "task_create_missing_queues": False,
+        # Order is in the database. Redis and RabbitMQ count priorities in opposite directions.
+        "task_default_priority": None,
+        # Nor may the queue sort: it would be declared in another way than ours.
+        "task_queue_max_priority": None,
+    }
+
+
+def _acknowledging() -> dict[str, Any]:
+    return {
         # Acknowledged when the slot that it opened is free again: with a prefetch of 1 no message
         # waits behind a long task while another worker is idle.
         "task_acks_late": True,
@@ -120,24 +142,36 @@ def _messages(settings: Settings) -> dict[str, Any]:
         "task_reject_on_worker_lost": False,
         # The database decides on retries; the broker must not be a second one to do so.
         "task_retry_on_worker_lost": False,
+        # The verdict on a run is in the database; a doorbell that is refused is only noise.
         "task_acks_on_failure": True,
+        # The same where a time was over.
         "task_acks_on_timeout": True,
-        # Results and states are in the database, and only there.
+        # Nobody asks a doorbell for its result: results and states are in the database only.
         "task_ignore_result": True,
+        # So there is no second store of them that could grow or disagree.
         "result_backend": None,
-        # Time limits are ours, kept by killing children; a soft one would interrupt a commit.
+        # Time limits are ours, kept by killing children; threads could not keep Celery's.
         "task_time_limit": None,
+        # A soft one would be raised anywhere, also inside a commit.
         "task_soft_time_limit": None,
-        # Order is in the database. Redis and RabbitMQ count priorities in opposite directions.
-        "task_default_priority": None,
-        "task_queue_max_priority": None,
-        # For Flower: what is rung, with kind and job, and by whom it is heard.
+    }
+
+
+def _told() -> dict[str, Any]:
+    return {
+        # For Flower: what is rung, with kind and job.
         "task_send_sent_event": True,
+        # For Flower: by whom it is heard.
         "task_track_started": True,
+        # A monitor that went away leaves no queue behind: Redis would fill up.
         "event_queue_expires": 60,
+        # And one that is slow gets no old news.
         "event_queue_ttl": 10,
+        # Data, never code: whoever can write to the broker must not run anything here.
         "task_serializer": "json",
+        # For the same reason nothing else is read.
         "accept_content": ["json"],
+        # Times in messages of machines in several zones mean the same.
         "enable_utc": True,
     }
 
@@ -147,21 +181,27 @@ def _working(settings: Settings) -> dict[str, Any]:
         # Our own children run the tasks: limits, kills and heartbeats are the same without Celery.
         # Threads only wait for them, and nothing is forked after libraries have begun threads.
         "worker_pool": "threads",
+        # One thread for each child of ours: each message in hand is one slot in use.
         "worker_concurrency": settings.concurrency or max(os.cpu_count() or 1, 2),
+        # None waits in a worker's memory while another worker is idle; the default is 4.
         "worker_prefetch_multiplier": 1,
-        "worker_disable_prefetch": not is_rabbit(settings),  # Celery has it for Redis only
+        # Not even the one that Redis would give beyond that. Celery has it for Redis only.
+        "worker_disable_prefetch": not is_rabbit(settings),
         # It would need a result backend, and sees successes only; a claim sees everything.
         "worker_deduplicate_successful_tasks": False,
         # A broker that is away for a moment must not end a task of hours whose lease is renewed.
         "worker_cancel_long_running_tasks_on_connection_loss": False,
-        # Children are replaced by us, by count and by memory.
+        # Children are replaced by us, by count. Celery's are threads.
         "worker_max_tasks_per_child": None,
+        # And by memory, also in the middle of a task; Celery looks behind each one only.
         "worker_max_memory_per_child": None,
         # Our worker drains within QUIRE_STOP_GRACE; Celery need not count as well.
         "worker_soft_shutdown_timeout": 0.0,
+        # For Flower: which workers there are, and what they do.
         "worker_send_task_events": True,
         # No message waits in a worker's memory for its time: `run_at` is in the database.
         "worker_eta_task_limit": 1,
+        # Lines of Celery are events of our own log.
         "worker_hijack_root_logger": False,
     }
 
@@ -171,11 +211,15 @@ def _transport(settings: Settings) -> dict[str, Any]:
         # Without it a message may vanish though it was sent.
         return {"confirm_publish": True}
     return {
+        # Else Redis would deliver a message again while its task runs.
         "visibility_timeout": VISIBILITY_SECONDS,
-        # Without timeouts a call to a broker that is gone waits for ever.
+        # Without it a call to a broker that is gone waits for ever.
         "socket_timeout": 30,
+        # The same for a connection that is to be made.
         "socket_connect_timeout": 4,
+        # So that routers do not forget a connection on which nothing happens.
         "socket_keepalive": True,
+        # A half-open connection that waits for messages is dropped after it and a second.
         "health_check_interval": 25,
     }
 

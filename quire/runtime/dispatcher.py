@@ -203,16 +203,17 @@ class Bells:
 
     def ring(self, queue: str, tasks: list[Wanted], seq: int) -> None:
         """Send one doorbell for each task."""
-        name = self._queue(queue).name
+        place = self._queue(queue)
         with self._app.amqp.Producer(self._connection.default_channel) as producer:
             for number, task in enumerate(tasks, seq + 1):
                 self._app.send_task(
                     broker.RING,
                     kwargs={**task._asdict(), "dispatch_seq": number},
                     producer=producer,
-                    # The nameless exchange needs no binding, which a FLUSHALL would remove.
-                    exchange="",
-                    routing_key=name,
+                    # Named as a queue: Celery sends what has only a routing key to its default one.
+                    # By the nameless exchange, which needs no binding that a FLUSHALL would remove.
+                    queue=place,
+                    declare=[],
                     retry=False,
                     ignore_result=True,
                 )

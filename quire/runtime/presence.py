@@ -9,7 +9,7 @@ from typing import Any
 from quire import log
 from quire.clock import Instant, own_pid_start
 from quire.errors import DatabaseUnavailable
-from quire.model.contracts import JobKind
+from quire.model.contracts import JobKind, in_queues
 from quire.model.records import Ending, WorkerRow
 from quire.runtime import crews, liveness, wakeup
 from quire.runtime.doorway import Door
@@ -36,6 +36,7 @@ class Presence:
         self._db = db
         self._home = settings.home
         self._queues = ",".join(settings.queues)
+        self._queue_by_kind = settings.queue_by_kind
         self._id = worker_id
         self._selector = selector
         self._listener = Listener(db, CHANNEL)
@@ -55,8 +56,12 @@ class Presence:
             stopped_at=None, broker=self._broker,
         )  # fmt: skip
 
+        for name in sorted(set(self._queue_by_kind) - {kind.name for kind in known}):
+            log.event("kind.unknown", level="warning", kind=name, queue=self._queue_by_kind[name])
+
         def act(conn: Any, now: Instant) -> None:
-            kinds.announce(conn, known)
+            # The queue of a task is the one announced last: where workers differ, no task is split.
+            kinds.announce(conn, in_queues(known, self._queue_by_kind))
             workers.register(conn, row, [kind.name for kind in known], now=now)
 
         while not self.bell.rung:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from quire.api.gate import Admin, Reader
 from quire.api.kinds import Name
 from quire.api.office import office_of
-from quire.control import delivery, jobs
+from quire.control import delivery, jobs, troubles
 from quire.errors import BadInput
 from quire.model.states import JobState
 from quire.runtime import crews
@@ -45,7 +45,7 @@ def overview(request: Request, viewer: Reader) -> Response:
             "waiting_jobs": sum(one.jobs for one in waiting),
             "waiting_is_all": all(one.is_all for one in waiting),
             "workers": workers,
-            "broker": delivery.standing(conn, now=at, patience=patience),
+            "troubles": troubles.listed(conn, viewer.tenant, now=at, patience=patience),
             "alive": sum(worker["alive"] for worker in workers),
             "lately": _figures(request).of(office.db, conn, viewer.tenant),
             "is_new": not dashboard.owners_of(conn, viewer.tenant),
@@ -60,9 +60,12 @@ def workers(request: Request, viewer: Reader) -> Response:
     with office.db.read() as conn:
         listed = crews.listed(office.db, conn, viewer.tenant)
         now, patience = office.db.now(conn), office.db.lease_seconds
-        broker = delivery.standing(conn, now=now, patience=patience)
-        known = list(kinds.listed(conn).values())
-    return page(request, viewer, "workers.html", workers=listed, kinds=known, broker=broker)
+        shown: dict[str, Any] = {
+            "broker": delivery.standing(conn, now=now, patience=patience),
+            "troubles": troubles.listed(conn, viewer.tenant, now=now, patience=patience),
+            "kinds": list(kinds.listed(conn).values()),
+        }
+    return page(request, viewer, "workers.html", workers=listed, **shown)
 
 
 @router.post("/kinds/{name}/{verb}")

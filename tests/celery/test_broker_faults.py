@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from quire.runtime.broker import make_app
 from quire.runtime.dispatcher import WINDOW, Bells
 from quire.store.doorbells import Wanted
-from tests.celery import stand as standing
-from tests.celery.stand import ValkeyStand, dispatching, settings_of
+from tests.brokers import Valkey
+from tests.celery.stand import (
+    DEAF,
+    ValkeyStand,
+    assert_once,
+    dispatching,
+    settings_of,
+    start_worker,
+    submit,
+)
+from tests.integration.processes import Site
 from tests.waiting import stays, until
 
 
-def test_purges_of_the_broker_lose_nothing(stand: ValkeyStand):
-    ids = stand.submit(40, "purged", seconds=0.02)
-    app = make_app(settings_of(stand.site, broker_url=stand.valkey.url))
-    for _ in range(3):
-        until(lambda: stand.valkey.length() > 0 or stand.site.states(ids)["completed"] == 40)
-        assert stand.valkey.call("FLUSHALL") == "+OK"
-        app.control.purge()
-    stand.assert_done_once(ids, "purged")
+@pytest.mark.parametrize("how", ["flushall", "celery purge"])
+def test_a_purge_of_the_broker_is_mended_by_ringing_again(site: Site, valkey: Valkey, how: str):
+    # Nobody looks by itself: what runs was rung for.
+    worker = start_worker(site, poll_interval=DEAF)
+    app: Any = make_app(settings_of(site))
+    with dispatching(site):
+        for round_ in range(2):
+            gated = [{"tag": f"held{round_}{n:03}", "gate": f"g{round_}"} for n in range(2)]
+            held = site.submit_many("i.gated", gated)
+            site.until_traced("began", f"held{round_}001")
+            more = submit(site, 20, f"more{round_}")
+            until(lambda: valkey.length() > 0, what=site.logs)
+            if how == "flushall":
+                assert valkey.call("FLUSHALL") == "+OK"
+            else:
+                assert app.control.purge() > 0
+            site.open_gate(f"g{round_}")
+            assert site.until_over([*held, *more]) == {"completed": 22}
+    assert worker.logs("broker.silent") == []
+    assert worker.leave() == 0, worker.log
+    assert_once(site, ("held0", 2), ("more0", 20), ("held1", 2), ("more1", 20))
 
 
 def test_a_broker_that_restarts_with_empty_memory_is_used_again(stand: ValkeyStand):
@@ -88,12 +114,3 @@ def test_several_dispatchers_at_once_keep_the_window_and_lose_nothing(stand: Val
         assert stays(lambda: stand.valkey.length() <= 4 * WINDOW * 2, during=2.0)
         site.open_gate("many")
         stand.assert_done_once(ids, "many")
-
-
-def test_the_settings_are_those_of_the_research(stand: ValkeyStand):
-    conf = make_app(settings_of(stand.site)).conf
-    assert conf.task_acks_late and conf.worker_prefetch_multiplier == 1
-    assert conf.task_reject_on_worker_lost is False and conf.result_backend is None
-    assert conf.worker_cancel_long_running_tasks_on_connection_loss is False
-    assert conf.broker_transport_options["visibility_timeout"] >= 12 * 3600
-    assert standing.DEAF > 0

@@ -132,3 +132,31 @@ def test_a_broker_s_password_is_never_shown():
     assert broker.shown("redis://:secret@there:6379/0") == "redis://there:6379/0"
     assert broker.shown("amqp://user:se@cret@there:5672//") == "amqp://there:5672//"
     assert broker.shown("redis://there/0?password=secret") == "redis://there/0"
+
+
+def test_doorbells_for_a_queue_of_its_own_reach_only_the_workers_that_serve_it(
+    site: Site, valkey: Valkey
+):
+    # Nobody looks by itself: what runs was rung for, in its own queue of the broker.
+    default = start_worker(site, poll_interval=DEAF)
+    with dispatching(site):
+        held = site.submit("i.slow", tag="held", gate="gate")
+        waiting = site.submit_many("i.slow", [{"tag": f"slow{n}"} for n in range(4)])
+        usual = site.submit("i.effect", tag="usual")
+        assert site.until_over(usual) == {"completed": 1}
+        assert valkey.length("slow") == 0, "nobody would take it"
+        assert site.rows("attempts") == site.attempts(usual)
+
+        slow = start_worker(site, queues="slow", concurrency=1, poll_interval=DEAF)
+        site.until_traced("began", "held")
+        until(lambda: valkey.length("slow") > 0, what=site.logs)
+        assert valkey.length() == 0
+        site.open_gate()
+        assert site.until_over([held, *waiting]) == {"completed": 5}
+        [row] = [row for row in site.rows("workers") if row.queues == "slow"]
+        assert {each.worker_id for each in site.attempts(held)} == {row.id}
+        assert row.pid == slow.pid
+    for worker in (default, slow):
+        assert worker.logs("broker.silent") == []
+        assert worker.leave() == 0, worker.log
+    site.assert_healthy()

@@ -1,6 +1,7 @@
 """Many mixed files taken in while processes are killed: the index is that of a calm run.
 
-With a broker, it is purged meanwhile, and a worker is cut off from it and from the database.
+With a broker, it is purged meanwhile, and a worker is cut off from it and from the database: once
+for certain, while there are messages and while it holds tasks, and then by chance.
 `--chaos-files` makes a run larger, `--chaos-seconds` longer, `--chaos-seed` repeats it.
 """
 
@@ -22,9 +23,10 @@ from tests.brokers import Valkey
 from tests.integration.processes import Running, Site, pause
 from tests.proxy import Proxy
 from tests.shelf import FUSED, Shelf, fill, logical_index, states
+from tests.waiting import until
 
 SECONDS_A_FILE = 0.2  # of harm, so that it lasts through a larger part of the run
-SETTINGS = {**FUSED, "page_size": 4, "row_size": 10}
+SETTINGS = {**FUSED, "page_size": 4, "row_size": 10, "ocr": "auto"}
 WORKERS = 2
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
@@ -67,17 +69,21 @@ class Harm:
         self.chance = random.Random(seed)
         self.network = network
         self.workers: list[Running] = []
+        self.far: Running | None = None
         self.did: Counter[str] = Counter()
+        self.purged = self.taken = 0
         self.acts: list[Callable[[Running], None]] = [self.kill_child] * 5
         self.acts += [self.kill_worker, self.freeze]
         self.acts += [self.purge, self.cut_off] if network else []
 
     def keep_workers(self) -> None:
-        """Start what is missing; all but the last reach the others through lines that can fail."""
+        """Start what is missing; one reaches the others through lines that can fail."""
         self.workers = [each for each in self.workers if each.popen.poll() is None]
+        if self.network and self.far not in self.workers:
+            self.far = self.site.start(**self.network.settings)
+            self.workers.append(self.far)
         while len(self.workers) < WORKERS:
-            far = self.network.settings if self.network and not self.workers else {}
-            self.workers.append(self.site.start(**far))
+            self.workers.append(self.site.start())
 
     def strike(self) -> None:
         self.keep_workers()
@@ -86,16 +92,39 @@ class Harm:
         act(victim)
         self.did[act.__name__] += 1
 
+    def strike_for_certain(self, job: int) -> None:
+        """Purge messages that are there, and cut a worker off from tasks that it holds."""
+        self.keep_workers()
+        while self.network and not (self.purged and self.taken):
+            assert self.site.job(job).state in ("pending", "running"), "it was over too soon"
+            self.keep_workers()
+            until(lambda: self.network and self.network.broker.length(), what=self.site.logs)
+            self.purge(self.workers[0])
+            until(self.held, what=self.site.logs)
+            self.cut_off(self.workers[0])
+            self.did.update(("purge", "cut_off"))
+
     def purge(self, _: Running) -> None:
         assert self.network is not None
+        self.purged += self.network.broker.length()
         self.network.broker.call("FLUSHALL")
+
+    def held(self) -> set[tuple[int, int]]:
+        """The tasks, with their fences, of the worker that can be cut off."""
+        pid = self.far.pid if self.far else 0
+        ids = {row.id for row in self.site.rows("workers", pid=pid)}
+        running = self.site.rows("tasks", state="running")
+        return {(row.id, row.fence) for row in running if row.worker_id in ids}
 
     def cut_off(self, _: Running) -> None:
         """Let nothing through for longer than a lease."""
         assert self.network is not None
         for line in self.network.lines:
             line.drop()
+        held = self.held()
         pause(self.chance.uniform(5.0, 9.0))
+        runs = self.site.rows("attempts", outcome="died")
+        self.taken += len(held & {(row.task_id, row.fence) for row in runs})
         for line in self.network.lines:
             line.heal()
 
@@ -135,11 +164,14 @@ def test_random_kills_over_many_files_leave_the_index_of_a_calm_run(
 
     job = site.submit("ingest", sources=[str(folder)], settings=SETTINGS)
     harm = Harm(site, seed, network)
+    harm.strike_for_certain(job)
     began = time.monotonic()
     while time.monotonic() < began + seconds and site.job(job).state in ("pending", "running"):
         harm.strike()
         pause(harm.chance.uniform(0.2, 1.5))
-    print(f"{dict(harm.did)} in {time.monotonic() - began:.0f} s")
+    print(f"{dict(harm.did)} in {time.monotonic() - began:.0f} s; {harm.purged} messages purged")
+    print(f"{harm.taken} tasks were taken from a worker that was cut off")
+    assert network is None or (harm.purged > 0 and harm.taken > 0)
     harm.keep_workers()
     began = time.monotonic()
     site.until_over(job, within=1200)

@@ -24,6 +24,12 @@ def manifests() -> list[Any]:
     return [each for text in blocks for each in yaml.safe_load_all(text)]
 
 
+def pods() -> dict[str, dict[str, Any]]:
+    """The template of each Deployment and Job, by its name."""
+    made = [each for each in manifests() if "template" in each.get("spec", {})]
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in made}
+
+
 def containers() -> list[dict[str, Any]]:
     return [
         one
@@ -40,9 +46,49 @@ def test_every_manifest_has_a_kind_and_a_name_and_a_role_has_one_deployment():
     }
 
 
+def test_manifests_that_name_each_other_name_what_is_there():
+    found = manifests()
+    named = {(m["kind"], m["metadata"]["name"]): m for m in found if "kind" in m}
+    labels = [pod.get("metadata", {}).get("labels") for pod in pods().values()]
+    for (kind, _), each in named.items():
+        spec = each.get("spec", {})
+        selector = spec.get("selector", {})
+        if kind == "Deployment":
+            assert selector["matchLabels"] == spec["template"]["metadata"]["labels"]
+        elif selector:
+            assert selector.get("matchLabels", selector) in labels
+        if target := spec.get("scaleTargetRef"):
+            assert ("Deployment", target["name"]) in named
+    for pod in (each["spec"] for each in pods().values()):
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v} == {"quire"}
+        for one in pod["containers"]:
+            assert {mount["name"] for mount in one["volumeMounts"]} == volumes
+            assert [("ConfigMap", e["configMapRef"]["name"]) in named for e in one["envFrom"]]
+
+
+def test_every_role_has_a_deployment_with_a_probe_a_limit_and_no_rights():
+    lasting = {name: pod["spec"] for name, pod in pods().items() if "migrate" not in name}
+    assert set(lasting) == {"quire-api", "quire-worker", "quire-scheduler"}
+    for pod in lasting.values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for one in pod["containers"]:
+            assert "livenessProbe" in one and "memory" in one["resources"]["limits"]
+            assert one["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_secrets_are_where_settings_look_for_them():
+    [config] = [m["data"] for m in manifests() if m.get("kind") == "ConfigMap"]
+    [secret] = [m["stringData"] for m in manifests() if m.get("kind") == "Secret"]
+    files = [Path(value) for name, value in config.items() if name.endswith("_FILE")]
+    assert {path.name for path in files} == set(secret)
+    mounts = [m for c in containers() for m in c["volumeMounts"] if m["name"] == "secrets"]
+    assert {str(path.parent) for path in files} == {mount["mountPath"] for mount in mounts}
+
+
 def test_pods_run_commands_and_probes_that_exist():
     found = containers()
-    assert {one["name"] for one in found} == {"migrate", "api", "worker"}
+    assert {one["name"] for one in found} == {"migrate", "api", "worker", "scheduler"}
     for one in found:
         assert one["command"][0] == "quire" and is_command(one["command"][1:])
         for probe in ("livenessProbe", "readinessProbe"):

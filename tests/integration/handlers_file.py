@@ -61,6 +61,16 @@ def gated(ctx: Any, tag: str, gate: str = "gate") -> None:
     note("ended", tag, os.getpid())
 
 
+@job("i.slow", queue="slow", backoff=0.05)
+def slow(ctx: Any, tag: str, gate: str = "") -> None:
+    """Write in a queue of its own, after a file of the home is there if it is to be."""
+    note("began", tag, os.getpid(), ctx.attempt)
+    while gate and not (HOME / gate).exists():
+        pause(0.01)
+    with ctx.fenced() as tx:
+        write(tx, ctx, tag)
+
+
 @job("i.gated_plain", backoff=0.05)
 def gated_plain(ctx: Any, tag: str, gate: str = "gate") -> str:
     """Wait for a file of the home, then return: the worker writes the end."""

@@ -13,6 +13,7 @@ import pytest
 
 from quire.api import easel
 from quire.control import documents as verbs
+from quire.control import troubles
 from quire.control.document_findings import explain_document
 from quire.fetch import objects
 from quire.fetch.bucket_blobs import BlobBucket
@@ -146,12 +147,21 @@ def test_a_bucket_that_is_away_is_explained_and_waited_for_without_attempts(
     assert "s3://" in why["text"]
     assert "the store does not answer" in why["text"]
     assert "no attempt" in why["text"]
+    assert len(told(shelf)) == 1
+    assert "the store does not answer" in told(shelf)[0]
     proxy.always = None
     shelf.drain()
     assert shelf.job(job_id).state == "completed"
     assert document_of(shelf).state == "success"
     assert shelf.is_found("harbour")
+    assert told(shelf) == []
     shelf.assert_healthy()
+
+
+def told(shelf: Shelf) -> list[str]:
+    """What the dashboard says of what keeps work from going on."""
+    with shelf.db.read() as conn:
+        return troubles.listed(conn, "default", now=shelf.db.now(conn), patience=60.0)
 
 
 def test_wrong_bytes_fail_the_document_and_never_reach_the_index(

@@ -28,12 +28,14 @@ READER = str(Path(__file__).with_name("reader_file.py"))
 
 @pytest.fixture(params=["namespaces", "loopback"])
 def network(request: pytest.FixtureRequest, run_folder: Path) -> Iterator[Network]:
-    """A network with a database server in it; without the right to namespaces, the loopback."""
+    """A network with a database server in it: of namespaces, and of addresses of the loopback."""
     if reason := postgres.missing():
         pytest.skip(reason)
+    is_apart = request.param == "namespaces"
+    if is_apart and not hosts.may_make_namespaces():
+        pytest.skip("no right to make network namespaces here; the loopback stands for them")
     folder = Path(tempfile.mkdtemp(prefix="n", dir=run_folder)) / "pg"
     folder.parent.chmod(0o755)
-    is_apart = request.param == "namespaces" and hosts.may_make_namespaces()
     made: Network = (Namespaces if is_apart else Loopback)(folder, NAMES)
     try:
         made.server.create()

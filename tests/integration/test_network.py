@@ -20,7 +20,7 @@ from quire.model.records import Submission
 from quire.settings import load
 from quire.store.engine import Database
 from quire.store.link import Limits, opened
-from tests.integration.processes import HANDLERS, Running, Site, pause
+from tests.integration.processes import HANDLERS, Site, pause
 from tests.proxy import UP, Proxy, Rule
 from tests.waiting import until
 
@@ -292,64 +292,6 @@ def test_a_worker_whose_ear_was_cut_off_listens_again(
     elsewhere.submit("i.wait", tag="a", seconds=0)
     far.until_traced("began", "a", within=15)
     assert worker.logs("worker.waits") == []
-
-
-# ---------------------------------------------------------------------- clocks
-
-
-SHIFTED = """
-import os, time
-_real, _shift = time.time, float(os.environ["CLOCK_SHIFT"])
-time.time = lambda: _real() + _shift
-"""
-
-
-def shifted(site: Site, seconds: float, **settings: Any) -> Running:
-    """A worker on a host whose wall clock is wrong, in the worker and in its children."""
-    folder = site.home / "clock"
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(SHIFTED)
-    path = site.environment()["PYTHONPATH"]
-    prefix = ["env", f"PYTHONPATH={folder}:{path}", f"CLOCK_SHIFT={seconds}"]
-    running = site.start(prefix=prefix, **settings)
-    until(lambda: running.logs("worker.started"), what=lambda: running.log)
-    return running
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("shift", [3600.0, -3600.0])
-def test_a_host_whose_clock_jumped_steals_and_loses_nothing(pg_url: str, home: Path, shift: float):
-    site = Site(home, pg_url).prepare()
-    try:
-        site.settings.update(poll_interval=60)
-        site.worker(concurrency=1)
-        held = site.submit("i.gated", tag="held")
-        site.until_traced("began", "held")
-        wrong = shifted(site, shift, concurrency=1)
-        own = site.submit("i.gated", tag="own")
-        site.until_traced("began", "own")
-        fences = [site.task(job).fence for job in (held, own)]
-        pause(2 * site.settings["lease_seconds"])
-        assert [site.task(job).fence for job in (held, own)] == fences
-        site.open_gate()
-        assert site.until_over([held, own]) == {"completed": 2}
-        assert [site.outcomes(job) for job in (held, own)] == [["done"], ["done"]]
-        due = time.time() + 2
-        later = [Submission("i.wait", {"tag": f"{n}", "seconds": 0.2}, run_at=due) for n in "ab"]
-        jobs = site.app.submit_many(later)
-        parent = wrong.tree()[0]
-        before = sum(parent.cpu_times()[:2])
-        assert site.until_over(jobs, within=40) == {"completed": 2}
-        # It waits for the moment instead of asking for it without a pause.
-        assert sum(parent.cpu_times()[:2]) - before < 1.5
-        for job in jobs:
-            [run] = site.attempts(job)
-            assert due <= run.began_at <= run.finished_at < due + 60
-            assert 0.15 < run.duration < 60
-        assert site.effects() == ["held", "own"]
-        site.assert_healthy()
-    finally:
-        site.close()
 
 
 # ---------------------------------------------------------------------- a server of HTTP

@@ -149,6 +149,21 @@ def test_blocked_tasks_of_a_reason_are_found_by_their_index(full: Stage):
     assert "ix_tasks_blocked" in found, found
 
 
+def test_what_hinders_tasks_is_found_by_their_indexes(full: Stage):
+    from quire.store import troubles
+
+    def ask(conn, now):
+        troubles.queues_in_use(conn, "default")
+        troubles.outages(conn, "default", now=now)
+
+    indexes = ("ix_tasks_ready", "ix_tasks_ready", "ix_tasks_ready_owner", "ix_tasks_due")
+    plans = [plan_of(full, statement, given) for statement, given in captured(full, ask)]
+    for index, found in zip(indexes, plans, strict=True):
+        assert index in found, found
+        # Some dozen runs are cheaper to scan on PostgreSQL than to look up.
+        assert not re.search(r"Seq Scan on tasks|SCAN (tasks|attempts)(?!.*USING)", found), found
+
+
 def test_settling_touches_tasks_by_their_key_only(full: Stage):
     from quire.store import settle
 

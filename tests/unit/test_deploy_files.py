@@ -227,6 +227,21 @@ def test_the_script_that_installs_the_units_is_a_script_of_sh(units, home):
         assert (home / "deploy" / name).is_file()
 
 
+def test_command_script_and_page_enable_the_same_units_and_these_can_be_enabled(quire, home, units):
+    told = [line for line in quire("deploy", "systemd").out.splitlines() if "enable" in line]
+    enabled = [line.partition("--now ")[2].split() for line in told]
+    script = (home / "deploy" / "install.sh").read_text()
+    page = (ROOT / "docs" / "operations.md").read_text()
+    for names in enabled:
+        line = f"systemctl enable --now {' '.join(names)}"
+        assert line in script and line in page
+    files = [name if "." in name else f"{name}.service" for some in enabled for name in some]
+    named = [re.sub(r"@\d+", "@", name) for name in files]
+    # All but those that another one starts.
+    assert set(named) == set(units) - {"quire-migrate.service", "quire-health.service"}
+    assert all("WantedBy" in units[name]["Install"] for name in named)
+
+
 # ---------------------------------------------------------------------- the image
 
 

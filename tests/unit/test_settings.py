@@ -40,6 +40,12 @@ def test_values_of_the_environment_get_their_type(tmp_path):
     assert s.database == "postgresql://x/y"
 
 
+def test_kinds_are_given_queues_by_a_list_of_pairs(tmp_path):
+    s = load(tmp_path, {"QUIRE_KIND_QUEUES": "ingest.range=pages, mail=slow"})
+    assert s.queue_by_kind == {"ingest.range": "pages", "mail": "slow"}
+    assert load(tmp_path).queue_by_kind == {}
+
+
 def test_a_list_in_the_file_is_a_list(tmp_path):
     (tmp_path / "quire.toml").write_text('plugins = ["a.py", "b"]\n')
     assert load(tmp_path).plugins == ("a.py", "b")
@@ -53,6 +59,11 @@ def test_a_list_in_the_file_is_a_list(tmp_path):
         ("QUIRE_CONCURRENCY", "1025"),
         ("QUIRE_POLL_INTERVAL", "soon"),
         ("QUIRE_LOG_JSON", "maybe"),
+        ("QUIRE_QUEUES", ","),
+        ("QUIRE_QUEUES", "a b"),
+        ("QUIRE_KIND_QUEUES", "ingest.range"),
+        ("QUIRE_KIND_QUEUES", "ingest.range=a=b"),
+        ("QUIRE_KIND_QUEUES", "ingest.range=a,ingest.range=b"),
         ("QUIRE_USER_POLICY", "first"),
         ("QUIRE_SQLITE_SYNCHRONOUS", "off"),
         ("QUIRE_LOG_LEVEL", "loud"),

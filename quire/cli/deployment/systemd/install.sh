@@ -18,5 +18,5 @@ for name in redis-server valkey-server; do
 done
 systemctl daemon-reload
 echo "Set a password for the role quire in PostgreSQL and for Redis as in /etc/quire/secrets, then:"
-echo "  systemctl enable --now quire.target quire-api quire-scheduler quire-worker@1 quire-health.timer"
-echo "  systemctl enable --now quire-objects quire-flower"
+echo "  systemctl enable --now @OWN@"
+echo "  systemctl enable --now @OTHERS@"

@@ -1,4 +1,4 @@
-"""What a person is told while the broker does not answer: pages, API and commands."""
+"""What a person is told while work cannot go on: by pages, API and commands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quire import testing
+from quire.model.contracts import in_queues
 from quire.model.records import WorkerRow
-from quire.store import doorbells, workers
+from quire.store import doorbells, kinds, workers
 from quire.store.engine import Database
 from tests.web.conftest import Front
 
@@ -53,6 +55,36 @@ def test_pages_and_api_say_that_the_broker_does_not_answer_and_what_happens(each
     told = visitor.client.get("/api/status").json()["broker"]
     assert told["trouble"].startswith(TOLD)
     assert told["error"] == "TimeoutError: timed out"
+
+
+def test_pages_and_api_say_that_the_bucket_was_away_until_tasks_get_further(each_front: Front):
+    visitor, shelf = each_front.visitor(), each_front.shelf
+    shelf.put("a.txt", "words")
+    shelf.submit()
+    away = "s3://files: putting a file, the store does not answer (503)."
+    [lease] = testing._claim(shelf.app, "default")
+    shelf.end(lease, "outage", error=away)
+    for place in ("/", "/workers"):
+        assert away in visitor.get(place).text
+    [told] = visitor.client.get("/api/status").json()["troubles"]
+    assert away in told and "costs them no attempt" in told
+    stranger = each_front.visitor(tenant="other")
+    assert away not in stranger.get("/").text
+    assert stranger.client.get("/api/status").json()["troubles"] == []
+    shelf.drain()
+    assert away not in visitor.get("/").text
+
+
+def test_pages_and_api_name_a_queue_with_work_that_no_worker_serves(each_front: Front):
+    visitor, shelf = each_front.visitor(), each_front.shelf
+    serve(shelf.db, None)
+    moved = in_queues(shelf.app.registry.kinds.values(), {"ingest": "slow"})
+    shelf.db.write(lambda conn, now: kinds.announce(conn, moved))
+    told = "No live worker serves queue 'slow', where tasks are ready; they serve default."
+    shelf.submit()
+    for place in ("/", "/workers"):
+        assert told in visitor.get(place).text
+        assert told not in each_front.visitor(tenant="other").get(place).text
 
 
 def test_commands_say_so_too(quire: Run, home: Path, monkeypatch: pytest.MonkeyPatch):
