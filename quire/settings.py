@@ -89,6 +89,12 @@ class Settings:
     embed_url: str = _setting("", "Base URL of an OpenAI-compatible endpoint for embedders.")
     embed_key: str = _setting("", "Key for that endpoint.")
     embed_dimensions: int = _setting(0, "Length of its vectors; 0 means as the model gives them.")
+    embed_requests_per_minute: float = _setting(
+        0.0, "Requests a minute that one home sends to that endpoint; 0 means any."
+    )
+    embed_tokens_per_minute: float = _setting(
+        0.0, "Tokens a minute, as estimated, that one home sends there; 0 means any."
+    )
     keep_generations_hours: float = _setting(
         24.0, "Hours after which replaced and failed generations of documents are collected."
     )
@@ -111,7 +117,8 @@ class Settings:
         names = (
             "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "blobs", "blob_cache_bytes",
             "fetch_private",
-            "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous",
+            "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions",
+            "embed_requests_per_minute", "embed_tokens_per_minute", "sqlite_synchronous",
             "lease_seconds",
         )  # fmt: skip
         return {
@@ -219,6 +226,8 @@ _LEAST: dict[str, float] = {
     "fetch_max_bytes": 1,
     "blob_cache_bytes": 1 << 20,
     "embed_dimensions": 0,
+    "embed_requests_per_minute": 0.0,
+    "embed_tokens_per_minute": 0.0,
     "api_port": 0,
     "api_rate": 0,
     "api_streams": 0,

@@ -114,6 +114,20 @@ def consequence(changed: Sequence[str]) -> str:
     return "nothing of them is read, cut or embedded again"
 
 
+def lacking(given: Mapping[str, Any], embed_url: str) -> str:
+    """Say what some settings need that is not set here, or nothing.
+
+    No refusal: the workers may be on another machine, where it is set.
+    """
+    embedder = str(given.get("embedder", ""))
+    if embed_url or not embedder.startswith("openai:"):
+        return ""
+    return (
+        f"embedder {embedder}: no endpoint is set here. Set QUIRE_EMBED_URL, and QUIRE_EMBED_KEY "
+        "if it wants a key, where the workers and the API run; without it every document fails."
+    )
+
+
 def delete(desk: Desk, name: str) -> int:
     """Delete a corpus; returns how many documents were in it, which stay."""
 

@@ -114,8 +114,14 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
             f"embedder: the documents were embedded with {model.name}, and here is {opened.name}. "
             "Re-index them to compare both."
         )
-    point: bytes = opened.embed([text])[0].tobytes()
-    return point
+    [point] = opened.embed([text])
+    if len(point) != model.dimensions:
+        raise BadInput(
+            f"embedder {model.name}: it gives {len(point)} dimensions now, and the documents have "
+            f"{model.dimensions}. Re-index them under another name of the model."
+        )
+    found: bytes = point.tobytes()
+    return found
 
 
 def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> Ranked:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from quire.settings import load
 from quire.store import kinds
 from quire.testing import drain
 from tests import documents as made
+from tests.embedding import Server, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ def work(home: Path, quire: Run) -> Callable[[], None]:
         app.close()
 
     return run
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Server]:
+    """An endpoint that gives vectors."""
+    yield from serving()
 
 
 def submitted(quire: Run, work: Callable[[], None], *arguments: object) -> int:
@@ -90,6 +97,30 @@ def test_a_failed_file_is_tried_again_with_a_worker_of_its_own(
     assert f"document {bad['id']} of job 1 runs again." in ended.out
     assert quire("job", "show", 1, "--json").json["files"] == {"success": 3}
     assert quire("job", "retry", 1, "--file", bad["id"]).code == 2
+
+
+def test_the_children_of_a_worker_keep_the_limits_of_an_endpoint(
+    quire: Run, folder: Path, endpoint: Server, monkeypatch: pytest.MonkeyPatch
+):
+    far = (*PLAIN, "--set", "embedder=openai:small")
+    monkeypatch.setenv("QUIRE_EMBED_URL", endpoint.url)
+    monkeypatch.setenv("QUIRE_EMBED_REQUESTS_PER_MINUTE", "6000")
+    endpoint.script += [(429, {"Retry-After": "0.1"}, {})]
+    ended = quire("ingest", folder / "a.txt", *far)
+    assert (ended.code, ended.err.count("QUIRE_EMBED_URL")) == (0, 0), ended
+    [pace] = folder.parent.glob("embed-*.pace")
+    before = pace.read_text()
+    found = quire("search", "tide", "--mode", "vector", "--json").json
+    assert [hit["name"] for hit in found["items"]] == ["a.txt"]
+    assert pace.read_text() != before  # the query counts too
+
+
+def test_an_embedder_without_its_endpoint_is_warned_of(quire: Run, folder: Path):
+    missing = "no endpoint is set here. Set QUIRE_EMBED_URL"
+    assert missing in quire("corpus", "create", "far", "--set", "embedder=openai:small").err
+    assert missing in quire("corpus", "set", "far", "embedder=openai:large").err
+    assert missing in quire("ingest", folder, "--set", "embedder=openai:small", "--dry-run").err
+    assert missing not in quire("corpus", "set", "far", "embedder=none").err
 
 
 def test_nothing_is_submitted_that_could_never_work(quire: Run, folder: Path):
