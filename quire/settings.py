@@ -5,6 +5,7 @@ The home is where the embedded database, scratch files and host-local locks live
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -240,6 +241,29 @@ POLICIES = ("all", "queue", "replace", "reject")
 def described() -> list[tuple[str, Any, str]]:
     """List name, default and sentence of every setting."""
     return [(f"QUIRE_{f.name.upper()}", f.default, f.metadata["doc"]) for f in fields(Settings)]
+
+
+def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | None]]:
+    """List variables that look like settings and are none, each with the nearest that is one."""
+    from difflib import get_close_matches
+
+    known = {name for name, _, _ in described()}
+    known |= {f"{name}_FILE" for name in known - {"QUIRE_HOME"}}
+    found = [
+        name
+        for name in sorted(environ)
+        if name.startswith("QUIRE_") and name not in known | _OTHERS and not _SERVICE.search(name)
+    ]
+    # Compared without what all of them begin with, or any two would be close.
+    short = {name.removeprefix("QUIRE_"): name for name in known}
+    near = {name: get_close_matches(name.removeprefix("QUIRE_"), short, 1) for name in found}
+    return [(name, short[best[0]] if best else None) for name, best in near.items()]
+
+
+#: Variables that are no settings: of the supervisor for its processes, and of the tests.
+_OTHERS = {"QUIRE_LEASH_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL", "QUIRE_EXAMPLES"}
+#: Kubernetes gives every container the addresses of services, one called `quire` among them.
+_SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP).*)?$")
 
 
 def _nearest_home() -> Path:

@@ -1,15 +1,17 @@
 """`quire corpus`: named sets of documents and the settings of their pipeline."""
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, options, verbs, words
 
 if TYPE_CHECKING:
     from quire.settings import Settings
 
 app = typer.Typer(
+    cls=verbs.OfNames,
     help="Create, list, show, set or delete corpora.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -35,7 +37,9 @@ def create(name: Name, set: options.Set = None, json: options.Json = False) -> N
     if json:
         console.as_json(one)
     else:
-        console.say(f"corpus {name} created. Fill it with: quire ingest SOURCE --corpus {name}")
+        console.say(
+            f"corpus {name} created. Fill it with: quire ingest SOURCE --corpus {shlex.quote(name)}"
+        )
 
 
 @app.command("list")

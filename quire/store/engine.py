@@ -178,12 +178,13 @@ class Database:
             if error.connection_invalidated or self.path is not None:
                 self.engine.dispose()
             raise DatabaseUnavailable(
-                f"database {self._name()}: {reason}. "
-                "Nothing was lost; workers try again by themselves."
+                f"database {self._name()}: {reason}. {embedded.UNHARMED}"
             ) from error
 
     def _name(self) -> str:
-        return str(self.path) if self.path else str(self.engine.url.render_as_string())
+        # As people write it: the driver is our choice.
+        url = self.engine.url.set(drivername=self.engine.url.get_backend_name())
+        return str(self.path) if self.path else url.render_as_string()
 
 
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:

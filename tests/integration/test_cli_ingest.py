@@ -280,7 +280,11 @@ def test_documents_are_listed_shown_and_explained(
     submitted(quire, work, folder, "--corpus", "tales")
     head, *lines = quire("documents").out.splitlines()
     assert head.split() == ["ID", "NAME", "TYPE", "STATE", "PAGES", "CHUNKS", "CORPORA", "DETAIL"]
-    assert [line.split()[1] for line in lines] == ["b.pdf", "empty.txt", "a.txt"]
+    assert [line.split()[1:3] for line in lines] == [
+        ["b.pdf", "pdf"],
+        ["empty.txt", "unknown"],
+        ["a.txt", "text"],
+    ]
     assert [d["name"] for d in quire("documents", "--state", "failed", "--json").json["items"]] == [
         "empty.txt"
     ]
@@ -309,6 +313,8 @@ def test_a_document_is_saved_read_and_its_words_exported(
     again = quire("document", "save", 3, home / "copy.pdf")
     assert (again.code, "exists already" in again.err) == (2, True)
     assert quire("document", "save", 3, home / "copy.pdf", "--force").code == 0
+    nowhere = quire("document", "save", 3, home / "nodir" / "x.pdf")
+    assert (nowhere.code, "no such folder" in nowhere.err) == (2, True)
     read = quire("document", "read", 3, "--page", 2, "--text").out
     assert "page 2: 4 words by text" in read
     assert "stand on the quay" in read
@@ -362,6 +368,9 @@ def test_a_corpus_from_creation_to_deletion(
     quire = quire_on_each
     assert quire("corpus", "create", "tales", "--set", "chunk_tokens=200").code == 0
     assert quire("corpus", "create", "tales").code == 2
+    assert "--corpus 'a/b c'\n" in quire("corpus", "create", "a/b c").out
+    assert "quire corpus set 'a/b c' KEY=VALUE" in quire("corpus", "create", "a/b c").err
+    assert quire("corpus", "delete", "a/b c").code == 0
     submitted(quire, work, folder / "a.txt", "--corpus", "tales")
     shown = quire("corpus", "show", "tales").out
     assert "corpus tales: 1 document" in shown
