@@ -63,7 +63,8 @@ class App:
             return
         if db.path is not None and not db.path.exists():
             raise DatabaseUnavailable(
-                f"home {s.home}: there is no Quire here yet. Submit a job or run `quire up`, or "
+                f"home {s.home}: there is no Quire here yet. Begin with `quire ingest "
+                "FOLDER`, submit a job or run `quire up`, or "
                 "name another folder with QUIRE_HOME."
             )
         with db.read() as conn:

@@ -93,6 +93,12 @@ class Settings:
     embed_url: str = _setting("", "Base URL of an OpenAI-compatible endpoint for embedders.")
     embed_key: str = _setting("", "Key for that endpoint.")
     embed_dimensions: int = _setting(0, "Length of its vectors; 0 means as the model gives them.")
+    embed_requests_per_minute: float = _setting(
+        0.0, "Requests a minute that one home sends to that endpoint; 0 means any."
+    )
+    embed_tokens_per_minute: float = _setting(
+        0.0, "Tokens a minute, as estimated, that one home sends there; 0 means any."
+    )
     keep_generations_hours: float = _setting(
         24.0, "Hours after which replaced and failed generations of documents are collected."
     )
@@ -115,7 +121,8 @@ class Settings:
         names = (
             "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "blobs", "blob_cache_bytes",
             "fetch_private",
-            "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions", "sqlite_synchronous",
+            "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions",
+            "embed_requests_per_minute", "embed_tokens_per_minute", "sqlite_synchronous",
             "lease_seconds",
         )  # fmt: skip
         return {
@@ -250,6 +257,8 @@ _LEAST: dict[str, float] = {
     "fetch_max_bytes": 1,
     "blob_cache_bytes": 1 << 20,
     "embed_dimensions": 0,
+    "embed_requests_per_minute": 0.0,
+    "embed_tokens_per_minute": 0.0,
     "api_port": 0,
     "api_rate": 0,
     "api_streams": 0,
@@ -264,6 +273,29 @@ POLICIES = ("all", "queue", "replace", "reject")
 def described() -> list[tuple[str, Any, str]]:
     """List name, default and sentence of every setting."""
     return [(f"QUIRE_{f.name.upper()}", f.default, f.metadata["doc"]) for f in fields(Settings)]
+
+
+def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | None]]:
+    """List variables that look like settings and are none, each with the nearest that is one."""
+    from difflib import get_close_matches
+
+    known = {name for name, _, _ in described()}
+    known |= {f"{name}_FILE" for name in known - {"QUIRE_HOME"}}
+    found = [
+        name
+        for name in sorted(environ)
+        if name.startswith("QUIRE_") and name not in known | _OTHERS and not _SERVICE.search(name)
+    ]
+    # Compared without what all of them begin with, or any two would be close.
+    short = {name.removeprefix("QUIRE_"): name for name in known}
+    near = {name: get_close_matches(name.removeprefix("QUIRE_"), short, 1) for name in found}
+    return [(name, short[best[0]] if best else None) for name, best in near.items()]
+
+
+#: Variables that are no settings: of the supervisor for its processes, and of the tests.
+_OTHERS = {"QUIRE_LEASH_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL", "QUIRE_EXAMPLES"}
+#: Kubernetes gives every container the addresses of services, one called `quire` among them.
+_SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP).*)?$")
 
 
 def _nearest_home() -> Path:

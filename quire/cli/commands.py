@@ -1,5 +1,6 @@
 """All commands, in the order in which `quire --help` lists them."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -73,6 +74,10 @@ Version = Annotated[
 @app.callback()
 def root(version: Version = False) -> None:
     """Take the options that come before a command."""
+    from quire.runtime.leash import VARIABLE
+
+    if VARIABLE not in os.environ:  # else whoever started this one has said it
+        configuration.warn_of_unknown()
 
 
 for _command in (

@@ -20,6 +20,15 @@ def settings(json: options.Json = False) -> None:
     console.show(drawn)
 
 
+def warn_of_unknown() -> None:
+    """Name variables that are no settings: nobody would see why nothing changed."""
+    from quire.settings import unknown
+
+    for name, nearest in unknown():
+        hint = f" Did you mean {nearest}?" if nearest else " `quire settings` lists all."
+        console.note(f"{name}: there is no such setting; it is ignored.{hint}")
+
+
 def version(json: options.Json = False) -> None:
     """Print the versions of Quire, Python and SQLite."""
     found = versions()

@@ -1,12 +1,17 @@
 """`quire corpus`: named sets of documents and the settings of their pipeline."""
 
-from typing import Annotated, Any
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, options, verbs, words
+
+if TYPE_CHECKING:
+    from quire.settings import Settings
 
 app = typer.Typer(
+    cls=verbs.OfNames,
     help="Create, list, show, set or delete corpora.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -26,12 +31,15 @@ def create(name: Name, set: options.Set = None, json: options.Json = False) -> N
 
     opening.equip()
     with opening.writing() as opened:
-        corpora.create(opened.desk, name, options.pairs(set))
+        corpora.create(opened.desk, name, given := options.pairs(set))
         one = corpora.shown(opened.desk, name)
+        _warn(given, opened.settings)
     if json:
         console.as_json(one)
     else:
-        console.say(f"corpus {name} created. Fill it with: quire ingest SOURCE --corpus {name}")
+        console.say(
+            f"corpus {name} created. Fill it with: quire ingest SOURCE --corpus {shlex.quote(name)}"
+        )
 
 
 @app.command("list")
@@ -84,8 +92,9 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
 
     opening.equip()
     with opening.reading() as opened:
-        changed = corpora.change(opened.desk, name, options.pairs(pairs))
+        changed = corpora.change(opened.desk, name, given := options.pairs(pairs))
         one = corpora.shown(opened.desk, name)
+        _warn(given, opened.settings)
     if json:
         console.as_json({**one, "changed": changed})
     elif not changed:
@@ -110,6 +119,13 @@ def delete(name: Name) -> None:
         left = corpora.delete(opened.desk, name)
     stay = f" Its {words.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
     console.say(f"corpus {name} deleted.{stay}")
+
+
+def _warn(given: dict[str, str], settings: "Settings") -> None:
+    from quire.control import corpora
+
+    if lacking := corpora.lacking(given, settings.embed_url):
+        console.note(lacking)
 
 
 def _value(value: Any) -> str:

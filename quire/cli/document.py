@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, options, verbs, words
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quire.fetch.blobs import Blobs
 
 app = typer.Typer(
+    cls=verbs.OfIds,
     help="Show, explain, save, index again or delete one document.",
     no_args_is_help=True,
     rich_markup_mode=None,

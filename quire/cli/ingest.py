@@ -65,7 +65,7 @@ def ingest(
     since they were indexed cost nothing.
     """
     from quire.cli import following, opening
-    from quire.control import checks
+    from quire.control import checks, corpora
     from quire.control import ingest as asking
 
     checks.priority(priority)
@@ -84,6 +84,8 @@ def ingest(
         force=force,
         options={"include": include or [], "exclude": exclude or [], "hidden": hidden},
     )
+    if lacking := corpora.lacking(order.settings, settings.embed_url):
+        console.note(lacking)
     if dry_run:
         _look_only(order, json)
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, options, verbs, words
 from quire.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quire.app import App
 
 app = typer.Typer(
+    cls=verbs.OfIds,
     help="Show, explain or change one job.",
     no_args_is_help=True,
     rich_markup_mode=None,

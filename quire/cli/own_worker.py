@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,19 @@ if TYPE_CHECKING:
 LOG = "ingest.log"
 
 
+#: Seconds between two looks whether a worker of somebody else still lives.
+LOOK_SECONDS = 5.0
+NOBODY = "no worker is running: start one in another terminal with `quire up`."
+
+
 class OwnWorker:
     """The worker of this command, if it needs one."""
 
     def __init__(self, app: "App", process: "subprocess.Popen[bytes] | None") -> None:
         self._app = app
         self._process = process
+        self._is_alone = False
+        self._look_at = 0.0
 
     @property
     def is_here(self) -> bool:
@@ -30,12 +38,25 @@ class OwnWorker:
         return self._process is not None
 
     def check(self) -> None:
-        """Raise where the worker has ended before its work did."""
+        """Raise where the worker has ended before its work did; say so of somebody else's."""
+        if self._process is None:
+            self._look()
         if self._process is not None and (code := self._process.poll()) is not None:
             raise WorkerStartFailed(
                 f"worker: it ended with code {code}. Its log: {self._app.settings.home / LOG}; "
                 "nothing that was done is lost, run `quire up` to go on."
             )
+
+    def _look(self) -> None:
+        """Say when nobody works any more: this would be waited for in silence."""
+        from quire.cli import workers
+
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        was_alone, self._is_alone = self._is_alone, not workers.any_alive(self._app)
+        if self._is_alone and not was_alone:
+            console.note(NOBODY)
 
 
 @contextlib.contextmanager
@@ -44,9 +65,9 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
     from quire.cli import opening, workers
 
     if app.db.path is None or workers.any_alive(app):
-        if app.db.path is None and not workers.any_alive(app):
-            console.note("no worker is running: start one in another terminal with `quire up`.")
-        yield OwnWorker(app, None)
+        other = OwnWorker(app, None)
+        other.check()
+        yield other
         return
     opening.equipped(app.settings)
     leash, held = os.pipe()

@@ -40,7 +40,9 @@ def _drawn(found: dict[str, Any]) -> "Group":
     facts.add_row("database", found["database"])
     facts.add_row("jobs", _counts(found["jobs"]))
     facts.add_row("tasks", _counts(found["tasks"]))
-    facts.add_row("documents", _counts(found["documents"]))
+    is_empty = not any(found["documents"].values())
+    begin = "none yet; take some in with: quire ingest FOLDER"
+    facts.add_row("documents", begin if is_empty else _counts(found["documents"]))
     if found["paused"]:
         names = ", ".join(words.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")

@@ -5,6 +5,8 @@ import time
 from datetime import datetime
 from typing import Any
 
+from quire.model.pages import media_word
+
 #: Colours of the states of jobs, tasks and documents, as rich names them.
 COLOURS = {
     "pending": "yellow", "blocked": "yellow", "ready": "yellow", "queued": "yellow",
@@ -98,12 +100,8 @@ def size(number: int) -> str:
 
 
 def media_type(name: str | None) -> str:
-    """Shorten a media type to what tells it from others: `pdf`, `wordprocessingml`."""
-    short = (name or "").rpartition("/")[2].removeprefix("x-")
-    if short.startswith("vnd.openxmlformats-officedocument."):
-        office = {"wordprocessingml": "docx", "spreadsheetml": "xlsx", "presentationml": "pptx"}
-        return office.get(short.split(".")[2], short)
-    return one_line(short, 20)
+    """Write a media type as people call it: `pdf`, `docx`, `mail`."""
+    return one_line(media_word(name), 20)
 
 
 def state_of(document: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The verbs on corpora: create, show, set, delete. Settings are checked before they are stored."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -41,8 +42,8 @@ def create(desk: Desk, name: str, given: Mapping[str, Any]) -> None:
 
     if not desk.db.write(act):
         raise Conflict(
-            f"corpus {name}: it exists already. Nothing was changed; `quire corpus set {name} "
-            "KEY=VALUE` changes its settings."
+            f"corpus {name}: it exists already. Nothing was changed; `quire corpus set "
+            f"{shlex.quote(name)} KEY=VALUE` changes its settings."
         )
 
 
@@ -76,8 +77,8 @@ def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
     """Set some settings of a corpus; returns the names of those that have another value now."""
     if not given:
         raise BadInput(
-            f"corpus {name}: which setting? Name one as KEY=VALUE; `quire corpus show {name}` "
-            "lists them."
+            f"corpus {name}: which setting? Name one as KEY=VALUE; `quire corpus show "
+            f"{shlex.quote(name)}` lists them."
         )
 
     def act(conn: Any, now: Instant) -> list[str]:
@@ -112,6 +113,20 @@ def consequence(changed: Sequence[str]) -> str:
         if stage in stages:
             return words
     return "nothing of them is read, cut or embedded again"
+
+
+def lacking(given: Mapping[str, Any], embed_url: str) -> str:
+    """Say what some settings need that is not set here, or nothing.
+
+    No refusal: the workers may be on another machine, where it is set.
+    """
+    embedder = str(given.get("embedder", ""))
+    if embed_url or not embedder.startswith("openai:"):
+        return ""
+    return (
+        f"embedder {embedder}: no endpoint is set here. Set QUIRE_EMBED_URL, and QUIRE_EMBED_KEY "
+        "if it wants a key, where the workers and the API run; without it every document fails."
+    )
 
 
 def delete(desk: Desk, name: str) -> int:

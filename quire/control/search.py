@@ -24,6 +24,8 @@ LONGEST = 2_000
 #: Characters of the text shown with a hit.
 WIDTH = 240
 
+NO_WORDS = "No document has any of these words; these are the nearest by meaning."
+
 Ranked = list[tuple[int, float]]
 Open = Callable[[str], embed.Embedder]
 
@@ -58,13 +60,14 @@ def search(
     wanted = _prepared(db, filters, corpus, text, mode, embedder)
     used = mode if wanted.points or mode == "text" else "text"
     with db.read() as conn:
-        ranked = _ranked(conn, wanted, used, limit)
+        ranked, remark = _ranked(conn, wanted, used, limit)
         scores = dict(ranked[:limit])
         places = store.places(conn, wanted.scope, list(scores), limit)
     items = [_hit(place, scores[place.chunk_id], wanted.terms) for place in places]
     took = round((time.perf_counter() - began) * 1000, 1)
     answer = {"items": items, "mode": used, "took_ms": took}
-    return answer if wanted.note is None else {**answer, "note": wanted.note}
+    note = " ".join(filter(None, (wanted.note, remark)))
+    return {**answer, "note": note} if note else answer
 
 
 def _checked(query: str, limit: int, mode: str) -> str:
@@ -114,24 +117,44 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
             f"embedder: the documents were embedded with {model.name}, and here is {opened.name}. "
             "Re-index them to compare both."
         )
-    point: bytes = opened.embed([text])[0].tobytes()
-    return point
+    [point] = opened.embed([text])
+    if len(point) != model.dimensions:
+        raise BadInput(
+            f"embedder {model.name}: it gives {len(point)} dimensions now, and the documents have "
+            f"{model.dimensions}. Re-index them under another name of the model."
+        )
+    found: bytes = point.tobytes()
+    return found
 
 
-def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> Ranked:
+def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> tuple[Ranked, str | None]:
+    """Return chunks, best first, with scores from 0 to 1; and what is to be said about them."""
     within = store.reach(conn, wanted.scope)
     if mode == "text":
-        return _by_words(conn, wanted, within, limit)
+        found = _by_words(conn, wanted, within, limit)
+        return ranking.graded(found, _covered(conn, wanted, found).share), None
     near = [_Near(conn, within, *at, limit) for at in wanted.points]
     if mode == "vector":
-        return _interleaved([each.found() for each in near])
+        by_vector = _interleaved([each.found() for each in near])
+        return ranking.graded(by_vector, _best(by_vector)), None
     for each in near:
         each.begin()
     by_words = _by_words(conn, wanted, within, limit)
     by_vector = _interleaved([each.found() for each in near])
+    covered = _covered(conn, wanted, by_words)
+    fused = ranking.fuse(by_words, by_vector, covered)
+    is_guess = bool(fused and wanted.terms) and not by_words
+    best = max(covered.share, _best(by_vector))
+    return ranking.graded(fused, best), NO_WORDS if is_guess else None
+
+
+def _best(by_vector: Ranked) -> float:
+    return max((cosine for _, cosine in by_vector), default=0.0)
+
+
+def _covered(conn: Any, wanted: Wanted, by_words: Ranked) -> ranking.Covered:
     best = [chunk_id for chunk_id, _ in by_words[: ranking.COVERED_TEXTS]]
-    covered = ranking.covered(store.texts(conn, best), wanted.terms)
-    return ranking.fuse(by_words, by_vector, covered)
+    return ranking.covered(store.texts(conn, best), wanted.terms)
 
 
 def _by_words(conn: Any, wanted: Wanted, within: store.Reach, limit: int) -> Ranked:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from quire.errors import Conflict, Damaged, FetchFailed, Gone
+from quire.errors import BadInput, Conflict, Damaged, FetchFailed, Gone, Refused
 from quire.fetch.names import safe_name
 from quire.fetch.parts import disk_words, remove
 
@@ -216,16 +216,35 @@ class BlobFolder:
 
 def copied(place: Path, name: str, target: Path, *, replace: bool) -> Path:
     """Copy a file to another, or under a name into a folder, whole or not at all."""
-    goal = target / safe_name(name) if target.is_dir() else target
-    if goal.exists() and not replace:
-        raise Conflict(f"{goal}: exists already. Name another place, or remove it first.")
+    try:
+        goal = target / safe_name(name) if target.is_dir() else target
+        if goal.exists() and not replace:
+            raise Conflict(f"{goal}: exists already. Name another place, or remove it first.")
+        if not goal.parent.is_dir():
+            raise BadInput(
+                f"{goal.parent}: there is no such folder. Nothing was saved; make it first, or "
+                "name another place."
+            )
+        _copy(place, goal)
+    except OSError as error:
+        # Somebody waits for this one: nothing tries it again.
+        raise Refused(
+            f"{name}: cannot be written to {target} ({error.strerror or error}). Nothing was "
+            "saved; name another place."
+        ) from error
+    return goal
+
+
+def _copy(place: Path, goal: Path) -> None:
     # The goal's own name may have no room for a suffix.
     fresh = goal.with_name(f".{(place.parent.name + place.name)[:16]}.part")
-    with disk_words(name, fresh):
+    try:
         shutil.copyfile(place, fresh)
         _sync(fresh)
         os.replace(fresh, goal)  # noqa: PTH105
-    return goal
+    except OSError:
+        remove(fresh)
+        raise
 
 
 def _damaged(digest: str, expected: str, got: str) -> Damaged:

@@ -1,5 +1,6 @@
 """Where a handler finds things: its blobs, the source of a file, the embedder."""
 
+import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from quire.fetch.blobs import BlobFolder, Blobs
     from quire.fetch.items import Source
     from quire.model.pipeline import Pipeline
+    from quire.store.engine import Database
     from quire.text.embed import Embedder
 
 
@@ -70,9 +72,38 @@ def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder"
     """Open the embedder that a corpus names."""
     from quire.text.embed import open_embedder
 
-    options: dict[str, Any] = {}
-    if pipeline.embedder.startswith("openai:"):
-        options = {"url": settings.get("embed_url") or "", "key": settings.get("embed_key") or ""}
-        if settings.get("embed_dimensions"):
-            options["dimensions"] = int(settings["embed_dimensions"])
-    return open_embedder(pipeline.embedder, **options)
+    is_far = pipeline.embedder.startswith("openai:")
+    return open_embedder(pipeline.embedder, **_endpoint(settings) if is_far else {})
+
+
+def settled_embedder(
+    settings: Mapping[str, Any], pipeline: "Pipeline", db: "Database"
+) -> "Embedder":
+    """Open the embedder that a corpus names, its dimensions known: once stored, they are fixed."""
+    from quire.store import vectors
+    from quire.text.endpoint import Endpoint
+
+    found = embedder_of(settings, pipeline)
+    if isinstance(found, Endpoint) and not found.dimensions:
+        with db.read() as conn:
+            found.dimensions = vectors.dimensions_of(conn, found.name)
+        found.learn()
+    return found
+
+
+def _endpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
+    url = str(settings.get("embed_url") or "")
+    requests = float(settings.get("embed_requests_per_minute") or 0)
+    tokens = float(settings.get("embed_tokens_per_minute") or 0)
+    home = Path(settings["home"])
+    # All processes of this home keep the limits together; a home is not made for that alone.
+    is_shared = bool(requests or tokens) and home.is_dir()
+    name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
+    return {
+        "url": url,
+        "key": str(settings.get("embed_key") or ""),
+        "dimensions": int(settings.get("embed_dimensions") or 0),
+        "requests_per_minute": requests,
+        "tokens_per_minute": tokens,
+        "shared": home / f"embed-{name}.pace" if is_shared else None,
+    }

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Chunks that are written in one transaction; more go in several, the last of which shows them.
 MOST_AT_ONCE = 1_000
+#: Chunks that are embedded between two looks for a stop.
+EMBEDDED_AT_ONCE = 512
 
 
 class Work(NamedTuple):
@@ -182,11 +184,15 @@ class Harvest:
         todo = {name: text for name, (text, _, _) in self.texts.items() if name not in done}
         todo.update(old)
         self.reused["vectors"] += len(done)
-        if not todo:
-            return
-        self.ctx.check()
-        found = work.embedder.embed(list(todo.values()))
-        self.vectors = {name: row.tobytes() for name, row in zip(todo, found, strict=True)}
+        names = list(todo)
+        for start in range(0, len(names), EMBEDDED_AT_ONCE):
+            some = names[start : start + EMBEDDED_AT_ONCE]
+            self.ctx.check()
+            found = work.embedder.embed([todo[name] for name in some])
+            self.vectors |= {name: row.tobytes() for name, row in zip(some, found, strict=True)}
+            # An endpoint may let us wait; who says nothing for long is taken to be stuck.
+            if len(names) > EMBEDDED_AT_ONCE:
+                self.ctx.progress(None, f"embedded {len(self.vectors):,} of {len(names):,} chunks")
 
     def _store_ahead(self) -> None:
         """Write the chunks of a large file a part at a time: no transaction may last long.

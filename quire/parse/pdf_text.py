@@ -180,7 +180,10 @@ def _upright(page: Any, corners: "Boxes") -> "Boxes":
         sides = (top - y1, right - x1, top - y0, right - x0)
     else:
         sides = (x0 - left, top - y1, x1 - left, top - y0)
-    boxes = np.array(sides)
+    wide, high = right - left, top - bottom
+    size = np.array([(high, wide) if turn % 180 else (wide, high)]).T
+    # Words may stand beyond the edge, and boxes are stored in tenths: none may leave the page.
+    boxes = np.array(sides).reshape(2, 2, -1).clip(0, np.floor(size * 10) / 10).reshape(4, -1)
     boxes[2:] -= boxes[:2]
     return boxes.T
 

@@ -23,6 +23,8 @@ from quire.errors import Conflict, DatabaseUnavailable
 
 #: How long a process that ends is waited for by one that needs the file for itself.
 ALONE_SECONDS = 5.0
+#: What an error of the database ends with.
+UNHARMED = "Nothing was lost: workers try again by themselves, a command has to be given again."
 
 _warned = False
 _HOLDER = struct.Struct("<q24sd")
@@ -113,8 +115,7 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
                 if time.monotonic() > end:
                     _end_stuck_holder(path, longest)
                     raise DatabaseUnavailable(
-                        f"database {path}: locked by another process for {patience:g} s. "
-                        "Nothing was lost; workers try again by themselves."
+                        f"database {path}: locked by another process for {patience:g} s. {UNHARMED}"
                     ) from error
                 time.sleep(0.0005)
     finally:

@@ -181,8 +181,7 @@ class Database:
             if error.connection_invalidated or self.path is not None:
                 self.engine.dispose()
             raise DatabaseUnavailable(
-                f"database {self._name()}: {reason}. "
-                "Nothing was lost; workers try again by themselves."
+                f"database {self._name()}: {reason}. {embedded.UNHARMED}"
             ) from error
 
     def _name(self) -> str:

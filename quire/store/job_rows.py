@@ -73,7 +73,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "payload": json.loads(row["payload"]),
         "progress": round(row["progress"], 4),
         "progress_message": row["message"],
-        "eta_at": iso(_eta(row, now)) if state == _RUNNING else None,
+        "eta_at": iso(_eta(row, now)),
         "retry_count": row["retry_count"],
         "max_retries": row["max_attempts"] - 1,
         "worker_id": row["worker_id"],
@@ -105,7 +105,9 @@ def _failure(
 
 def _eta(row: Mapping[str, Any], now: float) -> float | None:
     progress, started_at = row["progress"], row["started_at"]
-    if started_at is None or not 0 < progress < 1:
+    # Where all that is left waits for something, the time spent says nothing about the end.
+    is_moving = row["state"] == _RUNNING and (row["tasks_running"] or row["tasks_ready"])
+    if not is_moving or row["is_growing"] or started_at is None or not 0 < progress < 1:
         return None
     eta: float = now + max(now - started_at, 0.0) * (1 - progress) / progress
     return eta

@@ -45,6 +45,12 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
     return known.id
 
 
+def dimensions_of(conn: sa.Connection, name: str) -> int:
+    """Return the dimensions of a model, or 0 where nothing is known of it."""
+    row = conn.execute(_NAMED, {"model": name}).one_or_none()
+    return 0 if row is None else Model(*row).dimensions
+
+
 def known(conn: sa.Connection) -> list[Model]:
     """List the models."""
     return [Model(*row) for row in conn.execute(sa.select(models).order_by(models.c.id))]

@@ -79,7 +79,7 @@ def _opened(name: str, options: tuple[tuple[str, Any], ...]) -> Embedder:
         from quire.text.endpoint import Endpoint, EndpointOptions
 
         fields = set(EndpointOptions.__dataclass_fields__)
-        given: dict[str, Any] = {"url": "", "dimensions": 0} | _only(name, options, fields)
+        given: dict[str, Any] = {"url": ""} | _only(name, options, fields)
         return Endpoint(model, EndpointOptions(**given))
     raise BadInput(f"embedder {name!r}: not known (expected wordllama, openai:MODEL or none).")
 

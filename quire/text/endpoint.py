@@ -1,8 +1,9 @@
 """An embedder behind HTTP: any endpoint that speaks OpenAI's `POST {url}/embeddings`.
 
-Requests are bounded by texts and tokens and paced for this process alone: where several share a
-key, each is given its part of the limit. What may pass later (429, 5xx, timeouts, a torn answer)
-is tried again with growing delays and is then Transient; what will not is Permanent at once.
+Requests are bounded by texts and tokens, and paced together with the processes that name the same
+file. What may pass later (429, 5xx, timeouts, a torn answer) is tried again with growing delays and
+is then Transient; what will not is Permanent at once. Dimensions that nobody gave are those of the
+first answer: all others must have them too.
 """
 
 import random
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire.clock import SystemClock
@@ -31,12 +33,13 @@ class EndpointOptions:
     """Where an endpoint is and what it allows."""
 
     url: str
-    dimensions: int
+    dimensions: int = 0  # as the model gives them
     key: str = field(default="", repr=False)
     batch: int = 64  # texts a request
     batch_tokens: int = 50_000  # estimated tokens a request
     requests_per_minute: float = 0
     tokens_per_minute: float = 0
+    shared: Path | None = None  # file of those that keep these limits together
     timeout: float = 60.0
     attempts: int = 6
     send_dimensions: bool = False  # ask for shortened vectors, where the model can do that
@@ -70,17 +73,24 @@ class Endpoint:
     def __init__(self, model: str, options: EndpointOptions) -> None:
         import httpx
 
-        if not model or not options.url or options.dimensions < 1:
+        if not model or not options.url:
             raise BadInput(
-                f"embedder openai:{model}: a model, the endpoint's URL and the dimensions of its "
-                f"vectors are needed (got url {options.url!r}, dimensions {options.dimensions})."
+                f"embedder openai:{model}: a model and the URL of its endpoint are needed (got "
+                f"{model!r} and {options.url!r}). Set QUIRE_EMBED_URL, and QUIRE_EMBED_KEY if it "
+                "wants a key, where the workers and the API run."
             )
         self.model, self.options = model, options
         self.dimensions = options.dimensions
-        self.name = f"openai:{model}-{options.dimensions}"
+        self.name = (
+            f"openai:{model}-{options.dimensions}" if options.dimensions else (f"openai:{model}")
+        )
         self.usage = Usage()
         self.pace = Pace(
-            options.requests_per_minute, options.tokens_per_minute, options.clock, options.wait
+            options.requests_per_minute,
+            options.tokens_per_minute,
+            options.clock,
+            options.wait,
+            options.shared,
         )
         headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
         self._client = httpx.Client(headers=headers, timeout=options.timeout)
@@ -90,12 +100,21 @@ class Endpoint:
         """Return one unit vector a text; that of an empty text is zero and is not asked for."""
         import numpy as np
 
+        answers = [
+            (numbers, self._ask([_clean(texts[n]) for n in numbers], tokens))
+            for numbers, tokens in self._batches(texts)
+        ]
         found = np.zeros((len(texts), self.dimensions), np.float32)
-        for numbers, tokens in self._batches(texts):
-            found[numbers] = self._ask([_clean(texts[n]) for n in numbers], tokens)
+        for numbers, rows in answers:
+            found[numbers] = rows
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         np.divide(found, lengths, out=found, where=lengths > 0)
         return found
+
+    def learn(self) -> None:
+        """Find out the dimensions, by one small request where no answer has told them yet."""
+        if not self.dimensions:
+            self._ask(["dimensions"], 1)
 
     def count(self, text: str) -> int:
         """Estimate the tokens of a text on its own."""
@@ -180,12 +199,7 @@ class Endpoint:
             raise _Again(f"not an embeddings answer: {type(error).__name__}: {error}") from None
         if len(vectors) != wanted:
             raise _Again(f"{len(vectors)} vectors for {wanted} texts")
-        if sizes != {self.dimensions}:
-            got = ", ".join(map(str, sorted(sizes)))
-            raise Permanent(
-                f"embedder {self.name}: vectors of other dimensions (expected {self.dimensions}, "
-                f"got {got}). Set the dimensions that the model has."
-            )
+        self._check_dimensions(sizes)
         try:
             with np.errstate(over="ignore"):  # it is found to be infinite below
                 found = np.array(vectors, np.float32)
@@ -193,9 +207,21 @@ class Endpoint:
             raise _Again(f"not an embeddings answer: {error}") from None
         if not np.isfinite(found).all():
             raise Permanent(f"embedder {self.name}: a vector has numbers that are not finite.")
+        self.dimensions = found.shape[1]
         self.usage.texts += wanted
         self.usage.tokens += used
         return found
+
+    def _check_dimensions(self, sizes: set[int]) -> None:
+        wanted = {self.dimensions} if self.dimensions else sizes - {0}
+        if sizes == wanted and len(sizes) == 1:
+            return
+        got = ", ".join(map(str, sorted(sizes)))
+        raise Permanent(
+            f"embedder {self.name}: vectors of other dimensions (expected "
+            f"{self.dimensions or 'one number'}, got {got}). "
+            "Give the other model a name of its own, or set QUIRE_EMBED_DIMENSIONS to what it has."
+        )
 
 
 def _clean(text: str) -> str:

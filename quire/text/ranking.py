@@ -37,6 +37,11 @@ class Covered(NamedTuple):
     terms: int
     asked: int
 
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.terms / self.asked if self.asked else 0.0
+
 
 def fuse(bm25: Scored, vector: Scored, covered: Covered | None = None) -> list[tuple[int, float]]:
     """Join two rankings, best first; in both, more is better.
@@ -54,6 +59,20 @@ def fuse(bm25: Scored, vector: Scored, covered: Covered | None = None) -> list[t
         found[number] = found.get(number, 0.0) + weight * share
     # Equal scores keep one order whatever the databases answered.
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+
+def graded(found: Scored, best: float) -> list[tuple[int, float]]:
+    """Scale scores so that the first has `best`, from 0 to 1, and none is above the one before it.
+
+    What two rankings are joined by says nothing across answers: where no text has the words, the
+    weight of the vectors alone is above all that a good answer ever gets.
+    """
+    top = found[0][1] if found else 0.0
+    graded, last = [], min(1.0, max(0.0, best))
+    for number, score in found:
+        last = min(last, best * score / top) if top > 0 else last
+        graded.append((number, max(0.0, last)))
+    return graded
 
 
 def covered(texts: Iterable[str], terms: Terms, languages: Sequence[str] = ()) -> Covered:
@@ -136,8 +155,8 @@ def _lack(covered: Covered) -> float:
     """Return from 0 to 1 how far words fall short of what was asked for."""
     if covered.terms >= len(_BY_COUNT):
         return 0.0
-    share = covered.terms / covered.asked if covered.asked else 0.0
-    return _BY_COUNT[covered.terms] * min(1.0, max(0.0, (_GOOD - share) / (_GOOD - _POOR)))
+    lack = (_GOOD - covered.share) / (_GOOD - _POOR)
+    return _BY_COUNT[covered.terms] * min(1.0, max(0.0, lack))
 
 
 def _within(form: str, entries: set[str]) -> bool:

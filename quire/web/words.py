@@ -6,6 +6,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from quire.model.pages import media_word
+
 #: A narrow space that no line breaks at: groups of digits line up and stay together.
 THIN = "\u202f"
 _UNITS = ((31_557_600.0, "years"), (86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -149,12 +151,8 @@ def marked(text: str, marks: Any) -> Markup:
 
 
 def media(name: str | None) -> str:
-    """Shorten a media type to what tells it from others: `pdf`, `docx`."""
-    short = (name or "").rpartition("/")[2].removeprefix("x-")
-    office = {"wordprocessingml": "docx", "spreadsheetml": "xlsx", "presentationml": "pptx"}
-    if short.startswith("vnd.openxmlformats-officedocument."):
-        return office.get(short.split(".")[2], short)
-    return {"plain": "text", "message/rfc822": "mail", "rfc822": "mail"}.get(short, short)
+    """Write a media type as people call it: `pdf`, `docx`, `mail`."""
+    return media_word(name)
 
 
 def setting(text: str) -> str:

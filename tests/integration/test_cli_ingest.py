@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from quire.settings import load
 from quire.store import kinds
 from quire.testing import drain
 from tests import documents as made
+from tests.embedding import Server, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.integration.cli_command"]
 
+NOBODY = "no worker is running: start one in another terminal with `quire up`.\n"
 PLAIN = ("--set", "embedder=none", "--set", "thumbnails=false", "--set", "ocr=never")
 
 
@@ -52,6 +54,12 @@ def work(home: Path, quire: Run) -> Callable[[], None]:
         app.close()
 
     return run
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Server]:
+    """An endpoint that gives vectors."""
+    yield from serving()
 
 
 def submitted(quire: Run, work: Callable[[], None], *arguments: object) -> int:
@@ -92,6 +100,30 @@ def test_a_failed_file_is_tried_again_with_a_worker_of_its_own(
     assert quire("job", "retry", 1, "--file", bad["id"]).code == 2
 
 
+def test_the_children_of_a_worker_keep_the_limits_of_an_endpoint(
+    quire: Run, folder: Path, endpoint: Server, monkeypatch: pytest.MonkeyPatch
+):
+    far = (*PLAIN, "--set", "embedder=openai:small")
+    monkeypatch.setenv("QUIRE_EMBED_URL", endpoint.url)
+    monkeypatch.setenv("QUIRE_EMBED_REQUESTS_PER_MINUTE", "6000")
+    endpoint.script += [(429, {"Retry-After": "0.1"}, {})]
+    ended = quire("ingest", folder / "a.txt", *far)
+    assert (ended.code, ended.err.count("QUIRE_EMBED_URL")) == (0, 0), ended
+    [pace] = folder.parent.glob("embed-*.pace")
+    before = pace.read_text()
+    found = quire("search", "tide", "--mode", "vector", "--json").json
+    assert [hit["name"] for hit in found["items"]] == ["a.txt"]
+    assert pace.read_text() != before  # the query counts too
+
+
+def test_an_embedder_without_its_endpoint_is_warned_of(quire: Run, folder: Path):
+    missing = "no endpoint is set here. Set QUIRE_EMBED_URL"
+    assert missing in quire("corpus", "create", "far", "--set", "embedder=openai:small").err
+    assert missing in quire("corpus", "set", "far", "embedder=openai:large").err
+    assert missing in quire("ingest", folder, "--set", "embedder=openai:small", "--dry-run").err
+    assert missing not in quire("corpus", "set", "far", "embedder=none").err
+
+
 def test_nothing_is_submitted_that_could_never_work(quire: Run, folder: Path):
     for arguments, reason in (
         (["nowhere"], "there is no such file or folder"),
@@ -116,7 +148,10 @@ def test_sources_are_made_absolute(quire: Run, folder: Path):
     assert (payload["corpus"], payload["force"], payload["settings"]) == (None, False, {})
 
 
-def test_a_dry_run_tells_and_changes_nothing(quire: Run, work: Callable[[], None], folder: Path):
+def test_a_dry_run_tells_and_changes_nothing(
+    quire_on_each: Run, work: Callable[[], None], folder: Path
+):
+    quire = quire_on_each
     first = quire("ingest", folder, "--dry-run")
     assert first.out.splitlines()[-1] == "3 new. Nothing was fetched or stored."
     assert not (folder.parent / "quire.db").exists()
@@ -178,6 +213,31 @@ def test_a_job_that_another_worker_runs_goes_on_after_ctrl_c(
     assert quire("job", "show", 1, "--json").json["state"] == "pending"
 
 
+def test_on_a_server_without_a_worker_it_says_so_and_goes_on_when_one_comes(
+    start: Start, quire: Run, folder: Path, pg_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("QUIRE_DATABASE_URL", pg_url)
+    with start("ingest", str(folder / "a.txt"), *PLAIN) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == NOBODY
+        with start("worker"):
+            out, err = process.communicate(timeout=60)
+        assert (process.returncode, NOBODY in err) == (0, False), err
+        assert "1  indexed" in out
+    assert quire("search", "tide", "--json").json["items"][0]["name"] == "a.txt"
+
+
+def test_who_waits_is_told_when_the_last_worker_goes(start: Start, quire: Run, folder: Path):
+    with start("worker") as worker:
+        until(lambda: _alive(quire))
+        quire("pause", "ingest")
+        with start("ingest", str(folder), *PLAIN) as process:
+            assert process.stderr is not None
+            until(lambda: _items(quire, "jobs"))
+            worker.send_signal(signal.SIGTERM)
+            assert NOBODY in iter(process.stderr.readline, "")
+
+
 def test_a_watched_folder_gives_what_has_settled(start: Start, quire: Run, folder: Path):
     (folder / "empty.txt").unlink()
     with start("ingest", str(folder), *PLAIN, "--watch") as process:
@@ -214,12 +274,17 @@ def _alive(quire: Run) -> bool:
 
 
 def test_documents_are_listed_shown_and_explained(
-    quire: Run, work: Callable[[], None], folder: Path
+    quire_on_each: Run, work: Callable[[], None], folder: Path
 ):
+    quire = quire_on_each
     submitted(quire, work, folder, "--corpus", "tales")
     head, *lines = quire("documents").out.splitlines()
     assert head.split() == ["ID", "NAME", "TYPE", "STATE", "PAGES", "CHUNKS", "CORPORA", "DETAIL"]
-    assert [line.split()[1] for line in lines] == ["b.pdf", "empty.txt", "a.txt"]
+    assert [line.split()[1:3] for line in lines] == [
+        ["b.pdf", "pdf"],
+        ["empty.txt", "unknown"],
+        ["a.txt", "text"],
+    ]
     assert [d["name"] for d in quire("documents", "--state", "failed", "--json").json["items"]] == [
         "empty.txt"
     ]
@@ -239,14 +304,17 @@ def test_documents_are_listed_shown_and_explained(
 
 
 def test_a_document_is_saved_read_and_its_words_exported(
-    quire: Run, work: Callable[[], None], folder: Path, home: Path
+    quire_on_each: Run, work: Callable[[], None], folder: Path, home: Path
 ):
+    quire = quire_on_each
     submitted(quire, work, folder)
     assert quire("document", "save", 3, home / "copy.pdf").code == 0
     assert (home / "copy.pdf").read_bytes() == (folder / "sub" / "b.pdf").read_bytes()
     again = quire("document", "save", 3, home / "copy.pdf")
     assert (again.code, "exists already" in again.err) == (2, True)
     assert quire("document", "save", 3, home / "copy.pdf", "--force").code == 0
+    nowhere = quire("document", "save", 3, home / "nodir" / "x.pdf")
+    assert (nowhere.code, "no such folder" in nowhere.err) == (2, True)
     read = quire("document", "read", 3, "--page", 2, "--text").out
     assert "page 2: 4 words by text" in read
     assert "stand on the quay" in read
@@ -260,15 +328,17 @@ def test_a_document_is_saved_read_and_its_words_exported(
 
 
 def test_a_document_is_indexed_again_and_deleted(
-    quire: Run, work: Callable[[], None], folder: Path
+    quire_on_each: Run, work: Callable[[], None], folder: Path
 ):
+    quire = quire_on_each
     submitted(quire, work, folder)
     assert "by job 2" in quire("document", "reindex", 3).out
     refused = quire("document", "reindex", 3)
     assert (refused.code, "--force" in refused.err) == (2, True)
     deleted = quire("document", "delete", 3)
     assert (deleted.code, "quire job cancel 2" in deleted.err) == (2, True)
-    assert quire("document", "reindex", 3, "--force", "--json").json == {"id": 3}
+    # PostgreSQL gives the id of a try that was refused to nobody else.
+    assert quire("document", "reindex", 3, "--force", "--json").json["id"] in (3, 4)
     work()
     one = quire("document", "show", 3, "--json").json
     assert (one["generation"], one["live_generation"], one["state"]) == (3, 3, "success")
@@ -280,7 +350,8 @@ def test_a_document_is_indexed_again_and_deleted(
     assert quire("document", "show", "x").code == 2
 
 
-def test_an_empty_list_says_how_to_begin(quire: Run):
+def test_an_empty_list_says_how_to_begin(quire_on_each: Run):
+    quire = quire_on_each
     quire("migrate")
     assert quire("documents").out == "No documents yet. Try: quire ingest FOLDER\n"
     assert quire("documents", "--failed").out == "No document matches.\n"
@@ -291,9 +362,15 @@ def test_an_empty_list_says_how_to_begin(quire: Run):
 # ---------------------------------------------------------------------- corpora and sources
 
 
-def test_a_corpus_from_creation_to_deletion(quire: Run, work: Callable[[], None], folder: Path):
+def test_a_corpus_from_creation_to_deletion(
+    quire_on_each: Run, work: Callable[[], None], folder: Path
+):
+    quire = quire_on_each
     assert quire("corpus", "create", "tales", "--set", "chunk_tokens=200").code == 0
     assert quire("corpus", "create", "tales").code == 2
+    assert "--corpus 'a/b c'\n" in quire("corpus", "create", "a/b c").out
+    assert "quire corpus set 'a/b c' KEY=VALUE" in quire("corpus", "create", "a/b c").err
+    assert quire("corpus", "delete", "a/b c").code == 0
     submitted(quire, work, folder / "a.txt", "--corpus", "tales")
     shown = quire("corpus", "show", "tales").out
     assert "corpus tales: 1 document" in shown

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from quire.settings import load
 from quire.store.engine import Database
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
+
+if TYPE_CHECKING:
+    from tests.integration.cli_command import Run
 
 pytest_plugins = ["tests.integration.cli_command"]
 
@@ -20,9 +25,15 @@ HIT = {
 
 
 @pytest.fixture
-def shelf(home: Path) -> Iterator[Shelf]:
+def quire(quire_on_each: Run) -> Run:
+    """All of these on each database."""
+    return quire_on_each
+
+
+@pytest.fixture
+def shelf(quire: Run) -> Iterator[Shelf]:
     """The documents of the home that the command works on."""
-    db = Database.open(f"sqlite:///{home / 'quire.db'}")
+    db = Database.open(load(dict(os.environ)).database)
     db.migrate()
     yield Shelf(Stage(db))
     db.close()

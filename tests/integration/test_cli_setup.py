@@ -90,6 +90,53 @@ def test_reading_commands_never_make_a_home(quire, home, arguments):
     assert list(home.iterdir()) == []
 
 
+def test_an_empty_home_says_how_to_begin(quire):
+    assert "`quire ingest FOLDER`" in quire("status").err
+    quire("migrate")
+    assert "take some in with: quire ingest FOLDER" in quire("status").out
+
+
+def test_a_database_that_is_away_is_named_as_people_write_it(quire):
+    quire("migrate")
+    ended = quire("migrate", "--to", "postgresql://nobody@127.0.0.1:1/x")
+    assert ended.code == 1
+    assert ended.err.startswith("database postgresql://nobody@127.0.0.1:1/x: connection failed")
+    assert "a command has to be given again" in ended.err
+
+
+def test_a_variable_that_is_no_setting_is_named_once(quire, monkeypatch):
+    monkeypatch.setenv("QUIRE_CONCURENCY", "3")
+    quire("migrate")
+    ended = quire("status", "--json")
+    assert ended.json["workers"] == []
+    assert ended.err == (
+        "QUIRE_CONCURENCY: there is no such setting; it is ignored. Did you mean "
+        "QUIRE_CONCURRENCY?\n"
+    )
+    monkeypatch.setenv("QUIRE_LEASH_FD", "none")  # a supervisor has said it
+    assert quire("status").err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["document", "10"], "quire document show 10"),
+        (["job", "10", "--json"], "quire job show 10"),
+        (["corpus", "my books"], "quire corpus show 'my books'"),
+    ],
+)
+def test_who_forgets_the_verb_is_told_it(quire, arguments, meant):
+    ended = quire(*arguments)
+    assert ended.code == 2
+    assert ended.err.endswith(f"Did you mean: {meant}\n")
+
+
+def test_a_verb_that_is_written_wrongly_is_no_name(quire):
+    for arguments in (["job", "shw", "10"], ["corpus", "crate", "x"]):
+        ended = quire(*arguments)
+        assert (ended.code, "No such command" in ended.err) == (2, True)
+
+
 def test_a_refused_request_leaves_no_home_behind(quire, home):
     quire("submit", "noop", "--payload", "{bad")
     assert list(home.iterdir()) == []

@@ -247,6 +247,32 @@ def test_vectors_find_the_nearest_first(shelf: Shelf):
     assert scores[0] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("mode", ["fused", "text", "vector"])
+def test_scores_fall_from_at_most_one_in_every_mode(shelf: Shelf, mode: str):
+    shelf.file("a", "alpha beta", "beta gamma", "gamma delta alpha", "delta")
+    for query in ("alpha beta", "gamma", "alpha zebra", "zebra lion"):
+        found = search(shelf.db, shelf.tenant, query, mode=mode, embedder=lambda name: Toy())
+        scores = [hit["score"] for hit in found["items"]]
+        assert scores == sorted(scores, reverse=True)
+        assert all(0 <= score <= 1 for score in scores)
+
+
+def test_a_text_with_all_words_has_the_best_score_and_one_with_none_a_lower_one(shelf: Shelf):
+    shelf.file("a", "alpha beta", "gamma delta")
+
+    def best(query: str, **how: Any) -> tuple[float, str | None]:
+        found = search(shelf.db, shelf.tenant, query, embedder=lambda name: Toy(), **how)
+        return found["items"][0]["score"], found.get("note")
+
+    assert best("beta alpha") == (1.0, None)
+    assert best("alpha", mode="text") == (1.0, None)
+    assert best("alpha zebra", mode="text") == (0.5, None)
+    score, note = best("zzzz qqqq")
+    assert score < 1.0
+    assert note == "No document has any of these words; these are the nearest by meaning."
+    assert best("zzzz qqqq", mode="vector")[1] is None
+
+
 def test_fused_search_has_what_either_finds(shelf: Shelf):
     shelf.file("a", "alpha", "beta")
     shelf.file("b", "words without vectors", model=None)

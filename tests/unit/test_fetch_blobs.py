@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.errors import Conflict, Damaged, FetchFailed, Gone
+from quire.errors import BadInput, Conflict, Damaged, FetchFailed, Gone, Refused
 from quire.fetch.blobs import BlobFolder
 from quire.fetch.bucket_blobs import BlobBucket
 from tests import buckets, clouds
@@ -133,6 +133,19 @@ def test_the_original_comes_back_under_its_name(blobs: Blobs, tmp_path: Path):
     assert elsewhere.read_bytes() == CONTENT
     long = blobs.save_as(DIGEST, "ü" * 400 + ".pdf", tmp_path)
     assert long.read_bytes() == CONTENT
+
+
+def test_what_cannot_be_saved_says_why_and_promises_nothing(blobs: Blobs, tmp_path: Path):
+    put(blobs)
+    with pytest.raises(BadInput, match=r"there is no such folder\. Nothing was saved") as missing:
+        blobs.save_as(DIGEST, "a.pdf", tmp_path / "nodir" / "x.pdf")
+    with pytest.raises(
+        Refused, match=r"cannot be written to .*too long.*Nothing was saved"
+    ) as long:
+        blobs.save_as(DIGEST, "a.pdf", tmp_path / ("x" * 300))
+    for error in (missing, long):
+        assert "tried again" not in str(error.value)
+        assert error.value.exit_code == 2
 
 
 def test_a_digest_that_is_none_reaches_no_file(blobs: Blobs):

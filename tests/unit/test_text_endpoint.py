@@ -2,88 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import deque
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from quire.clock import boot_id
 from quire.errors import BadInput, Permanent, Transient
 from quire.text.embed import open_embedder
 from quire.text.endpoint import Endpoint, EndpointOptions
 from quire.text.pace import Pace
-
-HANGS = -1
-
-
-class Server(ThreadingHTTPServer):
-    """Answers with what is in `script`, then with vectors of three dimensions."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.script: deque[tuple[int, dict[str, str], Any]] = deque()
-        self.released = threading.Event()
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that hung up: one test is about that."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1/"
-
-
-class Answer(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.asked.append({"path": self.path, **body})
-        self.server.headers.append(dict(self.headers))
-        usual: tuple[int, dict[str, str], Any] = (200, {}, vectors(body["input"]))
-        status, headers, content = self.server.script.popleft() if self.server.script else usual
-        if status == HANGS:
-            self.server.released.wait(30)
-        if status <= 0:
-            self.close_connection = True
-            return
-        sent = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response_only(status)
-        for name, value in {**headers, "content-length": str(len(sent))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(sent)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-def vectors(texts: list[str], size: int = 3) -> dict[str, Any]:
-    """One vector a text, told apart by its length; in reverse, as the order is free."""
-    rows = [
-        {"index": n, "embedding": [float(len(text)), *[1.0] * (size - 1)]}
-        for n, text in enumerate(texts)
-    ]
-    return {"data": rows[::-1], "usage": {"total_tokens": 7}}
+from tests.embedding import HANGS, Server, serving, vectors
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    yield from serving()
 
 
 class Waiting:
@@ -221,14 +157,37 @@ def test_bad_unicode_is_replaced(server, opened):
     assert server.asked[0]["dimensions"] == 3
 
 
-def test_an_endpoint_needs_a_url_a_model_and_dimensions():
+def test_dimensions_that_nobody_gave_are_those_of_the_first_answer(server, opened):
+    endpoint, _ = opened(dimensions=0)
+    assert (endpoint.name, endpoint.dimensions) == ("openai:small", 0)
+    assert endpoint.embed(["a", "", "b"]).shape == (3, 3)
+    assert endpoint.dimensions == 3
+    server.script += [(200, {}, vectors(["a"], 4))]
+    with pytest.raises(Permanent, match="expected 3, got 4"):
+        endpoint.embed(["a"])
+    endpoint.learn()
+    assert len(server.asked) == 2  # it knew
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (0, 0)])
+def test_an_answer_of_no_one_length_teaches_nothing(server, opened, sizes):
+    endpoint, _ = opened(dimensions=0)
+    rows = [{"index": n, "embedding": [1.0] * size} for n, size in enumerate(sizes)]
+    server.script += [(200, {}, {"data": rows})]
+    with pytest.raises(Permanent, match="expected one number"):
+        endpoint.embed(["a", "b"])
+    assert endpoint.dimensions == 0
+    endpoint.learn()
+    assert endpoint.dimensions == 3
+
+
+def test_an_endpoint_needs_a_url_and_a_model():
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("openai:", {"url": "http://127.0.0.1", "dimensions": 3}),
-        ("openai:small", {"url": "http://127.0.0.1"}),
         ("openai:small", {"dimensions": 3}),
     ]
     for name, options in wrong:
-        with pytest.raises(BadInput, match="are needed"):
+        with pytest.raises(BadInput, match=r"are needed .*Set QUIRE_EMBED_URL"):
             open_embedder(name, **options)
     endpoint = open_embedder("openai:small", url="nowhere", dimensions=3)
     with pytest.raises(BadInput, match="not a URL"):
@@ -254,3 +213,22 @@ def test_no_limit_never_waits():
     for _ in range(100):
         pace.enter(10**6)
     assert time.waits == []
+
+
+def test_those_that_name_one_file_keep_one_limit(tmp_path: Path):
+    time = Waiting()
+    shared = tmp_path / "pace"
+    some = [Pace(60, 0, lambda: time.now, time.wait, shared) for _ in range(4)]
+    for turn in range(200):
+        some[turn % 4].enter(10**6)  # tokens have no limit
+    assert 185 <= time.now <= 200
+
+
+def test_a_file_of_another_boot_or_with_nonsense_in_it_is_begun_anew(tmp_path: Path):
+    time = Waiting()
+    shared = tmp_path / "pace"
+    for text in ("", "another-boot 9e9 9e9", f"{boot_id()} soon 1", f"{boot_id()} 1"):
+        shared.write_text(text)
+        Pace(60, 600, lambda: time.now, time.wait, shared).enter(10)
+        assert time.waits == []
+        assert len(shared.read_text().split()) == 3

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quire.bench.retrieval import ALIKE, PARAPHRASES, passages, recall
 from quire.text.embed import open_embedder
-from quire.text.ranking import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse
+from quire.text.ranking import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse, graded
 from quire.text.words import fts5, indexed_simple, query_terms
 
 
@@ -120,6 +122,20 @@ def test_bm25_knows_phrases_prefixes_and_rare_words():
     assert rare > frequent > 0
     assert bm25([], [["a"]], [0], 0) == []
     assert bm25(["", "a"], [["a"], ["b", "c"]], [5, 9], 3)[0] == 0
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1).map(lambda scores: sorted(scores, reverse=True)),
+    st.floats(0, 1),
+)
+def test_grades_keep_the_order_and_the_first_has_the_best(scores: list[float], best: float):
+    found = graded(list(enumerate(scores)), best)
+    assert [number for number, _ in found] == list(range(len(scores)))
+    assert found[0][1] == pytest.approx(best)
+    grades = [grade for _, grade in found]
+    assert grades == sorted(grades, reverse=True)
+    assert min(grades) >= 0
+    assert graded([], best) == []
 
 
 def test_without_coverage_words_go_first():

@@ -1,7 +1,10 @@
-"""Full text as it is indexed and asked for, against FTS5 itself."""
+"""Full text as it is indexed and asked for, against FTS5 and PostgreSQL's tsvector themselves."""
 
 import sqlite3
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,9 @@ from quire.text.words import (
     query_terms,
     tsquery,
 )
+
+if TYPE_CHECKING:
+    from tests.copies import Copies
 
 DOCUMENTS = [
     ("en", "The houses by the river were flooded twice. Naïve plans for a dam failed."),
@@ -43,16 +49,47 @@ def base():
     connection.close()
 
 
-@pytest.fixture
-def found(base):
-    def find(query: str) -> set[str]:
-        match = fts5(query_terms(query, LANGUAGES))
-        if not match:
-            return set()
-        rows = base.execute("SELECT rowid FROM pages WHERE pages MATCH ?", [match])
-        return {LANGUAGES[row[0] - 1] for row in rows}
+@pytest.fixture(scope="module")
+def vectors(pg_copies: "Copies") -> Iterator[psycopg.Connection]:
+    """The same documents in PostgreSQL."""
+    name = pg_copies.take()
+    with psycopg.connect(pg_copies.server.url_of(name), autocommit=True) as connection:
+        connection.execute("CREATE TEMPORARY TABLE said (language text, words tsvector)")
+        for language, text in DOCUMENTS:
+            row = (language, indexed_simple(text, language))
+            connection.execute("INSERT INTO said VALUES (%s, to_tsvector('simple', %s))", row)
+        yield connection
+    pg_copies.drop(name)
 
-    return find
+
+Find = Callable[[str], set[str]]
+
+
+def by_fts5(base: sqlite3.Connection, query: str) -> set[str]:
+    match = fts5(query_terms(query, LANGUAGES))
+    if not match:
+        return set()
+    rows = base.execute("SELECT rowid FROM pages WHERE pages MATCH ?", [match])
+    return {LANGUAGES[row[0] - 1] for row in rows}
+
+
+def by_tsvector(vectors: psycopg.Connection, query: str) -> set[str]:
+    terms = query_terms(query, LANGUAGES, simple=True)
+    match = " | ".join(filter(None, (tsquery([forms]) for forms in terms)))
+    if not match:
+        return set()
+    asking = "SELECT language FROM said WHERE words @@ to_tsquery('simple', %s)"
+    return {row[0] for row in vectors.execute(asking, [match])}
+
+
+@pytest.fixture(params=["fts5", "tsvector"])
+def found(request: pytest.FixtureRequest) -> Find:
+    """Say which of the documents a query finds."""
+    if request.param == "fts5":
+        base = request.getfixturevalue("base")
+        return lambda query: by_fts5(base, query)
+    vectors = request.getfixturevalue("vectors")
+    return lambda query: by_tsvector(vectors, query)
 
 
 @pytest.mark.parametrize(

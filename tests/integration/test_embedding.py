@@ -1,0 +1,94 @@
+"""Documents embedded by an endpoint, from the file to the search, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.control.search import search
+from quire.ingest import place
+from quire.model.pipeline import Pipeline
+from quire.text import embed
+from tests.embedding import Server, serving, vectors
+from tests.shelf import FUSED, Shelf, open_shelf
+
+FAR = {**FUSED, "embedder": "openai:small"}
+LIMITS: dict[str, Any] = {"embed_requests_per_minute": 6_000.0, "embed_tokens_per_minute": 6e6}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    yield from serving()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path, server: Server) -> Iterator[Shelf]:
+    for one in open_shelf(request, tmp_path):
+        settings = one.app.settings
+        one.app.settings = replace(settings, embed_url=server.url, embed_key="k", **LIMITS)
+        yield one
+
+
+def found(shelf: Shelf, query: str, mode: str = "vector") -> dict[str, Any]:
+    """Search as a command or the API does."""
+    settings = asdict(shelf.app.settings)
+
+    def opened(name: str) -> embed.Embedder:
+        return place.embedder_of(settings, Pipeline(embedder=name))
+
+    return search(shelf.db, "default", query, mode=mode, embedder=opened)
+
+
+def forget_opened() -> None:
+    """Do as a process does that has just started."""
+    embed._opened.cache_clear()
+
+
+def test_an_endpoint_that_is_overloaded_embeds_documents_and_the_query(
+    shelf: Shelf, server: Server
+):
+    shelf.put("a.txt", "tide")
+    shelf.put("b.txt", "The harbour master writes the tides into a ledger.")
+    server.script += [(429, {"Retry-After": "0.05"}, {"error": "slow down"})]
+    job = shelf.ingest(settings=FAR)
+    assert shelf.job(job).state == "completed"
+    assert [(row.name, row.dimensions) for row in shelf.rows("models")] == [("openai:small", 3)]
+    assert shelf.ledger("b.txt")["vectors_made"] == 1
+    # Vectors of the double are told apart by the length of their text.
+    answer = found(shelf, "moon")
+    assert (answer["mode"], answer.get("note")) == ("vector", None)
+    assert answer["items"][0]["name"] == "a.txt"
+    assert server.asked[-1]["input"] == ["moon"]
+    assert {each["Authorization"] for each in server.headers} == {"Bearer k"}
+    assert [path.suffix for path in shelf.app.settings.home.glob("embed-*")] == [".pace"]
+
+
+def test_dimensions_are_asked_for_once_and_then_those_of_the_model_row(
+    shelf: Shelf, server: Server
+):
+    shelf.put("a.txt", "tide")
+    shelf.ingest(settings=FAR)
+    assert [asked["input"] for asked in server.asked] == [["dimensions"], ["tide"]]
+    forget_opened()
+    shelf.put("b.txt", "harbour")
+    shelf.ingest(settings=FAR)
+    assert [asked["input"] for asked in server.asked[2:]] == [["harbour"]]
+    forget_opened()
+    shelf.put("c.txt", "ledger")
+    server.script += [(200, {}, vectors(["ledger"], 4))]
+    shelf.ingest(settings=FAR)
+    assert "expected 3, got 4" in shelf.document("c.txt").error
+    forget_opened()
+    server.script += [(200, {}, vectors(["moon"], 4))]
+    assert "gives 4 dimensions now" in found(shelf, "moon", "fused")["note"]
+
+
+def test_without_an_endpoint_a_document_fails_with_what_to_set(shelf: Shelf):
+    shelf.app.settings = replace(shelf.app.settings, embed_url="")
+    shelf.put("a.txt", "tide")
+    shelf.ingest(settings=FAR)
+    assert "Set QUIRE_EMBED_URL" in shelf.document("a.txt").error

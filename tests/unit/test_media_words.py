@@ -1,0 +1,27 @@
+"""Media types as people call them."""
+
+import pytest
+
+from quire.model.pages import media_word
+from quire.parse import sniff
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("text/plain", "text"),
+        ("text/plain; charset=utf-8", "text"),
+        ("message/rfc822", "mail"),
+        (sniff.UNKNOWN, "unknown"),
+        (sniff.DOCX, "docx"),
+        (sniff.XLSX, "xlsx"),
+        (sniff.PPTX, "pptx"),
+        (sniff.PDF, "pdf"),
+        ("text/markdown", "markdown"),
+        ("image/png", "png"),
+        ("application/x-thing", "thing"),
+        (None, ""),
+    ],
+)
+def test_a_media_type_is_written_as_people_call_it(name: str | None, word: str):
+    assert media_word(name) == word
