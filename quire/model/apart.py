@@ -8,22 +8,20 @@ from urllib.parse import unquote
 def names(files: Iterable[tuple[str, str]]) -> list[str]:
     """Return what to call each file (name, URI): folders stand before names that repeat."""
     told = [(name, unquote(uri).split("/")[:-1]) for name, uri in files]
-    alike: dict[str, list[int]] = defaultdict(list)
-    for at, (name, _) in enumerate(told):
-        alike[name].append(at)
-    shown = [name for name, _ in told]
-    for places in alike.values():
-        folders = [told[at][1] for at in places]
-        depth = _depth(folders)
-        for at, folder in zip(places, folders, strict=True):
-            shown[at] = "/".join([*folder[len(folder) - depth :], told[at][0]])
-    return shown
+    alike: dict[str, list[list[str]]] = defaultdict(list)
+    for name, folders in told:
+        alike[name].append(folders)
+    depths = {name: _depth(places) for name, places in alike.items()}
+    return ["/".join([*_last(folders, depths[name]), name]) for name, folders in told]
 
 
-def _depth(folders: Sequence[list[str]]) -> int:
-    """Return how many folders tell the files apart; none where there is but one."""
-    deepest = min(map(len, folders))
-    for depth in range(deepest):
-        if len({tuple(each[len(each) - depth :]) for each in folders}) == len(folders):
-            return depth
-    return deepest
+def _depth(places: Sequence[list[str]]) -> int:
+    """Return how many folders tell files apart: none for one file, at most all there are."""
+    depth, most = 0, max(map(len, places))
+    while depth < most and len({tuple(_last(each, depth)) for each in places}) < len(places):
+        depth += 1
+    return depth
+
+
+def _last(folders: list[str], depth: int) -> list[str]:
+    return folders[-depth:] if depth else []
