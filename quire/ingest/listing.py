@@ -111,7 +111,7 @@ class _Found:
             "left_out_first": self.named[:NAMED],
             "unmatched": [] if failed else [each for each in include if each not in self.matched],
         }
-        return dict(sorted(self.counts.items())) | {k: v for k, v in more.items() if v}
+        return {k: v for k, v in [*sorted(self.counts.items()), *more.items()] if v}
 
 
 def _begin(tx: Any, job_id: int, corpus: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

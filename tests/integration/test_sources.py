@@ -103,7 +103,7 @@ def test_a_retry_lists_the_source_that_failed_and_no_other(shelf: Shelf):
     assert listings(shelf) == ["a.txt", "b.txt", "m.txt"]
     ended = told(shelf, job)
     assert (ended["state"], ended["error"], ended["progress"]) == ("completed", None, 1.0)
-    assert ended["result"] == {"gone": 0, "left_out": 0, "new": 3}
+    assert ended["result"] == {"new": 3}
     assert shelf.is_found("mooring words")
 
 
