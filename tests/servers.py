@@ -154,6 +154,8 @@ class FaultyServer:
         self.faults: list[Fault] = []
         #: A fault for every request for bytes, after the list is used up.
         self.always: Fault | None = None
+        #: Faults for requests for the bytes at paths with these endings, used up one by one.
+        self.at: dict[str, list[Fault]] = {}
         owner = self
 
         class Handler(_Handler):
@@ -205,6 +207,9 @@ class FaultyServer:
     def fault_for(self, asked: Asked) -> Fault | None:
         if not self.is_for_bytes(asked):
             return None
+        for ending, some in self.at.items():
+            if some and asked.path.endswith(ending):
+                return some.pop(0)
         return self.faults.pop(0) if self.faults else self.always
 
 

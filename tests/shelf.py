@@ -187,11 +187,11 @@ class Shelf:
 
 
 def open_shelf(
-    request: pytest.FixtureRequest, folder: Path, *, is_examined: bool = True
+    request: pytest.FixtureRequest, folder: Path, *, is_examined: bool = True, **settings: Any
 ) -> Iterator[Shelf]:
     """A shelf on the database that the fixture's parameter names."""
     url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
-    shelf = Shelf(folder / "home", folder / "in", url)
+    shelf = Shelf(folder / "home", folder / "in", url, **settings)
     yield shelf
     if is_examined:
         shelf.assert_healthy()

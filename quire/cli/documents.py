@@ -79,11 +79,11 @@ def _drawn(page: dict[str, Any]) -> "Table":
         "ID", "NAME", "TYPE", "STATE", "PAGES", "CHUNKS", "CORPORA", "DETAIL",
         right=("ID", "PAGES", "CHUNKS"), wide="DETAIL",
     )  # fmt: skip
-    for each in page["items"]:
+    for each, name in zip(page["items"], words.told_apart(page["items"]), strict=True):
         state = words.state_of(each)
         drawn.add_row(
             str(each["id"]),
-            words.one_line(each["name"], 40),
+            words.one_line(name, 60),
             words.media_type(each["media_type"]),
             Text(state.replace("_", " "), style=words.COLOURS[state]),
             "" if each["pages"] is None else f"{each['pages']:,}",

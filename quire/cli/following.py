@@ -73,12 +73,13 @@ def say_ending(app: "App", job: dict[str, Any]) -> None:
     console.say(f"job {job['id']} {job['state']}{f' after {took}' if took else ''}.")
     for count, noun in _counts(job):
         console.say(f"  {count:>8,}  {noun}")
+    _say_listing(job["result"] or {})
     if line := reuse_line(_reused(app, job["id"])):
         console.say(line)
     _say_files(app, job, "failed (document, reason):", states=("failed",))
     if job["files_with_errors"]:
         _say_files(app, job, "pages that could not be read:", with_errors=True, states=("success",))
-    if job["error"] and not job["files"].get("failed"):
+    if job["error"] and not job["files"].get("failed") and not _unlisted(job):
         console.say(f"error: {words.one_line(job['error'], 400)}")
     _say_next(app, job)
 
@@ -97,9 +98,35 @@ def _counts(job: dict[str, Any]) -> list[tuple[int, str]]:
         (listed.get("waiting", 0) + listed.get("running", 0), "held by another job"),
         (listed.get("gone", 0), "gone from the source"),
         (listed.get("left_out", 0), "left out: no regular files, or not readable"),
+        (len(listed.get("unlisted", ())), "of the sources could not be listed"),
     ]
     shown = [each for each in found if each[0]]
     return shown or [(0, "files found")]
+
+
+def _unlisted(job: dict[str, Any]) -> list[dict[str, str]]:
+    return (job["result"] or {}).get("unlisted", [])  # type: ignore[no-any-return]
+
+
+def _say_listing(listed: dict[str, Any]) -> None:
+    """Name what the listing could not do, and what it passed over."""
+    for pattern in listed.get("unmatched", ()):
+        console.say(f"no file matched: {words.one_line(pattern, 100)}")
+    sections = {
+        "left out:": [
+            f"{words.one_line(each['uri'], 300)}: {words.one_line(each['reason'])}"
+            for each in listed.get("left_out_first", ())
+        ],
+        "could not be listed:": [
+            words.one_line(each["error"], 400) for each in listed.get("unlisted", ())[:FEW]
+        ],
+    }
+    for title, lines in sections.items():
+        if lines:
+            console.say()
+            console.say(title)
+        for line in lines:
+            console.say(f"  {line}")
 
 
 def reuse_line(account: dict[str, Any]) -> str:
@@ -120,12 +147,12 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
         return
     console.say()
     console.say(title)
-    for each in page["items"]:
-        name = words.one_line(each["name"], 60)
+    for each, known in zip(page["items"], words.told_apart(page["items"]), strict=True):
+        name = words.one_line(known, 60)
         reason = words.one_line(each["error"], 400)
         if each["state"] == "success":
             reason = f"{words.count(each['page_errors'], 'page')} of {each['pages']:,}"
-        said = reason if reason.startswith(name) else f"{name}: {reason}"
+        said = f"{name}: {reason.removeprefix(words.one_line(each['name'], 60) + ': ')}"
         console.say(f"  {each['document_id']:>8}  {said}")
     if page["next"]:
         console.say(f"More: quire job show {job['id']}")
@@ -134,7 +161,7 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
 def _say_next(app: "App", job: dict[str, Any]) -> None:
     from quire.store import files
 
-    if job["files"].get("failed"):
+    if job["files"].get("failed") or _unlisted(job):
         console.say()
         console.say(f"Try the failed ones again with: quire job retry {job['id']} --failed --wait")
     held = (job["result"] or {}).get("waiting", 0) + (job["result"] or {}).get("running", 0)

@@ -287,14 +287,14 @@ def _files(one: dict[str, Any]) -> "Table":
     drawn = console.table(
         "DOCUMENT", "FILE", "STATE", "PAGES", "DETAIL", right=("DOCUMENT", "PAGES"), wide="DETAIL"
     )
-    for each in items:
+    for each, name in zip(items, words.told_apart(items), strict=True):
         state = words.state_of(each)
         detail = words.one_line(each["error"])
         if each["page_errors"] and not detail:
             detail = f"{words.count(each['page_errors'], 'page')} could not be read"
         drawn.add_row(
             str(each["document_id"]),
-            words.one_line(each["name"], 40),
+            words.one_line(name, 60),
             Text(state, style=words.COLOURS[state]),
             "" if each["pages"] is None else f"{each['pages']:,}",
             detail,

@@ -2,9 +2,11 @@
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from quire.model import apart
 from quire.model.pages import media_word
 
 #: Colours of the states of jobs, tasks and documents, as rich names them.
@@ -108,6 +110,11 @@ def state_of(document: dict[str, Any]) -> str:
     """Name the state of a document, or of a file of a job: errors of pages are never hidden."""
     spoilt = document["state"] == "success" and document["page_errors"]
     return "success with errors" if spoilt else str(document["state"])
+
+
+def told_apart(items: Sequence[dict[str, Any]]) -> list[str]:
+    """Name files or documents; where names repeat, with what tells their places apart."""
+    return apart.names((each["name"], each["uri"]) for each in items)
 
 
 def files(job: dict[str, Any]) -> str:

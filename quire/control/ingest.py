@@ -63,8 +63,16 @@ def checked(
         raise BadInput("ingest: which source? Name a file, a folder or a URL.")
     plugged.require(Pipeline().merged(settings or {}).parser)
     plain = dict(options or {})
+    _require_patterns(plain)
     absolute = tuple(dict.fromkeys(absolute_source(each, reach, plain) for each in sources))
     return Order(absolute, corpus, parsed(settings or {}), force, plain)
+
+
+def _require_patterns(options: Mapping[str, Any]) -> None:
+    """Refuse patterns that cannot match, also where the source would not look at them."""
+    from quire.fetch.globs import chooser
+
+    chooser(options.get("include") or (), options.get("exclude") or ())
 
 
 def absolute_source(text: str, reach: Mapping[str, Any], options: Mapping[str, Any]) -> str:

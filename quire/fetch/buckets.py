@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _SIGNED_FOR = timedelta(hours=1)
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 REFUSED = re.compile(r"status code: 40[13]\b")
+#: Where a library asks for the account of the machine when it is told of none.
+METADATA = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
 CHAINS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of the machine",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the account of the machine",
@@ -190,6 +192,11 @@ class BucketSource:
         text, check = str(error), CHAINS[self._scheme]
         if any(code in text for code in NO_BUCKET):
             return Gone(f"{url}: there is no such bucket. Check its name.")
+        if METADATA.search(text):
+            return FetchFailed(
+                f"{url}: no credentials were found. They are looked for in {check}, which has "
+                "none or does not answer."
+            )
         if REFUSED.search(text):
             return SourceRefused(f"{url}: access is refused ({first_line(error)}). Check {check}.")
         return FetchFailed(

@@ -313,7 +313,7 @@ def refusal(name: str, status: int, message: str = "") -> SourceRefused:
     """Word an answer that another try will not change."""
     because = f": {message}" if message else ""
     if status in (404, 410):
-        return Gone(f"{name}: is not there any more (the server answers {status}{because}).")
+        return Gone(f"{name}: is not there (the server answers {status}{because}).")
     if status in (401, 403):
         return SourceRefused(
             f"{name}: access is refused (the server answers {status}{because}). "

@@ -164,7 +164,7 @@ def _redirected(request: Request, location: str) -> Request:
 def bare(url: str) -> str:
     """Return a URL without its query and password, which may be secret."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @cache

@@ -12,6 +12,9 @@ from quire.parse.options import Options
 
 VERSION = 1
 MOST_BYTES = 50 << 20
+#: Characters that are worked on at a time, and pieces of text that are kept apart: a page of
+#: 46 MB in one go took a gigabyte.
+_SLICE, _PIECES = 1 << 20, 1 << 16
 
 _UNSEEN = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
 _PARAGRAPHS = re.compile("p|h[1-6]|table|ul|ol|pre|blockquote|section|title")
@@ -23,6 +26,8 @@ _CELLS = frozenset(("td", "th"))
 _SPACE = re.compile(r"[^\S\n]+")
 _EDGES = re.compile(r" ?\n ?")
 _GAPS = re.compile(r"\n{3,}")
+#: Where a slice may end: no text is cut before a tag, and no run of spaces inside a word.
+_TAG, _INSIDE = re.compile("<"), re.compile(r"(?<=\S)\S")
 
 
 def look(path: Path, media_type: str) -> Outline:
@@ -30,7 +35,8 @@ def look(path: Path, media_type: str) -> Outline:
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise Unreadable(
-            f"{path.name}: has {size >> 20:,} MiB of text (at most {MOST_BYTES >> 20} MiB)."
+            f"{path.name}: has {size:,} bytes of text (at most {MOST_BYTES:,}). "
+            "Part it, and ingest the parts."
         )
     return Outline(media_type, "whole", 1)
 
@@ -53,9 +59,24 @@ def read(
 def html_text(markup: str) -> str:
     """Return what a reader sees of HTML, a line for each block."""
     reader = _Reader()
-    reader.feed(markup)
+    for piece in _slices(markup, _TAG):
+        reader.feed(piece)
     reader.close()
     return reader.text()
+
+
+def _slices(text: str, place: re.Pattern[str]) -> Iterator[str]:
+    """Cut text, each time where the pattern is found next."""
+    start = 0
+    while start < len(text):
+        found = place.search(text, start + _SLICE)
+        stop = found.start() if found else len(text)
+        yield text[start:stop]
+        start = stop
+
+
+def _tidied(text: str) -> str:
+    return _GAPS.sub("\n\n", _EDGES.sub("\n", _SPACE.sub(" ", text)))
 
 
 class _Reader(HTMLParser):
@@ -63,6 +84,7 @@ class _Reader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
+        self._packed: list[str] = []
         self._parts: list[str] = []
         self._unseen: str | None = None
         self._depth = 0
@@ -94,10 +116,21 @@ class _Reader(HTMLParser):
     def _characters(self, text: str) -> None:
         if not self._unseen:
             self._parts.append(text if self._as_is else text.replace("\n", " "))
+            if len(self._parts) > _PIECES:
+                self._pack()
 
     def text(self) -> str:
-        whole = _EDGES.sub("\n", _SPACE.sub(" ", "".join(self._parts)))
-        return encoding.clean(_GAPS.sub("\n\n", whole).strip())
+        whole = "".join([*self._packed, *self._parts])
+        self._packed, self._parts = [], []
+        return encoding.clean("".join(map(_tidied, _slices(whole, _INSIDE))).strip())
+
+    def _pack(self) -> None:
+        """Join what is here but the last words, which decide whether a new line is begun."""
+        last = len(self._parts) - 1
+        while last and not self._parts[last].strip(" "):
+            last -= 1
+        self._packed.append("".join(self._parts[:last]))
+        self._parts = self._parts[last:]
 
     def _break(self, tag: str) -> None:
         if _PARAGRAPHS.fullmatch(tag):

@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_OPEN, JobState, Reason, TaskState
+from quire.store.counts import over
 from quire.store.ready import is_behind
-from quire.store.settle import COUNTED
 from quire.store.tables import (
     attempts,
     edges,
@@ -57,7 +57,7 @@ def wrong_costs() -> sa.Select[Any]:
         sa.select(
             t.job_id,
             sa.func.sum(t.cost).label("total"),
-            sa.func.sum(t.cost).filter(is_state(t.state, *COUNTED)).label("done"),
+            sa.func.sum(t.cost).filter(over()).label("done"),
         )
         .group_by(t.job_id)
         .subquery("real")

@@ -12,8 +12,11 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store import dialect
-from quire.store.tables import is_state, jobs
+from quire.store.tables import is_state, jobs, tasks
 
+#: States in which a task's cost is no longer outstanding; of a part of a job, `_GIVEN_UP` too.
+_COUNTED = (TaskState.DONE.value, TaskState.SKIPPED.value)
+_GIVEN_UP = (TaskState.FAILED.value, TaskState.LOST.value)
 _PLACE = {state.value: at for at, state in enumerate(TaskState)}
 _EXTRAS = {
     "cost_total": "float",
@@ -57,9 +60,31 @@ class Delta:
         if target is not None:
             self.moved[_PLACE[target]] += count
 
+    def leave(self, source: str, row: Any) -> None:
+        """Count a task that left a state (state, cost, parent_id, document_id)."""
+        self.move(source, row.state)
+        if is_over(row.state, row.parent_id, row.document_id):
+            self.cost_done += row.cost
+
     def gained(self, state: str) -> int:
         """Return by how many tasks a state has grown."""
         return self.moved[_PLACE[state]]
+
+
+def is_over(state: str, parent_id: int | None, document_id: int | None) -> bool:
+    """Tell whether a task's cost counts as done: a file that failed is not waited for any more.
+
+    The failure of a job's only task is no progress of the job.
+    """
+    is_part = parent_id is not None or document_id is not None
+    return state in _COUNTED or (is_part and state in _GIVEN_UP)
+
+
+def over() -> sa.ColumnElement[bool]:
+    """Say the same of a task's row."""
+    t = tasks.c
+    is_part = sa.or_(t.parent_id.is_not(None), t.document_id.is_not(None))
+    return sa.or_(is_state(t.state, *_COUNTED), sa.and_(is_part, is_state(t.state, *_GIVEN_UP)))
 
 
 class Deltas(dict[int, Delta]):

@@ -58,12 +58,12 @@ def put_off(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
         )
         .returning(
             t.id, t.job_id, t.state, t.error, t.has_successors, t.document_id, t.generation,
-            t.from_page,
+            t.from_page, t.cost, t.parent_id,
         )
     ).all()  # fmt: skip
     deltas = Deltas()
     for row in rows:
-        deltas[row.job_id].move(TaskState.READY, row.state)
+        deltas[row.job_id].leave(TaskState.READY, row)
         deltas[row.job_id].error = row.error if row.state == TaskState.FAILED else None
     lost = [row for row in rows if row.state == TaskState.FAILED]
     fallen.record(conn, lost, now=now)

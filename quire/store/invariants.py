@@ -144,7 +144,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "jobs.costs",
-        "A job's cost is the sum of its tasks' costs, and its done cost that of those done.",
+        "A job's cost is the sum of its tasks' costs, and its done cost that of those that ended.",
         breaches.wrong_costs(),
     ),
     Invariant(

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quire.model import unlisted
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store import dialect, files
 from quire.store.tables import jobs, owners
@@ -95,12 +96,30 @@ def _failure(
 ) -> str | None:
     """Say how much of a failed job failed, where that is not all."""
     error: str | None = row["error"]
+    listing = _listing_failure(row)
     if tally and (lost := tally.get("failed", 0)):
-        return f"{lost:,} of {sum(tally.values()):,} files failed; the last: {error}"
+        told = f"{lost:,} of {sum(tally.values()):,} files failed"
+        # Where the listing ended after the files, its error is the last one, and stands in front.
+        last = "" if listing and error == listing else f"; the last: {error}"
+        return " ".join(each for each in (listing, told + last) if each)
+    if listing and row["result"] is not None:
+        return listing
     bad, total = counts.get("failed", 0) + counts.get("lost", 0), sum(counts.values())
     if bad and total > 1:
         return f"{bad:,} of {total:,} tasks failed; the last: {error}"
     return error
+
+
+def _listing_failure(row: Mapping[str, Any]) -> str:
+    """Say which sources could not be listed, or that the listing itself was given up."""
+    if row["is_growing"]:
+        return "The sources were not listed to their end."
+    if row["kind"] != "ingest" or row["result"] is None:
+        return ""
+    if not (missed := json.loads(row["result"]).get("unlisted")):
+        return ""
+    total = len(json.loads(row["payload"])["sources"])
+    return unlisted.words([each["error"] for each in missed], total)
 
 
 def _eta(row: Mapping[str, Any], now: float) -> float | None:

@@ -5,13 +5,14 @@ Waiting tasks follow in bounded batches: a claim that meets one in between moves
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store import dialect, edges, events, fallen, ready, settle
-from quire.store.counts import Deltas, bump
+from quire.store.counts import Deltas, bump, is_over
 from quire.store.document_tables import generations
 from quire.store.tables import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.tables import edges as edges_table
@@ -159,7 +160,9 @@ def revive(
     if verb == "resume":
         # Only an explicit retry runs again what must not run twice.
         again = sa.and_(again, sa.not_(sa.and_(t.at_most_once, is_state(t.state, TaskState.LOST))))
-    back = conn.execute(sa.select(t.id, t.job_id, t.state, t.cost).where(again)).all()
+    back = conn.execute(
+        sa.select(t.id, t.job_id, t.state, t.cost, t.parent_id, t.document_id).where(again)
+    ).all()
     conn.execute(
         sa.update(tasks)
         .where(again)
@@ -175,12 +178,23 @@ def revive(
     edges.reopen(conn, [row.id for row in back])
     for job_id in changed:
         deltas[job_id].move(None, None)  # a job with nothing left to run ends again at once
-    for row in back:
-        deltas[row.job_id].move(row.state, TaskState.BLOCKED)
-        deltas[row.job_id].cost_done -= row.cost if row.state in settle.COUNTED else 0.0
+    _count_anew(conn, back, deltas)
     events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
     settle.finish_jobs(conn, bump(conn, deltas, now=now), now=now)
     return changed
+
+
+def _count_anew(conn: sa.Connection, back: Sequence[Any], deltas: Deltas) -> None:
+    """Let the progress of jobs fall to what is still done: what had ended is outstanding again."""
+    lowered: set[int] = set()
+    for row in back:
+        delta = deltas[row.job_id]
+        delta.move(row.state, TaskState.BLOCKED)
+        if is_over(row.state, row.parent_id, row.document_id):
+            delta.cost_done -= row.cost
+            lowered.add(row.job_id)
+    if lowered:
+        conn.execute(sa.update(jobs).where(j.id.in_(sorted(lowered))).values(progress=0.0))
 
 
 def release_stopped(

@@ -16,17 +16,19 @@ from quire.model.records import Ending
 from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_MOVES, JobState, Reason, TaskState
 from quire.store import dialect, edges, events, fallen, history, ranges
-from quire.store.counts import Deltas, Touched, bump, ended
+from quire.store.counts import Deltas, Touched, bump, ended, is_over
 from quire.store.tables import attempts, is_state, jobs, tasks
 
 t = tasks.c
 RUNNING = TaskState.RUNNING
 _HELD = {"id": "int", "fence": "int"}
-#: States in which a task's cost counts as progress of its job.
 #: Seconds until a task may run again, by the deaths it has suffered before this one.
 _DELAYS = {n: wait for n in range(MAX_CRASHES) if (wait := delay_after_death(n + 1))}
+_SEEN = (
+    t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.at_most_once, t.cost, t.parent_id,
+    t.document_id,
+)  # fmt: skip
 _STOPPED_ONCE = "it was stopped while it ran, and it must not run twice"
-COUNTED = (TaskState.DONE.value, TaskState.SKIPPED.value)
 
 
 def renew(
@@ -120,11 +122,11 @@ def _tally(
     deltas = Deltas()
     lines: list[tuple[Any, ...]] = []
     # Unpacked by position: this loop runs for every task there is, inside the transaction.
-    for task_id, job_id, fence, attempt, state, cost, parent_id, begin_at, *_ in rows:
+    for task_id, job_id, fence, attempt, state, cost, parent_id, begin_at, about, *_ in rows:
         one = by_run[task_id, fence]
         delta = deltas[job_id]
         delta.move(RUNNING, state)
-        if state in COUNTED:
+        if is_over(state, parent_id, about):
             delta.cost_done += 0.0 if one.move == "split" else cost
         elif state == TaskState.BLOCKED:
             delta.retry_count += 1
@@ -221,12 +223,12 @@ def revoke(
             worker_id=None,
             expires_at=None,
         )
-        .returning(t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.at_most_once),
+        .returning(*_SEEN),
         {"held": dialect.packed(held)},
     ).all()
     deltas = Deltas()
     for row in rows:
-        deltas[row.job_id].move(RUNNING, row.state)
+        deltas[row.job_id].leave(RUNNING, row)
     history.remember(conn, rows, holders, outcome, None, now)
     bump(conn, deltas, now=now)
     return [row.id for row in rows]
@@ -280,15 +282,12 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
             worker_id=None,
             expires_at=None,
         )
-        .returning(
-            t.id, t.job_id, t.fence, t.attempt, t.begin_at, t.state, t.error, t.has_successors,
-            t.at_most_once, t.document_id, t.generation, t.from_page,
-        ),
+        .returning(*_SEEN, t.error, t.has_successors, t.generation, t.from_page),
         {"held": dialect.packed(held)},
-    ).all()  # fmt: skip
+    ).all()
     deltas = Deltas()
     for row in rows:
-        deltas[row.job_id].move(RUNNING, row.state)
+        deltas[row.job_id].leave(RUNNING, row)
         if row.state == TaskState.LOST:
             deltas[row.job_id].error = row.error
     fallen.record(conn, [row for row in rows if row.state == TaskState.LOST], now=now)
@@ -379,8 +378,8 @@ def _ending(conn: sa.Connection, told: Sequence[str], waits: bool) -> Any:
             t.cost,
             t.parent_id,
             t.begin_at,
-            t.has_successors,
             t.document_id,
+            t.has_successors,
             t.generation,
             t.from_page,
             t.error,

@@ -10,7 +10,7 @@ from quire.api.office import office_of
 from quire.control import corpora, document_findings, documents, reading
 from quire.model.states import DocumentState
 from quire.store import dashboard, document_reports, resembling
-from quire.web import strips
+from quire.web import strips, words
 from quire.web.jobs import reuse_words
 from quire.web.view import PageRoute, back, page
 
@@ -43,7 +43,8 @@ def listing(
             corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
         )  # fmt: skip
     return page(
-        request, viewer, "documents.html", documents=listed["items"], next=listed["next"],
+        request, viewer, "documents.html", next=listed["next"],
+        documents=words.told_apart(listed["items"]),
         kept=kept, states=list(DocumentState), corpora=corpora.listed(office.desk(viewer)),
         is_filtered=any(kept[name] for name in FILTERS), searched=resembling.SEARCHED,
     )  # fmt: skip

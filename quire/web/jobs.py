@@ -140,7 +140,7 @@ def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
         runs = [run for run in runs if run["outcome"] != "done"]
     return page(
-        request, viewer, "job.html", job=job, explained=explained, files=listed,
+        request, viewer, "job.html", job=job, explained=explained, files=words.told_apart(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         events=[_line(each) for each in lines], took=_took(job), reused=_reused(office, job),

@@ -1,11 +1,13 @@
 """How times, counts, sizes and states read on a page. Times are relative; the exact is on hover."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from quire.model import apart
 from quire.model.pages import media_word
 
 #: A narrow space that no line breaks at: groups of digits line up and stay together.
@@ -35,6 +37,12 @@ REASONS = {
     "no_worker": "no worker knows its kind",
     "lock_held": "another task has the same document",
 }
+
+
+def told_apart(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return files or documents under names that tell them apart."""
+    shown = apart.names((each["name"], each["uri"]) for each in items)
+    return [{**each, "name": name} for each, name in zip(items, shown, strict=True)]
 
 
 def number(value: float | None) -> str:

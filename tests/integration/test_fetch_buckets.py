@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from obstore import exceptions
 
 from quire.errors import BadInput, FetchFailed, Gone, SourceRefused
+from quire.fetch.buckets import BucketSource
 from quire.fetch.items import Item, Limits, SourceOptions
 from quire.fetch.sources import open_source
 from tests.integration.fetch_places import LOOPBACK, put_object
@@ -139,5 +141,27 @@ def test_an_object_that_goes_before_it_is_read_is_gone(
     put_object(moto_url, bucket, "a.txt", b"x", "text/plain")
     source = open_source(f"s3://{bucket}/", chosen)
     item = Item(f"s3://{bucket}/other.txt", "other.txt", 1)
-    with pytest.raises(SourceRefused, match="not there any more"):
+    with pytest.raises(SourceRefused, match="not there"):
         source.fetch(item, tmp_path / "p", lambda got, total: None, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("url", "asked", "names"),
+    [
+        ("s3://b/x", "PUT http://169.254.169.254/latest/api/token", "AWS_ACCESS_KEY_ID"),
+        ("gs://b/x", "GET http://metadata.google.internal/x", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("az://b/x", "GET http://169.254.169.254/metadata", "AZURE_STORAGE_ACCOUNT_NAME"),
+    ],
+)
+@pytest.mark.parametrize("answer", ["error sending request", "status code: 403 Forbidden"])
+def test_a_bucket_without_credentials_says_where_they_are_looked_for(
+    url: str, asked: str, names: str, answer: str
+):
+    # What the library says on a machine that no cloud knows; to ask for real takes minutes.
+    raw = f"Generic S3 error: Error performing {asked} in 10s, after 5 retries - {answer}"
+    source = BucketSource(url, SourceOptions())
+    with pytest.raises(FetchFailed) as refused, source._plain_reasons():
+        raise exceptions.GenericError(raw)
+    assert str(refused.value).startswith(f"{url}: no credentials were found. They are looked for")
+    assert names in str(refused.value)
+    assert "Generic" not in str(refused.value)

@@ -110,6 +110,7 @@ def quarantined(
     [(number, why)] = errors(site).items()
     assert (number, why["kind"]) == (2, kind)
     assert why["command"].endswith("--page 2")
+    assert ("SIGABRT" in why["error"]) == (word == "ABORT"), why
     assert set(why) == {"kind", "error", "peak_rss", "seconds", "task_id", "command"}
     site.assert_healthy()
 

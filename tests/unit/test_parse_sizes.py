@@ -1,0 +1,96 @@
+"""Files at the edge of what is taken in: each is read or refused for a plain reason, quickly."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from quire.errors import Unreadable
+from quire.model.pages import Page
+from quire.parse import formats, markup, samples, sniff, tables
+from quire.parse.options import Options
+from tests import documents
+
+ROWS = 1_000_000
+CSV, HTML = "text/csv", "text/html"
+OPTIONS = Options(row_size=3000)
+
+
+@pytest.fixture(autouse=True)
+def _let_go():
+    yield
+    tables.close()
+
+
+def long_csv(path: Path) -> Path:
+    with path.open("w") as file:
+        file.write("port,tonnes\n")
+        file.writelines(f"harbour {n},{n}\n" for n in range(2, ROWS + 1))
+    return path
+
+
+def long_xlsx(path: Path) -> Path:
+    """A workbook with one cell in each of the rows that a sheet may have, nearly."""
+    cells = (f'<row r="{n}"><c r="A{n}"><v>{n}</v></c></row>' for n in range(1, ROWS + 1))
+    body = "".join(cells)
+    path.write_bytes(documents.sheet(body))
+    return path
+
+
+def test_a_csv_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path):
+    path = long_csv(tmp_path / "a.csv")
+    assert tables.look(path, CSV).length == ROWS
+    [page] = tables.read(path, CSV, OPTIONS, ROWS - 999, ROWS)
+    assert isinstance(page, Page)
+    assert page.text.startswith("port\ttonnes\nharbour 999001\t999001\n")
+    assert page.text.endswith(f"harbour {ROWS}\t{ROWS}")
+
+
+def test_a_workbook_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path):
+    path = long_xlsx(tmp_path / "a.xlsx")
+    assert tables.look(path, sniff.XLSX).length == ROWS
+    [page] = tables.read(path, sniff.XLSX, OPTIONS, ROWS - 999, ROWS)
+    assert isinstance(page, Page)
+    assert len(page.text.splitlines()) == 1000
+
+
+def test_a_workbook_that_unpacks_to_many_times_its_size_is_refused(tmp_path: Path):
+    path = tmp_path / "bomb.xlsx"
+    path.write_bytes(documents.bomb(samples.xlsx({"S": [["x"]]}), 40 << 20))
+    with pytest.raises(Unreadable, match=r"bomb.xlsx: .* would unpack to [\d,]+ times its size"):
+        tables.look(path, sniff.XLSX)
+
+
+def test_html_is_taken_up_to_the_limit_and_refused_above_it(tmp_path: Path):
+    path = tmp_path / "a.html"
+    with path.open("wb") as file:
+        file.truncate(markup.MOST_BYTES)
+    assert markup.look(path, HTML).length == 1
+    with path.open("r+b") as file:
+        file.truncate(markup.MOST_BYTES + 1)
+    with pytest.raises(Unreadable, match=r"has 52,428,801 bytes of text \(at most 52,428,800\)"):
+        markup.look(path, HTML)
+
+
+def test_html_that_is_read_in_slices_gives_the_same_text(monkeypatch: pytest.MonkeyPatch):
+    chance = random.Random(7)
+    bits = (
+        "<p>", "</p>", "<div>", "<td>", "<pre>", "</pre>", " ", "\n", "word", "a&amp;b", "&lt", "&",
+        "<br>", "<script>x</script>", "<!-- a <p> -->", "  \n\n ", "<a title='<x>'>", "é", "<",
+    )  # fmt: skip
+    whole = ["".join(chance.choices(bits, k=chance.randint(1, 60))) for _ in range(2000)]
+    at_once = [markup.html_text(each) for each in whole]
+    monkeypatch.setattr(markup, "_SLICE", 7)
+    monkeypatch.setattr(markup, "_PIECES", 3)
+    assert [markup.html_text(each) for each in whole] == at_once
+
+
+def test_a_pdf_with_a_hole_of_100_mb_is_looked_at_or_refused_at_once(tmp_path: Path):
+    path = tmp_path / "sparse.pdf"
+    path.write_bytes(documents.pdf("words before the hole")[:200])
+    with path.open("r+b") as file:
+        file.truncate(100 << 20)
+    with pytest.raises(Unreadable, match=r"sparse.pdf: is damaged or cut off"):
+        formats.look(path, "application/pdf")
