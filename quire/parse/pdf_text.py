@@ -34,6 +34,7 @@ _CLEAN |= dict.fromkeys(range(55296, 57344), "�")
 _REAL_HYPHEN = re.compile(rf"(?<=[^\W_]){_JOINT}(?=[A-Z0-9])|(?<=\d){_JOINT}(?=\w)")
 _BLANK = 0x3001  # no character from here on is a space
 _AT_ONCE = 4_096  # boxes asked for in one go
+_ROOM = 1 << 17  # bytes of a text that needs no buffer of its own
 _RAGGED = re.compile(r"[ \t]+(?=\n)|\n{3,}|\r\n?")
 _UNTIDY = (" \n", "\t\n", "\n\n\n", "\r")
 
@@ -94,11 +95,18 @@ def _raw_text(place: int | None) -> tuple[int, str]:
     count = calls.count(place)
     if count <= 0:
         return 0, ""
-    buffer = ctypes.create_string_buffer(count * 4 + 4)
+    room = count * 4 + 4
+    buffer = _buffer() if room <= _ROOM else ctypes.create_string_buffer(room)
     got = calls.text(place, 0, count, buffer)
-    raw = buffer.raw[: max(0, got - 1) * 2].decode("utf-16-le", "replace")
+    raw = ctypes.string_at(buffer, max(0, got - 1) * 2).decode("utf-16-le", "replace")
     # One character stays one character: the places in `raw` are asked of PDFium.
     return count, raw.translate(_CLEAN) if _ODD.search(raw) else raw
+
+
+@functools.cache
+def _buffer() -> Any:
+    """Return where texts are written: a buffer of another size is another type to ctypes."""
+    return ctypes.create_string_buffer(_ROOM)
 
 
 @functools.cache

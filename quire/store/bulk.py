@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 from quire.store.dialect import Vector, cached, is_sqlite, packed
 from quire.store.vector_wire import vector_list
@@ -116,6 +115,27 @@ def insert_missing(
     return list(found) if returning else []
 
 
+def insert_numbered(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    key: str,
+    made: Mapping[str, str] = MappingProxyType({}),
+) -> list[Any]:
+    """Insert as `insert_missing` does; returns (id, key) of the rows that were not there.
+
+    The ids of the table must only grow: on SQLite, where nobody else writes meanwhile, new rows
+    are known by them. To return them from an insert of JSON would take twice as long.
+    """
+    if not is_sqlite(conn):
+        return insert_missing(conn, table, columns, values, ("id", key), made)
+    last = conn.exec_driver_sql(f"SELECT coalesce(max(id), 0) FROM {table.name}").scalar_one()  # noqa: S608
+    _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
+    fresh = f"SELECT id, {key} FROM {table.name} WHERE id > ?"  # noqa: S608
+    return list(conn.exec_driver_sql(fresh, (last,)))
+
+
 def _write(
     conn: sa.Connection,
     table: sa.Table,
@@ -152,21 +172,20 @@ def upsert_many(
 
 
 def insert_missing_blobs(
-    conn: sa.Connection, table: sa.Table, rows_of: Sequence[Mapping[str, Any]]
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
     """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
-    if not rows_of:
+    if not values:
         return
     if is_sqlite(conn):
-        statement = cached(
-            conn, ("insert", table.name), lambda: sqlite.insert(table).on_conflict_do_nothing()
-        )
-        conn.execute(statement, list(rows_of))
+        _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
         return
-    names = list(rows_of[0])
-    text = cached(conn, ("insert", table.name, *names), lambda: _unnesting(conn, table, names))
-    columns = [_column(conn, table, name, [row[name] for row in rows_of]) for name in names]
-    conn.exec_driver_sql(text, tuple(columns))
+    key = ("insert", table.name, *columns)
+    text = cached(conn, key, lambda: _unnesting(conn, table, columns))
+    arrays = zip(columns, zip(*values, strict=True), strict=True)
+    conn.exec_driver_sql(
+        text, tuple(_column(conn, table, name, list(array)) for name, array in arrays)
+    )
 
 
 def _unnesting(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:

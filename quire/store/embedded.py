@@ -90,12 +90,15 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
         if opened is not None and _inode(path) not in (opened, None):
             raise sa.exc.DisconnectionError(f"database {path}: another file is in its place")
 
-    @sa.event.listens_for(engine, "begin")
-    def begin(conn: sa.Connection) -> None:
-        if not conn.info.pop("begun", False):
-            conn.exec_driver_sql("BEGIN")
-
+    # Not by the event "begin": an engine that has one looks for listeners at every statement.
+    engine.dialect.do_begin = _begin  # type: ignore[method-assign, assignment]
     return engine
+
+
+def _begin(driver: Any) -> None:
+    """Begin to read, unless `begin_immediate` has begun to write."""
+    if not driver.info.pop("begun", False):
+        driver.cursor().execute("BEGIN")
 
 
 def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: float) -> None:

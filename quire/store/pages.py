@@ -115,27 +115,24 @@ def put(
     # What was there a moment ago may have been collected since: then it is inserted after all.
     while len(found) < len(keys):
         missing = [each for each in sorted(fresh) if each.key not in found]
-        bulk.insert_missing_blobs(conn, pages, [_row(tenant, e, task_id) for e in missing])
+        rows = [_row(tenant, each, task_id) for each in missing]
+        bulk.insert_missing_blobs(conn, pages, _COLUMNS, rows)
         found = _saved(conn, pages, "key", tenant, keys)
     return found
 
 
-def _row(tenant: str, each: ReadPage, task_id: int) -> dict[str, Any]:
+_COLUMNS = (
+    "tenant", "key", "image_key", "text", "words", "width", "height", "via", "language", "label",
+    "seconds", "task_id",
+)  # fmt: skip
+
+
+def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
     page = each.page
-    return {
-        "tenant": tenant,
-        "key": each.key,
-        "image_key": page.image_key,
-        "text": dialect.storable(page.text),
-        "words": page.words,
-        "width": page.width,
-        "height": page.height,
-        "via": page.via,
-        "language": each.language,
-        "label": page.label,
-        "seconds": each.seconds,
-        "task_id": task_id,
-    }
+    return [
+        tenant, each.key, page.image_key, dialect.storable(page.text), page.words, page.width,
+        page.height, page.via, each.language, page.label, each.seconds, task_id,
+    ]  # fmt: skip
 
 
 def cut_already(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
@@ -224,7 +221,7 @@ def put_chunks(
             + ([dialect.storable(words[name])] if made else [])
             for name, (text, language, tokens) in ((name, texts[name]) for name in missing)
         ]
-        fresh = bulk.insert_missing(conn, chunks, columns, rows, ("id", "digest"), made)
+        fresh = bulk.insert_numbered(conn, chunks, columns, rows, "digest", made)
         if not made:
             told = [(row[0], dialect.storable(words[row[1]])) for row in fresh]
             dialect.index_texts(conn, told)
@@ -261,11 +258,9 @@ def put_vectors(
     if unknown := found.keys() - ids.keys():
         ids.update(_chunk_ids(conn, tenant, unknown))
     rows = [
-        {"model_id": model_id, "chunk_id": ids[digest], "vector": vector}
-        for digest, vector in sorted(found.items())
-        if digest in ids
+        [model_id, ids[digest], vector] for digest, vector in sorted(found.items()) if digest in ids
     ]
-    bulk.insert_missing_blobs(conn, vectors, rows)
+    bulk.insert_missing_blobs(conn, vectors, ("model_id", "chunk_id", "vector"), rows)
 
 
 def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored_at: float) -> None:

@@ -8,11 +8,10 @@ The library itself is not imported; it would configure logging, and may download
 
 import importlib.metadata
 import importlib.util
-import os
 import re
 import threading
+from array import array
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +30,9 @@ _SPACE = "▁"  # how the vocabulary writes a space
 _SPECIAL = re.compile(r"(<s>|</s>|<unk>)")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _WORDS = 100_000  # remembered: some 30 MB when full, then it starts over
-_BLOCK = 4_096  # words or tokens looked up at a time, so that a huge text needs no huge table
+_BLOCK = 4_096  # tokens looked up at a time, so that a huge text needs no huge table
 _LETTERS = 4_000_000  # of all words remembered
+_SIZE = array("q").itemsize
 
 
 class WordLlama:
@@ -44,19 +44,19 @@ class WordLlama:
             raise BadInput(f"wordllama: no {dimensions} dimensions (expected one of {known}).")
         import numpy as np
         from safetensors import safe_open
+        from tokenizers import Tokenizer
 
         folder = _folder()
         self.dimensions = dimensions
         release = importlib.metadata.version("wordllama").split(".")
         self.name = f"wordllama-{dimensions}@{'.'.join(release[:2])}"
-        self._tokenizer = _open_tokenizer(folder / _TOKENIZER)
-        self._find = _word_pattern(self._tokenizer.get_vocab()).findall
+        tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+        self._known = _Tokens(tokenizer)
+        self._find = _word_pattern(tokenizer.get_vocab()).findall
         with safe_open(folder / _WEIGHTS, framework="np") as stored:
             weights = stored.get_tensor("embedding.weight")[:, :dimensions]
         # Stored in half the precision: to widen rows at each use would take most of the time.
         self._weights = weights.astype(np.float32)
-        self._known: dict[str, tuple[int, ...]] = {}
-        self._letters = 0
         self._lock = threading.Lock()
 
     @property
@@ -69,14 +69,12 @@ class WordLlama:
         import numpy as np
 
         found = np.zeros((len(texts), self.dimensions), np.float32)
-        words = [self._words(text) for text in texts]
         with self._lock:
-            self._learn(words)  # all texts at once: a call of the tokeniser is dear
-            tokens = self._known.__getitem__
-            for number, some in enumerate(words):
-                flat = list(chain.from_iterable(map(tokens, some)))
-                for first in range(0, len(flat), _BLOCK):
-                    rows = flat[first : first + _BLOCK]
+            for number, text in enumerate(texts):
+                packed = b"".join(map(self._known.__getitem__, self._words(text)))
+                tokens = np.frombuffer(packed, np.int64)
+                for first in range(0, len(tokens), _BLOCK):
+                    rows = tokens[first : first + _BLOCK]
                     found[number] += self._weights.take(rows, axis=0, mode="clip").sum(axis=0)
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         np.divide(found, lengths, out=found, where=lengths > 0)
@@ -95,8 +93,7 @@ class WordLlama:
         """Cut the whole text into units: the characters and the tokens of each."""
         words = self._find(" " + text.replace(_SPACE, " "))
         with self._lock:
-            self._learn([words])
-            counts = list(map(len, map(self._known.__getitem__, words)))
+            counts = [len(self._known[word]) // _SIZE for word in words]
         lengths = list(map(len, words))
         lengths[0] -= 1  # the space that every text begins with
         return lengths, counts
@@ -113,28 +110,38 @@ class WordLlama:
             words += [part] if _SPECIAL.fullmatch(part) else self._find(" " + part)
         return words
 
-    def _learn(self, texts: Sequence[list[str]]) -> None:
-        """Tokenise the words not met before; where there would be too many, forget the others."""
-        unseen = list(set().union(*texts).difference(self._known))
-        if not unseen:
-            return
-        if len(self._known) + len(unseen) > _WORDS or self._letters > _LETTERS:
-            unseen = list(set().union(*texts))
-            self._known, self._letters = {}, 0
-        self._letters += sum(map(len, unseen))
-        for first in range(0, len(unseen), _BLOCK):
-            some = unseen[first : first + _BLOCK]
-            encoded = self._tokenizer.encode_batch_fast(
-                list(map(_readable, some)), add_special_tokens=False
-            )
-            self._known.update(
-                (word, tuple(one.ids)) for word, one in zip(some, encoded, strict=True)
-            )
 
+class _Tokens(dict[str, bytes]):
+    """The tokens of each word met so far, as the bytes of an array: to be joined and looked up.
 
-def _readable(word: str) -> str:
-    """Return a word as the library reads it: a lone surrogate has no UTF-8."""
-    return word.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    A word not met before is tokenised by the bare model: the whole tokeniser takes twice as long,
+    for what a single word has no need of.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        super().__init__()
+        self._tokenize = tokenizer.model.tokenize
+        names = tokenizer.get_added_tokens_decoder()
+        self._special = {token.content: number for number, token in names.items()}
+        self._letters = 0
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= _WORDS or self._letters > _LETTERS:
+            self.clear()
+            self._letters = 0
+        self._letters += len(word)
+        self[word] = packed = array("q", self._numbers(word)).tobytes()
+        return packed
+
+    def _numbers(self, word: str) -> list[int]:
+        if word in self._special:
+            return [self._special[word]]
+        written = word.replace(" ", _SPACE)
+        try:
+            return [token.id for token in self._tokenize(written)]
+        except UnicodeEncodeError:  # a lone surrogate has no UTF-8
+            clean = written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return [token.id for token in self._tokenize(clean)]
 
 
 def _folder() -> Path:
@@ -146,17 +153,6 @@ def _folder() -> Path:
             "Set an embedding endpoint, or the embedder none to search by text only."
         )
     return Path(found.submodule_search_locations[0])
-
-
-def _open_tokenizer(path: Path) -> "Tokenizer":
-    # Workers run one child a core: threads of the tokeniser would only be in each other's way.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from tokenizers import Tokenizer, normalizers
-
-    tokenizer = Tokenizer.from_file(str(path))
-    # The library's normaliser also puts a space before the text; here it is part of the words.
-    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
-    return tokenizer
 
 
 def _word_pattern(vocabulary: Iterable[str]) -> re.Pattern[str]:

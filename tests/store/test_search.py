@@ -628,3 +628,24 @@ def test_the_scope_of_a_search_is_the_tenant_unless_told(shelf: Shelf):
     with shelf.db.begin() as conn:
         made = corpora.named(conn, "default", "law", now=shelf.stage.now())
     assert Scope("default", made.id).is_narrow
+
+
+def test_a_chunk_that_is_there_already_is_not_stored_again(stage: Stage):
+    from quire.store import pages as putting
+
+    shelf = Shelf(stage)
+    texts = {name: (f"a {name} word", "en", 3) for name in ("common", "first", "second")}
+    words = {name: text for name, (text, _, _) in texts.items()}
+    made = []
+    for task_id, names in enumerate([("common", "first"), ("common", "second")]):
+        with stage.db.begin() as conn:
+            some = {name: texts[name] for name in names}
+            made.append(putting.put_chunks(conn, shelf.tenant, some, words, task_id))
+    one, other = made
+    assert one["common"] == other["common"]
+    assert len({*one.values(), *other.values()}) == 3
+    with stage.db.read() as conn:
+        written = conn.exec_driver_sql("SELECT digest, task_id FROM chunks").all()
+    assert sorted(map(tuple, written)) == [("common", 0), ("first", 0), ("second", 1)]
+    for name, number in {**one, **other}.items():
+        assert matching(shelf, name) == [number]

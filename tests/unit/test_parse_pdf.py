@@ -121,6 +121,14 @@ def test_a_page_with_too_many_words_fails(tmp_path: Path):
     assert "words on one page (at most 100,000)" in found.error
 
 
+def test_a_page_with_more_text_than_most_leaves_nothing_to_the_next(tmp_path: Path):
+    long = " ".join(f"word{n}" for n in range(5_000))
+    path = put(tmp_path, "long.pdf", documents.pdf("The first page.", long, "The last."))
+    first, middle, last = (p.text.split() for p in pages(path) if isinstance(p, Page))
+    assert (" ".join(first), " ".join(last)) == ("The first page.", "The last.")
+    assert middle == long.split()
+
+
 def test_a_page_of_a_kilometre_is_drawn_small(tmp_path: Path):
     huge = PdfPage(b"0 0 50000 50000 re f", size=(100_000, 100_000))
     path = put(tmp_path, "a.pdf", documents.pdf(huge))
