@@ -77,6 +77,11 @@ def test_every_role_has_a_deployment_with_a_probe_a_limit_and_no_rights():
             assert one["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_pods_are_not_told_of_services_by_variables_that_are_settings():
+    assert len(pods()) >= 4
+    assert all(pod["spec"]["enableServiceLinks"] is False for pod in pods().values())
+
+
 def test_secrets_are_where_settings_look_for_them():
     [config] = [m["data"] for m in manifests() if m.get("kind") == "ConfigMap"]
     [secret] = [m["stringData"] for m in manifests() if m.get("kind") == "Secret"]
