@@ -87,6 +87,15 @@ def test_without_a_worker_it_runs_its_own_and_sums_up(quire: Run, folder: Path):
     assert again.json["result"] == {"unchanged": 1}
 
 
+def test_its_own_worker_serves_every_queue_that_a_kind_is_in(
+    quire: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("QUIRE_KIND_QUEUES", "ingest.document=pages")
+    ended = quire("ingest", folder / "a.txt", *PLAIN)
+    assert ended.code == 0, ended
+    assert "1  indexed" in ended.out
+
+
 def test_a_failed_file_is_tried_again_with_a_worker_of_its_own(
     quire: Run, work: Callable[[], None], folder: Path
 ):
