@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-files", type=int, default=300, help="files to take in (300)")
     group.addoption("--chaos-crawl", type=int, default=100_000, help="files to list (100,000)")
     group.addoption("--chaos-seconds", type=float, help="how long harm is done")
+    group.addoption("--real-files", help="folder of real files to take in (shared/corpus)")
     group.addoption(
         "--columns", choices=("core", "all"), default="core",
         help="what runs on PostgreSQL + Celery + S3: core tests, or all (and core on RabbitMQ)",
