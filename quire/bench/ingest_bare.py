@@ -72,7 +72,10 @@ def run(files: Sequence[Path], folder: Path, workers: int = 2) -> Bare:
 def _ranges(path: Path) -> Iterator[_Range]:
     import pypdfium2
 
-    opened = pypdfium2.PdfDocument(path)
+    try:
+        opened = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError:  # damaged or encrypted; Quire says so of its document
+        return iter(())
     count = len(opened)
     opened.close()
     return (_Range(str(path), first, min(first + PAGES, count)) for first in range(0, count, PAGES))
