@@ -95,7 +95,7 @@ def _counts(job: dict[str, Any]) -> list[tuple[int, str]]:
         (files.get("cancelled", 0), "cancelled"),
         (files.get("pending", 0) + files.get("indexing", 0), "not done yet"),
         (listed.get("unchanged", 0), "unchanged since they were indexed"),
-        (listed.get("waiting", 0) + listed.get("running", 0), "held by another job"),
+        (listed.get("waiting", 0) + listed.get("running", 0), "queued already"),
         (listed.get("gone", 0), "gone from the source"),
         (listed.get("left_out", 0), "left out: no regular files, or not readable"),
         (len(listed.get("unlisted", ())), "of the sources could not be listed"),
