@@ -188,7 +188,10 @@ class _Near:
     def begin(self) -> None:
         """Let vectors be compared while words are looked up."""
         # Of a few documents only the vectors of these are compared, which takes no time.
-        if not self._within.scope.documents and self._within.few is None:
+        few = self._within.few
+        if few is not None:
+            self._looking.begin(self._depth, few)
+        elif not self._within.scope.documents:
             self._looking.begin(store.candidates(self._depth))
 
     def found(self) -> Ranked:

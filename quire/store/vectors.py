@@ -7,7 +7,7 @@ on both.
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -84,7 +84,7 @@ class Scanning:
     def __init__(self, scan: vector_scan.Scan) -> None:
         self._scan = scan
 
-    def begin(self, limit: int) -> None:
+    def begin(self, limit: int, among: Among | None = None) -> None:
         """Let vectors be compared while the caller does something else."""
         self._scan.begin()
 
@@ -94,14 +94,22 @@ class Scanning:
         return Found(ranked, len(ranked) < limit)
 
 
+class _Begun(NamedTuple):
+    """What another session looks for meanwhile."""
+
+    limit: int
+    among: Among | None
+    found: Future[Ranked]
+
+
 class Walk:
     """Walks along PostgreSQL's graph, or compares with every vector that counts."""
 
     def __init__(self, conn: sa.Connection, model: Model, query: bytes) -> None:
         self._conn, self._model, self._query = conn, model, query
-        self._begun: tuple[int, Future[Ranked]] | None = None
+        self._begun: _Begun | None = None
 
-    def begin(self, limit: int) -> None:
+    def begin(self, limit: int, among: Among | None = None) -> None:
         """Let a session of its own look in the same snapshot while the caller does other things."""
         snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
         # A few at once: each caller holds a connection, and one has to be left for those who wait.
@@ -109,24 +117,27 @@ class Walk:
             return
         # A thread for each search: a pool that waits would not outlive a fork.
         pool = ThreadPoolExecutor(1, "vectors")
-        self._begun = limit, pool.submit(self._ahead, self._conn.engine, snapshot, limit)
-        self._begun[1].add_done_callback(lambda _: _walking.release())
+        found = pool.submit(self._ahead, self._conn.engine, snapshot, limit, among)
+        found.add_done_callback(lambda _: _walking.release())
+        self._begun = _Begun(limit, among, found)
         pool.shutdown(wait=False)
 
     def nearest(self, limit: int, among: Among | None = None) -> Found:
         """Find the nearest chunks; see `nearest`."""
-        if among is None and self._begun is not None and self._begun[0] >= limit:
+        # The index may give up before it has seen all: a short list of it need not be all.
+        is_all = among is not None
+        begun = self._begun
+        if begun is not None and begun.among is among and begun.limit >= limit:
             try:
-                # The index may give up before it has seen all: a short list need not be all.
-                return Found(self._begun[1].result()[:limit], False)
+                return Found(begun.found.result()[:limit], is_all)
             except sa.exc.SQLAlchemyError:
                 self._begun = None  # its connection was cut; this one may hold
-        return Found(self._asked(self._conn, limit, among), among is not None)
+        return Found(self._asked(self._conn, limit, among), is_all)
 
-    def _ahead(self, engine: sa.Engine, snapshot: str, limit: int) -> Ranked:
+    def _ahead(self, engine: sa.Engine, snapshot: str, limit: int, among: Among | None) -> Ranked:
         with engine.connect() as conn, conn.begin():
             conn.exec_driver_sql(_SEEING.format(snapshot))
-            return self._asked(conn, limit, None)
+            return self._asked(conn, limit, among)
 
     def _asked(self, conn: sa.Connection, limit: int, among: Among | None) -> Ranked:
         _set_sight(conn, limit)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from quire.model.search import Model
 from quire.store import pages, vector_index, vectors
+from quire.store.among import Among
 from quire.store.vector_index import Settler
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
@@ -156,6 +157,24 @@ def test_a_walk_begun_ahead_sees_the_moment_of_the_one_who_asked(shelf: Shelf):
         assert ahead.nearest(20).ranked == at_once
         assert ahead.nearest(5).ranked == at_once[:5]
         assert ahead.nearest(30).ranked[:20] == at_once  # more than was begun is asked for anew
+
+
+def test_a_list_of_chunks_is_compared_ahead_and_no_other_list_is_answered_by_it(shelf: Shelf):
+    points = written(shelf, 30)
+    query = struct.pack("8f", *next(iter(points.values())))
+    ids = sorted(points)
+    some, others = (
+        Among.listed(f"{{{','.join(map(str, each))}}}") for each in (ids[::2], ids[1::2])
+    )
+    with shelf.db.read() as conn:
+        at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20, some).ranked
+        ahead = vectors.looking(conn, shelf.tenant, TOY, query)
+        with shelf.db.begin() as other:
+            other.exec_driver_sql("DELETE FROM vectors")
+        ahead.begin(20, some)
+        assert {chunk for chunk, _ in ahead.nearest(20, some).ranked} == set(ids[::2])
+        assert ahead.nearest(20, some).ranked == at_once
+        assert {chunk for chunk, _ in ahead.nearest(20, others).ranked} == set(ids[1::2])
 
 
 WAITING = "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
