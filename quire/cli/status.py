@@ -48,7 +48,7 @@ def _drawn(found: dict[str, Any]) -> "Group":
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
     if broker := found["broker"]:
         facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} doorbells rung")
-    for trouble in found["troubles"]:
+    for trouble in found.get("troubles", ()):
         facts.add_row("trouble", words.one_line(trouble, 1000))
     if not found["workers"]:
         facts.add_row("workers", "none; start one with: quire up")

@@ -70,9 +70,12 @@ def checked(
 
 def _require_patterns(options: Mapping[str, Any]) -> None:
     """Refuse patterns that cannot match, also where the source would not look at them."""
-    from quire.fetch.globs import chooser
+    from quire.fetch.globs import chooser, require_sense
 
-    chooser(options.get("include") or (), options.get("exclude") or ())
+    include, exclude = options.get("include") or (), options.get("exclude") or ()
+    for pattern in filter(None, (*include, *exclude)):
+        require_sense(pattern)
+    chooser(include, exclude)
 
 
 def absolute_source(text: str, reach: Mapping[str, Any], options: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def is_glob(text: str) -> bool:
 
 def matcher(patterns: Sequence[str]) -> Matcher | None:
     """Return a function that tells whether a path matches a pattern, or None without patterns."""
-    sources = [_regex(_sensible(pattern)) for pattern in patterns if pattern]
+    sources = [_regex(pattern) for pattern in patterns if pattern]
     if not sources:
         return None
     try:
@@ -39,8 +39,8 @@ def chooser(include: Sequence[str], exclude: Sequence[str]) -> Matcher:
     return lambda path: not (unwanted and unwanted(path)) and (wanted is None or wanted(path))
 
 
-def _sensible(pattern: str) -> str:
-    """Return a pattern, or refuse one that no path can match."""
+def require_sense(pattern: str) -> None:
+    """Refuse a pattern that no path can match; one of earlier work is let be."""
     if "[" in _SIGN.findall(pattern):
         raise BadInput(
             f"pattern {pattern!r}: a bracket is not closed. Write [[] for the bracket itself."
@@ -50,7 +50,6 @@ def _sensible(pattern: str) -> str:
             f"pattern {pattern!r}: no path has such a part. Write it from the source's top, "
             "as in 'drafts/*.pdf'."
         )
-    return pattern
 
 
 def _regex(pattern: str) -> str:

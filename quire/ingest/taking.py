@@ -89,7 +89,11 @@ class _Taking:
         To write twice would take longer than to copy the file.
         """
         item = self.payload.get("item")
-        if item is None or not item["uri"].startswith("file:") or (item["size"] or NEAR) >= NEAR:
+        if (
+            item is None
+            or not item["uri"].startswith("file:")
+            or (item.get("size") or NEAR) >= NEAR
+        ):
             return None
         with self.ctx.database.read() as conn:
             return documents.seen(conn, self.ctx.task_id, document)

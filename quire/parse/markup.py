@@ -130,7 +130,10 @@ class _Reader(HTMLParser):
         while last and not self._parts[last].strip(" "):
             last -= 1
         self._packed.append("".join(self._parts[:last]))
-        self._parts = self._parts[last:]
+        # Of blanks one is enough, and so many would be passed again with every further one.
+        self._parts = (
+            [self._parts[last], " "] if last < len(self._parts) - 1 else self._parts[last:]
+        )
 
     def _break(self, tag: str) -> None:
         if _PARAGRAPHS.fullmatch(tag):

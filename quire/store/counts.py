@@ -74,7 +74,7 @@ class Delta:
 def is_over(state: str, parent_id: int | None, document_id: int | None) -> bool:
     """Tell whether a task's cost counts as done: a file that failed is not waited for any more.
 
-    The failure of a job's only task is no progress of the job.
+    A task that stands for no file and no part of one is its job: its failure is no progress.
     """
     is_part = parent_id is not None or document_id is not None
     return state in _COUNTED or (is_part and state in _GIVEN_UP)

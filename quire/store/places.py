@@ -11,9 +11,10 @@ import sqlalchemy as sa
 
 from quire.errors import BadInput
 
-_IN_AUTHORITY = re.compile(r"(://[^/@:?#]*):[^@/]*@")
+# Up to the last @: people forget to encode one, and what is hidden too much harms nobody.
+_IN_AUTHORITY = re.compile(r"(://[^/@:?#]*):(?:[^?]*@|[^@]*@)")
 _IN_QUERY = re.compile(r"((?:password|sslpassword)=)[^&]*", re.IGNORECASE)
-_HOSTS = re.compile(r"([^/@]*@)?([^/?@]*,[^/?@]*)([^?]*)\??(.*)")
+_BEHIND_HOSTS = re.compile(r"[/?]")
 _HOST = re.compile(r"(?:\[(.*)\]|([^:]*))(?::(\d*))?")
 
 
@@ -35,9 +36,11 @@ def driver_url(url: str) -> sa.URL:
             ":5432/quire, or with several hosts host1:5432,host2:5432. In a password, write what "
             "is not a letter or digit as %XX."
         ) from error
-    if "target_session_attrs" in made.query:
-        return made
-    # A standby answers what it is asked and refuses what it is told: no use to anybody here.
+    hosts = made.query.get("host", "")
+    is_one = isinstance(hosts, str) and "," not in hosts
+    if is_one or "target_session_attrs" in made.query:
+        return made  # the only server can still be read when it cannot be written to
+    # A standby answers what it is asked and refuses what it is told, and another may be at hand.
     return made.update_query_dict({"target_session_attrs": "read-write"})
 
 
@@ -48,14 +51,15 @@ def plain_url(engine: sa.Engine) -> str:
 
 def _hosts_in_query(rest: str) -> str:
     """Write several hosts as SQLAlchemy wants them."""
-    found = _HOSTS.fullmatch(rest)
-    if found is None:
+    authority = _BEHIND_HOSTS.split(rest, maxsplit=1)[0]
+    who, at, hosts = authority.rpartition("@")
+    if "," not in hosts:
         return rest
-    who, hosts, path, query = found.groups()
+    path, _, query = rest[len(authority) :].partition("?")
     each = [_HOST.fullmatch(host) for host in hosts.split(",")]
     if not all(each):
         raise ValueError("not a host and a port")
     names = ",".join(quote(host[1] or host[2]) for host in each if host)
     ports = ",".join(host[3] or "" for host in each if host)
     parts = [f"host={names}", f"port={ports}" if ports.strip(",") else "", query]
-    return f"{who or ''}{path or '/'}?{'&'.join(filter(None, parts))}"
+    return f"{who}{at}{path or '/'}?{'&'.join(filter(None, parts))}"

@@ -111,16 +111,25 @@ class Walk:
 
     def begin(self, limit: int, among: Among | None = None) -> None:
         """Let a session of its own look in the same snapshot while the caller does other things."""
-        snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
         # A few at once: each caller holds a connection, and one has to be left for those who wait.
         if not _walking.acquire(blocking=False):
             return
-        # A thread for each search: a pool that waits would not outlive a fork.
-        pool = ThreadPoolExecutor(1, "vectors")
-        found = pool.submit(self._ahead, self._conn.engine, snapshot, limit, among)
+        try:
+            found = self._submit(limit, among)
+        except BaseException:
+            _walking.release()
+            raise
         found.add_done_callback(lambda _: _walking.release())
         self._begun = _Begun(limit, among, found)
-        pool.shutdown(wait=False)
+
+    def _submit(self, limit: int, among: Among | None) -> Future[Ranked]:
+        snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
+        # A thread for each search: a pool that waits would not outlive a fork.
+        pool = ThreadPoolExecutor(1, "vectors")
+        try:
+            return pool.submit(self._ahead, self._conn.engine, snapshot, limit, among)
+        finally:
+            pool.shutdown(wait=False)
 
     def nearest(self, limit: int, among: Among | None = None) -> Found:
         """Find the nearest chunks; see `nearest`."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.control import documents as verbs
+from quire.control import jobs
 from quire.ingest import place
 from quire.parse import samples
 from tests import documents
@@ -438,3 +440,25 @@ def test_a_document_that_is_ready_tells_so_once_per_generation(shelf: Shelf):
     shelf.ingest(force=True)
     told = [json.loads(row.detail) for row in shelf.rows("events", name="document.ready")]
     assert [(each["generation"], each["pages"]) for each in told] == [(1, 1), (2, 1)]
+
+
+def test_a_file_that_failed_is_fetched_anew_though_its_job_is_deleted(shelf: Shelf):
+    shelf.put("a.pdf", b"%PDF-1.4 and no more")
+    job_id = shelf.ingest()
+    assert shelf.document("a.pdf").state == "failed"
+    jobs.delete(shelf.app.desk, [job_id])
+    shelf.put("a.pdf", documents.pdf("A mended lantern."))
+    verbs.reindex(shelf.app.desk, shelf.document("a.pdf").id, {})
+    shelf.drain()
+    assert shelf.document("a.pdf").state == "success"
+    assert shelf.is_found("lantern")
+
+
+def test_patterns_of_earlier_work_that_are_refused_today_still_choose(shelf: Shelf):
+    """A job that waits, or a schedule, is not broken by an upgrade."""
+    shelf.put("report [draft.txt", "A draft of the report.")
+    shelf.put("other.txt", "Something else.")
+    options = {"include": ["report [draft*"], "exclude": ["./tmp/*"]}
+    shelf.ingest(options=options)
+    assert [each.name for each in shelf.rows("documents")] == ["report [draft.txt"]
+    assert shelf.document("report [draft.txt").state == "success"

@@ -45,7 +45,7 @@ def test_a_url_may_name_several_hosts(url: str, hosts: str, ports: str | None):
 def test_a_server_that_can_be_written_to_is_wanted_unless_the_url_says_other():
     wanted = "target_session_attrs"
     assert given_to_driver("postgresql://u@one,two/quire")[wanted] == "read-write"
-    assert given_to_driver("postgresql://u@one/quire")[wanted] == "read-write"
+    assert wanted not in given_to_driver("postgresql://u@one/quire")  # it can still be read
     url = "postgresql://u@one,two/quire?target_session_attrs=any&sslmode=require"
     assert (given_to_driver(url)[wanted], given_to_driver(url)["sslmode"]) == ("any", "require")
 
@@ -57,6 +57,19 @@ def test_a_password_goes_to_the_server_and_to_nobody_else():
     url = "postgresql://one,two/quire?user=u&password=secret&sslmode=require"
     assert given_to_driver(url)["password"] == "secret"
     assert "secret" not in places.without_password(url)
+
+
+@pytest.mark.parametrize("password", ["se,cret", "7,cret", "se/cret", "se?cret"])
+def test_a_password_that_was_not_encoded_is_no_host_and_is_not_shown(password: str):
+    url = f"postgresql://u:{password}@one:5433/quire"
+    found = given_to_driver(url)
+    assert (found["host"], found["password"]) == ("one", password)
+    assert places.without_password(url) == "postgresql://u:***@one:5433/quire"
+
+
+def test_all_of_a_password_with_an_at_sign_is_hidden():
+    shown = places.without_password("postgresql://u:se@cr@et@one,two/quire?sslmode=require")
+    assert shown == "postgresql://u:***@one,two/quire?sslmode=require"
 
 
 @pytest.mark.parametrize("hosts", ["one:x", "one:1,two:x", "one:1:2,two"])
