@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quire.clock import SystemClock
 from quire.control.search import search
 from quire.ingest import place
 from quire.model.pipeline import Pipeline
@@ -65,6 +66,31 @@ def test_an_endpoint_that_is_overloaded_embeds_documents_and_the_query(
     assert server.asked[-1]["input"] == ["moon"]
     assert {each["Authorization"] for each in server.headers} == {"Bearer k"}
     assert [path.suffix for path in shelf.app.settings.home.glob("embed-*")] == [".pace"]
+
+
+def test_a_task_that_waits_for_the_limit_says_so_once_and_a_query_does_not_wait(
+    shelf: Shelf, server: Server
+):
+    shelf.put("a.txt", "tide")
+    shelf.ingest(settings=FAR)
+    [pace] = shelf.app.settings.home.glob("embed-*.pace")
+    shelf.put("b.txt", "harbour")
+    owe(pace, requests=100)
+    job = shelf.ingest(settings=FAR)
+    assert shelf.job(job).state == "completed"
+    told = [row.detail for row in shelf.rows("events") if row.name == "progress"]
+    assert len([each for each in told if "waits for the rate limit" in each]) == 1
+    owe(pace, requests=1_900)  # of 6,000 a minute: nineteen seconds
+    assert found(shelf, "moon").get("note") is None
+    shelf.app.settings = replace(shelf.app.settings, embed_requests_per_minute=1.0)
+    assert "longer than a query may" in found(shelf, "moon")["note"]
+
+
+def owe(pace: Path, requests: int) -> None:
+    """Write down that others have sent so many requests more than there were."""
+    boot, _, _, *tokens = pace.read_text().split()
+    now = SystemClock().now().lease
+    pace.write_text(" ".join([boot, str(-requests), str(now), *tokens]))
 
 
 def test_dimensions_are_asked_for_once_and_then_those_of_the_model_row(
