@@ -24,7 +24,7 @@ Meanwhile = Callable[[str | None], None]
 
 _MINUTE = 60.0
 _BURST = 10.0  # seconds of saving up
-_SLICE = 0.5  # seconds between two looks
+_SLICE = 0.2  # seconds between two looks: less than the grace that a stopped task has
 _LEAST = 0.01
 _CHANCE = 0.1
 #: A call that nobody looks after has a thread of the API: it may borrow so many seconds of the

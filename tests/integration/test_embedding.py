@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from quire.clock import SystemClock
@@ -15,7 +16,9 @@ from quire.ingest import place
 from quire.model.pipeline import Pipeline
 from quire.text import embed
 from tests.embedding import Server, serving, vectors
+from tests.integration.processes import Site
 from tests.shelf import FUSED, Shelf, open_shelf
+from tests.waiting import stays, until
 
 FAR = {**FUSED, "embedder": "openai:small"}
 LIMITS: dict[str, Any] = {"embed_requests_per_minute": 6_000.0, "embed_tokens_per_minute": 6e6}
@@ -84,6 +87,26 @@ def test_a_task_that_waits_for_the_limit_says_so_once_and_a_query_does_not_wait(
     assert found(shelf, "moon").get("note") is None
     shelf.app.settings = replace(shelf.app.settings, embed_requests_per_minute=1.0)
     assert "longer than a query may" in found(shelf, "moon")["note"]
+
+
+def test_a_job_that_waits_for_the_limit_is_stopped_and_no_child_is_killed_for_it(
+    embedded: Site, server: Server, tmp_path: Path
+):
+    worker = embedded.worker(embed_url=server.url, embed_requests_per_minute=1)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(f"tide {name}")
+    job = embedded.submit("ingest", sources=[str(tmp_path / "*.txt")], settings=FAR)
+
+    def waits() -> bool:
+        return any("waits for the rate" in str(row.message) for row in embedded.rows("tasks"))
+
+    until(waits, what=embedded.logs)
+    children = psutil.Process(worker.pid).children()
+    embedded.stop(job)
+    until(lambda: not embedded.rows("tasks", state="running"), what=embedded.logs)
+    assert embedded.job(job).state == "stopped"
+    assert stays(lambda: all(child.is_running() for child in children), during=1.0)
+    assert len(server.asked) == 2  # what a limit of one has in store, and one on credit
 
 
 def owe(pace: Path, requests: int) -> None:

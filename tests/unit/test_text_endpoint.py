@@ -66,7 +66,7 @@ def test_an_overloaded_endpoint_is_asked_again_when_it_wishes(server, opened):
     endpoint.embed(["a"], time.meanwhile)
     assert time.pauses == pytest.approx([7, 2, 4, 0], rel=0.26)
     assert "waits to ask again (status 503: {})" in time.whys
-    assert max(time.slices) <= 0.5
+    assert max(time.slices) <= 0.2
     assert (endpoint.usage.requests, endpoint.usage.retries) == (4, 3)
 
 
@@ -101,7 +101,7 @@ def test_a_stop_ends_a_wait_at_its_next_slice(server, opened):
     server.script += [(429, {"Retry-After": "60"}, {})]
     with pytest.raises(Stopped):
         endpoint.embed(["a"], meanwhile)
-    assert time.now == 3
+    assert 3 <= time.now <= 3.3
 
 
 def test_a_request_is_a_part_of_what_the_limit_gives_in_a_minute(server, opened):
