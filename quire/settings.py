@@ -94,10 +94,10 @@ class Settings:
     embed_key: str = _setting("", "Key for that endpoint.")
     embed_dimensions: int = _setting(0, "Length of its vectors; 0 means as the model gives them.")
     embed_requests_per_minute: float = _setting(
-        0.0, "Requests a minute that one home sends to that endpoint; 0 means any."
+        0.0, "Requests a minute that one home on one machine sends to that endpoint; 0 means any."
     )
     embed_tokens_per_minute: float = _setting(
-        0.0, "Tokens a minute, as estimated, that one home sends there; 0 means any."
+        0.0, "Tokens a minute, as estimated, that one home on one machine sends there; 0 means any."
     )
     keep_generations_hours: float = _setting(
         24.0, "Hours after which replaced and failed generations of documents are collected."

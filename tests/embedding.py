@@ -32,6 +32,29 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1/"
 
 
+class Waiting:
+    """A clock that only moves when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slices: list[float] = []
+        self.whys: list[str] = []
+        self.pauses: list[float] = []  # from one look before a request to the next
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.slices.append(seconds)
+        if self.pauses:
+            self.pauses[-1] += seconds
+
+    def meanwhile(self, why: str | None) -> None:
+        """Note what a task is told while it waits."""
+        if why is None:
+            self.pauses.append(0.0)
+        else:
+            self.whys.append(why)
+
+
 class Answer(BaseHTTPRequestHandler):
     server: Server
 

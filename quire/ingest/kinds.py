@@ -29,7 +29,8 @@ def document(ctx: Any, **payload: Any) -> None:
     taking.run(ctx, **payload)
 
 
-@job("ingest.range", retries=2, timeout=3600.0, wedged=600.0, backoff=2.0, memory=4 << 30)
+# The time it waits for the limit of an endpoint, with all others, is in its timeout: hence a day.
+@job("ingest.range", retries=2, timeout=_DAY, wedged=600.0, backoff=2.0, memory=4 << 30)
 def pages(ctx: Any, **payload: Any) -> None:
     """Read a range of pages, cut and embed their text."""
     from quire.ingest import ranges

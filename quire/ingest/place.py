@@ -1,7 +1,8 @@
 """Where a handler finds things: its blobs, the source of a file, the embedder."""
 
 import hashlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ if TYPE_CHECKING:
     from quire.fetch.blobs import BlobFolder, Blobs
     from quire.fetch.items import Source
     from quire.model.pipeline import Pipeline
-    from quire.store.engine import Database
     from quire.text.embed import Embedder
+
+#: Seconds between two reports of a task that waits: far below what is taken to be stuck.
+TOLD_EVERY = 20.0
 
 
 def blobs_of(settings: Mapping[str, Any]) -> "Blobs":
@@ -76,18 +79,36 @@ def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder"
     return open_embedder(pipeline.embedder, **_endpoint(settings) if is_far else {})
 
 
-def settled_embedder(
-    settings: Mapping[str, Any], pipeline: "Pipeline", db: "Database"
-) -> "Embedder":
+class Waiting:
+    """What a task does while it waits for an endpoint: it heeds a stop, and is not silent."""
+
+    def __init__(self, ctx: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ctx, self._clock = ctx, clock
+        self._said: str | None = None
+        self._moved_at = -TOLD_EVERY
+
+    def __call__(self, why: str | None) -> None:
+        """Look for a stop, and report; a reason only once, as each message is an event."""
+        self._ctx.check()
+        now = self._clock()
+        if why is not None and why != self._said:
+            self._said, self._moved_at = why, now
+            self._ctx.progress(None, why)
+        elif now >= self._moved_at + TOLD_EVERY:
+            self._moved_at = now
+            self._ctx.progress(None, None)
+
+
+def settled_embedder(ctx: Any, pipeline: "Pipeline") -> "Embedder":
     """Open the embedder that a corpus names, its dimensions known: once stored, they are fixed."""
     from quire.store import vectors
     from quire.text.endpoint import Endpoint
 
-    found = embedder_of(settings, pipeline)
+    found = embedder_of(ctx.settings, pipeline)
     if isinstance(found, Endpoint) and not found.dimensions:
-        with db.read() as conn:
+        with ctx.database.read() as conn:
             found.dimensions = vectors.dimensions_of(conn, found.name)
-        found.learn()
+        found.learn(Waiting(ctx))
     return found
 
 

@@ -70,7 +70,7 @@ def work_for(ctx: Any, document: int, generation: int) -> Work:
         path=place.blobs_of(ctx.settings).checked_path(row.digest, size or 0),
         media_type=row.media_type,
         pipeline=pipeline,
-        embedder=place.settled_embedder(ctx.settings, pipeline, db),
+        embedder=place.settled_embedder(ctx, pipeline),
         cut_id=row.cut_id,
         model_id=row.model_id,
         is_analysed=db.path is None,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import Permanent
+from quire.ingest import place
 from quire.model.pages import Page, PageFailure, Piece
 from quire.model.pipeline import Pipeline, digest, text_digest
 from quire.parse import formats
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Chunks that are written in one transaction; more go in several, the last of which shows them.
 MOST_AT_ONCE = 1_000
-#: Chunks that are embedded between two looks for a stop.
-EMBEDDED_AT_ONCE = 512
+#: Chunks that are embedded between two reports: no more than an endpoint is asked for at once.
+EMBEDDED_AT_ONCE = 64
 
 
 class Work(NamedTuple):
@@ -184,13 +185,12 @@ class Harvest:
         todo = {name: text for name, (text, _, _) in self.texts.items() if name not in done}
         todo.update(old)
         self.reused["vectors"] += len(done)
-        names = list(todo)
+        names, waiting = list(todo), place.Waiting(self.ctx)
         for start in range(0, len(names), EMBEDDED_AT_ONCE):
             some = names[start : start + EMBEDDED_AT_ONCE]
             self.ctx.check()
-            found = work.embedder.embed([todo[name] for name in some])
+            found = work.embedder.embed([todo[name] for name in some], waiting)
             self.vectors |= {name: row.tobytes() for name, row in zip(some, found, strict=True)}
-            # An endpoint may let us wait; who says nothing for long is taken to be stuck.
             if len(names) > EMBEDDED_AT_ONCE:
                 self.ctx.progress(None, f"embedded {len(self.vectors):,} of {len(names):,} chunks")
 

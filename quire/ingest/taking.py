@@ -177,7 +177,7 @@ class _Taking:
         return name
 
     def _embedder(self) -> Any:
-        return place.settled_embedder(self.ctx.settings, self.pipeline, self.ctx.database)
+        return place.settled_embedder(self.ctx, self.pipeline)
 
     def _describe(self, tx: Any, content: Content) -> Work:
         """Write what the generation is made of and how; returns the work to be done."""

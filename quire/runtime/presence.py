@@ -59,20 +59,28 @@ class Presence:
         for name in sorted(set(self._queue_by_kind) - {kind.name for kind in known}):
             log.event("kind.unknown", level="warning", kind=name, queue=self._queue_by_kind[name])
 
-        def act(conn: Any, now: Instant) -> None:
+        def act(conn: Any, now: Instant) -> dict[str, tuple[str, str]]:
             # The queue of a task is the one announced last: where workers differ, no task is split.
-            kinds.announce(conn, in_queues(known, self._queue_by_kind))
+            moved = kinds.announce(conn, in_queues(known, self._queue_by_kind))
             workers.register(conn, row, [kind.name for kind in known], now=now)
+            return moved
 
         while not self.bell.rung:
             try:
                 if self._db.path is not None:
                     self._db.migrate(alive=crews.is_alive)
-                self._db.write(act)
+                self._tell_moved(self._db.write(act))
                 return
             except DatabaseUnavailable as error:
                 log.trouble("worker.waits", error, worker=self._id)
                 self._selector.select(1.0)
+
+    def _tell_moved(self, moved: dict[str, tuple[str, str]]) -> None:
+        """Warn of queues that are others now for everybody: a variable may be missing here."""
+        for name, (old, queue) in moved.items():
+            log.event(
+                "kind.moved", level="warning", kind=name, old=old, queue=queue, worker=self._id
+            )
 
     def woken_by(self, word: str) -> bool:
         """Take what a selector's key announced; True if there may be work."""

@@ -14,8 +14,13 @@ c = kinds.c
 _KINDS = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at).order_by(c.name)
 
 
-def announce(conn: sa.Connection, known: Iterable[JobKind]) -> None:
-    """Write down the kinds that a process can run; sorted, so that two never deadlock."""
+def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[str, str]]:
+    """Write down the kinds that a process can run; sorted, so that two never deadlock.
+
+    Returns the old and the new queue of those that were in another one.
+    """
+    queues = {name: row.queue for name, row in listed(conn).items()}
+    moved = {}
     for kind in sorted(known, key=lambda k: k.name):
         row = {
             "name": kind.name,
@@ -24,6 +29,9 @@ def announce(conn: sa.Connection, known: Iterable[JobKind]) -> None:
             "at_most_once": kind.at_most_once,
         }
         dialect.upsert(conn, kinds, row, ["name"], ["queue", "max_attempts", "at_most_once"])
+        if queues.get(kind.name, kind.queue) != kind.queue:
+            moved[kind.name] = queues[kind.name], kind.queue
+    return moved
 
 
 def listed(conn: sa.Connection) -> dict[str, KindRow]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from quire.text.pace import Meanwhile
+
 
 class Embedder(Protocol):
     """What turns texts into vectors."""
@@ -34,8 +36,13 @@ class Embedder(Protocol):
         """The tokeniser that cuts pages for this embedder."""
         ...
 
-    def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
-        """Return one unit vector a text; that of an empty text is zero."""
+    def embed(
+        self, texts: Sequence[str], meanwhile: "Meanwhile | None" = None
+    ) -> "NDArray[np.float32]":
+        """Return one unit vector a text; that of an empty text is zero.
+
+        What may have to wait calls `meanwhile` about once a second; without, it does not wait long.
+        """
         ...
 
     def count(self, text: str) -> int:
@@ -50,7 +57,9 @@ class Without:
     dimensions = 0
     counter = Estimate()
 
-    def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+    def embed(
+        self, texts: Sequence[str], meanwhile: "Meanwhile | None" = None
+    ) -> "NDArray[np.float32]":
         """Return vectors of no dimensions."""
         import numpy as np
 

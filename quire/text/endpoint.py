@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.clock import SystemClock
 from quire.errors import BadInput, Permanent, Transient
-from quire.text.pace import Pace
+from quire.text.pace import Meanwhile, Pace, Patience
 from quire.text.tokens import Estimate
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONGEST_DELAY = 60.0
+#: A request is at most this part of a minute's tokens, so that nobody waits long for one.
+_PART = 0.25
 _PASSING = frozenset({408, 409, 425, 429})
 
 
@@ -89,19 +91,26 @@ class Endpoint:
             options.requests_per_minute,
             options.tokens_per_minute,
             options.clock,
-            options.wait,
             options.shared,
+            options.batch_tokens,
         )
         headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
         self._client = httpx.Client(headers=headers, timeout=options.timeout)
         self._address = options.url.rstrip("/") + "/embeddings"
 
-    def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
-        """Return one unit vector a text; that of an empty text is zero and is not asked for."""
+    def embed(
+        self, texts: Sequence[str], meanwhile: Meanwhile | None = None
+    ) -> "NDArray[np.float32]":
+        """Return one unit vector a text; that of an empty text is zero and is not asked for.
+
+        With `meanwhile` it waits as long as the endpoint and its limits demand; without, it goes
+        before those that do, and is Transient rather than late.
+        """
         import numpy as np
 
+        patience = self._patience(meanwhile)
         answers = [
-            (numbers, self._ask([_clean(texts[n]) for n in numbers], tokens))
+            (numbers, self._ask([_clean(texts[n]) for n in numbers], tokens, patience))
             for numbers, tokens in self._batches(texts)
         ]
         found = np.zeros((len(texts), self.dimensions), np.float32)
@@ -111,10 +120,10 @@ class Endpoint:
         np.divide(found, lengths, out=found, where=lengths > 0)
         return found
 
-    def learn(self) -> None:
+    def learn(self, meanwhile: Meanwhile | None = None) -> None:
         """Find out the dimensions, by one small request where no answer has told them yet."""
         if not self.dimensions:
-            self._ask(["dimensions"], 1)
+            self._ask(["dimensions"], 1, self._patience(meanwhile))
 
     def count(self, text: str) -> int:
         """Estimate the tokens of a text on its own."""
@@ -124,16 +133,21 @@ class Endpoint:
         """Close the connections."""
         self._client.close()
 
+    def _patience(self, meanwhile: Meanwhile | None) -> Patience:
+        return Patience(self.name, self.options.wait, meanwhile)
+
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], int]]:
         """Yield the numbers of the texts of each request, and their tokens."""
         numbers: list[int] = []
         total = 0
+        part = self.options.tokens_per_minute * _PART or self.options.batch_tokens
+        most = min(self.options.batch_tokens, part)
         for number, text in enumerate(texts):
             if not text.strip():
                 continue
             tokens = self.count(text)
             full = len(numbers) >= self.options.batch
-            if numbers and (full or total + tokens > self.options.batch_tokens):
+            if numbers and (full or total + tokens > most):
                 yield numbers, total
                 numbers, total = [], 0
             numbers.append(number)
@@ -141,10 +155,12 @@ class Endpoint:
         if numbers:
             yield numbers, total
 
-    def _ask(self, texts: list[str], tokens: int) -> "NDArray[np.float32]":
+    def _ask(self, texts: list[str], tokens: int, patience: Patience) -> "NDArray[np.float32]":
         for attempt in range(1, self.options.attempts + 1):
             try:
-                return self._ask_once(texts, tokens)
+                patience.look()
+                self.pace.enter(tokens, patience)
+                return self._ask_once(texts)
             except _Again as again:
                 delay = again.after or random.uniform(0.75, 1.25) * 2.0 ** (attempt - 1)  # noqa: S311
                 delay = min(delay, _LONGEST_DELAY)
@@ -155,16 +171,15 @@ class Endpoint:
                         retry_after=delay,
                     ) from None
                 self.usage.retries += 1
-                self.pace.pause(delay)
+                patience.wait(delay, f"waits to ask again ({again})")
         raise AssertionError("not reached")
 
-    def _ask_once(self, texts: list[str], tokens: int) -> "NDArray[np.float32]":
+    def _ask_once(self, texts: list[str]) -> "NDArray[np.float32]":
         import httpx
 
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.options.send_dimensions:
             body["dimensions"] = self.dimensions
-        self.pace.enter(tokens)
         self.usage.requests += 1
         try:
             answer = self._client.post(self._address, json=body)

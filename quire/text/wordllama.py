@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
+    from quire.text.pace import Meanwhile
+
 DIMENSIONS = (64, 128, 256)
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
 _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
@@ -64,7 +66,9 @@ class WordLlama:
         """The tokeniser that cuts pages for this embedder."""
         return self
 
-    def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+    def embed(
+        self, texts: Sequence[str], meanwhile: "Meanwhile | None" = None
+    ) -> "NDArray[np.float32]":
         """Return one unit vector a text; that of an empty text is zero."""
         import numpy as np
 

@@ -7,14 +7,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from quire.clock import SystemClock
 from quire.control.search import search
 from quire.ingest import place
 from quire.model.pipeline import Pipeline
 from quire.text import embed
 from tests.embedding import Server, serving, vectors
+from tests.integration.processes import Site
 from tests.shelf import FUSED, Shelf, open_shelf
+from tests.waiting import stays, until
 
 FAR = {**FUSED, "embedder": "openai:small"}
 LIMITS: dict[str, Any] = {"embed_requests_per_minute": 6_000.0, "embed_tokens_per_minute": 6e6}
@@ -65,6 +69,51 @@ def test_an_endpoint_that_is_overloaded_embeds_documents_and_the_query(
     assert server.asked[-1]["input"] == ["moon"]
     assert {each["Authorization"] for each in server.headers} == {"Bearer k"}
     assert [path.suffix for path in shelf.app.settings.home.glob("embed-*")] == [".pace"]
+
+
+def test_a_task_that_waits_for_the_limit_says_so_once_and_a_query_does_not_wait(
+    shelf: Shelf, server: Server
+):
+    shelf.put("a.txt", "tide")
+    shelf.ingest(settings=FAR)
+    [pace] = shelf.app.settings.home.glob("embed-*.pace")
+    shelf.put("b.txt", "harbour")
+    owe(pace, requests=100)
+    job = shelf.ingest(settings=FAR)
+    assert shelf.job(job).state == "completed"
+    told = [row.detail for row in shelf.rows("events") if row.name == "progress"]
+    assert len([each for each in told if "waits for the rate limit" in each]) == 1
+    owe(pace, requests=1_900)  # of 6,000 a minute: nineteen seconds
+    assert found(shelf, "moon").get("note") is None
+    shelf.app.settings = replace(shelf.app.settings, embed_requests_per_minute=1.0)
+    assert "longer than a query may" in found(shelf, "moon")["note"]
+
+
+def test_a_job_that_waits_for_the_limit_is_stopped_and_no_child_is_killed_for_it(
+    embedded: Site, server: Server, tmp_path: Path
+):
+    worker = embedded.worker(embed_url=server.url, embed_requests_per_minute=1)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(f"tide {name}")
+    job = embedded.submit("ingest", sources=[str(tmp_path / "*.txt")], settings=FAR)
+
+    def waits() -> bool:
+        return any("waits for the rate" in str(row.message) for row in embedded.rows("tasks"))
+
+    until(waits, what=embedded.logs)
+    children = psutil.Process(worker.pid).children()
+    embedded.stop(job)
+    until(lambda: not embedded.rows("tasks", state="running"), what=embedded.logs)
+    assert embedded.job(job).state == "stopped"
+    assert stays(lambda: all(child.is_running() for child in children), during=1.0)
+    assert len(server.asked) == 2  # what a limit of one has in store, and one on credit
+
+
+def owe(pace: Path, requests: int) -> None:
+    """Write down that others have sent so many requests more than there were."""
+    boot, _, _, *tokens = pace.read_text().split()
+    now = SystemClock().now().lease
+    pace.write_text(" ".join([boot, str(-requests), str(now), *tokens]))
 
 
 def test_dimensions_are_asked_for_once_and_then_those_of_the_model_row(

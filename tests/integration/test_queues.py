@@ -77,3 +77,12 @@ def test_a_worker_that_serves_two_queues_runs_both_and_one_of_a_wrong_setting_sa
     ids = [embedded.submit("i.slow", tag="a"), embedded.submit("i.effect", tag="b")]
     assert embedded.until_over(ids) == {"completed": 2}
     assert worker.logs("kind.unknown", "kind=no.such", "queue=slow")
+
+
+def test_a_worker_that_starts_without_the_setting_says_which_queues_it_changes(embedded: Site):
+    first = embedded.worker(kind_queues="i.effect=slow")
+    second = embedded.worker()
+    job = embedded.submit("i.effect", tag="a")
+    assert embedded.until_over(job) == {"completed": 1}
+    assert not first.logs("kind.moved")
+    assert second.logs("kind.moved", "kind=i.effect", "old=slow", "queue=default")

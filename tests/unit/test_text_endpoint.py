@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from quire.clock import boot_id
-from quire.errors import BadInput, Permanent, Transient
+from quire.errors import BadInput, Permanent, Stopped, Transient
 from quire.text.embed import open_embedder
 from quire.text.endpoint import Endpoint, EndpointOptions
-from quire.text.pace import Pace
-from tests.embedding import HANGS, Server, serving, vectors
+from tests.embedding import HANGS, Server, Waiting, serving, vectors
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     yield from serving()
-
-
-class Waiting:
-    """A clock that only moves when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now, self.waits = 0.0, list[float]()
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-        self.waits.append(round(seconds, 3))
 
 
 @pytest.fixture
@@ -77,9 +63,10 @@ def test_requests_are_bounded_by_texts_and_by_tokens(server, opened):
 def test_an_overloaded_endpoint_is_asked_again_when_it_wishes(server, opened):
     endpoint, time = opened()
     server.script += [(429, {"Retry-After": "7"}, {}), (503, {}, {}), (500, {}, b"oops")]
-    endpoint.embed(["a"])
-    assert time.waits[0] == 7
-    assert 1.5 <= time.waits[1] <= 2.5 and 3 <= time.waits[2] <= 5
+    endpoint.embed(["a"], time.meanwhile)
+    assert time.pauses == pytest.approx([7, 2, 4, 0], rel=0.26)
+    assert "waits to ask again (status 503: {})" in time.whys
+    assert max(time.slices) <= 0.2
     assert (endpoint.usage.requests, endpoint.usage.retries) == (4, 3)
 
 
@@ -91,9 +78,38 @@ def test_a_retry_after_may_be_a_date_and_is_capped(server, opened):
         (429, {"Retry-After": "86400"}, {}),
         (429, {"Retry-After": "soon"}, {}),
     ]
-    endpoint.embed(["a"])
-    assert time.waits[:2] == [9, 60]
-    assert 3 <= time.waits[2] <= 5
+    endpoint.embed(["a"], time.meanwhile)
+    assert time.pauses == pytest.approx([9, 60, 4, 0], rel=0.26)
+
+
+def test_a_query_does_not_wait_long_for_an_endpoint_that_is_overloaded(server, opened):
+    endpoint, time = opened()
+    server.script += [(503, {}, {}), (429, {"Retry-After": "11"}, {"error": "slow down"})]
+    with pytest.raises(Transient, match=r"slow down.* for 11 s more, longer than a query") as error:
+        endpoint.embed(["a"])
+    assert error.value.retry_after == 11
+    assert time.now <= 1.3
+
+
+def test_a_stop_ends_a_wait_at_its_next_slice(server, opened):
+    endpoint, time = opened()
+
+    def meanwhile(why: str | None) -> None:
+        if time.now >= 3:
+            raise Stopped("job 1 was stopped")
+
+    server.script += [(429, {"Retry-After": "60"}, {})]
+    with pytest.raises(Stopped):
+        endpoint.embed(["a"], meanwhile)
+    assert 3 <= time.now <= 3.3
+
+
+def test_a_request_is_a_part_of_what_the_limit_gives_in_a_minute(server, opened):
+    endpoint, time = opened(tokens_per_minute=400)
+    endpoint.embed(["word " * 60] * 3 + ["word " * 300], time.meanwhile)
+    assert [len(asked["input"]) for asked in server.asked] == [1, 1, 1, 1]
+    assert time.whys == ["waits for the rate limit of the endpoint"] * len(time.slices)
+    assert [each > 0 for each in time.pauses] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +130,9 @@ def test_what_may_pass_later_is_tried_again_and_then_transient(server, opened, a
     assert endpoint.embed(["a"]).any()
     server.script += [answer] * 3
     with pytest.raises(Transient, match="no answer after 3 attempts") as error:
-        endpoint.embed(["a"])
+        endpoint.embed(["a"], time.meanwhile)
     assert error.value.retry_after is not None
-    assert len(time.waits) == 3
+    assert [each > 0 for each in time.pauses] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +150,7 @@ def test_what_will_not_pass_fails_at_once(server, opened, answer, words):
     server.script += [answer]
     with pytest.raises(Permanent, match=words):
         endpoint.embed(["a"])
-    assert time.waits == []
+    assert time.slices == []
 
 
 def test_an_endpoint_that_is_not_there_is_transient(opened):
@@ -192,43 +208,3 @@ def test_an_endpoint_needs_a_url_and_a_model():
     endpoint = open_embedder("openai:small", url="nowhere", dimensions=3)
     with pytest.raises(BadInput, match="not a URL"):
         endpoint.embed(["a"])
-
-
-def test_requests_and_tokens_are_paced_by_the_minute():
-    time = Waiting()
-    pace = Pace(60, 600, lambda: time.now, time.wait)
-    for _ in range(200):
-        pace.enter(10)  # a request a second and ten tokens a second
-    assert 185 <= time.now <= 200
-    assert pace.waited == pytest.approx(time.now)
-    pace.enter(6000)
-    before = time.now
-    pace.enter(1)
-    assert 590 <= time.now - before <= 610
-
-
-def test_no_limit_never_waits():
-    time = Waiting()
-    pace = Pace(0, 0, lambda: time.now, time.wait)
-    for _ in range(100):
-        pace.enter(10**6)
-    assert time.waits == []
-
-
-def test_those_that_name_one_file_keep_one_limit(tmp_path: Path):
-    time = Waiting()
-    shared = tmp_path / "pace"
-    some = [Pace(60, 0, lambda: time.now, time.wait, shared) for _ in range(4)]
-    for turn in range(200):
-        some[turn % 4].enter(10**6)  # tokens have no limit
-    assert 185 <= time.now <= 200
-
-
-def test_a_file_of_another_boot_or_with_nonsense_in_it_is_begun_anew(tmp_path: Path):
-    time = Waiting()
-    shared = tmp_path / "pace"
-    for text in ("", "another-boot 9e9 9e9", f"{boot_id()} soon 1", f"{boot_id()} 1"):
-        shared.write_text(text)
-        Pace(60, 600, lambda: time.now, time.wait, shared).enter(10)
-        assert time.waits == []
-        assert len(shared.read_text().split()) == 3
