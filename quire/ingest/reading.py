@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Chunks that are written in one transaction; more go in several, the last of which shows them.
 MOST_AT_ONCE = 1_000
-#: Chunks that are embedded between two reports: no more than an endpoint is asked for at once.
-EMBEDDED_AT_ONCE = 64
+#: Chunks that are embedded between two reports; an endpoint's embedder reports before each request.
+EMBEDDED_AT_ONCE = 512
 
 
 class Work(NamedTuple):
