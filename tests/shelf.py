@@ -136,8 +136,8 @@ class Shelf:
         [row] = self.rows("jobs", id=job_id)
         return row
 
-    def listed(self, job_id: int) -> dict[str, int]:
-        """What the listing of a job counted, by reason."""
+    def listed(self, job_id: int) -> dict[str, Any]:
+        """What the listing of a job counted, by reason, and what it names."""
         return {k: v for k, v in json.loads(self.job(job_id).result).items() if v}
 
     def tasks(self, kind: str, **where: Any) -> Sequence[Any]:

@@ -188,9 +188,7 @@ def test_only_a_few_walks_are_begun_ahead_at_once(shelf: Shelf):
         looking = [vectors.looking(conn, shelf.tenant, TOY, query) for _ in range(6)]
         for each in looking:
             each.begin(10)
-        with shelf.db.begin() as other:
-            number = f"SELECT count(*) {WAITING}"
-            until(lambda: other.exec_driver_sql(number).scalar_one() == 3)
+        until(lambda: told(shelf, f"SELECT count(*) {WAITING}") == 3)
         pool = shelf.db.engine.pool
         assert isinstance(pool, sa.QueuePool)
         assert pool.checkedout() == 5  # the search, the lock, and three walks
@@ -206,10 +204,15 @@ def test_a_walk_whose_session_is_cut_is_made_by_the_one_who_asked(shelf: Shelf):
         ahead = vectors.looking(conn, shelf.tenant, TOY, struct.pack("8f", *point))
         with lock(shelf):
             ahead.begin(10)
-            with shelf.db.begin() as other:
-                cut = f"SELECT count(pg_terminate_backend(pid)) {WAITING}"
-                until(lambda: other.exec_driver_sql(cut).scalar_one() == 1)
+            cut = f"SELECT count(pg_terminate_backend(pid)) {WAITING}"
+            until(lambda: told(shelf, cut) == 1)
         assert ahead.nearest(10).ranked == at_once
+
+
+def told(shelf: Shelf, query: str) -> int:
+    """Ask in a transaction of its own: within one, activity is always that of the first look."""
+    with shelf.db.begin() as conn:
+        return int(conn.exec_driver_sql(query).scalar_one())
 
 
 @contextlib.contextmanager
