@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from quire.bench.figures import Figure, at_least, at_most
 from quire.bench.ingest_prose import Prose
@@ -89,30 +88,10 @@ def _bare(files: Sequence[Path], warm: Sequence[Path]) -> float:
         return time.perf_counter() - began
 
 
-_reader: Any = None
-
-
 def _read(path: Path) -> int:
-    global _reader
     import pypdfium2
 
-    if _reader is None:
-        _reader = _open()
     document = pypdfium2.PdfDocument(path)
     pixels = document[0].render(scale=150 / 72).to_numpy()
-    found = _reader(pixels, use_det=True, use_cls=False, use_rec=True)
+    found = ocr.reader()(pixels, use_det=True, use_cls=False, use_rec=True)
     return len(found.txts or ())
-
-
-def _open() -> Any:
-    from rapidocr import RapidOCR
-
-    return RapidOCR(
-        params={
-            "Global.log_level": "critical",
-            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
-            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
-            "Det.limit_type": "max",
-            "Det.limit_side_len": 960,
-        }
-    )

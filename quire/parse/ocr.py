@@ -6,6 +6,7 @@ little; only then is the page read, turned as needed, and its boxes are turned b
 """
 
 import functools
+import os
 from collections.abc import Callable
 from hashlib import blake2b
 from importlib.metadata import version
@@ -89,7 +90,10 @@ def recognise(
 
 
 @functools.cache
-def _reader() -> Any:
+def reader() -> Any:
+    """Return RapidOCR's own reader, on one thread."""
+    # Before it is loaded: it would report its use to its maker, and write to the user's home.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     from rapidocr import RapidOCR
 
     return RapidOCR(
@@ -129,7 +133,7 @@ def _detected(pixels: "Pixels") -> "Boxes":
     """Return left, top, right, bottom of each line found."""
     import numpy as np
 
-    found = _reader()(np.ascontiguousarray(pixels), use_det=True, use_cls=False, use_rec=False)
+    found = reader()(np.ascontiguousarray(pixels), use_det=True, use_cls=False, use_rec=False)
     if found.boxes is None:
         return np.zeros((0, 4))
     quads = np.asarray(found.boxes, np.float64)
@@ -164,20 +168,20 @@ def _is_upside_down(pixels: "Pixels", boxes: "Boxes") -> bool:
 
 
 def _vote(line: "Pixels") -> float:
-    found = _reader()(line, use_det=False, use_cls=True, use_rec=False).cls_res
+    found = reader()(line, use_det=False, use_cls=True, use_rec=False).cls_res
     label, score = found[0]
     return float(score) if label == "180" else -float(score)
 
 
 def _score(line: "Pixels") -> float:
-    found = _reader()(line, use_det=False, use_cls=False, use_rec=True)
+    found = reader()(line, use_det=False, use_cls=False, use_rec=True)
     return float(found.scores[0]) if found.scores else 0.0
 
 
 def _lines(pixels: "Pixels") -> list[_Line]:
     import numpy as np
 
-    found = _reader()(pixels, use_det=True, use_cls=False, use_rec=True)
+    found = reader()(pixels, use_det=True, use_cls=False, use_rec=True)
     if found.boxes is None or not len(found.boxes):
         return []
     quads = np.asarray(found.boxes, np.float64)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,14 @@ def only(path: Path, media_type: str, **more: object) -> Page:
     [found] = formats.read(path, media_type, Options(), 1, 1, **more)  # type: ignore[arg-type]
     assert isinstance(found, Page)
     return found
+
+
+def test_loading_the_engine_writes_nothing_into_the_home_and_reports_to_nobody(tmp_path: Path):
+    code = "from quire.parse import ocr; ocr.reader()"
+    given = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    given.pop("ORT_DISABLE_TELEMETRY", None)
+    subprocess.run([sys.executable, "-c", code], env=given, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("turned", [0, 90, 180, 270])
