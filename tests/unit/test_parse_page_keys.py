@@ -40,6 +40,12 @@ def test_pages_keep_their_keys_where_others_come_and_go(tmp_path: Path):
     assert (after[1], after[2]) == (before[0], before[2])
 
 
+def test_a_page_has_the_same_key_in_a_file_that_is_too_large_to_be_mapped(tmp_path: Path):
+    small = documents.pdf("one", "two", SCAN)
+    padding = b"\n" + (b"% " + b"-" * 997 + b"\n") * 9_000
+    assert keys(tmp_path, small.replace(b"\n", padding, 1)) == keys(tmp_path, small)
+
+
 def test_a_file_saved_anew_keeps_its_keys(tmp_path: Path):
     content = documents.pdf("one", "two", SCAN)
     assert keys(tmp_path, changed(content, lambda opened: None)) == keys(tmp_path, content)
