@@ -13,7 +13,7 @@ from quire.fetch.items import Item
 from quire.ingest import attached, place, ranges
 from quire.ingest.reading import Harvest, Work, options_of, read_pages, read_whole, runs
 from quire.model.pages import Outline
-from quire.model.pipeline import Pipeline, digest
+from quire.model.pipeline import Pipeline, digest, digests
 from quire.model.records import About
 from quire.parse import formats, sniff
 from quire.store import account, admit, documents, leaves, pages, reports, vectors
@@ -232,7 +232,7 @@ class _Taking:
     def _take_in(self, content: Content, work: Work, outline: Outline) -> None:
         keys = self._keys(content, outline)
         most = {"page": self.pipeline.page_size, "row": self.pipeline.row_size}.get(outline.unit)
-        picture = self._picture(content)
+        picture = self._picture(content, keys.get(1))
         # A try after a crash reads by ranges, which can be cut in two.
         if most is None or (self.ctx.attempt == 1 and self._is_small(outline, most)):
             self._read_here(content, work, outline, keys, picture)
@@ -276,7 +276,7 @@ class _Taking:
             return {}
         recipe = digest(formats.recipe(content.media_type, options_of(self.pipeline)))
         parts = outline.keys or [f"{content.digest} {n}" for n in range(1, outline.length + 1)]
-        return {n: digest("page", part, recipe) for n, part in enumerate(parts, start=1)}
+        return dict(enumerate(digests("page", parts, recipe), start=1))
 
     def _read_here(
         self,
@@ -349,11 +349,15 @@ class _Taking:
             about=About(begun.id, begun.generation, exclusive_key=f"document {begun.id}"),
         )
 
-    def _picture(self, content: Content) -> str | None:
-        """Make the thumbnail and keep it as a blob; a page that cannot be drawn has none."""
+    def _picture(self, content: Content, first: str | None) -> str | None:
+        """Make the thumbnail and keep it as a blob; None where there is none, or it is there."""
         # Drawing a page may be what killed the tries before: the last one does without.
         if not self.pipeline.thumbnails or 1 < self.ctx.attempt == self.ctx.max_attempts:
             return None
+        if first is not None and self.begun.live_generation is not None:
+            with self.ctx.database.read() as conn:
+                if account.has_thumbnail(conn, self.begun.id, first):
+                    return None
         from quire.parse.thumbnail import thumbnail
 
         found = thumbnail(content.path, content.media_type)

@@ -6,7 +6,7 @@ reads a page again.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -61,6 +61,14 @@ def digest(*parts: Any) -> str:
     return hashlib.blake2b(
         _canonical(parts).encode(errors="surrogatepass"), digest_size=20
     ).hexdigest()
+
+
+def digests(kind: str, parts: Iterable[str], recipe: str) -> Iterator[str]:
+    """Yield `digest(kind, part, recipe)` of each; what all of them share is written once."""
+    before, after = f"[{_canonical(kind)},".encode(), f",{_canonical(recipe)}]".encode()
+    for part in parts:
+        whole = before + _canonical(part).encode(errors="surrogatepass") + after
+        yield hashlib.blake2b(whole, digest_size=20).hexdigest()
 
 
 def text_digest(text: str) -> str:

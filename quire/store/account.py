@@ -73,6 +73,21 @@ def set_thumbnail(conn: sa.Connection, document_id: int, digest: str | None) -> 
         conn.execute(sa.update(documents).where(d.id == document_id).values(thumbnail=digest))
 
 
+_DRAWN = sa.select(sa.literal(1)).where(
+    d.id == sa.bindparam("of"),
+    d.thumbnail.is_not(None),
+    leaf.document_id == d.id,
+    leaf.generation == d.live_generation,
+    leaf.number == 1,
+    leaf.key == sa.bindparam("first"),
+)
+
+
+def has_thumbnail(conn: sa.Connection, document_id: int, first: str) -> bool:
+    """Tell whether a document has a picture of its first page, and that has this key."""
+    return conn.scalar(_DRAWN, {"of": document_id, "first": first}) is not None
+
+
 def share_thumbnail(conn: sa.Connection, giver_id: int, document_id: int) -> None:
     """Use another document's picture: the bytes are the same."""
     found: Any = conn.scalar(sa.select(d.thumbnail).where(d.id == giver_id))

@@ -462,3 +462,23 @@ def test_patterns_of_earlier_work_that_are_refused_today_still_choose(shelf: She
     shelf.ingest(options=options)
     assert [each.name for each in shelf.rows("documents")] == ["report [draft.txt"]
     assert shelf.document("report [draft.txt").state == "success"
+
+
+def test_the_picture_of_a_first_page_is_drawn_again_when_that_page_changes_and_only_then(
+    shelf: Shelf,
+):
+    pages = [f"Page {number} of the log." for number in range(1, 31)]
+    drawn = {**PLAIN, "thumbnails": "true"}
+
+    def picture() -> str:
+        shelf.put("log.pdf", documents.pdf(*pages))
+        shelf.clock.advance(60)
+        shelf.ingest(settings=drawn)
+        assert shelf.document("log.pdf").state == "success"
+        return str(shelf.document("log.pdf").thumbnail)
+
+    before = picture()
+    pages[20] = "Another page twenty-one."
+    assert picture() == before
+    pages[0] = "Another first page, with much more to be seen on it."
+    assert picture() != before

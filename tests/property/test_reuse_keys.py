@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.ingest.reading import options_of
-from quire.model.pipeline import Pipeline, digest, text_digest
+from quire.model.pipeline import Pipeline, digest, digests, text_digest
 from quire.parse import formats
 from quire.store import admit
 from tests import documents
@@ -62,6 +62,11 @@ def cut_key(p: Pipeline) -> str:
 def test_equal_values_have_equal_digests_however_their_keys_are_ordered(value: Any):
     turned = json.loads(json.dumps(value), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     assert digest(value) == digest(turned)
+
+
+@given(st.text(), st.lists(st.text()), st.text())
+def test_many_digests_are_those_of_each(kind: str, parts: list[str], recipe: str):
+    assert list(digests(kind, parts, recipe)) == [digest(kind, part, recipe) for part in parts]
 
 
 @given(st.lists(st.text(), max_size=5), st.lists(st.text(), max_size=5))
