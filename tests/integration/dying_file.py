@@ -110,6 +110,8 @@ def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
 
 
 formats.read, documents.swap, fenced.ending, admit.admit = read, swap, ending, note_page
+# One of a file that is near begins only when that was fetched.
+remembering(documents, "seen", lambda seen: seen.name if seen else "")
 remembering(documents, "begin", lambda begun: begun.name)
 around(documents, "begin", after="begin")
 remembering(ranges, "work_for", lambda work: work.name)
