@@ -35,9 +35,9 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 
 bench: setup ## measure the queue, ingestion and the API
-	$(BIN)/quire bench queue
-	$(BIN)/quire bench ingest
-	$(BIN)/quire bench api
+	$(BIN)/python -m benchmarks queue
+	$(BIN)/python -m benchmarks ingest
+	$(BIN)/python -m benchmarks api
 
 chaos: dev ## kill, stall and restart real processes
 	$(PYTEST) -m chaos --chaos-files 1000 --columns all

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quire.model.contracts import job, parser, source
     from quire.model.pages import Page
     from quire.model.records import Submission
-    from quire.runtime.context import Context
+    from quire.runtime.child.context import Context
 
 __all__ = [
     "App",
@@ -34,7 +34,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "App": "quire.app",
-    "Context": "quire.runtime.context",
+    "Context": "quire.runtime.child.context",
     "Item": "quire.fetch.items",
     "Page": "quire.model.pages",
     "Permanent": "quire.errors",

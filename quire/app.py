@@ -11,10 +11,11 @@ from quire.control import jobs
 from quire.errors import DatabaseUnavailable, QuireError, Refused
 from quire.model.contracts import in_queues
 from quire.model.records import Submission
-from quire.runtime import crews, wakeup
+from quire.runtime import wakeup
+from quire.runtime.worker import live_workers
 from quire.settings import Settings
-from quire.store import migrate
-from quire.store.engine import Database
+from quire.store.db import migrate
+from quire.store.db.engine import Database
 
 
 class App:
@@ -59,7 +60,7 @@ class App:
     def _prepare(self, db: Database, create: bool) -> None:
         s = self.settings
         if db.path is not None and create:
-            db.migrate(alive=crews.is_alive)
+            db.migrate(alive=live_workers.is_alive)
             return
         if db.path is not None and not db.path.exists():
             raise DatabaseUnavailable(

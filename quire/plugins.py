@@ -57,10 +57,10 @@ def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
 
 def equip(registry: Registry) -> None:
     """Let this process read by these parsers and list these sources, and by no other plugin's."""
-    from quire.fetch import sources
-    from quire.parse import plugged
+    from quire.fetch.sources import registry as sources
+    from quire.parse import plugin_parser
 
-    plugged.use(registry.parsers)
+    plugin_parser.use(registry.parsers)
     sources.use(registry.sources)
 
 

@@ -14,14 +14,14 @@ from quire import plugins
 from quire.app import App
 from quire.clock import FakeClock, Instant
 from quire.model.contracts import MARK, JobKind
+from quire.model.outcomes import decide
 from quire.model.records import Lease
-from quire.runtime.child import DONE, judge
-from quire.runtime.child import result_of as _result
-from quire.runtime.context import Context
-from quire.runtime.outcomes import decide
-from quire.runtime.wire import Assignment, Ended
+from quire.runtime.child.context import Context
+from quire.runtime.child.main import DONE, judge
+from quire.runtime.child.main import result_of as _result
+from quire.runtime.child.wire import Assignment, Ended
 from quire.settings import load
-from quire.store import claim, kinds, progress, ready, settle
+from quire.store.queue import claim, kinds, progress, release, settle
 
 __all__ = ["FakeClock", "drain", "scratch_app"]
 
@@ -55,7 +55,7 @@ def drain(app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000
 
 def _claim(app: App, queue: str) -> list[Lease]:
     def act(conn: Any, now: Instant) -> list[Lease]:
-        ready.move_due(conn, now=now)
+        release.move_due(conn, now=now)
         leases = claim.claim(conn, WORKER, queue, app.registry.kinds, now=now, ttl=60.0)
         claim.advance(conn, leases)
         return leases

@@ -25,7 +25,7 @@ def put(home: Path) -> Path:
 
 @functools.cache
 def _original() -> Path:
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
     folder = Path(os.environ[scratch.RUN_VARIABLE])
     made = folder / "blank.db"

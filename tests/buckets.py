@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quire.fetch.bucket_blobs import BlobBucket, key_of
-from quire.fetch.cache import BlobCache
-from quire.fetch.objects import Bucket, Patience
+from quire.fetch.blobs.bucket import BlobBucket, key_of
+from quire.fetch.blobs.cache import BlobCache
+from quire.fetch.object_store import Bucket, Patience
 from tests import clouds
 from tests.integration.fetch_places import put_object
 

@@ -24,7 +24,7 @@ from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
 if TYPE_CHECKING:
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
@@ -181,7 +181,7 @@ def pg_server(run_folder: Path) -> Iterator[postgres.Server]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A fresh, migrated, empty database, on each backend in turn."""
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
     if request.param == "postgres":
         database = Database.open(request.getfixturevalue("pg_url"))
@@ -217,7 +217,7 @@ def _make_template(server: postgres.Server) -> None:
 
 
 def _migrate(url: str) -> None:
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
     database = Database.open(url)
     database.migrate()

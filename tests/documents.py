@@ -6,8 +6,8 @@ import io
 import zipfile
 from pathlib import Path
 
-from quire.parse import samples
-from quire.parse.samples import PdfPage
+from quire.demo import samples
+from quire.demo.samples import PdfPage
 
 TEXT = ("The tide turns at noon.", "Barrels of cider stand on the quay.")
 #: Ten times ten times ten …: a few lines of XML that stand for millions of letters.

@@ -19,12 +19,14 @@ import sqlalchemy as sa
 
 from quire import testing
 from quire.control import doctor, jobs
+from quire.demo import samples
+from quire.model.outcomes import decide
 from quire.model.records import Lease
-from quire.parse import pdf, samples
-from quire.runtime.outcomes import decide
-from quire.runtime.wire import Ended
-from quire.store import settle, tables
-from quire.store.document_tables import (
+from quire.parse.pdf import reader as pdf
+from quire.runtime.child.wire import Ended
+from quire.store.db.engine import Database
+from quire.store.db.schema import queue as tables
+from quire.store.db.schema.documents import (
     chunks,
     documents,
     generations,
@@ -34,7 +36,7 @@ from quire.store.document_tables import (
     slices,
     vectors,
 )
-from quire.store.engine import Database
+from quire.store.queue import settle
 from quire.testing import FakeClock, drain, scratch_app
 from tests import blank
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fastapi.testclient import TestClient
 
-from quire.api import frame, gate
+from quire.api import app as frame
+from quire.api.auth import authenticate
 from quire.control import access, sign_in
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def by_session(
     link = sign_in.sign_in_link(desk, desk.user)["link"]
     entry = sign_in.sign_in(desk.db, link, days=14, tenant=desk.tenant)
     client = stranger(api)
-    client.cookies.set(gate.COOKIE, entry.cookie, domain="localhost.local")
-    client.headers[gate.CSRF_HEADER] = entry.viewer.csrf or ""
+    client.cookies.set(authenticate.COOKIE, entry.cookie, domain="localhost.local")
+    client.headers[authenticate.CSRF_HEADER] = entry.viewer.csrf or ""
     return client
 
 

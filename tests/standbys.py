@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 
-from quire.store.engine import Database
+from quire.store.db.engine import Database
 from tests.postgres import Server
 from tests.waiting import until
 

@@ -29,7 +29,7 @@ _PART = re.compile(
 _TEST_LINK = re.compile(r"\[`?(?P<name>test_\w+)`?\]\([^)]*\)")
 #: Packages whose modules the code map names and does not describe.
 FOLDED = (
-    "quire/api", "quire/bench", "quire/cli", "quire/control", "quire/fetch", "quire/ingest",
+    "quire/api", "quire/cli", "quire/control", "quire/fetch", "quire/ingest",
     "quire/model", "quire/parse", "quire/runtime", "quire/store", "quire/text", "quire/web",
     "quire/store/migrations",
 )  # fmt: skip
@@ -116,7 +116,7 @@ def code_map() -> str:
 
 def invariants() -> str:
     """Write what `quire doctor` checks, by name."""
-    from quire.store.invariants import INVARIANTS
+    from quire.store.doctor.invariants import INVARIANTS
 
     rows = [f"| `{each.name}` | {each.sentence} |" for each in INVARIANTS]
     schema = "| `schema.version` | The schema is the version that this Quire knows. |"
@@ -125,7 +125,7 @@ def invariants() -> str:
 
 def invariant_names() -> str:
     """Write the names of what `quire doctor` checks, in their order."""
-    from quire.store.invariants import INVARIANTS
+    from quire.store.doctor.invariants import INVARIANTS
 
     groups: dict[str, list[str]] = {}
     for noun, _, rest in (each.name.partition(".") for each in INVARIANTS):

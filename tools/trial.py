@@ -26,7 +26,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 import quire
-from quire.parse import samples
+from quire.demo import samples
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE = os.environ.get("IMAGE", f"quire:{quire.__version__}")

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from quire import errors, log
-from quire.api.answers import PROBLEM, Answer
+from quire.api.responses import PROBLEM, Answer
 
 #: The first class that fits decides; what fits none is a fault of ours.
 STATUS: dict[type[errors.QuireError], tuple[int, str]] = {

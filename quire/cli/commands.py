@@ -10,16 +10,15 @@ from quire.cli import (
     configuration,
     corpus,
     database,
+    demo,
     deploy,
     document,
     documents,
     health,
-    ingest,
     job,
     jobs,
     kinds,
     logs,
-    measuring,
     owner,
     run,
     search,
@@ -28,11 +27,12 @@ from quire.cli import (
     token,
     user,
 )
+from quire.cli.ingest import command
 
 ORDER = (
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
     "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "doctor", "health", "deploy", "settings", "bench", "demo", "version",
+    "migrate", "doctor", "health", "deploy", "settings", "demo", "version",
 )  # fmt: skip
 
 
@@ -74,14 +74,14 @@ Version = Annotated[
 @app.callback()
 def root(version: Version = False) -> None:
     """Take the options that come before a command."""
-    from quire.runtime.leash import VARIABLE
+    from quire.runtime.parent_pipe import VARIABLE
 
     if VARIABLE not in os.environ:  # else whoever started this one has said it
         configuration.warn_of_unknown()
 
 
 for _command in (
-    *(ingest.ingest, search.search, documents.documents),
+    *(command.ingest, search.search, documents.documents),
     *(
         run.up,
         run.api,
@@ -93,7 +93,7 @@ for _command in (
         kinds.unpause,
     ),
     *(database.migrate, database.doctor, configuration.settings, configuration.version),
-    *(measuring.demo, health.health),
+    *(demo.demo, health.health),
 ):
     app.command()(_command)
 app.add_typer(run.worker_app, name="worker")
@@ -104,5 +104,4 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(owner.app, name="owner")
 app.add_typer(user.app, name="user")
 app.add_typer(token.app, name="token")
-app.add_typer(measuring.app, name="bench")
 app.add_typer(deploy.app, name="deploy")

@@ -5,10 +5,10 @@ from quire.cli import console, options
 
 def settings(json: options.Json = False) -> None:
     """List every setting, its value and where it comes from."""
-    from quire.cli import opening
-    from quire.control import configuration as listing
+    from quire.cli import session
+    from quire.control import shown_settings as listing
 
-    items = listing.listed(opening.chosen())
+    items = listing.listed(session.chosen())
     if json:
         console.as_json({"items": items, "next": None})
         return
@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
     import platform
 
     import quire
-    from quire.store.embedded import sqlite_module
+    from quire.store.db.sqlite import sqlite_module
 
     return {
         "quire": quire.__version__,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, verbs, words
+from quire.cli import console, formatting, options, verbs
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -26,11 +26,11 @@ Pairs = Annotated[
 @app.command()
 def create(name: Name, set: options.Set = None, json: options.Json = False) -> None:
     """Create a corpus, with settings of its own."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import corpora
 
-    opening.equip()
-    with opening.writing() as opened:
+    session.equip()
+    with session.writing() as opened:
         corpora.create(opened.desk, name, given := options.pairs(set))
         one = corpora.shown(opened.desk, name)
         _warn(given, opened.settings)
@@ -45,10 +45,10 @@ def create(name: Name, set: options.Set = None, json: options.Json = False) -> N
 @app.command("list")
 def listing(json: options.Json = False) -> None:
     """List the corpora."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import corpora
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         found = corpora.listed(opened.desk)
     if json:
         console.as_json({"items": found, "next": None})
@@ -61,7 +61,9 @@ def listing(json: options.Json = False) -> None:
         for each in found:
             own = ", ".join(f"{k}={v}" for k, v in sorted(each["settings"].items()))
             drawn.add_row(
-                words.one_line(each["name"], 50), f"{each['documents']:,}", words.one_line(own)
+                formatting.one_line(each["name"], 50),
+                f"{each['documents']:,}",
+                formatting.one_line(own),
             )
         console.show(drawn)
 
@@ -69,15 +71,15 @@ def listing(json: options.Json = False) -> None:
 @app.command()
 def show(name: Name, json: options.Json = False) -> None:
     """Show a corpus with every setting of its pipeline."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import corpora
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         one = corpora.shown(opened.desk, name)
     if json:
         console.as_json(one)
         return
-    console.say(f"corpus {name}: {words.count(one['documents'], 'document')}")
+    console.say(f"corpus {name}: {formatting.count(one['documents'], 'document')}")
     drawn = console.table("SETTING", "VALUE", "DEFAULT", "WHAT IT IS", wide="WHAT IT IS")
     for key, value, default, sentence in corpora.explained(one["pipeline"]):
         drawn.add_row(key, _value(value), "" if value == default else _value(default), sentence)
@@ -87,11 +89,11 @@ def show(name: Name, json: options.Json = False) -> None:
 @app.command("set")
 def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
     """Change settings of a corpus; its documents follow at the next ingest."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import corpora
 
-    opening.equip()
-    with opening.reading() as opened:
+    session.equip()
+    with session.reading() as opened:
         changed = corpora.change(opened.desk, name, given := options.pairs(pairs))
         one = corpora.shown(opened.desk, name)
         _warn(given, opened.settings)
@@ -112,12 +114,14 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
 @app.command()
 def delete(name: Name) -> None:
     """Delete a corpus; its documents stay."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import corpora
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         left = corpora.delete(opened.desk, name)
-    stay = f" Its {words.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
+    stay = (
+        f" Its {formatting.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
+    )
     console.say(f"corpus {name} deleted.{stay}")
 
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 
 if TYPE_CHECKING:
     from quire.control.doctor import Report
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
 
 To = Annotated[
@@ -52,28 +52,28 @@ def migrate(
     it waits for them.
     """
     if to is not None or blobs is not None:
-        from quire.cli import copying, moving
+        from quire.cli import blob_copy, transfer
 
         if to is not None:
-            moving.move(to, blobs, json)
+            transfer.move(to, blobs, json)
         else:
-            copying.copy(blobs or "", json)
+            blob_copy.copy(blobs or "", json)
         return
-    from quire.cli import opening
-    from quire.runtime import crews
-    from quire.store import migrate as migrations
-    from quire.store import places
-    from quire.store.engine import Database
+    from quire.cli import session
+    from quire.runtime.worker import live_workers
+    from quire.store.db import migrate as migrations
+    from quire.store.db import urls
+    from quire.store.db.engine import Database
 
-    settings = opening.chosen()
-    name = places.without_password(settings.database)
+    settings = session.chosen()
+    name = urls.without_password(settings.database)
     db = Database.open(
         settings.database,
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,
     )
     try:
-        applied = db.migrate(patience=wait, alive=crews.is_alive)
+        applied = db.migrate(patience=wait, alive=live_workers.is_alive)
         with db.read() as conn:
             version = migrations.version(conn)
     finally:
@@ -82,7 +82,7 @@ def migrate(
         console.as_json({"database": name, "applied": applied, "version": version})
     elif applied:
         numbers = ", ".join(map(str, applied))
-        console.say(f"{name}: {words.count(len(applied), 'migration')} applied ({numbers}).")
+        console.say(f"{name}: {formatting.count(len(applied), 'migration')} applied ({numbers}).")
     else:
         console.say(f"{name}: up to date (version {version}).")
 
@@ -114,21 +114,21 @@ def doctor(
 
     Exits with 1 where it is not.
     """
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import doctor as examining
-    from quire.ingest import place
+    from quire.ingest import resources
 
     if source is not None:
         _examine_source(source, json)
         return
-    with opening.reading() as opened:
+    with session.reading() as opened:
         settings = opened.settings
-        opening.equipped(settings)
+        session.equipped(settings)
         mended = examining.mend(opened.db) if repair else {}
         report = examining.examine(
             opened.db,
             sweep_interval=settings.sweep_interval,
-            blobs=place.blobs_of(settings.for_children),
+            blobs=resources.blobs_of(settings.for_children),
             deep=deep,
         )
         found = _troubles(opened.db)
@@ -136,9 +136,9 @@ def doctor(
         console.as_json({**examining.as_json(report), "mended": mended, "troubles": found})
     else:
         for trouble in found:
-            console.say(words.one_line(trouble, 1000))
+            console.say(formatting.one_line(trouble, 1000))
         for name, count in mended.items():
-            console.say(f"{name}: mended in {words.count(count, 'place')}.")
+            console.say(f"{name}: mended in {formatting.count(count, 'place')}.")
         for line in lines(report):
             console.say(line)
     if not report.is_healthy:
@@ -147,23 +147,23 @@ def doctor(
 
 def _troubles(db: "Database") -> list[str]:
     """Say what keeps work from going on; it is no fault of what is stored."""
-    from quire.control import troubles
+    from quire.control import outages
 
     with db.read() as conn:
-        return troubles.listed(conn, None, now=db.now(conn), patience=db.lease_seconds)
+        return outages.listed(conn, None, now=db.now(conn), patience=db.lease_seconds)
 
 
 def _examine_source(source: str, json: bool) -> None:
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control.ingest import examine_source
 
-    opening.equip()
-    is_well, sentences = examine_source(source, opening.chosen().for_children)
+    session.equip()
+    is_well, sentences = examine_source(source, session.chosen().for_children)
     if json:
         console.as_json({"source": source, "is_readable": is_well, "findings": sentences})
     else:
         for line in sentences:
-            console.say(words.one_line(line, 1000))
+            console.say(formatting.one_line(line, 1000))
     if not is_well:
         raise typer.Exit(1)
 
@@ -174,5 +174,5 @@ def lines(report: "Report") -> Iterator[str]:
         yield f"all {report.checked} invariants hold."
     for each in report.violations:
         named = ", ".join(map(str, each.examples))
-        places = words.count(each.count, "place")
+        places = formatting.count(each.count, "place")
         yield f"{each.name}: broken in {places} (for example {named}). {each.sentence}"

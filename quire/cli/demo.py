@@ -8,7 +8,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.cli import console, following, opening
+import typer
+
+from quire.cli import console
 
 if TYPE_CHECKING:
     from quire.app import App
@@ -19,11 +21,21 @@ PLANTED = {"protected.pdf", "broken.pdf"}
 QUERIES = ("depth over the sill", "how to contest a customs charge")
 
 
+def demo() -> None:
+    """Make sample documents, take them in, and search them.
+
+    A second run finds everything done.
+    """
+    raise typer.Exit(run())
+
+
 def run() -> int:
     """Tell the story; returns the exit code."""
+    from quire.cli import session
+
     home = Path(os.environ.get("QUIRE_HOME") or ".quire").absolute()
     is_fresh = not home.exists()
-    with opening.writing(home=home) as app:
+    with session.writing(home=home) as app:
         console.say(f"home      {home}{' (made just now)' if is_fresh else ''}")
         folder = _make_samples(app)
         is_right = _take_in(app, folder)
@@ -35,7 +47,7 @@ def run() -> int:
 
 
 def _make_samples(app: "App") -> Path:
-    from quire.parse import samples
+    from quire.demo import samples
 
     folder = app.settings.home / "samples"
     made = samples.make(folder)
@@ -46,14 +58,15 @@ def _make_samples(app: "App") -> Path:
 
 def _take_in(app: "App", folder: Path) -> bool:
     """Ingest the folder and tell whether exactly the planted files failed."""
+    from quire.cli.ingest import follow
     from quire.control import ingest
-    from quire.store import files
+    from quire.store.reports import files
 
     order = ingest.checked([str(folder)], app.settings.for_children, corpus=CORPUS)
     [job_id] = app.submit_many([order.submission()])
     console.say(f"ingest    job {job_id}: fetch, read, cut, embed, index")
     console.say()
-    following.to_the_end(app, job_id)
+    follow.to_the_end(app, job_id)
     with app.db.read() as conn:
         failed = files.page_of_files(
             conn, app.settings.tenant, job_id, limit=50, states=("failed",)
@@ -70,7 +83,7 @@ def _take_in(app: "App", folder: Path) -> bool:
 
 
 def _was_all_known(app: "App", job_id: int) -> bool:
-    from quire.store import reports
+    from quire.store.reports import reports
 
     with app.db.read() as conn:
         job = reports.job(conn, app.settings.tenant, job_id, now=0.0)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, verbs, words
+from quire.cli import console, formatting, options, verbs
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from quire.app import App
-    from quire.fetch.blobs import Blobs
+    from quire.fetch.blobs.folder import Blobs
 
 app = typer.Typer(
     cls=verbs.OfIds,
@@ -31,15 +31,17 @@ Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or 
 @app.command()
 def show(document: options.DocumentId, json: options.Json = False) -> None:
     """Show a document with its page errors and generations."""
-    from quire.cli import opening
+    from quire.cli import session
 
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         one = opened.document(document)
     if json:
         console.as_json(one)
         return
-    state = words.state_of(one)
-    console.say(f"document {one['id']}  {words.one_line(one['name'])}  {state.replace('_', ' ')}")
+    state = formatting.state_of(one)
+    console.say(
+        f"document {one['id']}  {formatting.one_line(one['name'])}  {state.replace('_', ' ')}"
+    )
     console.show(_facts(one))
     if one["page_errors"]:
         console.say()
@@ -57,10 +59,10 @@ def pages(
     json: options.Json = False,
 ) -> None:
     """List the pages of a document with how each was read."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import documents
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         page = documents.pages(
             opened.desk, document, limit=options.limit(limit), cursor=options.cursor(cursor)
         )
@@ -77,8 +79,8 @@ def pages(
             each["via"] or "",
             each["language"] or "",
             f"{each['words']:,}",
-            "" if each["seconds"] is None else words.span(each["seconds"]),
-            words.one_line(each["error"] or each["label"]),
+            "" if each["seconds"] is None else formatting.span(each["seconds"]),
+            formatting.one_line(each["error"] or each["label"]),
         )
     console.show(drawn)
     if page["next"]:
@@ -92,12 +94,12 @@ def save(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
     """Write the original file, as it was taken in, to a path or into a folder."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import documents
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         goal = documents.save(opened.desk, _blobs(opened), document, path, replace=force)
-    console.say(f"saved as {words.one_line(goal, 1000)}")
+    console.say(f"saved as {formatting.one_line(goal, 1000)}")
 
 
 @app.command()
@@ -116,14 +118,15 @@ def reindex(
 
     What is indexed now stays searchable until the new generation has succeeded.
     """
-    from quire.cli import following, opening
+    from quire.cli import session
+    from quire.cli.ingest import follow
     from quire.control import documents
 
-    opening.equip()
-    with opening.reading() as opened:
+    session.equip()
+    with session.reading() as opened:
         job_id = documents.reindex(opened.desk, document, options.pairs(set), force=force)
         if wait:
-            raise typer.Exit(following.to_the_end(opened, job_id, json=json))
+            raise typer.Exit(follow.to_the_end(opened, job_id, json=json))
     if json:
         console.as_json({"id": job_id})
     else:
@@ -134,10 +137,10 @@ def reindex(
 @app.command()
 def delete(document: options.DocumentId) -> None:
     """Delete a document and what was indexed of it; its source is not touched."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import documents
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         documents.delete(opened.desk, document)
     console.say(f"document {document} deleted.")
 
@@ -145,19 +148,19 @@ def delete(document: options.DocumentId) -> None:
 @app.command()
 def explain(document: options.DocumentId, json: options.Json = False) -> None:
     """Say what a document waits for, who holds it, why it was indexed, and what was reused."""
-    from quire.cli import opening
-    from quire.control.document_findings import explain_document
+    from quire.cli import session
+    from quire.control.explain.document import explain_document
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         answer = explain_document(opened.desk, document)
     if json:
         console.as_json(answer)
         return
-    name = words.one_line(answer["name"], 80)
+    name = formatting.one_line(answer["name"], 80)
     console.say(f"document {document}, {name}: {answer['state'].replace('_', ' ')}.")
     for name in ("text", "why", "reuse", "next"):
         if answer[name]:
-            console.say(words.clean(answer[name]))
+            console.say(formatting.clean(answer[name]))
 
 
 @app.command()
@@ -171,11 +174,11 @@ def read(
 
     A page that kills or stalls its reader does so here too.
     """
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import documents
 
-    opening.equip()
-    with opening.reading() as opened:
+    session.equip()
+    with session.reading() as opened:
         found = documents.read_page(opened.desk, _blobs(opened), document, page)
     one, error = found.page, getattr(found.page, "error", None)
     if json:
@@ -185,7 +188,7 @@ def read(
     elif error is None:
         _say_page(page, one, found.seconds, text)
     else:
-        console.say(f"page {page}: {words.one_line(error, 1000)}")
+        console.say(f"page {page}: {formatting.one_line(error, 1000)}")
     if error is not None:
         raise typer.Exit(1)
 
@@ -198,56 +201,56 @@ def tokens(
     ] = 1,
 ) -> None:
     """Print the words of a document with their boxes, as PAWLs JSON."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import documents
 
     if version not in (1, 2):
         raise BadInput(f"--version: {version} is not 1 or 2.")
-    with opening.reading() as opened:
+    with session.reading() as opened:
         console.as_json(documents.tokens(opened.desk, document, version), on_one_line=True)
 
 
 def _blobs(opened: "App") -> "Blobs":
-    from quire.ingest import place
+    from quire.ingest import resources
 
-    return place.blobs_of(opened.settings.for_children)
+    return resources.blobs_of(opened.settings.for_children)
 
 
 def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:
     size = f", {one.width:g} × {one.height:g} points" if one.width else ""
     console.say(
-        f"page {number}: {words.count(len(one.text.split()), 'word')} by {one.via}{size}, "
-        f"in {words.span(seconds)}"
+        f"page {number}: {formatting.count(len(one.text.split()), 'word')} by {one.via}{size}, "
+        f"in {formatting.span(seconds)}"
     )
     if with_text:
-        console.say(words.clean(one.text))
+        console.say(formatting.clean(one.text))
 
 
 def _facts(one: dict[str, Any]) -> "Table":
     from rich.table import Table
 
-    from quire.cli.following import reuse_line
+    from quire.cli.ingest.follow import reuse_line
 
     now = time.time()
     facts = {
-        "from": words.one_line(one["uri"], 500),
-        "listed by": words.one_line(one["source"], 500),
-        "type": words.one_line(one["media_type"]),
-        "size": words.size(one["size"]) if one["size"] is not None else "",
-        "corpora": ", ".join(map(words.one_line, one["corpora"])),
-        "own settings": words.short_json(one["settings"]) if one["settings"] else "",
+        "from": formatting.one_line(one["uri"], 500),
+        "listed by": formatting.one_line(one["source"], 500),
+        "type": formatting.one_line(one["media_type"]),
+        "size": formatting.size(one["size"]) if one["size"] is not None else "",
+        "corpora": ", ".join(map(formatting.one_line, one["corpora"])),
+        "own settings": formatting.short_json(one["settings"]) if one["settings"] else "",
         "pages": "" if one["pages"] is None else f"{one['pages']:,}",
         "chunks": "" if one["chunks"] is None else f"{one['chunks']:,}",
-        "error": words.one_line(one["error"], 1000),
+        "error": formatting.one_line(one["error"], 1000),
         "work": reuse_line({**one["reused"], "whole": int(one["reused"]["whole"])}),
         "generation": _generation(one),
-        "began": words.when(one["processing_started_at"], now)
+        "began": formatting.when(one["processing_started_at"], now)
         if one["processing_started_at"]
         else "",
-        "ended": words.when(one["processing_finished_at"], now)
+        "ended": formatting.when(one["processing_finished_at"], now)
         if one["processing_finished_at"]
         else "",
-        "gone": f"from its source, since {words.when(one['gone_at'], now)}"
+        "gone": f"from its source, since {formatting.when(one['gone_at'], now)}"
         if one["gone_at"]
         else "",
         "job": "" if one["job_id"] is None else str(one["job_id"]),
@@ -271,7 +274,10 @@ def _errors(one: dict[str, Any]) -> "Table":
     drawn = console.table("PAGE", "WHY", "ERROR", "TRY IT WITH", right=("PAGE",), wide="ERROR")
     for each in one["page_errors"][:FEW]:
         drawn.add_row(
-            str(each["page"]), each["kind"] or "", words.one_line(each["error"]), each["command"]
+            str(each["page"]),
+            each["kind"] or "",
+            formatting.one_line(each["error"]),
+            each["command"],
         )
     if len(one["page_errors"]) > FEW:
         drawn.add_row("…", "", f"{len(one['page_errors']) - FEW:,} more", "")
@@ -292,7 +298,7 @@ def _generations(one: dict[str, Any]) -> "Table":
             "" if each["job_id"] is None else str(each["job_id"]),
             "" if each["pages"] is None else f"{each['pages']:,}",
             "" if each["chunks"] is None else f"{each['chunks']:,}",
-            words.when(each["created_at"]),
-            words.one_line(each["error"] or why(each["why"])),
+            formatting.when(each["created_at"]),
+            formatting.one_line(each["error"] or why(each["why"])),
         )
     return drawn

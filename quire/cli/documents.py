@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +36,7 @@ def documents(
     json: options.Json = False,
 ) -> None:
     """List documents, the latest first."""
-    from quire.cli import opening
+    from quire.cli import session
 
     filters: dict[str, Any] = {
         "states": ["failed"] if failed else options.document_states(state),
@@ -44,7 +44,7 @@ def documents(
         "source": _absolute(source),
     }
     filters |= {"limit": options.limit(limit), "cursor": options.cursor(cursor)}
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         page = opened.page_of_documents(**filters)
     if json:
         console.as_json(page)
@@ -79,16 +79,16 @@ def _drawn(page: dict[str, Any]) -> "Table":
         "ID", "NAME", "TYPE", "STATE", "PAGES", "CHUNKS", "CORPORA", "DETAIL",
         right=("ID", "PAGES", "CHUNKS"), wide="DETAIL",
     )  # fmt: skip
-    for each, name in zip(page["items"], words.told_apart(page["items"]), strict=True):
-        state = words.state_of(each)
+    for each, name in zip(page["items"], formatting.told_apart(page["items"]), strict=True):
+        state = formatting.state_of(each)
         drawn.add_row(
             str(each["id"]),
-            words.one_line(name, 60),
-            words.media_type(each["media_type"]),
-            Text(state.replace("_", " "), style=words.COLOURS[state]),
+            formatting.one_line(name, 60),
+            formatting.media_type(each["media_type"]),
+            Text(state.replace("_", " "), style=formatting.COLOURS[state]),
             "" if each["pages"] is None else f"{each['pages']:,}",
             "" if each["chunks"] is None else f"{each['chunks']:,}",
-            words.one_line(", ".join(each["corpora"]), 30),
+            formatting.one_line(", ".join(each["corpora"]), 30),
             _detail(each),
         )
     return drawn
@@ -96,9 +96,9 @@ def _drawn(page: dict[str, Any]) -> "Table":
 
 def _detail(each: dict[str, Any]) -> str:
     if each["error"]:
-        return words.one_line(each["error"])
+        return formatting.one_line(each["error"])
     if each["page_errors"]:
-        return f"{words.count(each['page_errors'], 'page')} could not be read"
+        return f"{formatting.count(each['page_errors'], 'page')} could not be read"
     if each["locked"]:
         return f"job {each['job_id']}"
     return "gone from its source" if each["gone_at"] else ""

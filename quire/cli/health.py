@@ -18,12 +18,12 @@ def health(role: Role = None, json: options.Json = False) -> None:
 
     Exits with 1 where one is not, or none runs. For health checks of containers and the like.
     """
-    from quire.cli import opening
-    from quire.runtime import vitals
+    from quire.cli import session
+    from quire.runtime.worker import health as vitals
 
     if role is not None and role not in vitals.ROLES:
         raise BadInput(f"role {role!r}: not one of {', '.join(vitals.ROLES)}.")
-    found = vitals.examine(opening.chosen(), role)
+    found = vitals.examine(session.chosen(), role)
     if json:
         names = ("role", "well", "sentence")
         console.as_json({"items": [dict(zip(names, each, strict=True)) for each in found]})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, verbs, words
+from quire.cli import console, formatting, options, verbs
 from quire.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def show(
     job: options.JobId, watch: Watch = False, wait: Wait = False, json: options.Json = False
 ) -> None:
     """Show a job with its tasks and runs."""
-    from quire.cli import opening, waiting
+    from quire.cli import session, waiting
 
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         if watch and json:
             console.watch_json(lambda: _with_end(opened.whole_job(job)))
         elif watch:
@@ -132,10 +132,10 @@ def priority(
     number: Annotated[int, typer.Argument(metavar="N", help="1 (first) to 10 (last).")],
 ) -> None:
     """Give a job another priority."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import jobs
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         if not jobs.reprioritise(opened.desk, [job], number):
             state = found(opened, job)["state"]
             raise Conflict(f"job {job}: it is {state}, so its priority no longer matters.")
@@ -157,9 +157,9 @@ OneTask = Annotated[
 @app.command()
 def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
     """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
-    from quire.cli import opening
+    from quire.cli import session
 
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         answer = opened.explain(job, task)
     if json:
         console.as_json(answer)
@@ -168,7 +168,7 @@ def explain(job: options.JobId, task: OneTask = None, json: options.Json = False
     console.say(f"{what} is {answer['state']}.")
     for line in (answer["text"], answer.get("next")):
         if line:
-            console.say(words.clean(line))
+            console.say(formatting.clean(line))
 
 
 def _follow(job_id: int) -> str:
@@ -177,13 +177,14 @@ def _follow(job_id: int) -> str:
 
 def _wait(job_id: int, is_wanted: bool) -> None:
     """Wait for a job that runs again; one that ingests is shown with its files."""
-    from quire.cli import following, opening, reach, waiting
+    from quire.cli import backend, session, waiting
+    from quire.cli.ingest import follow
 
     if not is_wanted:
         return
-    with opening.reaching() as opened:
-        if isinstance(opened, reach.Here) and opened.job(job_id)["kind"] == "ingest":
-            code = following.to_the_end(opened.app, job_id)
+    with session.reaching() as opened:
+        if isinstance(opened, backend.Here) and opened.job(job_id)["kind"] == "ingest":
+            code = follow.to_the_end(opened.app, job_id)
         else:
             ended = waiting.until_over(opened, [job_id])
             console.say(f"{waiting.outcome(ended)}.")
@@ -193,7 +194,7 @@ def _wait(job_id: int, is_wanted: bool) -> None:
 
 def found(opened: "App", job_id: int) -> dict[str, Any]:
     """Return a job of this tenant, or refuse."""
-    from quire.store import reports
+    from quire.store.reports import reports
 
     with opened.db.read() as conn:
         now = opened.db.now(conn).wall
@@ -204,9 +205,9 @@ def found(opened: "App", job_id: int) -> dict[str, Any]:
 
 
 def _act(verb: str, job_id: int, **options_of_verb: Any) -> None:
-    from quire.cli import opening
+    from quire.cli import session
 
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         opened.act(verb, job_id, **options_of_verb)
 
 
@@ -222,8 +223,8 @@ def _drawn(one: dict[str, Any]) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    title = Text(f"job {one['id']}  {words.one_line(one['kind'])}  ", style="bold")
-    title.append(one["state"], style=words.COLOURS[one["state"]])
+    title = Text(f"job {one['id']}  {formatting.one_line(one['kind'])}  ", style="bold")
+    title.append(one["state"], style=formatting.COLOURS[one["state"]])
     parts: list[RenderableType] = [title, _facts(one)]
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
@@ -250,27 +251,27 @@ def _facts(one: dict[str, Any]) -> "Table":
     from rich.table import Table
 
     now = time.time()
-    lasted = words.took(one)
+    lasted = formatting.took(one)
     retries = f"{one['retry_count']} of {one['max_retries']}" if one["retry_count"] else ""
-    ends = f"{words.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
+    ends = f"{formatting.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
     facts = {
-        "progress": words.progress(one) or words.bar(one["progress"]),
-        "files": words.files(one) if one["files"] else "",
-        "last said": words.one_line(one["progress_message"]),
-        "about to end": words.when(one["eta_at"], now) if one["eta_at"] else "",
-        "owner": f"{words.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
+        "progress": formatting.progress(one) or formatting.bar(one["progress"]),
+        "files": formatting.files(one) if one["files"] else "",
+        "last said": formatting.one_line(one["progress_message"]),
+        "about to end": formatting.when(one["eta_at"], now) if one["eta_at"] else "",
+        "owner": f"{formatting.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
         "priority": str(one["priority"]),
-        "platform": words.one_line(one["platform"]),
-        "account": words.one_line(one["account"]),
-        "submitted": words.when(one["created_at"], now),
-        "not before": words.when(one["run_at"], now) if one["run_at"] else "",
-        "started": words.when(one["started_at"], now) if one["started_at"] else "",
+        "platform": formatting.one_line(one["platform"]),
+        "account": formatting.one_line(one["account"]),
+        "submitted": formatting.when(one["created_at"], now),
+        "not before": formatting.when(one["run_at"], now) if one["run_at"] else "",
+        "started": formatting.when(one["started_at"], now) if one["started_at"] else "",
         "ended": ends if one["finished_at"] else "",
         "retries": retries,
-        "worker": words.one_line(one["worker_id"]),
-        "payload": words.short_json(one["payload"]) if one["payload"] else "",
-        "result": words.short_json(one["result"]) if one["result"] is not None else "",
-        "error" if one["state"] == "failed" else "because": words.one_line(one["error"], 1000),
+        "worker": formatting.one_line(one["worker_id"]),
+        "payload": formatting.short_json(one["payload"]) if one["payload"] else "",
+        "result": formatting.short_json(one["result"]) if one["result"] is not None else "",
+        "error" if one["state"] == "failed" else "because": formatting.one_line(one["error"], 1000),
         "you can": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
     drawn = Table.grid(padding=(0, 2))
@@ -287,15 +288,15 @@ def _files(one: dict[str, Any]) -> "Table":
     drawn = console.table(
         "DOCUMENT", "FILE", "STATE", "PAGES", "DETAIL", right=("DOCUMENT", "PAGES"), wide="DETAIL"
     )
-    for each, name in zip(items, words.told_apart(items), strict=True):
-        state = words.state_of(each)
-        detail = words.one_line(each["error"])
+    for each, name in zip(items, formatting.told_apart(items), strict=True):
+        state = formatting.state_of(each)
+        detail = formatting.one_line(each["error"])
         if each["page_errors"] and not detail:
-            detail = f"{words.count(each['page_errors'], 'page')} could not be read"
+            detail = f"{formatting.count(each['page_errors'], 'page')} could not be read"
         drawn.add_row(
             str(each["document_id"]),
-            words.one_line(name, 60),
-            Text(state, style=words.COLOURS[state]),
+            formatting.one_line(name, 60),
+            Text(state, style=formatting.COLOURS[state]),
             "" if each["pages"] is None else f"{each['pages']:,}",
             detail,
         )
@@ -314,14 +315,14 @@ def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
     )
     for task in items:
         waits = f"waits: {task['reason']}" if task["reason"] else ""
-        due = f", until {words.when(task['due_at'])}" if task["due_at"] else ""
+        due = f", until {formatting.when(task['due_at'])}" if task["due_at"] else ""
         drawn.add_row(
             str(task["id"]),
-            words.one_line(task["kind"], 30),
-            Text(task["state"], style=words.COLOURS[task["state"]]),
+            formatting.one_line(task["kind"], 30),
+            Text(task["state"], style=formatting.COLOURS[task["state"]]),
             f"{task['attempt']}/{task['max_attempts']}",
-            words.bar(task["progress"]) if task["state"] == "running" else "",
-            words.one_line(task["error"] or task["message"]) or f"{waits}{due}",
+            formatting.bar(task["progress"]) if task["state"] == "running" else "",
+            formatting.one_line(task["error"] or task["message"]) or f"{waits}{due}",
         )
     if total > len(items):
         drawn.add_row("…", f"{total - len(items):,} more", "", "", "", "")
@@ -338,11 +339,11 @@ def _runs(attempts: list[dict[str, Any]]) -> "Table":
             str(run["task_id"]),
             str(run["attempt"]),
             run["outcome"],
-            words.when(run["finished_at"]),
-            words.span(run["duration"]) if run["duration"] is not None else "",
-            words.size(run["peak_rss"]) if run["peak_rss"] else "",
-            words.one_line(run["worker_id"], 40),
-            words.one_line(run["error"]),
+            formatting.when(run["finished_at"]),
+            formatting.span(run["duration"]) if run["duration"] is not None else "",
+            formatting.size(run["peak_rss"]) if run["peak_rss"] else "",
+            formatting.one_line(run["worker_id"], 40),
+            formatting.one_line(run["error"]),
         )
     if len(attempts) > FEW:
         drawn.add_row("…", "", f"{len(attempts) - FEW:,} more", "", "", "", "", "")
@@ -354,7 +355,7 @@ def _trace(one: dict[str, Any]) -> str:
         return ""
     for run in one["attempts"]:
         if run["traceback"]:
-            lines = words.clean(run["traceback"]).rstrip().split("\n")
+            lines = formatting.clean(run["traceback"]).rstrip().split("\n")
             if one["files"] and lines[-1].startswith("quire.errors."):
                 return ""  # a file that cannot be taken in: its reason says all
             return "\n".join(f"  {line}" for line in lines[-TRACEBACK_LINES:])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def jobs(
     json: options.Json = False,
 ) -> None:
     """List jobs, the latest first; or act on all that match with one of the commands below."""
-    from quire.cli import opening
+    from quire.cli import session
 
     filters = _filters(state, kind, platform, account, user)
     if (verb := context.invoked_subcommand) is not None:
@@ -54,7 +54,7 @@ def jobs(
     if not 1 <= limit <= LARGEST_PAGE:
         raise BadInput(f"--limit: {limit} is not between 1 and {LARGEST_PAGE:,}.")
     filters.update(limit=limit, cursor=_cursor(cursor))
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         if watch and json:
             console.watch_json(lambda: (opened.page_of_jobs(**filters), False))
         elif watch:
@@ -67,10 +67,10 @@ def jobs(
 
 def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
     """Apply a verb to all jobs that match and allow it, after asking."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import jobs as verbs
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         number = _matching(opened, verb, filters)
         if not number:
             console.say(f"No job that matches can be {PAST[verb]}.")
@@ -78,7 +78,7 @@ def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
         if not yes:
             _ask(verb, number)
         done = verbs.in_bulk(opened.desk, verb, options=how, **filters)
-        console.say(f"{words.count(done, 'job')} {PAST[verb]}.")
+        console.say(f"{formatting.count(done, 'job')} {PAST[verb]}.")
 
 
 def _bulk(verb: str) -> Callable[..., None]:
@@ -133,9 +133,9 @@ def priority(
     yes: options.Yes = False,
 ) -> None:
     """Give the jobs that match another priority."""
-    from quire.control import checks
+    from quire.control import submission_checks
 
-    checks.priority(priority)
+    submission_checks.priority(priority)
     _act("reprioritise", _filters(state, kind, platform, account, user), yes, priority=priority)
 
 
@@ -172,7 +172,7 @@ def _cursor(text: str | None) -> int | None:
 def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
     """Count the jobs that match and whose state allows the verb."""
     from quire.control.jobs import states_for
-    from quire.store import reports
+    from quire.store.reports import reports
 
     allowed = set(states_for(verb))
     wanted = {**filters, "states": sorted(allowed & set(filters["states"] or allowed))}
@@ -191,10 +191,10 @@ def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
 def _ask(verb: str, number: int) -> None:
     if not sys.stdin.isatty():
         raise BadInput(
-            f"jobs {verb}: {words.count(number, 'job')} would be {PAST[verb]}, and without a "
+            f"jobs {verb}: {formatting.count(number, 'job')} would be {PAST[verb]}, and without a "
             "terminal nobody can be asked. Nothing was changed; add --yes."
         )
-    if not typer.confirm(f"{words.count(number, 'job')} will be {PAST[verb]}. Go on?"):
+    if not typer.confirm(f"{formatting.count(number, 'job')} will be {PAST[verb]}. Go on?"):
         console.say("Nothing was changed.")
         raise typer.Exit(1)
 
@@ -222,12 +222,12 @@ def _drawn(page: dict[str, Any]) -> "Table":
     for job in page["items"]:
         drawn.add_row(
             str(job["id"]),
-            words.one_line(job["kind"], 30),
-            Text(job["state"], style=words.COLOURS[job["state"]]),
-            words.progress(job),
-            words.one_line(job["owner"]["user"], 20),
+            formatting.one_line(job["kind"], 30),
+            Text(job["state"], style=formatting.COLOURS[job["state"]]),
+            formatting.progress(job),
+            formatting.one_line(job["owner"]["user"], 20),
             str(job["priority"]),
-            words.age(job["created_at"], now),
-            words.detail(job, now),
+            formatting.age(job["created_at"], now),
+            formatting.detail(job, now),
         )
     return drawn

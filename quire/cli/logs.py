@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def logs(
 
     With --json it is one object; with --json and -f it is one object per line.
     """
-    from quire.cli import opening
+    from quire.cli import session
     from quire.cli.job import found
 
     if not 1 <= limit <= MOST:
         raise BadInput(f"--limit: {limit} is not between 1 and {MOST:,}.")
-    with opening.reading() as opened:
+    with session.reading() as opened:
         one = found(opened, job)
         if follow:
             _follow(opened, job, limit, json)
@@ -51,7 +51,7 @@ def logs(
     for event in happened:
         console.say(_line(event))
     if not happened:
-        submitted = words.when(one["created_at"])
+        submitted = formatting.when(one["created_at"])
         console.say(
             f"Nothing has happened yet: job {job} is {one['state']}, submitted {submitted}."
         )
@@ -89,14 +89,14 @@ def _print(event: dict[str, Any], json: bool) -> None:
 
 
 def _read(opened: "App", job_id: int, **page: int) -> list[dict[str, Any]]:
-    from quire.store import events
+    from quire.store.queue import events
 
     with opened.db.read() as conn:
         return events.tail(conn, opened.settings.tenant, job_id, **page)
 
 
 def _shape(event: dict[str, Any]) -> dict[str, Any]:
-    from quire.store import reports
+    from quire.store.reports import reports
 
     return {**event, "at": reports.iso(event["at"])}
 
@@ -106,11 +106,11 @@ def _line(event: dict[str, Any]) -> str:
     more = {name: value for name, value in event.items() if name not in _OWN and value is not None}
     task = f"  task {event['task_id']}" if event["task_id"] else ""
     if event["name"] == "progress":
-        text = words.one_line(more.get("message"), 400)
+        text = formatting.one_line(more.get("message"), 400)
         part = f"{int(more['fraction'] * 100):>3} %  " if "fraction" in more else ""
         return f"{at}{task}  {part}{text}".rstrip()
     name = event["name"].removeprefix("job.")
-    said = [words.one_line(more.pop(key), 1000) for key in ("error", "why") if key in more]
+    said = [formatting.one_line(more.pop(key), 1000) for key in ("error", "why") if key in more]
     said += [_fact(key, value) for key, value in more.items()]
     verb = "" if name in more else _VERBS.get(name, name)
     return f"{at}{task}  {': '.join(part for part in (verb, '; '.join(said)) if part)}"
@@ -118,5 +118,5 @@ def _line(event: dict[str, Any]) -> str:
 
 def _fact(name: str, value: Any) -> str:
     if name == "again_in":
-        return f"again in {words.span(value)}"
-    return f"{_NOUNS.get(name, name)} {words.one_line(value, 1000)}"
+        return f"again in {formatting.span(value)}"
+    return f"{_NOUNS.get(name, name)} {formatting.one_line(value, 1000)}"

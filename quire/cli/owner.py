@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 
 app = typer.Typer(
     help="List owners; set their policy, weight and cap.",
@@ -35,10 +35,10 @@ MaxRunning = Annotated[
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the owners of this tenant."""
-    from quire.cli import opening
-    from quire.store import owners
+    from quire.cli import session
+    from quire.store.queue import owners
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         with opened.db.read() as conn:
             found = owners.listed(conn, opened.settings.tenant)
         policy = opened.settings.user_policy
@@ -54,7 +54,7 @@ def list_(json: options.Json = False) -> None:
     for owner in found:
         cap = "no cap" if owner.max_running is None else f"{owner.max_running:,}"
         drawn.add_row(
-            words.one_line(owner.user, 60),
+            formatting.one_line(owner.user, 60),
             owner.policy or f"{policy} (default)",
             f"{owner.weight:g}",
             cap,
@@ -71,10 +71,10 @@ def set_(
     json: options.Json = False,
 ) -> None:
     """Set an owner's policy, weight or cap; what is not named stays."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import owners
 
-    with opening.writing() as opened:
+    with session.writing() as opened:
         owner = owners.change(
             opened.desk, user, policy=policy, weight=weight, max_running=max_running
         )

@@ -91,12 +91,12 @@ def worker(
         return
     settings = _started(concurrency, queue, plugin)
     if settings.broker_url:
-        from quire.runtime import hosted
+        from quire.celery import embedded_worker
 
-        raise typer.Exit(hosted.run(settings))
-    from quire.runtime import worker as running
+        raise typer.Exit(embedded_worker.run(settings))
+    from quire.runtime.worker import loop
 
-    raise typer.Exit(running.run(settings))
+    raise typer.Exit(loop.run(settings))
 
 
 WorkerIds = Annotated[
@@ -111,16 +111,17 @@ def drain(worker: WorkerIds = None) -> None:
 
     A worker of `quire up` is started again by it: stop `quire up` instead.
     """
-    from quire.cli import opening, workers
-    from quire.store import workers as rows
+    from quire.cli import session
+    from quire.runtime.worker import live_workers
+    from quire.store.queue import workers
 
-    with opening.reading() as opened, opened.db.read() as conn:
-        living = rows.live(conn)
+    with session.reading() as opened, opened.db.read() as conn:
+        living = workers.live(conn)
     if unknown := sorted(set(worker or ()) - {row.id for row in living}):
         raise NotFound(f"worker {unknown[0]}: no such worker. `quire status` lists them.")
     wanted = [row for row in living if not worker or row.id in worker]
     for row in wanted:
-        if workers.is_here(row):
+        if live_workers.is_here(row):
             os.kill(row.pid, signal.SIGTERM)
             console.say(f"worker {row.id} (pid {row.pid}) ends when its tasks have.")
         else:
@@ -135,9 +136,9 @@ def scheduler(plugin: options.Plugins = None) -> None:
     It lifts tasks that waited long and prunes what is old. With QUIRE_BROKER_URL it also sends
     the messages for which workers claim.
     """
-    from quire.runtime import scheduler as running
+    from quire.runtime import scheduler as process
 
-    raise typer.Exit(running.run(_started(None, None, plugin)))
+    raise typer.Exit(process.run(_started(None, None, plugin)))
 
 
 def _started(
@@ -146,16 +147,16 @@ def _started(
     """Read the settings, begin to log, and refuse at once what could never run."""
     from quire import log
     from quire.app import App
-    from quire.cli import opening
+    from quire.cli import session
 
     served = tuple(queues) if queues else None
-    settings = opening.chosen(plugins, concurrency=concurrency, queues=served, **given)
+    settings = session.chosen(plugins, concurrency=concurrency, queues=served, **given)
     log.setup(as_json=settings.log_json, level=settings.log_level)
     for name in settings.plugins:
         # Looked at, not loaded: only children run what is in it.
         if name.endswith(".py") and not Path(name).is_file():
             raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
-    opening.equipped(settings)
+    session.equipped(settings)
     # A database that is away comes back, and the loops wait for it; the rest does not.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,9 +51,9 @@ def search(
     json: options.Json = False,
 ) -> None:
     """Find passages in the documents, the best first."""
-    from quire.cli import opening
+    from quire.cli import session
 
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         found = opened.search(
             " ".join(query),
             limit=limit,
@@ -74,13 +74,13 @@ def search(
 def show(found: Mapping[str, Any], query: str) -> None:
     """Print the hits of a search."""
     if "note" in found:
-        console.note(words.clean(found["note"]))
+        console.note(formatting.clean(found["note"]))
     if not found["items"]:
-        console.say(f"Nothing found for {words.one_line(query, 60)}.")
+        console.say(f"Nothing found for {formatting.one_line(query, 60)}.")
         return
     _draw(found["items"])
-    count = words.count(len(found["items"]), "hit")
-    console.say(f"{count} in {words.span(found['took_ms'] / 1000)}.")
+    count = formatting.count(len(found["items"]), "hit")
+    console.say(f"{count} in {formatting.span(found['took_ms'] / 1000)}.")
 
 
 def _advise(*, is_narrow: bool, mode: str) -> None:
@@ -103,15 +103,15 @@ def _draw(items: Sequence[Mapping[str, Any]]) -> None:
     drawn: list[Any] = []
     for rank, hit in enumerate(items, start=1):
         head = Text(f"{rank:>2}  ")
-        head.append(words.one_line(hit["name"], 80), style="bold")
+        head.append(formatting.one_line(hit["name"], 80), style="bold")
         head.append(f"  {_place(hit)}  score {hit['score']:.3f}")
-        below = Group(_passage(hit), Text(words.one_line(hit["uri"], 300), style="dim"))
+        below = Group(_passage(hit), Text(formatting.one_line(hit["uri"], 300), style="dim"))
         drawn += [head, Padding(below, (0, 0, 1, 4), expand=False)]
     console.show(Group(*drawn))
 
 
 def _place(hit: Mapping[str, Any]) -> str:
-    return words.one_line(hit["label"], 60) if hit["label"] else f"page {hit['page']}"
+    return formatting.one_line(hit["label"], 60) if hit["label"] else f"page {hit['page']}"
 
 
 def _passage(hit: Mapping[str, Any]) -> "Text":

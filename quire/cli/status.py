@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -17,9 +17,9 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until 
 
 def status(watch: Watch = False, json: options.Json = False) -> None:
     """Show the home, what runs and waits, and the workers."""
-    from quire.cli import opening
+    from quire.cli import session
 
-    with opening.reaching() as opened:
+    with session.reaching() as opened:
         if watch and json:
             console.watch_json(lambda: (opened.status(), False))
         elif watch:
@@ -44,12 +44,12 @@ def _drawn(found: dict[str, Any]) -> "Group":
     begin = "none yet; take some in with: quire ingest FOLDER"
     facts.add_row("documents", begin if is_empty else _counts(found["documents"]))
     if found["paused"]:
-        names = ", ".join(words.one_line(kind) for kind in found["paused"])
+        names = ", ".join(formatting.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
     if broker := found["broker"]:
         facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} doorbells rung")
     for trouble in found.get("troubles", ()):
-        facts.add_row("trouble", words.one_line(trouble, 1000))
+        facts.add_row("trouble", formatting.one_line(trouble, 1000))
     if not found["workers"]:
         facts.add_row("workers", "none; start one with: quire up")
         return Group(facts)
@@ -65,7 +65,7 @@ def _counts(numbers: dict[str, int]) -> "Text":
     parts = [(state, number) for state, number in numbers.items() if number]
     if parts:
         shown = Text(", ").join(
-            Text(f"{number:,} {state.replace('_', ' ')}", style=words.COLOURS[state])
+            Text(f"{number:,} {state.replace('_', ' ')}", style=formatting.COLOURS[state])
             for state, number in parts
         )
     return shown
@@ -80,11 +80,11 @@ def _workers(listed: list[dict[str, Any]]) -> "Table":
     for worker in listed:
         drawn.add_row(
             worker["id"],
-            words.one_line(worker["host"], 40),
+            formatting.one_line(worker["host"], 40),
             str(worker["pid"]),
             worker["state"] if worker["alive"] else "dead",
             f"{worker['running']:,}",
-            words.when(worker["started_at"], now),
-            words.when(worker["heartbeat_at"], now),
+            formatting.when(worker["started_at"], now),
+            formatting.when(worker["heartbeat_at"], now),
         )
     return drawn

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 from quire.errors import BadInput
 from quire.model.records import DEFAULT_PRIORITY, Submission
 
 if TYPE_CHECKING:
-    from quire.cli.reach import Reach
+    from quire.cli.backend import Reach
 
 #: Jobs of `--count` made in one transaction.
 BATCH = 10_000
@@ -97,24 +97,24 @@ def submit(
 
     Each runs as soon as a worker is free and its time has come.
     """
-    from quire.cli import opening, wishes
+    from quire.cli import session, submission_input
 
     if file is not None:
         _check_file_alone(payload, arg, run_at, after, platform, account, index_as, count > 1)
-        made = wishes.from_file(file, kind)
+        made = submission_input.from_file(file, kind)
     else:
         one = Submission(
             _given(kind),
-            wishes.payload(payload, arg or ()),
+            submission_input.payload(payload, arg or ()),
             priority,
-            None if run_at is None else wishes.moment(run_at),
+            None if run_at is None else submission_input.moment(run_at),
             [options.job_id(each) for each in after or ()],
             after_failure,
             platform,
             account,
         )
         made = list(_repeated(one, count, index_as))
-    with opening.reaching(plugin, create=True, user=user) as app:
+    with session.reaching(plugin, create=True, user=user) as app:
         last = app.last_job_id()
         # Lines of a file may name each other, so that they cannot be made in several batches.
         ids = _stored(app, made, key, batch=len(made) if file is not None else BATCH)
@@ -180,7 +180,7 @@ def _say(ids: Sequence[int], wait: bool) -> None:
         is_row = list(ids) == list(range(ids[0], ids[0] + len(ids)))
         named = f"{ids[0]} to {ids[-1]}" if is_row else ", ".join(map(str, ids[:FEW]))
         more = "" if is_row or len(ids) <= FEW else " …"
-        console.say(f"{words.count(len(ids), 'job')} submitted: {named}{more}.")
+        console.say(f"{formatting.count(len(ids), 'job')} submitted: {named}{more}.")
         follow = "quire jobs --watch"
     if not wait:
         console.say(f"Follow with: {follow}")
@@ -202,9 +202,9 @@ def _say_ending(app: "Reach", ids: Sequence[int], ended: dict[str, int]) -> None
         console.say(f"{waiting.outcome(ended)}.")
         return
     job = app.job(ids[0])
-    took = words.took(job)
+    took = formatting.took(job)
     console.say(f"job {ids[0]} {job['state']}{f' after {took}' if took else ''}.")
     if job["result"] is not None:
-        console.say(f"result: {words.short_json(job['result'])}")
+        console.say(f"result: {formatting.short_json(job['result'])}")
     if job["error"]:
-        console.say(f"error: {words.one_line(job['error'], 400)}")
+        console.say(f"error: {formatting.one_line(job['error'], 400)}")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 from quire.errors import BadInput, NotFound
 
 app = typer.Typer(
@@ -60,18 +60,23 @@ def create(
     json: options.Json = False,
 ) -> None:
     """Make a token and print it; it is not shown again."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.writing() as opened:
+    with session.writing() as opened:
         made = access.create_token(opened.desk, name, scope, days, user=user)
     if json:
         console.as_json(made)
         return
     console.say(made["token"])
-    ends = f"expires {words.when(made['expires_at'])}" if made["expires_at"] else "does not expire"
+    ends = (
+        f"expires {formatting.when(made['expires_at'])}"
+        if made["expires_at"]
+        else "does not expire"
+    )
     console.note(
-        f"token {made['id']} ({words.one_line(name, 60)}) of {words.one_line(made['user'], 60)}: "
+        f"token {made['id']} ({formatting.one_line(name, 60)}) "
+        f"of {formatting.one_line(made['user'], 60)}: "
         f"may {', '.join(made['scopes'])}; {ends}. Keep it now, it is not shown again. "
         "Send it as `Authorization: Bearer TOKEN`, or set QUIRE_TOKEN."
     )
@@ -80,10 +85,10 @@ def create(
 @app.command("list")
 def listing(user: Only = None, json: options.Json = False) -> None:
     """List the tokens of this tenant, the latest first."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         found = access.list_tokens(opened.desk, user=user)
     if json:
         console.as_json({"items": found, "next": None})
@@ -98,13 +103,13 @@ def listing(user: Only = None, json: options.Json = False) -> None:
         for each in found:
             drawn.add_row(
                 str(each["id"]),
-                words.one_line(each["user"], 30),
+                formatting.one_line(each["user"], 30),
                 each["scopes"][-1],
                 each["state"],
-                words.when(each["created_at"]),
-                words.when(each["last_used_at"]),
-                words.when(each["expires_at"]),
-                words.one_line(each["name"]),
+                formatting.when(each["created_at"]),
+                formatting.when(each["last_used_at"]),
+                formatting.when(each["expires_at"]),
+                formatting.one_line(each["name"]),
             )
         console.show(drawn)
 
@@ -112,12 +117,12 @@ def listing(user: Only = None, json: options.Json = False) -> None:
 @app.command()
 def revoke(token: TokenId, json: options.Json = False) -> None:
     """Revoke a token: whoever has it is not let in any more."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         gone = access.revoke_token(opened.desk, token)
     if json:
         console.as_json(gone)
     else:
-        console.say(f"token {token} ({words.one_line(gone['name'], 60)}) revoked.")
+        console.say(f"token {token} ({formatting.one_line(gone['name'], 60)}) revoked.")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import console, options, words
+from quire.cli import console, formatting, options
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -27,16 +27,16 @@ RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of
 @app.command()
 def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> None:
     """Add a user, or let one who was disabled in again."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.writing() as opened:
+    with session.writing() as opened:
         access.ensure_admin(opened.desk)
         made = access.create_user(opened.desk, name, role)
     if json:
         console.as_json(made)
     else:
-        shown = words.one_line(name, 60)
+        shown = formatting.one_line(name, 60)
         console.say(
             f"user {shown} has the role {role}. For a sign-in link: quire user link {shown}"
         )
@@ -45,10 +45,10 @@ def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> 
 @app.command("list")
 def listing(json: options.Json = False) -> None:
     """List the users of this tenant."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         found = access.list_users(opened.desk)
     if json:
         console.as_json({"items": found, "next": None})
@@ -58,11 +58,11 @@ def listing(json: options.Json = False) -> None:
         drawn = console.table("USER", "ROLE", "STATE", "ADDED", "LAST SIGNED IN", wide="USER")
         for each in found:
             drawn.add_row(
-                words.one_line(each["name"]),
+                formatting.one_line(each["name"]),
                 each["role"],
                 "disabled" if each["disabled_at"] else "active",
-                words.when(each["created_at"]),
-                words.when(each["signed_in_at"]),
+                formatting.when(each["created_at"]),
+                formatting.when(each["signed_in_at"]),
             )
         console.show(drawn)
 
@@ -70,46 +70,46 @@ def listing(json: options.Json = False) -> None:
 @app.command("role")
 def give_role(name: Name, role: Role, json: options.Json = False) -> None:
     """Give a user another role; it counts from the next request on."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         changed = access.set_role(opened.desk, name, role)
     if json:
         console.as_json(changed)
     else:
-        console.say(f"user {words.one_line(name, 60)} has the role {role}.")
+        console.say(f"user {formatting.one_line(name, 60)} has the role {role}.")
 
 
 @app.command()
 def disable(name: Name, json: options.Json = False) -> None:
     """Shut a user out: tokens, sessions and links end at once."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import access
 
-    with opening.reading() as opened:
+    with session.reading() as opened:
         changed = access.disable_user(opened.desk, name)
     if json:
         console.as_json(changed)
     else:
-        shown = words.one_line(name, 60)
+        shown = formatting.one_line(name, 60)
         console.say(f"user {shown} is disabled. `quire user add {shown}` lets them in again.")
 
 
 @app.command()
 def link(name: OwnName = None, json: options.Json = False) -> None:
     """Print a link that signs a user in to the dashboard once, within 15 minutes."""
-    from quire.cli import opening
+    from quire.cli import session
     from quire.control import sign_in
 
-    with opening.writing() as opened:
+    with session.writing() as opened:
         made = sign_in.sign_in_link(opened.desk, opened.user if name is None else name)
         made["url"] = f"{_place(opened.settings)}/sign-in/{made.pop('link')}"
     if json:
         console.as_json(made)
     else:
         console.say(made["url"])
-        console.note(f"Signs {words.one_line(made['user'], 60)} in once, within 15 minutes.")
+        console.note(f"Signs {formatting.one_line(made['user'], 60)} in once, within 15 minutes.")
 
 
 def _place(settings: "Settings") -> str:

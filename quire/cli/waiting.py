@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quire.cli import console, words
+from quire.cli import console, formatting
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
-    from quire.cli.reach import Reach
+    from quire.cli.backend import Reach
 
 POLL_SECONDS = 0.1
 #: Jobs looked at in one poll; the rest is looked at when these are over.
@@ -84,7 +84,7 @@ def _bar(total: int, quiet: bool) -> Iterator[Tell]:
 
         def tell(done: int, job: dict[str, Any] | None) -> None:
             if total == 1 and job is not None:
-                text = words.one_line(job["progress_message"], 60)
+                text = formatting.one_line(job["progress_message"], 60)
                 text = f"job {job['id']} {job['state']}  {text}"
                 progress.update(drawn, completed=job["progress"], description=text)
             else:

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 def is_here(row: "WorkerRow") -> bool:
     """Tell whether a worker certainly lives on this machine, so that its pid can be used."""
-    from quire.runtime import crews
+    from quire.runtime.worker import live_workers
 
-    return crews.is_here(row)
+    return live_workers.is_here(row)
 
 
 def listed(app: "App", conn: Any) -> list[dict[str, Any]]:
     """List the workers that have not ended, with what each runs."""
-    from quire.runtime import crews
+    from quire.runtime.worker import live_workers
 
-    return crews.listed(app.db, conn)
+    return live_workers.listed(app.db, conn)
 
 
 def any_alive(app: "App") -> bool:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from quire.clock import Instant
-from quire.control import checks
+from quire.control import submission_checks
 from quire.control.jobs import Desk
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
-from quire.store import access, audit
-from quire.store.access import User
+from quire.store.access import audit, users
+from quire.store.access.users import User
 
 PREFIX = "quire_"
 DAY = 86_400.0
@@ -34,14 +34,14 @@ def create_user(desk: Desk, name: str, role: str, *, address: str | None = None)
 
     def act(conn: Any, now: Instant) -> dict[str, Any]:
         action = "user.create"
-        if not access.add_user(conn, desk.tenant, name, wanted, now=now):
+        if not users.add_user(conn, desk.tenant, name, wanted, now=now):
             found = locked_user(conn, desk, name)
             if found.disabled_at is None:
                 raise Conflict(
                     f"user {name}: exists already, as {found.role}. Nothing was changed; "
                     f"`quire user role {name} ROLE` gives another role."
                 )
-            access.set_user(conn, found.id, role=wanted, disabled_at=None)
+            users.set_user(conn, found.id, role=wanted, disabled_at=None)
             action = "user.enable"
         _note(conn, desk, action, name, {"role": wanted}, address, now)
         return locked_user(conn, desk, name).as_json()
@@ -54,12 +54,12 @@ def set_role(desk: Desk, name: str, role: str, *, address: str | None = None) ->
     wanted = _role(role)
 
     def act(conn: Any, now: Instant) -> dict[str, Any]:
-        others = access.admins(conn, desk.tenant)
+        others = users.admins(conn, desk.tenant)
         found = locked_user(conn, desk, name)
         if wanted is not Role.ADMIN:
             _not_the_last(found, others)
         if found.role != wanted:
-            access.set_user(conn, found.id, role=wanted)
+            users.set_user(conn, found.id, role=wanted)
             detail = {"role": wanted, "before": found.role}
             _note(conn, desk, "user.role", name, detail, address, now)
         return found._replace(role=wanted).as_json()
@@ -71,12 +71,12 @@ def disable_user(desk: Desk, name: str, *, address: str | None = None) -> dict[s
     """Shut a user out: tokens, sessions and links end at once."""
 
     def act(conn: Any, now: Instant) -> dict[str, Any]:
-        others = access.admins(conn, desk.tenant)
+        others = users.admins(conn, desk.tenant)
         found = locked_user(conn, desk, name)
         _not_the_last(found, others)
         if found.disabled_at is None:
-            access.set_user(conn, found.id, disabled_at=now.wall)
-            access.end_all_of(conn, found.id, now=now)
+            users.set_user(conn, found.id, disabled_at=now.wall)
+            users.end_all_of(conn, found.id, now=now)
             _note(conn, desk, "user.disable", name, None, address, now)
             found = found._replace(disabled_at=now.wall)
         return found.as_json()
@@ -87,7 +87,7 @@ def disable_user(desk: Desk, name: str, *, address: str | None = None) -> dict[s
 def list_users(desk: Desk) -> list[dict[str, Any]]:
     """List the tenant's users by name."""
     with desk.db.read() as conn:
-        return [each.as_json() for each in access.listed(conn, desk.tenant)]
+        return [each.as_json() for each in users.listed(conn, desk.tenant)]
 
 
 def create_token(
@@ -117,12 +117,12 @@ def create_token(
             raise Conflict(f"user {whose}: is disabled. No token was made.")
         given = _allowed(owner, asked)
         expires_at = None if days is None else now.wall + days * DAY
-        token_id = access.add_token(
+        token_id = users.add_token(
             conn, owner, name, digest(plain), given, expires_at=expires_at, now=now
         )
         detail = {"token": token_id, "user": whose, "scopes": written(given)}
         _note(conn, desk, "token.create", name, detail, address, now)
-        [made] = access.tokens_of(conn, desk.tenant, ids=[token_id], now=now)
+        [made] = users.tokens_of(conn, desk.tenant, ids=[token_id], now=now)
         return {**made, "token": plain}
 
     return desk.db.write(act)
@@ -138,7 +138,7 @@ def list_tokens(
     """List the tenant's tokens, the newest first; those of one user only, where one is named."""
     with desk.db.read() as conn:
         now = desk.db.now(conn)
-        return access.tokens_of(conn, desk.tenant, user=user, before=before, limit=limit, now=now)
+        return users.tokens_of(conn, desk.tenant, user=user, before=before, limit=limit, now=now)
 
 
 def revoke_token(
@@ -148,11 +148,11 @@ def revoke_token(
 
     def act(conn: Any, now: Instant) -> dict[str, Any]:
         def look() -> list[dict[str, Any]]:
-            return access.tokens_of(conn, desk.tenant, user=user, ids=[token_id], now=now)
+            return users.tokens_of(conn, desk.tenant, user=user, ids=[token_id], now=now)
 
         if not (found := look()):
             raise NotFound(f"token {token_id}: no such token. `quire token list` lists them.")
-        if access.revoke(conn, desk.tenant, token_id, now=now):
+        if users.revoke(conn, desk.tenant, token_id, now=now):
             detail = {"token": token_id, "user": found[0]["user"]}
             _note(conn, desk, "token.revoke", found[0]["name"], detail, address, now)
         return look()[0]
@@ -165,9 +165,9 @@ def ensure_admin(desk: Desk) -> bool:
     _check_name("user", desk.user)
 
     def act(conn: Any, now: Instant) -> bool:
-        if access.has_users(conn, desk.tenant):
+        if users.has_users(conn, desk.tenant):
             return False
-        if not access.add_user(conn, desk.tenant, desk.user, Role.ADMIN, now=now):
+        if not users.add_user(conn, desk.tenant, desk.user, Role.ADMIN, now=now):
             return False  # another process was first
         _note(conn, desk, "user.create", desk.user, {"role": Role.ADMIN}, None, now)
         return True
@@ -183,7 +183,7 @@ def read_audit(desk: Desk, **wanted: Any) -> list[dict[str, Any]]:
 
 def locked_user(conn: Any, desk: Desk, name: str) -> User:
     """Return a user of the tenant with its row locked, or refuse."""
-    found = access.user(conn, desk.tenant, name, lock=True) if _is_storable(name) else None
+    found = users.user(conn, desk.tenant, name, lock=True) if _is_storable(name) else None
     if found is None:
         raise NotFound(f"user {name[:100]!r}: no such user. `quire user list` lists them.")
     return found
@@ -255,12 +255,12 @@ def _check_days(days: float | None) -> None:
 def _check_name(what: str, name: str) -> None:
     """Refuse names that could not be shown, or could not stand in a path."""
     odd = name.strip() != name or not name.isprintable() or "/" in name or not name.strip(".")
-    if odd or not 0 < len(name) <= checks.LONGEST:
+    if odd or not 0 < len(name) <= submission_checks.LONGEST:
         raise BadInput(
-            f"{what} {name[:60]!r}: a name has 1 to {checks.LONGEST} printable characters, none of "
-            "them a slash, no space at its ends, and not only dots."
+            f"{what} {name[:60]!r}: a name has 1 to {submission_checks.LONGEST} printable "
+            "characters, none of them a slash, no space at its ends, and not only dots."
         )
 
 
 def _is_storable(name: str) -> bool:
-    return "\0" not in name and checks.is_unicode(name)
+    return "\0" not in name and submission_checks.is_unicode(name)

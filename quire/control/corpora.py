@@ -9,8 +9,8 @@ from quire.clock import Instant
 from quire.control.jobs import Desk
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.pipeline import Pipeline, described, parsed
-from quire.parse import plugged
-from quire.store import corpora
+from quire.parse import plugin_parser
+from quire.store.documents import corpora
 
 LONGEST_NAME = 100
 #: What a change of a setting makes necessary for documents that are indexed already.
@@ -35,7 +35,7 @@ STAGES = {
 def create(desk: Desk, name: str, given: Mapping[str, Any]) -> None:
     """Create a corpus with settings that differ from the defaults."""
     _check_name(name)
-    plugged.require(Pipeline().merged(given).parser)
+    plugin_parser.require(Pipeline().merged(given).parser)
 
     def act(conn: Any, now: Instant) -> bool:
         return corpora.create(conn, desk.tenant, name, parsed(given), now=now)
@@ -101,7 +101,7 @@ def _compared(settings: Mapping[str, Any], given: Mapping[str, Any]) -> list[tup
     before = Pipeline().merged(settings)
     after = before.merged(given)
     if "parser" in given:
-        plugged.require(after.parser)
+        plugin_parser.require(after.parser)
     pairs = [(key, getattr(before, key), getattr(after, key)) for key in parsed(given)]
     return [each for each in pairs if each[1] != each[2]]
 

@@ -9,11 +9,13 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.errors import Gone, SchemaAhead
-from quire.fetch.blobs import Blobs
-from quire.store import access_tables, document_invariants, invariants, mending, migrate
-from quire.store.collect import used_contents
-from quire.store.engine import Database
-from quire.store.invariants import violators
+from quire.fetch.blobs.folder import Blobs
+from quire.store.db import migrate
+from quire.store.db.engine import Database
+from quire.store.db.schema import access as access_tables
+from quire.store.doctor import document_invariants, invariants, repair
+from quire.store.doctor.invariants import violators
+from quire.store.documents.gc import used_contents
 
 #: How many examples a violation names.
 SHOWN = 5
@@ -79,10 +81,10 @@ def mend(db: Database) -> dict[str, int]:
     """Mend what can be derived anew without a doubt; returns how many rows, by invariant."""
     analyse = _analysis(db)
     acts: dict[str, Callable[[Any, Instant], int]] = {
-        "documents.locked": mending.take_over,
-        "chunks.words": lambda conn, now: mending.index_words(conn, analyse),
-        "generations.counts": lambda conn, now: mending.recount(conn),
-        "documents.told": lambda conn, now: mending.retell(conn),
+        "documents.locked": repair.take_over,
+        "chunks.words": lambda conn, now: repair.index_words(conn, analyse),
+        "generations.counts": lambda conn, now: repair.recount(conn),
+        "documents.told": lambda conn, now: repair.retell(conn),
     }
     mended = {}
     for name, act in acts.items():

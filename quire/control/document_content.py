@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 from quire.control.documents import row_of
 from quire.control.jobs import Desk
 from quire.errors import BadInput, Gone, NotFound
-from quire.parse import drawing, words
-from quire.store import chunk_reports
-from quire.store import document_reports as reports
-from quire.store import pages as stored
+from quire.parse import word_boxes
+from quire.parse.image import render
+from quire.store.documents import pages as stored
+from quire.store.reports import chunks as chunk_reports
+from quire.store.reports import documents as reports
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
@@ -55,7 +56,7 @@ def page(desk: Desk, document_id: int, number: int) -> dict[str, Any]:
     if not found or found[0].number != number:
         raise _no_page(document_id, number)
     one, text = found[0], found[0].text or ""
-    boxes = [word._asdict() for word in words.unpack(one.words or b"", text)]
+    boxes = [word._asdict() for word in word_boxes.unpack(one.words or b"", text)]
     return {**listed[0], "text": text, "words": boxes}
 
 
@@ -75,7 +76,7 @@ def chunks(desk: Desk, document_id: int, *, limit: int, cursor: str | None) -> d
 def drawable(desk: Desk, document_id: int, number: int) -> Kept:
     """Return the blob that the picture of a page is drawn from."""
     found = original_of(desk, document_id)
-    if not drawing.can_draw(found.media_type):
+    if not render.can_draw(found.media_type):
         raise NotFound(
             f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "
             "Its text is there: see its pages."

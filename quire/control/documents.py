@@ -18,14 +18,16 @@ from quire.model.pages import Page, PageFailure
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, Submission
 from quire.model.states import DOCUMENT_LOCKED
-from quire.parse import plugged
-from quire.store import again, corpora, owners
-from quire.store import document_reports as reports
-from quire.store import pages as stored
-from quire.store.admit import canonical
+from quire.parse import plugin_parser
+from quire.store.documents import corpora
+from quire.store.documents import pages as stored
+from quire.store.documents import reindex as again
+from quire.store.documents.admission import canonical
+from quire.store.queue import owners
+from quire.store.reports import documents as reports
 
 if TYPE_CHECKING:
-    from quire.fetch.blobs import Blobs
+    from quire.fetch.blobs.folder import Blobs
 
 #: Pages whose words are written in one go.
 PAGE = 200
@@ -73,7 +75,7 @@ def reindex(
     `given` settings become the document's own. One that is at work is only begun anew by `force`.
     """
     if "parser" in given:
-        plugged.require(str(given["parser"]))
+        plugin_parser.require(str(given["parser"]))
     payload = {"document": document_id, "force": True, "settings": parsed(given)}
 
     def then(conn: Any, ids: list[int], now: Instant) -> None:
@@ -141,7 +143,7 @@ def pages(
 
 def tokens(desk: Desk, document_id: int, version: int) -> Any:
     """Return the words of a document with their boxes, in the PAWLs form."""
-    from quire.parse import words
+    from quire.parse import word_boxes
 
     some: list[Page] = []
     with desk.db.read() as conn:
@@ -155,20 +157,21 @@ def tokens(desk: Desk, document_id: int, version: int) -> Any:
                 for one in leaves
             ]  # fmt: skip
             if len(leaves) < PAGE:
-                return words.pawls(some, version)
+                return word_boxes.pawls(some, version)
 
 
 def read_page(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Reading:
     """Read one page in this process, as a task would, to see what it does."""
-    from quire.ingest.reading import options_of
-    from quire.parse import formats, pdf, sniff
+    from quire.ingest.read import options_of
+    from quire.parse import file_type, formats
+    from quire.parse.pdf import reader as pdf
 
     with desk.db.read() as conn:
         row = row_of(conn, desk, document_id)
         digest = row.newest_digest or _digest(row)
         size = stored.size_of(conn, desk.tenant, digest)
     path = blobs.checked_path(digest, size or 0)
-    media_type = row.newest_type or sniff.media_type(path, row.name)
+    media_type = row.newest_type or file_type.media_type(path, row.name)
     options = options_of(Pipeline().merged(json.loads(row.pipeline or "{}")))
     outline = formats.look(path, media_type, options)
     first, last = (1, 1) if outline.unit == "whole" else (number, number)

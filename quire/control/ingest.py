@@ -12,9 +12,10 @@ from quire.errors import BadInput, SourceRefused
 from quire.model import admission
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, Submission
-from quire.parse import plugged
-from quire.store import admit, corpora
-from quire.store import document_reports as reports
+from quire.parse import plugin_parser
+from quire.store.documents import admission as admit
+from quire.store.documents import corpora
+from quire.store.reports import documents as reports
 
 #: What a reason code means to who looks before ingesting.
 VERDICTS = {
@@ -61,7 +62,7 @@ def checked(
     """Check a request before anything is stored; `reach` is what the settings say of sources."""
     if not sources:
         raise BadInput("ingest: which source? Name a file, a folder or a URL.")
-    plugged.require(Pipeline().merged(settings or {}).parser)
+    plugin_parser.require(Pipeline().merged(settings or {}).parser)
     plain = dict(options or {})
     _require_patterns(plain)
     absolute = tuple(dict.fromkeys(absolute_source(each, reach, plain) for each in sources))
@@ -70,7 +71,7 @@ def checked(
 
 def _require_patterns(options: Mapping[str, Any]) -> None:
     """Refuse patterns that cannot match, also where the source would not look at them."""
-    from quire.fetch.globs import chooser, require_sense
+    from quire.fetch.sources.globs import chooser, require_sense
 
     include, exclude = options.get("include") or (), options.get("exclude") or ()
     for pattern in filter(None, (*include, *exclude)):
@@ -80,11 +81,11 @@ def _require_patterns(options: Mapping[str, Any]) -> None:
 
 def absolute_source(text: str, reach: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Return a source as a worker in another folder finds it, or refuse what cannot be one."""
-    from quire.fetch.folders import FolderSource
     from quire.fetch.names import file_path, file_uri
-    from quire.ingest import place
+    from quire.fetch.sources.folder import FolderSource
+    from quire.ingest import resources
 
-    source = place.source_of(reach, text, options)
+    source = resources.source_of(reach, text, options)
     if not isinstance(source, FolderSource):
         return text
     is_url = text.lower().startswith("file://")
@@ -95,7 +96,7 @@ def absolute_source(text: str, reach: Mapping[str, Any], options: Mapping[str, A
 
 
 def _require_there(path: Path, text: str) -> None:
-    from quire.fetch.globs import is_glob
+    from quire.fetch.sources.globs import is_glob
 
     if path.exists() or path.is_symlink():
         return
@@ -122,10 +123,10 @@ def _plan_one(
     desk: Desk | None, reach: Mapping[str, Any], order: Order, url: str, settings: str
 ) -> Iterator[Judged]:
     from quire.fetch.items import seen
-    from quire.ingest import place
+    from quire.ingest import resources
 
     met: set[str] = set()
-    for page in place.source_of(reach, url, order.options).pages(None):
+    for page in resources.source_of(reach, url, order.options).pages(None):
         known: dict[str, admission.Standing] = {}
         if desk is not None:
             with desk.db.read() as conn:
@@ -180,10 +181,10 @@ def counted(verdicts: Mapping[str, int]) -> str:
 def examine_source(text: str, reach: Mapping[str, Any]) -> tuple[bool, list[str]]:
     """Say whether a source can be listed and read, and in sentences how it stands."""
     from quire.errors import QuireError
-    from quire.ingest import place
+    from quire.ingest import resources
 
     url = absolute_source(text, reach, {})
-    source = place.source_of(reach, url, {})
+    source = resources.source_of(reach, url, {})
     try:
         next(iter(source.pages(None)), None)
     except QuireError as error:

@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.clock import Instant
-from quire.control import checks
+from quire.control import submission_checks
 from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.contracts import JobKind
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
-from quire.store import again, dialect, kinds, moves, owners, ready, reports
-from quire.store import submit as storing
-from quire.store.engine import Database
+from quire.store.db import dialect
+from quire.store.db.engine import Database
+from quire.store.documents import reindex
+from quire.store.queue import job_actions, kinds, owners, release
+from quire.store.queue import submit as storing
+from quire.store.reports import reports
 
 #: PostgreSQL channel on which workers listen.
 CHANNEL = "quire"
@@ -53,9 +56,9 @@ def submit(
     """
     if not wishes:
         return []
-    payloads = [checks.payload(wish, desk.payload_limit) for wish in wishes]
-    checks.wishes(wishes)
-    key = checks.key(key) or uuid.uuid4().hex
+    payloads = [submission_checks.payload(wish, desk.payload_limit) for wish in wishes]
+    submission_checks.wishes(wishes)
+    key = submission_checks.key(key) or uuid.uuid4().hex
     body = _digest(wishes, payloads)
 
     def act(conn: Any, now: Instant) -> list[int]:
@@ -116,11 +119,11 @@ def retry(
 
 def reprioritise(desk: Desk, job_ids: Sequence[int], priority: int) -> list[int]:
     """Give jobs another priority, 1 (first) to 10."""
-    checks.priority(priority)
+    submission_checks.priority(priority)
 
     def act(conn: Any, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
-        changed = moves.reprioritise(conn, job_ids, priority, now=now)
+        changed = job_actions.reprioritise(conn, job_ids, priority, now=now)
         dialect.notify(conn, CHANNEL)
         return changed
 
@@ -132,7 +135,7 @@ def delete(desk: Desk, job_ids: Sequence[int]) -> list[int]:
 
     def act(conn: Any, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
-        return moves.delete(conn, job_ids, now=now)
+        return job_actions.delete(conn, job_ids, now=now)
 
     return desk.db.write(act)
 
@@ -163,8 +166,8 @@ def unpause(desk: Desk, kind: str) -> bool:
 
 def release_paused(conn: Any, kind: str, now: Instant) -> int:
     """Release one batch of what a pause held back; returns how many were looked at."""
-    ids = ready.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
-    ready.release(conn, ids, now=now)
+    ids = release.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
+    release.release(conn, ids, now=now)
     dialect.notify(conn, CHANNEL)
     return len(ids)
 
@@ -234,15 +237,15 @@ def states_for(verb: str) -> list[str]:
 def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
     def act(conn: Any, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
-        changed = moves.halt(conn, job_ids, verb, why, now=now)
+        changed = job_actions.halt(conn, job_ids, verb, why, now=now)
         dialect.notify(conn, CHANNEL)
         return changed
 
     changed = desk.db.write(act)
     desk.ring()
     if changed:
-        desk.db.write(lambda conn, now: moves.revoke_strays(conn, now=now))
-        while desk.db.write(lambda conn, now: moves.sweep_halted(conn, changed, now=now)):
+        desk.db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
+        while desk.db.write(lambda conn, now: job_actions.sweep_halted(conn, changed, now=now)):
             pass
         desk.ring()
     return changed
@@ -259,13 +262,13 @@ def _revive(
     def act(conn: Any, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
         whose = owners.of_jobs(conn, job_ids, lock=True)
-        if document_id is not None and not again.ended_badly(conn, job_ids, document_id, states):
+        if document_id is not None and not reindex.ended_badly(conn, job_ids, document_id, states):
             raise Conflict(
                 f"document {document_id}: it did not fail in job "
                 f"{', '.join(map(str, job_ids))}, so there is nothing to run again. "
                 f"`quire document show {document_id}` shows how it stands."
             )
-        changed = moves.revive(conn, job_ids, verb, states, document_id=document_id, now=now)
+        changed = job_actions.revive(conn, job_ids, verb, states, document_id=document_id, now=now)
         for owner in whose:
             active = storing.active_jobs(conn, owner.id)
             mine = [i for i in changed if i in set(active)]
@@ -283,7 +286,7 @@ def _revive(
 
 
 def _let_go(conn: Any, job_ids: Sequence[int], now: Instant) -> int:
-    count = moves.release_stopped(conn, job_ids, now=now)
+    count = job_actions.release_stopped(conn, job_ids, now=now)
     dialect.notify(conn, CHANNEL)
     return count
 
@@ -329,7 +332,7 @@ def _refuse_second(owner: Owner, active: Sequence[int]) -> None:
 def _replace(conn: Any, owner: Owner, ids: Sequence[int], now: Instant) -> None:
     others = [i for i in storing.active_jobs(conn, owner.id) if i not in set(ids)]
     if others and ids:
-        moves.halt(conn, others, "stop", f"replaced by job {ids[0]}", now=now)
+        job_actions.halt(conn, others, "stop", f"replaced by job {ids[0]}", now=now)
 
 
 def _kinds_for(desk: Desk, conn: Any, wishes: Sequence[Submission]) -> dict[str, KindRow]:

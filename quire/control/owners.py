@@ -4,13 +4,14 @@ import math
 from typing import Any
 
 from quire.clock import Instant
-from quire.control import checks
+from quire.control import submission_checks
 from quire.control.jobs import CHANNEL, Desk
 from quire.errors import BadInput
 from quire.model.records import Owner
 from quire.model.states import Reason
 from quire.settings import POLICIES
-from quire.store import dialect, owners, ready
+from quire.store.db import dialect
+from quire.store.queue import owners, release
 
 #: Stands for no policy of one's own.
 DEFAULT = "default"
@@ -45,8 +46,8 @@ def change(
 
 
 def _release_capped(conn: Any, now: Instant) -> int:
-    ids = ready.blocked_for(conn, Reason.CAP)
-    ready.release(conn, ids, now=now)
+    ids = release.blocked_for(conn, Reason.CAP)
+    release.release(conn, ids, now=now)
     dialect.notify(conn, CHANNEL)
     return len(ids)
 
@@ -54,8 +55,10 @@ def _release_capped(conn: Any, now: Instant) -> int:
 def _checked(
     user: str, policy: str | None, weight: float | None, max_running: int | None
 ) -> dict[str, Any]:
-    if not user or len(user) > checks.LONGEST or "\0" in user:
-        raise BadInput(f"user: expected 1 to {checks.LONGEST} characters, got {len(user)}.")
+    if not user or len(user) > submission_checks.LONGEST or "\0" in user:
+        raise BadInput(
+            f"user: expected 1 to {submission_checks.LONGEST} characters, got {len(user)}."
+        )
     values: dict[str, Any] = {}
     if policy is not None:
         if policy not in (*POLICIES, DEFAULT):

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from quire.errors import BadInput, NotFound, QuireError
 from quire.model.search import Counts, Found, Model, Place, Scope, Words
-from quire.parse import words as boxing
-from quire.store import corpora, text_index, vectors
-from quire.store import search as store
-from quire.store.engine import Database
+from quire.parse import word_boxes as boxing
+from quire.store.db.engine import Database
+from quire.store.documents import corpora
+from quire.store.search import fulltext, vectors
+from quire.store.search import search as store
 from quire.text import embed, ranking, snippets, words
 
 MODES = ("fused", "text", "vector")
@@ -170,7 +171,7 @@ def _by_words(conn: Any, wanted: Wanted, within: store.Reach, limit: int) -> Ran
 
     def find(count: int, among: Any) -> Found:
         tenant = wanted.scope.tenant
-        return text_index.matches(conn, tenant, asked, count, among, enough=limit, score=score)
+        return fulltext.matches(conn, tenant, asked, count, among, enough=limit, score=score)
 
     return store.best(conn, within, find, max(ranking.DEPTH, limit), enough=limit)
 

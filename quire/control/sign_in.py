@@ -9,9 +9,9 @@ from quire.control.access import digest
 from quire.control.jobs import Desk
 from quire.errors import Conflict, DatabaseUnavailable, NotSignedIn
 from quire.model.access import MAY, Scope, Viewer
-from quire.store import access, audit, sessions
-from quire.store.engine import Database
-from quire.store.times import iso
+from quire.store.access import audit, sessions, users
+from quire.store.db.engine import Database
+from quire.store.db.times import iso
 
 LINK_SECONDS = 900.0
 DAY = 86_400.0
@@ -56,9 +56,9 @@ def first_start(desk: Desk) -> str | None:
     """
     verbs.ensure_admin(desk)
     with desk.db.read() as conn:
-        if access.has_users(conn, desk.tenant, signed_in=True):
+        if users.has_users(conn, desk.tenant, signed_in=True):
             return None
-        found = access.user(conn, desk.tenant, desk.user)
+        found = users.user(conn, desk.tenant, desk.user)
     if found is None or found.disabled_at is not None:
         return None
     secret: str = sign_in_link(desk, desk.user)["link"]
@@ -101,7 +101,7 @@ def sign_in(
             return reason
         until = now.wall + days * DAY
         sessions.begin(conn, used, digest(cookie), csrf, expires_at=until, now=now)
-        access.set_user(conn, used, signed_in_at=now.wall)
+        users.set_user(conn, used, signed_in_at=now.wall)
         audit.record(conn, found.tenant, found.user, "sign_in", address=address, now=now)
         session = sessions.found(conn, digest(cookie))
         assert session is not None  # noqa: S101
@@ -128,7 +128,7 @@ def viewer_by_token(db: Database, token: str) -> Viewer:
     """Return whose token it is, or refuse it."""
     with db.read() as conn:
         now = db.now(conn)
-        found = access.key(conn, digest(token)) if _plausible(token) else None
+        found = users.key(conn, digest(token)) if _plausible(token) else None
     if found is None:
         raise NotSignedIn(f"token: not known here. {FRESH}")
     if found.disabled_at is not None:
@@ -138,7 +138,7 @@ def viewer_by_token(db: Database, token: str) -> Viewer:
     if found.expires_at is not None and found.expires_at <= now.wall:
         raise NotSignedIn(f"token: has expired. {FRESH}")
     if _is_old(found.last_used_at, now):
-        _touch(db, lambda conn, now: access.touch_token(conn, found.id, now=now))
+        _touch(db, lambda conn, now: users.touch_token(conn, found.id, now=now))
     return Viewer(found.tenant, found.user, found.role, found.scopes & MAY[found.role])
 
 
@@ -160,7 +160,7 @@ def note_refused_token(
     """Write a token that was not let in to the audit of its tenant, or of `tenant`."""
 
     def act(conn: Any, now: Instant) -> None:
-        found = access.key(conn, digest(token)) if _plausible(token) else None
+        found = users.key(conn, digest(token)) if _plausible(token) else None
         _refuse(conn, now, found or tenant, "token", reason, address)
 
     _touch(db, act)
@@ -184,7 +184,7 @@ def _refused_link(found: sessions.Link | None, now: Instant) -> str | None:
 def _refuse(
     conn: Any,
     now: Instant,
-    whose: access.Key | sessions.Link | str,
+    whose: users.Key | sessions.Link | str,
     what: str,
     reason: str,
     address: str | None,
@@ -195,7 +195,7 @@ def _refuse(
 
 
 def _is_old(at: float | None, now: Instant) -> bool:
-    return at is None or at <= now.wall - access.TOUCH_SECONDS
+    return at is None or at <= now.wall - users.TOUCH_SECONDS
 
 
 def _touch(db: Database, act: Any) -> None:

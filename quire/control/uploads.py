@@ -11,12 +11,13 @@ from quire.control.jobs import Desk
 from quire.errors import BadInput
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, KindRow, Submission
-from quire.parse import plugged
-from quire.store import admit, corpora, kinds, owners, pages
-from quire.store import uploads as storing
+from quire.parse import plugin_parser
+from quire.store.documents import admission, corpora, pages
+from quire.store.documents import uploads as storing
+from quire.store.queue import kinds, owners
 
 if TYPE_CHECKING:
-    from quire.fetch.blobs import Blobs
+    from quire.fetch.blobs.folder import Blobs
 
 #: What stands for the source of a document that was sent here.
 SOURCE = "upload:"
@@ -56,7 +57,7 @@ def upload(
     unique = list({each.uri: each for each in received}.values())
     _check(unique, corpus)
     given = parsed(settings or {})
-    plugged.require(Pipeline().merged(given).parser)
+    plugin_parser.require(Pipeline().merged(given).parser)
     for each in unique:
         _keep(desk, blobs, each)
     told = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
@@ -68,7 +69,7 @@ def upload(
     wish = Submission("ingest", payload, priority)
     [job_id] = jobs.submit(desk, [wish], key=key, then=then)
     with desk.db.read() as conn:
-        standing = admit.standing(conn, desk.tenant, [one.uri for one in unique], lock=False)
+        standing = admission.standing(conn, desk.tenant, [one.uri for one in unique], lock=False)
     documents = [
         {"id": standing[one.uri].id, "name": one.name, "state": standing[one.uri].state}
         for one in unique
@@ -114,11 +115,11 @@ def _admit(
     owner = owners.locked(conn, desk.tenant, desk.user)
     inside = corpora.named(conn, desk.tenant, corpus, now=now) if corpus else None
     pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})
-    wish = admit.Wish(
-        owner, job_id, SOURCE, admit.canonical(asdict(pipeline)), (inside.id,) if inside else ()
+    wish = admission.Wish(
+        owner, job_id, SOURCE, admission.canonical(asdict(pipeline)), (inside.id,) if inside else ()
     )
-    sightings = [admit.Sighting(one.uri, one.name, one.digest) for one in received]
-    admitted = admit.admit(conn, wish, sightings, now=now)
+    sightings = [admission.Sighting(one.uri, one.name, one.digest) for one in received]
+    admitted = admission.admit(conn, wish, sightings, now=now)
     taken = [
         (made, {"digest": one.digest, "size": one.size})
         for made, one in zip(admitted, received, strict=True)

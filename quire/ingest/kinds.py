@@ -24,23 +24,23 @@ def ingest(ctx: Any, **payload: Any) -> None:
 @job("ingest.document", retries=2, timeout=_DAY, wedged=_STUCK, backoff=5.0, memory=4 << 30)
 def document(ctx: Any, **payload: Any) -> None:
     """Fetch a file and find out what it is; read it here if it is small."""
-    from quire.ingest import taking
+    from quire.ingest import document_task
 
-    taking.run(ctx, **payload)
+    document_task.run(ctx, **payload)
 
 
 # The time it waits for the limit of an endpoint, with all others, is in its timeout: hence a day.
 @job("ingest.range", retries=2, timeout=_DAY, wedged=600.0, backoff=2.0, memory=4 << 30)
 def pages(ctx: Any, **payload: Any) -> None:
     """Read a range of pages, cut and embed their text."""
-    from quire.ingest import ranges
+    from quire.ingest import range_task
 
-    ranges.run(ctx, **payload)
+    range_task.run(ctx, **payload)
 
 
 @job("ingest.swap", retries=2, timeout=_DAY, wedged=_STUCK, backoff=5.0, memory=4 << 30)
 def swap(ctx: Any, **payload: Any) -> None:
     """Make a generation visible when all of its ranges have ended."""
-    from quire.ingest import taking
+    from quire.ingest import document_task
 
-    taking.finish(ctx, **payload)
+    document_task.finish(ctx, **payload)

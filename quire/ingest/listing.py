@@ -11,14 +11,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, QuireError, Stopped, Transient
-from quire.fetch.globs import matcher
 from quire.fetch.items import Item, Listed, seen
-from quire.ingest import place
+from quire.fetch.sources.globs import matcher
+from quire.ingest import resources
 from quire.model import unlisted
 from quire.model.pipeline import Pipeline
 from quire.model.records import About
-from quire.parse import plugged
-from quire.store import admit, corpora, owners
+from quire.parse import plugin_parser
+from quire.store.documents import admission, corpora
+from quire.store.queue import owners
 
 #: Things left out that the job's result names.
 NAMED = 5
@@ -119,7 +120,7 @@ def _begin(tx: Any, job_id: int, corpus: str | None, given: Mapping[str, Any]) -
     owner = owners.by_id(tx.connection, tx.owner_id)
     found = corpora.named(tx.connection, owner.tenant, corpus, now=tx.now) if corpus else None
     pipeline = Pipeline().merged({**(found.settings if found else {}), **given})
-    plugged.require(pipeline.parser)
+    plugin_parser.require(pipeline.parser)
     return {
         "corpus_id": found.id if found else None,
         "pipeline": asdict(pipeline),
@@ -185,7 +186,7 @@ def _list(ctx: Any, at: int, url: str, order: _Order) -> _Found:
 def _pages(ctx: Any, url: str, order: _Order, cursor: str | None) -> Iterator[Listed]:
     """List a source behind a cursor; its own errors are caught here, not those of the store."""
     try:
-        yield from place.source_of(ctx.settings, url, order.options).pages(cursor)
+        yield from resources.source_of(ctx.settings, url, order.options).pages(cursor)
     except _NOT_ITS_OWN:
         raise
     except Exception as error:
@@ -196,7 +197,7 @@ def _pages(ctx: Any, url: str, order: _Order, cursor: str | None) -> Iterator[Li
 
 def _reason(url: str, error: Exception) -> str:
     """Say what a source could not do; a URL is named without its query, which may be secret."""
-    from quire.fetch.web import bare
+    from quire.fetch.http_client import bare
 
     is_known = isinstance(error, QuireError) and str(error)
     why = str(error) if is_known else f"{type(error).__name__}: {error}"
@@ -233,17 +234,17 @@ class _Batch:
     def store(self, tx: Any, page: Listed) -> dict[str, Any]:
         """Note the items and queue those that are to be indexed; returns cursor and counts."""
         began = self.order.began
-        wish = admit.Wish(
+        wish = admission.Wish(
             owner=owners.by_id(tx.connection, tx.owner_id),
             job_id=self.job_id,
             source=self.url,
-            settings=admit.canonical(dict(began["pipeline"])),
+            settings=admission.canonical(dict(began["pipeline"])),
             corpus_ids=(began["corpus_id"],) if began["corpus_id"] else (),
             is_forced=self.order.force,
         )
         items = list({item.uri: item for item in page.items}.values())
-        sightings = [admit.Sighting(i.uri, i.name, seen(i), i.folder) for i in items]
-        admitted = admit.admit(tx.connection, wish, sightings, now=tx.now)
+        sightings = [admission.Sighting(i.uri, i.name, seen(i), i.folder) for i in items]
+        admitted = admission.admit(tx.connection, wish, sightings, now=tx.now)
         for item, one in zip(items, admitted, strict=True):
             if one.is_taken:
                 spawn_document(tx, one, self.payload(item))
@@ -270,7 +271,7 @@ class _Batch:
         return {"source": self.url, "options": dict(self.order.options), "item": told}
 
 
-def spawn_document(tx: Any, one: admit.Admitted, payload: Mapping[str, Any]) -> None:
+def spawn_document(tx: Any, one: admission.Admitted, payload: Mapping[str, Any]) -> None:
     """Queue a document's first task."""
     tx.spawn(
         "ingest.document",
@@ -284,7 +285,7 @@ def _gone(tx: Any, url: str, order: _Order, left_out: Sequence[str]) -> dict[str
     if order.options.get("include") or order.options.get("exclude"):
         return {}
     owner = owners.by_id(tx.connection, tx.owner_id)
-    count, missing = admit.gone(
+    count, missing = admission.gone(
         tx.connection, owner.tenant, url,
         listed_before=order.began["at"], except_below=left_out, now=tx.now,
     )  # fmt: skip

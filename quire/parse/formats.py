@@ -10,8 +10,13 @@ from typing import Any, NamedTuple
 from quire.errors import Unreadable
 from quire.model.contracts import ParserKind
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import images, mail, markup, ocr, office, pdf, plugged, slides, sniff, tables
+from quire.parse import file_type, mail, ocr, plugin_parser
+from quire.parse.image import reader as images
+from quire.parse.markup import markup
+from quire.parse.office import docx, pptx
 from quire.parse.options import Options
+from quire.parse.pdf import reader as pdf
+from quire.parse.tables import reader as tables
 
 _DEFAULT = Options()
 
@@ -24,10 +29,10 @@ class _Format(NamedTuple):
 
 
 FORMATS: dict[str, _Format] = {
-    sniff.PDF: _Format(pdf, "PDF", "pypdfium2", has_pictures=True),
-    sniff.DOCX: _Format(office, "DOCX"),
-    sniff.PPTX: _Format(slides, "PPTX"),
-    sniff.XLSX: _Format(tables, "XLSX", "python-calamine"),
+    file_type.PDF: _Format(pdf, "PDF", "pypdfium2", has_pictures=True),
+    file_type.DOCX: _Format(docx, "DOCX"),
+    file_type.PPTX: _Format(pptx, "PPTX"),
+    file_type.XLSX: _Format(tables, "XLSX", "python-calamine"),
     "text/csv": _Format(tables, "CSV"),
     "text/html": _Format(markup, "HTML"),
     "text/markdown": _Format(markup, "Markdown"),
@@ -61,7 +66,7 @@ def read(
 ) -> Iterator[Page | PageFailure]:
     """Yield the pages first…last of a file (rows of a table), in order and one at a time."""
     if kind := _plugin(media_type, options):
-        yield from plugged.read(kind, path)
+        yield from plugin_parser.read(kind, path)
         return
     module = _format(path, media_type).module
     yield from module.read(path, media_type, options, first, last, known_image=known_image)
@@ -98,7 +103,7 @@ def installed(library: str) -> str | None:
 
 
 def _plugin(media_type: str, options: Options) -> ParserKind | None:
-    return plugged.chosen(options.parser, media_type, is_built_in=media_type in FORMATS)
+    return plugin_parser.chosen(options.parser, media_type, is_built_in=media_type in FORMATS)
 
 
 def _format(path: Path, media_type: str) -> _Format:
@@ -108,7 +113,7 @@ def _format(path: Path, media_type: str) -> _Format:
         )
     form = FORMATS.get(media_type)
     if form is None:
-        known = [*dict.fromkeys(form.name for form in FORMATS.values()), *plugged.names()]
+        known = [*dict.fromkeys(form.name for form in FORMATS.values()), *plugin_parser.names()]
         raise Unreadable(
             f"{path.name}: type {media_type} is not supported; supported: {', '.join(known)}."
         )

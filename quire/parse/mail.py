@@ -9,7 +9,7 @@ from typing import cast
 
 from quire.errors import Unreadable
 from quire.model.pages import Attachment, Outline, Page, PageFailure
-from quire.parse import encoding, markup
+from quire.parse.markup import encoding, markup
 from quire.parse.options import Options
 
 VERSION = 1

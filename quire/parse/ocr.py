@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import Permanent
-from quire.parse import words
+from quire.parse import word_boxes
+from quire.parse.image.reading_order import in_reading_order
 from quire.parse.options import Options
-from quire.parse.reading_order import in_reading_order
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ def recognise(
         return Recognised("", b"", key)
     boxes = _turned_back(_word_boxes(lines), turns, pixels.shape)
     boxes *= [width / pixels.shape[1], height / pixels.shape[0]] * 2
-    return Recognised(text, words.pack(boxes), key)
+    return Recognised(text, word_boxes.pack(boxes), key)
 
 
 @functools.cache
@@ -202,7 +202,7 @@ def _word_boxes(lines: list[_Line]) -> "Boxes":
     rows = []
     for text, (left, top, right, bottom) in lines:
         letter = (right - left) / len(text)
-        for start, stop in words.spans(text):
+        for start, stop in word_boxes.spans(text):
             rows.append((left + start * letter, top, (stop - start) * letter, bottom - top))
     return np.array(rows, np.float64).reshape(-1, 4)
 

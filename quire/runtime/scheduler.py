@@ -17,19 +17,22 @@ from quire.errors import (
     SchemaAhead,
     SourceRefused,
 )
-from quire.fetch.parts import remove
-from quire.ingest import place
-from quire.runtime import vitals, wakeup
-from quire.runtime.bell import Bell
-from quire.runtime.leash import Leash
+from quire.fetch.transfer.part_file import remove
+from quire.ingest import resources
+from quire.runtime import wakeup
+from quire.runtime.parent_pipe import Leash
+from quire.runtime.signals import Bell
+from quire.runtime.worker import health
 from quire.settings import Settings
-from quire.store import aging, audit, events, migrate, moves, retention, sessions, submit, workers
-from quire.store.collect import Collector
-from quire.store.engine import Database
-from quire.store.vector_index import Settler
+from quire.store.access import audit, sessions
+from quire.store.db import migrate
+from quire.store.db.engine import Database
+from quire.store.documents.gc import Collector
+from quire.store.queue import aging, events, job_actions, retention, submit, workers
+from quire.store.search.hnsw import Settler
 
 if TYPE_CHECKING:
-    from quire.runtime.dispatcher import Dispatcher
+    from quire.celery.dispatcher import Dispatcher
 
 DAY = 86_400.0
 KEY_SECONDS = DAY
@@ -48,7 +51,7 @@ def run(settings: Settings) -> int:
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,
     )
-    lock = vitals.hold(settings, "scheduler")
+    lock = health.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
     dispatcher = _dispatcher(settings)
     collector, settler = _collector(db, settings), Settler(db)
@@ -85,7 +88,7 @@ def _dispatcher(settings: Settings) -> "Dispatcher | None":
     """Start to ring, where a broker delivers."""
     if not settings.broker_url:
         return None
-    from quire.runtime.dispatcher import Dispatcher
+    from quire.celery.dispatcher import Dispatcher
 
     dispatcher = Dispatcher(settings)
     dispatcher.start()
@@ -108,7 +111,7 @@ def tick(
 
 
 def _collector(db: Database, settings: Settings) -> Collector:
-    return Collector(db, place.blobs_of(settings.for_children).delete)
+    return Collector(db, resources.blobs_of(settings.for_children).delete)
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
@@ -116,7 +119,7 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
     done: dict[str, Any] = {}
     try:
         # Not within a transaction: what is away is waited for before anything is locked.
-        place.blobs_of(settings.for_children).require()
+        resources.blobs_of(settings.for_children).require()
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
         done |= {"parts": _remove_parts(collector.db, settings)}
     except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
@@ -130,7 +133,7 @@ def _remove_parts(db: Database, settings: Settings) -> int:
     """Remove what fetches that nobody goes on with have left."""
     with db.read() as conn:
         before = db.now(conn).wall - PART_SECONDS
-    parts = place.blobs_of(settings.for_children).abandoned(before)
+    parts = resources.blobs_of(settings.for_children).abandoned(before)
     for part in parts:
         remove(part)
     return len(parts)
@@ -161,4 +164,4 @@ def _prune_jobs(conn: Any, now: Instant, settings: Settings) -> int:
         completed_before=now.wall - settings.keep_completed_days * DAY,
         failed_before=now.wall - settings.keep_failed_days * DAY,
     )
-    return len(moves.delete(conn, ids, now=now)) if ids else 0
+    return len(job_actions.delete(conn, ids, now=now)) if ids else 0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from quire import log
 from quire.errors import SchemaAhead
-from quire.runtime.bell import Bell
-from quire.runtime.leash import VARIABLE
+from quire.runtime.parent_pipe import VARIABLE
+from quire.runtime.signals import Bell
 from quire.settings import Settings
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0

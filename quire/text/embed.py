@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from quire.text.pace import Meanwhile
+    from quire.text.rate_limit import Meanwhile
 
 
 class Embedder(Protocol):

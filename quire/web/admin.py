@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from quire.api.gate import Admin, Reader, Writer
-from quire.api.office import office_of
-from quire.api.tokens import TokenId, following, refuse_tokens
-from quire.control import access, configuration, sign_in
+from quire.api.auth.authenticate import Admin, Reader, Writer
+from quire.api.routes.tokens import TokenId, following, refuse_tokens
+from quire.api.state import office_of
+from quire.control import access, shown_settings, sign_in
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
-from quire.web.view import PageRoute, back, page
+from quire.web.rendering import PageRoute, back, page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 PAGE = 50
@@ -21,9 +21,9 @@ Asked = Annotated[str, Query(max_length=200)]
 @router.get("/settings")
 def settings(request: Request, viewer: Admin) -> Response:
     """List the settings in force."""
-    items = configuration.listed(office_of(request).settings)
+    items = shown_settings.listed(office_of(request).settings)
     for each in items:
-        each["text"] = configuration.in_words(each["value"])
+        each["text"] = shown_settings.in_words(each["value"])
     return page(request, viewer, "settings.html", settings=items)
 
 

@@ -6,16 +6,16 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, Query, Request, Response
 
-from quire.api.corpora import Name
-from quire.api.gate import Reader, Writer
-from quire.api.office import office_of
+from quire.api.auth.authenticate import Reader, Writer
+from quire.api.routes.corpora import Name
+from quire.api.state import office_of
 from quire.control import corpora as verbs
 from quire.errors import BadInput
 from quire.model.access import Scope, Viewer
 from quire.model.pipeline import described
-from quire.parse import plugged
-from quire.web import words
-from quire.web.view import PageRoute, back, page
+from quire.parse import plugin_parser
+from quire.web import formatting
+from quire.web.rendering import PageRoute, back, page
 
 router = APIRouter(prefix="/corpora", route_class=PageRoute, include_in_schema=False)
 LONGEST = 1000
@@ -77,7 +77,7 @@ def one(
         return _ask_to_delete(request, viewer, corpus)
     rows = [
         {"name": key, "value": value, "text": escaped(value), "default": default, "sentence": doc,
-         "shown": words.setting(escaped(value)), "usual": words.setting(escaped(default)),
+         "shown": formatting.setting(escaped(value)), "usual": formatting.setting(escaped(default)),
          "cost": COSTS.get(verbs.REPEATED.get(key, ""), "left as they are"),
          "choices": _choices(key, value)}
         for key, value, default, doc in verbs.explained(corpus["pipeline"])
@@ -115,7 +115,7 @@ def _ask_to_change(
 ) -> Response:
     listed = [f"{key} from {_quoted(old)} to {_quoted(to)}" for key, old, to in changes]
     cost = verbs.consequence([key for key, _, _ in changes])
-    count = words.counted(corpus["documents"], "document")
+    count = formatting.counted(corpus["documents"], "document")
     return page(
         request, viewer, "confirm.html", question=f"Change corpus {corpus['name']}?",
         consequence=f"This sets {'; '.join(listed)}. It has {count}. Nothing happens to those that "
@@ -127,7 +127,7 @@ def _ask_to_change(
 
 
 def _ask_to_delete(request: Request, viewer: Viewer, corpus: dict[str, Any]) -> Response:
-    count = words.counted(corpus["documents"], "document")
+    count = formatting.counted(corpus["documents"], "document")
     stays = f"The {count} in it stay and can still be found." if corpus["documents"] else ""
     return page(
         request, viewer, "confirm.html", question=f"Delete corpus {corpus['name']}?",
@@ -141,7 +141,9 @@ def _choices(name: str, value: Any) -> list[str]:
     """List the values of a setting that has only a few; one that is set is always among them."""
     if isinstance(value, bool):
         return ["true", "false"]
-    few = {"ocr": ["auto", "always", "never"], "parser": ["auto", *plugged.names()]}.get(name, [])
+    few = {"ocr": ["auto", "always", "never"], "parser": ["auto", *plugin_parser.names()]}.get(
+        name, []
+    )
     return few if value in few or not few else [*few, value]
 
 
@@ -161,7 +163,7 @@ def _words(settings: dict[str, Any]) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return words.setting(escaped(value))
+    return formatting.setting(escaped(value))
 
 
 def _place(name: str) -> str:

@@ -4,15 +4,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from quire.api import asking, uploads
-from quire.api.gate import Reader, Writer
-from quire.api.office import office_of
-from quire.control import corpora, document_findings, documents, reading
+from quire.api.auth.authenticate import Reader, Writer
+from quire.api.models import requests
+from quire.api.routes import uploads
+from quire.api.state import office_of
+from quire.control import corpora, documents, page_view
+from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
-from quire.store import dashboard, document_reports, resembling
-from quire.web import strips, words
+from quire.store.reports import dashboard, substring_filter
+from quire.store.reports import documents as document_reports
+from quire.web import formatting, page_range_strip
 from quire.web.jobs import reuse_words
-from quire.web.view import PageRoute, back, page
+from quire.web.rendering import PageRoute, back, page
 
 router = APIRouter(prefix="/documents", route_class=PageRoute, include_in_schema=False)
 PAGE = 24
@@ -39,14 +42,14 @@ def listing(
         listed = document_reports.page_of_documents(
             conn, viewer.tenant, limit=PAGE,
             cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
-            states=asking.document_states([state] if state else None),
+            states=requests.document_states([state] if state else None),
             corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
         )  # fmt: skip
     return page(
         request, viewer, "documents.html", next=listed["next"],
-        documents=words.told_apart(listed["items"]),
+        documents=formatting.told_apart(listed["items"]),
         kept=kept, states=list(DocumentState), corpora=corpora.listed(office.desk(viewer)),
-        is_filtered=any(kept[name] for name in FILTERS), searched=resembling.SEARCHED,
+        is_filtered=any(kept[name] for name in FILTERS), searched=substring_filter.SEARCHED,
     )  # fmt: skip
 
 
@@ -61,7 +64,7 @@ async def upload(request: Request, viewer: Writer) -> Response:
 def one(
     request: Request,
     viewer: Reader,
-    document_id: asking.DocumentId,
+    document_id: requests.DocumentId,
     page_number: Annotated[int, Query(alias="page", ge=1, le=2**31 - 1)] = 1,
     q: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
@@ -74,17 +77,17 @@ def one(
     with office.db.read() as conn:
         runs = dashboard.attempts_of_document(conn, viewer.tenant, document_id)
         ranges = dashboard.ranges_of_document(conn, viewer.tenant, document_id)
-    explained = document_findings.explain_document(desk, document_id)
+    explained = explain_document.explain_document(desk, document_id)
     return page(
         request, viewer, "document.html", document=document, explained=explained,
         reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
-        page=reading.page(desk, document_id, page_number, q), attempts=runs,
-        kept={"page": page_number, "q": q.strip(), "chunks": ""}, **strips.shown(ranges),
+        page=page_view.page(desk, document_id, page_number, q), attempts=runs,
+        kept={"page": page_number, "q": q.strip(), "chunks": ""}, **page_range_strip.shown(ranges),
     )  # fmt: skip
 
 
 @router.get("/{document_id}/delete")
-def ask_to_delete(request: Request, viewer: Writer, document_id: asking.DocumentId) -> Response:
+def ask_to_delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
     """Ask before a document is deleted."""
     found: dict[str, Any] = documents.found(office_of(request).desk(viewer), document_id)
     return page(
@@ -97,7 +100,7 @@ def ask_to_delete(request: Request, viewer: Writer, document_id: asking.Document
 
 
 @router.post("/{document_id}/delete")
-def delete(request: Request, viewer: Writer, document_id: asking.DocumentId) -> Response:
+def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
     """Delete a document that nothing works on."""
     documents.delete(office_of(request).desk(viewer), document_id)
     return back("/documents", "delete")
@@ -107,7 +110,7 @@ def delete(request: Request, viewer: Writer, document_id: asking.DocumentId) -> 
 def reindex(
     request: Request,
     viewer: Writer,
-    document_id: asking.DocumentId,
+    document_id: requests.DocumentId,
     to: Annotated[str, Form()] = "",
 ) -> Response:
     """Index a document again under a new generation."""

@@ -5,18 +5,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from quire.api import asking
-from quire.api.gate import Reader, Writer
-from quire.api.jobs import found
-from quire.api.office import Office, office_of
-from quire.control import explain
+from quire.api.auth.authenticate import Reader, Writer
+from quire.api.models import requests
+from quire.api.routes.jobs import found
+from quire.api.state import Office, office_of
 from quire.control import jobs as verbs
+from quire.control.explain import job as explain_job
 from quire.errors import BadInput
 from quire.model.access import Viewer
 from quire.model.states import JobState
-from quire.store import dashboard, events, files, reports, resembling
-from quire.web import strips, words
-from quire.web.view import PageRoute, back, page
+from quire.store.queue import events
+from quire.store.reports import dashboard, files, reports, substring_filter
+from quire.web import formatting, page_range_strip
+from quire.web.rendering import PageRoute, back, page
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute, include_in_schema=False)
 PAGE = 50
@@ -59,7 +60,7 @@ def listing(
     return page(
         request, viewer, "jobs.html", jobs=found_page["items"], next=found_page["next"],
         kept=kept, states=list(JobState), is_filtered=any(kept[name] for name in FILTERS),
-        searched=resembling.SEARCHED,
+        searched=substring_filter.SEARCHED,
     )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def _ask(
     fields: list[tuple[str, Any]],
     count: int,
 ) -> Response:
-    which = "all jobs that match" if scope == "filter" else words.counted(count, "job")
+    which = "all jobs that match" if scope == "filter" else formatting.counted(count, "job")
     narrowed = [f"{k} {v}" for k, v in fields if k in FILTERS and v]
     whole = f" Filter: {', '.join(narrowed) or 'none, so every job of the tenant'}."
     said = "They and their history are gone for good." if verb == "delete" else ""
@@ -122,11 +123,11 @@ def _ask(
 
 
 @router.get("/{job_id}")
-def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
+def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
     """Show one job."""
     office = office_of(request)
     job = found(office, viewer, job_id)
-    explained = explain.explain_job(office.desk(viewer), job_id)
+    explained = explain_job.explain_job(office.desk(viewer), job_id)
     tenant = viewer.tenant
     with office.db.read() as conn:
         listed = files.page_of_files(conn, tenant, job_id, worst_first=True, limit=FILES)["items"]
@@ -134,22 +135,23 @@ def one(request: Request, viewer: Reader, job_id: asking.JobId) -> Response:
         ids = [task["id"] for task in tasks]
         runs = dashboard.attempts_of_tasks(conn, tenant, ids, limit=RUNS)
         lines = events.tail(conn, tenant, job_id, limit=LINES)
-        is_huge = sum(job["tasks"].values()) > strips.MOST
+        is_huge = sum(job["tasks"].values()) > page_range_strip.MOST
         ranges = [] if is_huge else dashboard.ranges_of_job(conn, tenant, job_id)
     if listed:  # beside files, only what is open or went wrong tells something
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
         runs = [run for run in runs if run["outcome"] != "done"]
     return page(
-        request, viewer, "job.html", job=job, explained=explained, files=words.told_apart(listed),
+        request, viewer, "job.html", job=job, explained=explained,
+        files=formatting.told_apart(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         events=[_line(each) for each in lines], took=_took(job), reused=_reused(office, job),
-        **(strips.counted(job["tasks"]) if is_huge else strips.shown(ranges)),
+        **(page_range_strip.counted(job["tasks"]) if is_huge else page_range_strip.shown(ranges)),
     )  # fmt: skip
 
 
 @router.get("/{job_id}/delete")
-def ask_to_delete(request: Request, viewer: Writer, job_id: asking.JobId) -> Response:
+def ask_to_delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
     """Ask before a job is deleted."""
     job = found(office_of(request), viewer, job_id)
     return page(
@@ -164,7 +166,7 @@ def ask_to_delete(request: Request, viewer: Writer, job_id: asking.JobId) -> Res
 def act(
     request: Request,
     viewer: Writer,
-    job_id: asking.JobId,
+    job_id: requests.JobId,
     verb: str,
     to: Annotated[str, Form()] = "",
     document: Annotated[int | None, Form()] = None,
@@ -185,7 +187,7 @@ def act(
 def _filters(kept: dict[str, str]) -> dict[str, Any]:
     """Return what the store filters by."""
     plain = {name: kept[name].replace("\0", "") or None for name in FILTERS[1:5]}
-    states = asking.job_states([kept["state"]] if kept["state"] else None)
+    states = requests.job_states([kept["state"]] if kept["state"] else None)
     return {"states": states, "text": kept["q"].replace("\0", "").strip() or None, **plain}
 
 
@@ -201,14 +203,14 @@ def _line(event: dict[str, Any]) -> dict[str, Any]:
         message = f"{fraction * 100:.0f} % {message}"
     task = [f"task {event['task_id']}"] if event.get("task_id") else []
     rest = [f"{name} {value}" for name, value in told.items() if value is not None]
-    at = words.epoch(event["at"])
+    at = formatting.epoch(event["at"])
     exact = datetime.fromtimestamp(at or 0.0, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = " · ".join(str(part) for part in (*task, message.strip(), *rest) if part)
     return {**event, "words": text, "exact": exact}
 
 
 def _took(job: dict[str, Any]) -> float | None:
-    begun, ended = words.epoch(job["started_at"]), words.epoch(job["finished_at"])
+    begun, ended = formatting.epoch(job["started_at"]), formatting.epoch(job["finished_at"])
     return None if begun is None or ended is None else ended - begun
 
 
@@ -222,9 +224,11 @@ def _reused(office: Office, job: dict[str, Any]) -> str:
 def reuse_words(account: dict[str, Any]) -> str:
     """Say what was reused, in a few words."""
     nouns = {"pages": "page", "ocr": "recognised page", "chunks": "chunk", "vectors": "vector"}
-    parts = [words.counted(account[k], noun) for k, noun in nouns.items() if account.get(k)]
+    parts = [formatting.counted(account[k], noun) for k, noun in nouns.items() if account.get(k)]
     if account.get("whole"):
         is_count = not isinstance(account["whole"], bool)
-        parts.insert(0, words.counted(account["whole"], "whole file") if is_count else "all of it")
+        parts.insert(
+            0, formatting.counted(account["whole"], "whole file") if is_count else "all of it"
+        )
     saved = account.get("seconds_saved")
-    return ", ".join(parts) + (f" (saved {words.span(saved)})" if parts and saved else "")
+    return ", ".join(parts) + (f" (saved {formatting.span(saved)})" if parts and saved else "")

@@ -7,16 +7,17 @@ from typing import Any
 import psutil
 from fastapi import APIRouter, Request, Response
 
-from quire.api.gate import Admin, Reader
-from quire.api.kinds import Name
-from quire.api.office import office_of
-from quire.control import delivery, jobs, troubles
+from quire.api.auth.authenticate import Admin, Reader
+from quire.api.routes.kinds import Name
+from quire.api.state import office_of
+from quire.control import broker_status, jobs, outages
 from quire.errors import BadInput
 from quire.model.states import JobState
-from quire.runtime import crews
-from quire.store import dashboard, kinds, reports
-from quire.web.lately import Figures
-from quire.web.view import PageRoute, back, page
+from quire.runtime.worker import live_workers
+from quire.store.queue import kinds
+from quire.store.reports import dashboard, reports
+from quire.web.rendering import PageRoute, back, page
+from quire.web.throughput import Figures
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 RUNNING = 12
@@ -35,7 +36,7 @@ def overview(request: Request, viewer: Reader) -> Response:
             conn, viewer.tenant, now=now, limit=RUNNING, states=[JobState.RUNNING]
         )["items"]
         waiting = dashboard.waiting(conn, viewer.tenant, explained=GROUPS)
-        workers = crews.listed(office.db, conn, viewer.tenant)
+        workers = live_workers.listed(office.db, conn, viewer.tenant)
         shown: dict[str, Any] = {
             "running": running,
             "running_count": dashboard.active(conn, viewer.tenant)
@@ -45,7 +46,7 @@ def overview(request: Request, viewer: Reader) -> Response:
             "waiting_jobs": sum(one.jobs for one in waiting),
             "waiting_is_all": all(one.is_all for one in waiting),
             "workers": workers,
-            "troubles": troubles.listed(conn, viewer.tenant, now=at, patience=patience),
+            "troubles": outages.listed(conn, viewer.tenant, now=at, patience=patience),
             "alive": sum(worker["alive"] for worker in workers),
             "lately": _figures(request).of(office.db, conn, viewer.tenant),
             "is_new": not dashboard.owners_of(conn, viewer.tenant),
@@ -58,11 +59,11 @@ def workers(request: Request, viewer: Reader) -> Response:
     """List the workers that have not ended."""
     office = office_of(request)
     with office.db.read() as conn:
-        listed = crews.listed(office.db, conn, viewer.tenant)
+        listed = live_workers.listed(office.db, conn, viewer.tenant)
         now, patience = office.db.now(conn), office.db.lease_seconds
         shown: dict[str, Any] = {
-            "broker": delivery.standing(conn, now=now, patience=patience),
-            "troubles": troubles.listed(conn, viewer.tenant, now=now, patience=patience),
+            "broker": broker_status.standing(conn, now=now, patience=patience),
+            "troubles": outages.listed(conn, viewer.tenant, now=now, patience=patience),
             "kinds": list(kinds.listed(conn).values()),
         }
     return page(request, viewer, "workers.html", workers=listed, **shown)

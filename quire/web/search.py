@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from quire.api.gate import Reader
-from quire.api.office import office_of
+from quire.api.auth.authenticate import Reader
+from quire.api.state import office_of
 from quire.control import corpora
 from quire.control import search as searching
-from quire.web.view import PageRoute, page
+from quire.web.rendering import PageRoute, page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 HITS = 20

@@ -19,17 +19,18 @@ import uvicorn
 from fastapi import FastAPI
 
 from quire import log
-from quire.api import frame, gate
-from quire.api.tailing import Tail
+from quire.api import app as frame
+from quire.api.auth import authenticate
+from quire.api.stream import Tail
 from quire.app import App
 from quire.control import sign_in
 from quire.errors import DatabaseUnavailable, Refused
-from quire.runtime import vitals
-from quire.runtime.bell import STOPPING
-from quire.runtime.leash import Leash
+from quire.runtime.parent_pipe import Leash
+from quire.runtime.signals import STOPPING
+from quire.runtime.worker import health
 from quire.settings import Settings
-from quire.web import pages
-from quire.web.patience import PatientProtocol
+from quire.web import app as pages
+from quire.web.header_timeout import PatientProtocol
 
 #: Seconds that an idle connection is kept for the next request.
 KEEP_ALIVE = 15
@@ -48,12 +49,12 @@ def create(app: App) -> FastAPI:
 
 def run(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code."""
-    gate.require_bind_allowed(settings)
+    authenticate.require_bind_allowed(settings)
     sock = bound(settings.api_host, settings.api_port)
     app = App(settings, patient=True)
     server = Server(create(app), sock)
     _log_like_us()
-    lock = vitals.hold(settings, "api", server.url)
+    lock = health.hold(settings, "api", server.url)
     log.event("api.started", url=server.url, pid=os.getpid())
     invite(app, server.url)
     with _leashed(server):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.api import easel
+from quire.api import page_renderer
 from tests.api.house import House
 
 
@@ -30,4 +30,4 @@ def opened(folder: Path, url: str) -> Iterator[House]:
     yield house
     house.shelf.assert_healthy()
     house.close()
-    easel.shared.close()
+    page_renderer.shared.close()

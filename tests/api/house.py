@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from fastapi.testclient import TestClient
 
-from quire.parse import samples
+from quire.demo import samples
 from tests import signing
 from tests.shelf import Shelf
 from tests.waiting import until

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from quire.app import App
 from quire.settings import load
-from quire.store import events
+from quire.store.queue import events
 from quire.web import server
 from tests import blank
 from tests.waiting import until

@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from quire.api import gate
-from quire.api.access_shapes import AuditRow, MadeToken, Me, SignInLink, Token, User
+from quire.api.auth import authenticate
+from quire.api.models.access import AuditRow, MadeToken, Me, SignInLink, Token, User
 from quire.clock import FakeClock
 from quire.control import access, sign_in
 from quire.testing import scratch_app
@@ -51,7 +51,7 @@ def test_a_link_is_shown_any_number_of_times_and_used_once(api: FastAPI):
     entered = browser.post(path, headers={"Sec-Fetch-Site": "same-origin"})
     assert (entered.status_code, entered.headers["location"]) == (303, "/")
     cookie = entered.headers["set-cookie"]
-    assert re.match(rf"{gate.COOKIE}=[\w-]{{43}};", cookie)
+    assert re.match(rf"{authenticate.COOKIE}=[\w-]{{43}};", cookie)
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
     assert "Max-Age=1209600" in cookie
@@ -94,14 +94,14 @@ def test_a_name_on_the_page_is_text(api: FastAPI):
 
 def test_signing_out_ends_the_session(api: FastAPI):
     client = signing.by_session(api, "member")
-    cookie = client.cookies[gate.COOKIE]
-    csrf = client.headers.pop(gate.CSRF_HEADER)
+    cookie = client.cookies[authenticate.COOKIE]
+    csrf = client.headers.pop(authenticate.CSRF_HEADER)
     assert client.post("/sign-out").status_code == 403
     assert client.get("/api/me").json()["csrf"] == csrf
     left = client.post("/sign-out", data={"csrf": csrf})
     assert (left.status_code, left.headers["location"]) == (303, "/sign-in")
     thief = signing.stranger(api)
-    thief.cookies.set(gate.COOKIE, cookie, domain="localhost.local")
+    thief.cookies.set(authenticate.COOKIE, cookie, domain="localhost.local")
     assert thief.get("/api/me").status_code == 401
     assert thief.post("/sign-out").status_code == 303
 

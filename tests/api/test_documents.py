@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from quire.api.easel import Easel
+from quire.api.page_renderer import Easel
+from quire.demo import samples
 from quire.errors import Unreadable
-from quire.parse import samples
 from tests.api.house import House, sailing_book
 
 PARTS = (

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.api import events as streaming
-from quire.api import tailing
+from quire.api import stream as tailing
+from quire.api.routes import events as streaming
 from quire.control import access
-from quire.store import events
+from quire.store.queue import events
 from tests.api.serving import Served, Stream, served, stream
 from tests.waiting import until
 

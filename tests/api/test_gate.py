@@ -10,9 +10,10 @@ import pytest
 from fastapi import APIRouter, FastAPI, Form, Request
 from fastapi.testclient import TestClient
 
-from quire.api import frame, gate
-from quire.api.gate import Admin, Reader, Writer
-from quire.api.rates import FAILURES, REMEMBERED, Buckets, network
+from quire.api import app as frame
+from quire.api.auth import authenticate
+from quire.api.auth.authenticate import Admin, Reader, Writer
+from quire.api.auth.rate_limit import FAILURES, REMEMBERED, Buckets, network
 from quire.clock import FakeClock
 from quire.control import access, sign_in
 from quire.errors import BadInput
@@ -160,12 +161,12 @@ def test_a_wrong_token_is_refused_even_beside_a_good_session(api: FastAPI):
 
 def test_a_session_changes_nothing_without_its_csrf(api: FastAPI):
     client, other = signing.by_session(api, "member"), signing.by_session(api, "member")
-    csrf = client.headers.pop(gate.CSRF_HEADER)
+    csrf = client.headers.pop(authenticate.CSRF_HEADER)
     assert client.get("/echo/r").status_code == 200
     for form in (
         {"word": "x", "csrf": ""},
         {"word": "x", "csrf": "wrong"},
-        {"word": "x", "csrf": other.headers[gate.CSRF_HEADER]},
+        {"word": "x", "csrf": other.headers[authenticate.CSRF_HEADER]},
         {"word": "x", "csrf": "é"},
     ):
         answer = client.post("/echo/declared", data=form)
@@ -173,12 +174,14 @@ def test_a_session_changes_nothing_without_its_csrf(api: FastAPI):
         assert answer.json()["detail"] == "csrf: missing, or of another session."
     assert client.post("/echo/read", data={"word": "x"}).status_code == 403
     assert client.post("/echo/raw", content=b"x").status_code == 403
-    assert client.post("/echo/raw", content=b"x", headers={gate.CSRF_HEADER: csrf}).json() == 1
+    assert (
+        client.post("/echo/raw", content=b"x", headers={authenticate.CSRF_HEADER: csrf}).json() == 1
+    )
 
 
 def test_a_form_carries_the_csrf_and_stays_readable(api: FastAPI):
     client = signing.by_session(api)
-    csrf = client.headers.pop(gate.CSRF_HEADER)
+    csrf = client.headers.pop(authenticate.CSRF_HEADER)
     for path in ("/echo/declared", "/echo/read"):
         answer = client.post(path, data={"word": "hello", "csrf": csrf})
         assert (answer.status_code, answer.json()) == (200, "hello")
@@ -186,11 +189,11 @@ def test_a_form_carries_the_csrf_and_stays_readable(api: FastAPI):
 
 def test_an_upload_carries_the_csrf_in_its_address_or_a_header(api: FastAPI):
     client = signing.by_session(api)
-    csrf = client.headers.pop(gate.CSRF_HEADER)
+    csrf = client.headers.pop(authenticate.CSRF_HEADER)
     files = {"word": ("a.txt", b"hello")}
     assert client.post("/echo/read", files=files, data={"csrf": csrf}).status_code == 403
     assert client.post("/echo/read", files=files, params={"csrf": csrf}).json() == "hello"
-    header = {gate.CSRF_HEADER: csrf}
+    header = {authenticate.CSRF_HEADER: csrf}
     assert client.post("/echo/read", files=files, headers=header).json() == "hello"
 
 
@@ -246,7 +249,7 @@ def test_where_auth_is_off_only_names_of_this_machine_are_answered(
 
 def test_where_auth_is_off_old_cookies_do_no_harm_and_wrong_tokens_are_refused(opened: FastAPI):
     client = signing.stranger(opened)
-    client.cookies.set(gate.COOKIE, "old", domain="localhost.local")
+    client.cookies.set(authenticate.COOKIE, "old", domain="localhost.local")
     assert client.put("/echo/admin").json() == "ada"
     assert client.get("/echo/r", headers={"Authorization": "Bearer x"}).status_code == 401
     assert signing.by_token(opened, "viewer").put("/echo/admin").status_code == 403
@@ -309,13 +312,13 @@ def test_a_session_that_ended_is_refused(api: FastAPI, clock: FakeClock):
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.168.1.7", "quire.example"])  # noqa: S104
 def test_others_are_not_let_in_unasked(host: str):
     with pytest.raises(BadInput, match="QUIRE_API_HOST"):
-        gate.require_bind_allowed(Settings(api_host=host, api_auth=False))
-    gate.require_bind_allowed(Settings(api_host=host))
+        authenticate.require_bind_allowed(Settings(api_host=host, api_auth=False))
+    authenticate.require_bind_allowed(Settings(api_host=host))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "localhost", "::1", "[::1]"])
 def test_this_machine_may_be_let_in_unasked(host: str):
-    gate.require_bind_allowed(Settings(api_host=host, api_auth=False))
+    authenticate.require_bind_allowed(Settings(api_host=host, api_auth=False))
 
 
 def test_the_document_says_how_to_sign_in(api: FastAPI):

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from quire.store import embedded, move_marks
+from quire.store.db import sqlite
+from quire.store.transfer import markers
 from tests import postgres
 from tests.api.serving import Served, served, stream
 from tests.waiting import until
@@ -99,7 +100,7 @@ def test_a_server_that_is_too_old_for_the_schema_takes_no_request(home: Path):
 def test_a_database_that_was_moved_away_is_not_served(home: Path):
     with served(home=home) as at:
         with at.app.db.begin() as conn:
-            move_marks.set_moved_to(conn, "postgresql://ada:***@host/quire")
+            markers.set_moved_to(conn, "postgresql://ada:***@host/quire")
         answer = at.http.get("/readyz")
         assert answer.status_code == 503
         assert "moved to postgresql://ada:***@host/quire" in answer.json()["detail"]
@@ -107,7 +108,7 @@ def test_a_database_that_was_moved_away_is_not_served(home: Path):
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    engine = embedded.sqlite_module()
+    engine = sqlite.sqlite_module()
     with contextlib.closing(engine.connect(str(home / "quire.db"), isolation_level=None)) as conn:
         conn.execute("BEGIN IMMEDIATE")
         yield

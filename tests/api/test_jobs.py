@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire.api import limits
+from quire.api import body_limits
 from quire.model.states import JobState, allowed
 from tests.api.house import House
 
@@ -273,7 +273,7 @@ def test_a_body_above_the_limit_is_refused(house: House, is_told: bool):
     )
     assert answer.status_code == 413
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert f"{limits.MOST:,}" in answer.json()["detail"]
+    assert f"{body_limits.MOST:,}" in answer.json()["detail"]
 
 
 def test_a_kind_is_paused_and_goes_on(house: House):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire.api import metrics
+from quire.api.routes import metrics
 from quire.control import access, jobs
 from quire.model.records import Submission
-from quire.store import tallies
+from quire.store.queue import tallies
 from tests.api.serving import Served, served
 from tests.store.stage import Stage, ending
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.api import uploads
+from quire.api.routes import uploads
 from tests.api.house import House
 from tests.waiting import until
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from quire.bench import api, queue
-from quire.bench.api_sizes import QUICK
+from benchmarks.api import command
+from benchmarks.api.sizes import QUICK
+from benchmarks.queue import command as queue_command
 from quire.errors import BadInput
 
 TINY = dataclasses.replace(
@@ -34,11 +35,11 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
         database = request.getfixturevalue("pg_url")
     place = Path(tempfile.gettempdir())
     before = set(place.glob("quire-bench-*"))
-    names = list(api.MEASURES)
-    report = queue.run(database, names, TINY, is_quick=True, measures=api.MEASURES)
+    names = list(command.MEASURES)
+    report = queue_command.run(database, names, TINY, is_quick=True, measures=command.MEASURES)
     figures = [figure for _, _, figure in report["figures"]]
     assert report["failures"] == []
-    assert {name for _, name, _ in report["figures"]} == set(api.MEASURES)
+    assert {name for _, name, _ in report["figures"]} == set(command.MEASURES)
     assert all(figure.value >= 0 for figure in figures)
     assert len({figure.name for figure in figures}) == len(figures)
     assert set(place.glob("quire-bench-*")) <= before
@@ -46,4 +47,4 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match="lists, pages"):
-        api.main(only=["speed"])
+        command.main(only=["speed"])

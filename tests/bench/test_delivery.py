@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.bench import brokers, peers, queue, scaling
-from quire.bench.sizes import QUICK
+from benchmarks.queue import brokers, command, peers, scaling
+from benchmarks.queue.sizes import QUICK
 from quire.errors import BadInput, Refused
 
 TINY = dataclasses.replace(QUICK, plain_celery=20, delivered=100, purged=50)
@@ -28,8 +28,8 @@ def broker(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.timeout(240)
 def test_quire_through_celery_is_held_against_plain_celery(broker: str, pg_url: str):
     sizes = dataclasses.replace(TINY, broker=broker)
-    names = list(queue.BROKERED)
-    report = queue.run(pg_url, names, sizes, is_quick=True, measures=queue.BROKERED)
+    names = list(command.BROKERED)
+    report = command.run(pg_url, names, sizes, is_quick=True, measures=command.BROKERED)
     if importlib.util.find_spec("quire.celery") is None:
         assert all("no Celery adapter" in one for one in report["failures"])
         assert "Plain Celery reached" in report["failures"][0]
@@ -67,9 +67,9 @@ def test_a_broker_of_no_known_kind_is_refused(tmp_path: Path):
 def test_what_needs_a_broker_or_another_queue_says_so():
     for name, needed in (("purge", "--broker"), ("celery", "--broker")):
         with pytest.raises(BadInput, match=needed):
-            queue.main(only=[name])
+            command.main(only=[name])
     with pytest.raises(BadInput, match="on PostgreSQL only"):
-        queue.main(only=["purge"], broker="valkey", database="embedded")
+        command.main(only=["purge"], broker="valkey", database="embedded")
 
 
 def test_an_interpreter_without_the_queue_is_passed_over():

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from quire.bench import ingest, ingest_bare, queue
-from quire.bench.ingest_corpus import lengths, long_pdf, pdfs, small_texts
-from quire.bench.ingest_prose import Prose
-from quire.bench.ingest_sizes import QUICK
+from benchmarks.ingest import bare, command
+from benchmarks.ingest.corpus import lengths, long_pdf, pdfs, small_texts
+from benchmarks.ingest.prose import Prose
+from benchmarks.ingest.sizes import QUICK
+from benchmarks.queue import command as queue_command
 from quire.errors import BadInput
 from quire.parse import ocr
 
@@ -32,11 +33,11 @@ TINY = dataclasses.replace(
     scans=1,
     scan_letters=60,
 )
-WITHOUT_OCR = [name for name in ingest.MEASURES if name != "ocr"]
+WITHOUT_OCR = [name for name in command.MEASURES if name != "ocr"]
 
 
 def figures_of(names: list[str], database: str = "embedded") -> dict[str, float]:
-    report = queue.run(database, names, TINY, is_quick=True, measures=ingest.MEASURES)
+    report = queue_command.run(database, names, TINY, is_quick=True, measures=command.MEASURES)
     assert report["failures"] == []
     assert {name for _, name, _ in report["figures"]} == set(names)
     figures = [figure for _, _, figure in report["figures"]]
@@ -74,12 +75,12 @@ def test_nothing_is_left_in_the_folder_for_temporary_files():
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match="pages, again"):
-        ingest.main(only=["speed"])
+        command.main(only=["speed"])
 
 
 def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="no such folder"):
-        ingest.main(corpus=tmp_path / "none")
+        command.main(corpus=tmp_path / "none")
 
 
 def test_the_made_files_are_the_same_every_time(tmp_path: Path):
@@ -107,6 +108,6 @@ def test_a_page_has_as_much_text_as_asked_for():
 
 def test_the_bare_loop_cuts_at_spaces_and_loses_no_word():
     text = Prose(4).paragraph(5_000)
-    pieces = ingest_bare.chunks(text, 700)
+    pieces = bare.chunks(text, 700)
     assert " ".join(pieces).split() == text.split()
     assert max(map(len, pieces)) <= 700

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from quire.bench import queue, server
-from quire.bench.figures import Figure, at_least, at_most, percentile, rate, table
-from quire.bench.sizes import QUICK
+from benchmarks import server
+from benchmarks.figures import Figure, at_least, at_most, percentile, rate, table
+from benchmarks.queue import command
+from benchmarks.queue.sizes import QUICK
 from quire.errors import BadInput
 
 TINY = dataclasses.replace(
@@ -43,21 +44,21 @@ TINY = dataclasses.replace(
 def test_each_measurement_reports_its_figures(database: str, request: pytest.FixtureRequest):
     if database == "postgres":
         database = request.getfixturevalue("pg_url")
-    report = queue.run(database, list(queue.MEASURES), TINY, is_quick=True)
+    report = command.run(database, list(command.MEASURES), TINY, is_quick=True)
     figures = [figure for _, _, figure in report["figures"]]
     told = {name for _, name, _ in report["figures"]}
     assert report["failures"] == []
-    assert told == set(queue.MEASURES)
+    assert told == set(command.MEASURES)
     assert all(figure.value >= 0 for figure in figures)
     assert all(figure.bare is None or figure.bare >= 0 for figure in figures)
     assert len({figure.name for figure in figures}) == len(figures)
 
 
 def test_a_report_is_the_same_in_json_and_as_a_table(tmp_path: Path):
-    report = queue.run("embedded", ["fairness"], TINY, is_quick=True)
-    queue.write_json(report, str(tmp_path / "report.json"))
+    report = command.run("embedded", ["fairness"], TINY, is_quick=True)
+    command.write_json(report, str(tmp_path / "report.json"))
     read = json.loads((tmp_path / "report.json").read_text())
-    text = queue.as_text(report)
+    text = command.as_text(report)
     assert [one["name"] for one in read["figures"]]
     assert all(one["name"] in text for one in read["figures"])
     assert {"value", "unit", "bare", "ratio", "target", "met"} <= set(read["figures"][0])
@@ -66,18 +67,18 @@ def test_a_report_is_the_same_in_json_and_as_a_table(tmp_path: Path):
 def test_nothing_is_left_in_the_folder_for_temporary_files():
     place = Path(tempfile.gettempdir())
     before = set(place.glob("quire-bench-*"))
-    queue.run("embedded", ["enqueue"], TINY, is_quick=True)
+    command.run("embedded", ["enqueue"], TINY, is_quick=True)
     assert set(place.glob("quire-bench-*")) <= before
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match="enqueue, drain"):
-        queue.named(["speed"])
+        command.named(["speed"])
 
 
 def test_measurements_are_named_by_commas_or_one_by_one():
-    assert queue.named(["drain,enqueue", "idle"]) == ["enqueue", "drain", "idle"]
-    assert queue.named(None) == list(queue.MEASURES)
+    assert command.named(["drain,enqueue", "idle"]) == ["enqueue", "drain", "idle"]
+    assert command.named(None) == list(command.MEASURES)
 
 
 def test_a_server_of_its_own_makes_commits_durable(run_folder: Path):

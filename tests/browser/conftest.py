@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from quire.api import easel
+from quire.api import page_renderer
 from quire.control import corpora
-from quire.parse import samples
+from quire.demo import samples
 from tests.api.serving import Served, served
 from tests.integration.processes import HANDLERS, Site
 
@@ -108,5 +108,5 @@ def stage(chromium: Browser, run_folder: Path) -> Iterator[Stage]:
             yield made
     finally:
         site.close()
-        easel.shared.close()
+        page_renderer.shared.close()
         shutil.rmtree(home, ignore_errors=True)

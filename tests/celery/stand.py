@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from quire.control import delivery
-from quire.control.explain import explain_job
-from quire.runtime.dispatcher import Dispatcher
+from quire.celery.dispatcher import Dispatcher
+from quire.control import broker_status
+from quire.control.explain.job import explain_job
 from quire.settings import Settings, load
 from tests.brokers import Valkey
 from tests.integration.processes import WORKER, Running, Site
@@ -119,7 +119,7 @@ def trouble(site: Site) -> str:
     """What status, doctor and dashboard say of the broker; empty where all is well."""
     db = site.app.db
     with db.read() as conn:
-        found = delivery.standing(conn, now=db.now(conn), patience=60.0)
+        found = broker_status.standing(conn, now=db.now(conn), patience=60.0)
     return (found or {}).get("trouble") or ""
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from quire.runtime.broker import make_app
-from quire.runtime.dispatcher import WINDOW, Bells
-from quire.store.doorbells import Wanted
+from quire.celery.dispatcher import WINDOW, Bells
+from quire.celery.settings import make_app
+from quire.store.queue.doorbells import Wanted
 from tests.brokers import Valkey
 from tests.celery.stand import (
     DEAF,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from quire.celery import settings as celery_settings
 from quire.errors import BadInput
-from quire.runtime import broker
 from quire.settings import load
 from tests.brokers import Valkey, free_port
 from tests.celery.stand import DEAF, START, dispatching, start_worker
@@ -122,16 +122,16 @@ def test_documents_taken_in_by_celery_make_the_index_of_a_calm_run(site: Site, t
 
 def test_a_broker_needs_postgresql_and_an_url_that_celery_knows(tmp_path: Path):
     with pytest.raises(BadInput, match="needs PostgreSQL"):
-        broker.check(load({}, home=tmp_path, broker_url="redis://there"))
+        celery_settings.check(load({}, home=tmp_path, broker_url="redis://there"))
     with pytest.raises(BadInput, match="does not begin with one of redis, rediss, amqp"):
         load({}, home=tmp_path, broker_url="kafka://:secret@there")
     assert ROOT.exists()
 
 
 def test_a_broker_s_password_is_never_shown():
-    assert broker.shown("redis://:secret@there:6379/0") == "redis://there:6379/0"
-    assert broker.shown("amqp://user:se@cret@there:5672//") == "amqp://there:5672//"
-    assert broker.shown("redis://there/0?password=secret") == "redis://there/0"
+    assert celery_settings.shown("redis://:secret@there:6379/0") == "redis://there:6379/0"
+    assert celery_settings.shown("amqp://user:se@cret@there:5672//") == "amqp://there:5672//"
+    assert celery_settings.shown("redis://there/0?password=secret") == "redis://there/0"
 
 
 def test_doorbells_for_a_queue_of_its_own_reach_only_the_workers_that_serve_it(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quire.runtime import broker
+from quire.celery import settings as celery_settings
 from tests import brokers
 from tests.brokers import Rabbit
 from tests.celery.stand import (
@@ -71,8 +71,8 @@ def test_doorbells_come_by_a_quorum_queue_and_a_purge_loses_nothing(
         assert site.until_over([*held, *more]) == {"completed": 22}
         assert shared_rabbit.arguments_of("quire.default", place) == {
             "x-queue-type": "quorum",
-            "x-delivery-limit": broker.DELIVERIES,
-            "x-consumer-timeout": broker.CONSUMER_MILLISECONDS,
+            "x-delivery-limit": celery_settings.DELIVERIES,
+            "x-consumer-timeout": celery_settings.CONSUMER_MILLISECONDS,
         }
 
         # Every connection is cut: worker and dispatcher come back by themselves.
@@ -86,9 +86,9 @@ def test_doorbells_come_by_a_quorum_queue_and_a_purge_loses_nothing(
 
 def waiting(site: Site) -> int:
     settings = settings_of(site)
-    app: Any = broker.make_app(settings)
+    app: Any = celery_settings.make_app(settings)
     with app.connection_for_read() as connection:
-        queue = broker.queue_of("default", settings).bind(connection.default_channel)
+        queue = celery_settings.queue_of("default", settings).bind(connection.default_channel)
         return int(queue.queue_declare().message_count)
 
 
@@ -109,7 +109,7 @@ def test_a_doorbell_given_back_too_often_is_dropped_and_its_task_runs(site: Site
         more = submit(site, 2, "more")
         until(lambda: waiting(site) == 2, what=site.logs)
     # Nobody rings any more.
-    assert given_back(site) == [broker.DELIVERIES + 1] * 2
+    assert given_back(site) == [celery_settings.DELIVERIES + 1] * 2
     assert waiting(site) == 0
     site.open_gate()
     assert site.until_over(held) == {"completed": 2}
@@ -123,10 +123,10 @@ def test_a_doorbell_given_back_too_often_is_dropped_and_its_task_runs(site: Site
 def given_back(site: Site) -> list[int]:
     """Take messages and give them back until none is left; how often each one came."""
     settings = settings_of(site)
-    app: Any = broker.make_app(settings)
+    app: Any = celery_settings.make_app(settings)
     seen: Counter[str] = Counter()
     with app.connection_for_read() as connection:
-        queue = broker.queue_of("default", settings).bind(connection.default_channel)
+        queue = celery_settings.queue_of("default", settings).bind(connection.default_channel)
         while message := queue.get():
             seen[message.headers["id"]] += 1
             message.requeue()
@@ -134,7 +134,7 @@ def given_back(site: Site) -> list[int]:
 
 
 def test_a_queue_that_another_has_declared_otherwise_is_told_and_tasks_run(site: Site):
-    app: Any = broker.make_app(settings_of(site))
+    app: Any = celery_settings.make_app(settings_of(site))
     with app.connection_for_write() as connection:
         connection.default_channel.queue_declare("quire.default", durable=True, auto_delete=False)
     worker = start_worker(site, poll_interval=1)
@@ -167,8 +167,8 @@ def test_messages_held_beyond_the_consumer_timeout_lose_and_double_nothing(
     home: Path, pg_url: str, hasty: Rabbit, monkeypatch: pytest.MonkeyPatch
 ):
     # Before 3.11.15 the node's own timeout rules, since then the queue's.
-    monkeypatch.setattr(broker, "CONSUMER_MILLISECONDS", HASTE)
-    alike = f"from quire.runtime import broker; broker.CONSUMER_MILLISECONDS = {HASTE}; "
+    monkeypatch.setattr(celery_settings, "CONSUMER_MILLISECONDS", HASTE)
+    alike = f"from quire.celery import settings as broker; broker.CONSUMER_MILLISECONDS = {HASTE}; "
     site = Site(home, pg_url).prepare()
     site.settings["broker_url"] = hasty.url
     worker = start_worker(site, alike + WORKER, poll_interval=DEAF)

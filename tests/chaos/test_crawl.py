@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 from quire.control import jobs
 from quire.fetch.items import PAGE
-from quire.store.document_tables import documents, generations
-from quire.store.tables import tasks
+from quire.store.db.schema.documents import documents, generations
+from quire.store.db.schema.queue import tasks
 from tests.integration.processes import Site
 from tests.shelf import PLAIN
 from tests.waiting import until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.parse import markup
+from quire.parse.markup import markup
 from tests import documents
 from tests.shelf import Shelf, open_shelf
 

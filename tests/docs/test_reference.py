@@ -13,7 +13,7 @@ import pytest
 from quire import errors, settings
 from quire.model.contracts import job
 from quire.model.states import JOB_MOVES, TASK_MOVES, JobState, Reason, TaskState
-from quire.runtime.context import Context
+from quire.runtime.child.context import Context
 from tests.docs import markdown
 from tools import docs
 
@@ -129,7 +129,7 @@ def test_everything_a_handler_may_ask_of_its_context_is_documented():
 
 
 def test_every_measurement_of_the_bench_is_named():
-    from quire.bench.queue import MEASURES
+    from benchmarks.queue.command import MEASURES
 
     text = markdown.read("docs/bench.md")
     assert [name for name in MEASURES if f"`{name}`" not in text] == []

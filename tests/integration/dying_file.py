@@ -13,12 +13,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.fetch.blobs import BlobFolder
-from quire.fetch.folders import FolderSource
-from quire.ingest import ranges, reading
-from quire.parse import formats, sniff
-from quire.store import admit, documents, fenced, leaves, pages, settle
-from quire.store.document_tables import documents as table
+from quire.fetch.blobs.folder import BlobFolder
+from quire.fetch.sources.folder import FolderSource
+from quire.ingest import range_task
+from quire.ingest import read as reading
+from quire.parse import file_type, formats
+from quire.store.db.schema.documents import documents as table
+from quire.store.documents import admission, generation_pages, generations, pages
+from quire.store.queue import fenced, settle
 
 HOME = Path(os.environ["QUIRE_HOME"])
 _name = ""
@@ -62,7 +64,7 @@ def remembering(owner: Any, name: str, pick: Callable[[Any], str]) -> None:
     setattr(owner, name, wrapped)
 
 
-_read, _swap, _ending, _admit = formats.read, documents.swap, fenced.ending, admit.admit
+_read, _swap, _ending, _admit = formats.read, generations.swap, fenced.ending, admission.admit
 _listed = 0
 
 
@@ -109,21 +111,21 @@ def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
     die("committed")
 
 
-formats.read, documents.swap, fenced.ending, admit.admit = read, swap, ending, note_page
+formats.read, generations.swap, fenced.ending, admission.admit = read, swap, ending, note_page
 # One of a file that is near begins only when that was fetched.
-remembering(documents, "seen", lambda seen: seen.name if seen else "")
-remembering(documents, "begin", lambda begun: begun.name)
-around(documents, "begin", after="begin")
-remembering(ranges, "work_for", lambda work: work.name)
+remembering(generations, "seen", lambda seen: seen.name if seen else "")
+remembering(generations, "begin", lambda begun: begun.name)
+around(generations, "begin", after="begin")
+remembering(range_task, "work_for", lambda work: work.name)
 around(FolderSource, "fetch", "fetch", "fetched")
 around(BlobFolder, "put", "put", "kept")
-around(sniff, "media_type", "sniff")
+around(file_type, "media_type", "sniff")
 around(formats, "look", "look", "looked")
 around(reading, "pieces", "cut")
 around(pages, "embedded", "embed")
 around(pages, "put", "store")
 around(pages, "put_chunks", "chunks")
 around(pages, "put_vectors", "vectors", "embedded")
-around(leaves, "fill", "leaves", "filled")
-around(leaves, "plan", "plan", "planned")
+around(generation_pages, "fill", "leaves", "filled")
+around(generation_pages, "plan", "plan", "planned")
 around(settle, "settle", "settle", "settled")

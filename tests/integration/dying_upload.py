@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quire.fetch import objects
-from quire.fetch.buckets import library
-from quire.fetch.objects import Bucket
-from quire.store import documents
+from quire.fetch import object_store
+from quire.fetch.object_store import Bucket
+from quire.fetch.sources.bucket import library
+from quire.store.documents import generations
 
 HOME = Path(os.environ["QUIRE_HOME"])
 _name = ""
-_begin, _put = documents.begin, Bucket.put
+_begin, _put = generations.begin, Bucket.put
 
 
 def die(stage: str) -> None:
@@ -44,7 +44,7 @@ def halves(path: Path) -> Iterator[bytes]:
 
 def put(self: Bucket, key: str, path: Path) -> None:
     die("before")
-    if path.stat().st_size > objects.PIECE:
+    if path.stat().st_size > object_store.PIECE:
         library().put(
             self._store, self.key(key), halves(path), chunk_size=5 << 20, max_concurrency=1
         )
@@ -52,4 +52,4 @@ def put(self: Bucket, key: str, path: Path) -> None:
     die("after")
 
 
-documents.begin, Bucket.put = begin, put  # type: ignore[method-assign]
+generations.begin, Bucket.put = begin, put  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from quire.fetch.items import Fetched, Item, Limits, Source, SourceOptions
-from quire.fetch.sources import open_source
+from quire.fetch.sources.registry import open_source
 from tests.clouds import BUCKET, CloudServer
 from tests.servers import DriveFile, DriveServer, FaultyServer, FileServer, Proxy
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from quire.ingest import kinds
 from quire.model.contracts import MARK
-from quire.parse import formats, thumbnail
+from quire.parse import formats
+from quire.parse.image import thumbnail
 
 _read, _thumbnail = formats.read, thumbnail.thumbnail
 

@@ -21,7 +21,8 @@ from quire.app import App
 from quire.control import doctor, jobs
 from quire.model.records import Submission
 from quire.settings import load
-from quire.store import embedded, tables
+from quire.store.db import sqlite
+from quire.store.db.schema import queue as tables
 from tests import blank
 from tests.waiting import until
 
@@ -30,9 +31,9 @@ HANDLERS = str(Path(__file__).with_name("handlers_file.py"))
 OTHERS = str(Path(__file__).with_name("other_handlers_file.py"))
 #: A worker without the command line around it, whose import costs more than the worker's own.
 WORKER = (
-    "from quire import log, settings; from quire.runtime import hosted, worker; log.setup(); "
-    "chosen = settings.load(); "
-    "raise SystemExit((hosted if chosen.broker_url else worker).run(chosen))"
+    "from quire import log, settings; from quire.celery import embedded_worker; "
+    "from quire.runtime.worker import loop; log.setup(); chosen = settings.load(); "
+    "raise SystemExit((embedded_worker if chosen.broker_url else loop).run(chosen))"
 )
 SCHEDULER = (
     "from quire import log, settings; from quire.runtime import scheduler; log.setup(); "
@@ -276,7 +277,7 @@ class Site:
             with self.app.db.read() as conn:
                 return bool(conn.exec_driver_sql(query).scalar_one())
         # The same library as the app's: closing a file with another one would drop its locks.
-        engine = embedded.sqlite_module()
+        engine = sqlite.sqlite_module()
         with contextlib.closing(engine.connect(str(self.home / "quire.db"), timeout=0)) as conn:
             try:
                 conn.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quire.control import doctor
-from quire.fetch.bucket_blobs import key_of
+from quire.fetch.blobs.bucket import key_of
 from tests import buckets, documents
 from tests.integration.processes import Site
 from tests.shelf import PLAIN, logical_index

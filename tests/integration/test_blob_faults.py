@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from quire.errors import BlobsUnavailable, Damaged, FetchFailed, Gone, SourceRefused
-from quire.fetch import objects
-from quire.fetch.bucket_blobs import BlobBucket, key_of
-from quire.fetch.cache import BlobCache
+from quire.fetch import object_store
+from quire.fetch.blobs.bucket import BlobBucket, key_of
+from quire.fetch.blobs.cache import BlobCache
 from tests import buckets, servers
 from tests.servers import Asked, Proxy, Reply
 
@@ -225,7 +225,7 @@ def test_the_sizes_of_many_are_listed_in_any_order(blobs: BlobBucket, proxy: Fau
 def test_the_folder_in_front_is_bounded_and_keeps_what_was_used_last(
     bucket_url: str, moto_url: str, tmp_path: Path
 ):
-    bucket = objects.Bucket(bucket_url, endpoint=moto_url, patience=buckets.SHORT)
+    bucket = object_store.Bucket(bucket_url, endpoint=moto_url, patience=buckets.SHORT)
     blobs = BlobBucket(bucket, BlobCache(tmp_path / "c", 20_000, young=-1.0))
     digests = [put(blobs, bytes([number]) * 2_000) for number in range(20)]
     here = [blobs.path(each).exists() for each in digests]

@@ -11,16 +11,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from quire.api import easel
+from quire.api import page_renderer
 from quire.control import documents as verbs
-from quire.control import troubles
-from quire.control.document_findings import explain_document
-from quire.fetch import objects
-from quire.fetch.bucket_blobs import BlobBucket
-from quire.ingest import place
+from quire.control import outages
+from quire.control.explain.document import explain_document
+from quire.fetch import object_store
+from quire.fetch.blobs.bucket import BlobBucket
+from quire.ingest import resources
 from quire.runtime import scheduler
-from quire.store import pages
-from quire.store.collect import Collector
+from quire.store.documents import pages
+from quire.store.documents.gc import Collector
 from tests import buckets, servers
 from tests.api.house import PLAIN, House, sailing_book
 from tests.integration.test_blob_faults import Faulty
@@ -41,9 +41,9 @@ def chosen(
     bucket_url: str, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, Any]]:
     """The settings of an installation on the bucket, which is not waited for long."""
-    monkeypatch.setattr(objects, "PATIENCE", buckets.SHORT)
+    monkeypatch.setattr(object_store, "PATIENCE", buckets.SHORT)
     yield {"blobs": bucket_url, "bucket_endpoint": proxy.url}
-    easel.shared.close()
+    page_renderer.shared.close()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def shelf(tmp_path: Path, chosen: dict[str, Any]) -> Iterator[Shelf]:
 
 
 def blobs_of(shelf: Shelf) -> BlobBucket:
-    found = place.blobs_of(shelf.app.settings.for_children)
+    found = resources.blobs_of(shelf.app.settings.for_children)
     assert isinstance(found, BlobBucket)
     return found
 
@@ -161,7 +161,7 @@ def test_a_bucket_that_is_away_is_explained_and_waited_for_without_attempts(
 def told(shelf: Shelf) -> list[str]:
     """What the dashboard says of what keeps work from going on."""
     with shelf.db.read() as conn:
-        return troubles.listed(conn, "default", now=shelf.db.now(conn), patience=60.0)
+        return outages.listed(conn, "default", now=shelf.db.now(conn), patience=60.0)
 
 
 def test_wrong_bytes_fail_the_document_and_never_reach_the_index(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quire.api import gate
+from quire.api.auth import authenticate
 from quire.app import App
 from quire.settings import load
 from tests import signing
@@ -64,7 +64,7 @@ def test_a_link_signs_in(quire: Run):
     client = signing.stranger(signing.api_of(app))
     assert client.post(path).status_code == 303
     assert client.get("/api/me").json()["user"] == "ada"
-    assert client.cookies[gate.COOKIE]
+    assert client.cookies[authenticate.COOKIE]
     app.close()
 
 

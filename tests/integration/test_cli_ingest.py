@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.app import App
-from quire.parse import pdf
+from quire.parse.pdf import reader as pdf
 from quire.settings import load
-from quire.store import kinds
+from quire.store.queue import kinds
 from quire.testing import drain
 from tests import documents as made
 from tests.embedding import Server, serving

@@ -283,7 +283,7 @@ def test_a_share_out_of_range_is_refused(quire, arguments):
 
 def test_removing_a_cap_lets_go_what_it_held_back(quire_on_each, monkeypatch):
     from quire.app import App
-    from quire.store import claim
+    from quire.store.queue import claim
 
     quire = quire_on_each
     quire("owner", "set", "ada", "--max-running", 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quire.settings import load
-from quire.store.engine import Database
+from quire.store.db.engine import Database
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 

@@ -14,7 +14,7 @@ pytest_plugins = ["tests.integration.cli_command"]
 COMMANDS = [
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
     "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "doctor", "health", "deploy", "settings", "bench", "demo", "version",
+    "migrate", "doctor", "health", "deploy", "settings", "demo", "version",
 ]  # fmt: skip
 GROUPS = {
     "user": ["add", "list", "role", "disable", "link"],
@@ -34,7 +34,6 @@ GROUPS = {
     "corpus": ["create", "list", "show", "set", "delete"],
     "owner": ["list", "set"],
     "worker": ["drain"],
-    "bench": ["queue"],
     "deploy": ["compose", "systemd"],
 }
 HEAVY = ("sqlalchemy", "rich", "psutil", "psycopg", "pydantic")

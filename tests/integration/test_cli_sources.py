@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quire.app import App
-from quire.cli import following
-from quire.parse import pdf
+from quire.cli.ingest import follow
+from quire.parse.pdf import reader as pdf
 from quire.settings import load
-from quire.store import kinds, reports
+from quire.store.queue import kinds
+from quire.store.reports import reports
 from quire.testing import drain
 from tests.servers import FileServer
 
@@ -53,7 +54,7 @@ def summed_up(quire: Run, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
         with app.db.read() as conn:
             job = reports.job(conn, app.settings.tenant, job_id, now=0.0)
         assert job is not None
-        following.say_ending(app, job)
+        follow.say_ending(app, job)
         pdf.close()
         app.close()
         return capsys.readouterr().out

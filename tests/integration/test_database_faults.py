@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.store import embedded as sqlite
+from quire.store.db import sqlite
 from tests import postgres
 from tests.integration.processes import Running, Site, pause
 from tests.waiting import until

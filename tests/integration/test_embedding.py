@@ -12,7 +12,7 @@ import pytest
 
 from quire.clock import SystemClock
 from quire.control.search import search
-from quire.ingest import place
+from quire.ingest import resources
 from quire.model.pipeline import Pipeline
 from quire.text import embed
 from tests.embedding import Server, serving, vectors
@@ -42,7 +42,7 @@ def found(shelf: Shelf, query: str, mode: str = "vector") -> dict[str, Any]:
     settings = asdict(shelf.app.settings)
 
     def opened(name: str) -> embed.Embedder:
-        return place.embedder_of(settings, Pipeline(embedder=name))
+        return resources.embedder_of(settings, Pipeline(embedder=name))
 
     return search(shelf.db, "default", query, mode=mode, embedder=opened)
 

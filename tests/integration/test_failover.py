@@ -17,8 +17,8 @@ import pytest
 from quire.app import App
 from quire.errors import DatabaseUnavailable
 from quire.settings import load
-from quire.store import link
-from quire.store.engine import Database
+from quire.store.db import postgres as link
+from quire.store.db.engine import Database
 from tests import documents, postgres
 from tests.integration.processes import HANDLERS, SCHEDULER, Running, Site, pause
 from tests.proxy import Proxy

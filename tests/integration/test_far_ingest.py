@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from quire.store import reports
+from quire.store.reports import reports
 from tests import documents
 from tests.integration.fetch_places import PDF, authorized_user, put_object
 from tests.servers import FOLDER, DriveFile, DriveServer, FaultyServer, FileServer, Proxy, answer

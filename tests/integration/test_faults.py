@@ -69,7 +69,7 @@ def test_the_traceback_and_the_last_output_are_kept(embedded: Site):
     raised, left = embedded.submit("i.raises"), embedded.submit("i.hard_exit")
     embedded.until_over([raised, left])
     assert 'raise KeyError("no such page")' in embedded.attempts(raised)[-1].traceback
-    assert "quire/runtime/child.py" not in embedded.attempts(raised)[-1].traceback
+    assert "quire/runtime/child/main.py" not in embedded.attempts(raised)[-1].traceback
     assert "leaving now" in embedded.attempts(left)[-1].traceback
 
 

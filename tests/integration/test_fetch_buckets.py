@@ -10,9 +10,9 @@ import pytest
 from obstore import exceptions
 
 from quire.errors import BadInput, FetchFailed, Gone, SourceRefused
-from quire.fetch.buckets import BucketSource
 from quire.fetch.items import Item, Limits, SourceOptions
-from quire.fetch.sources import open_source
+from quire.fetch.sources.bucket import BucketSource
+from quire.fetch.sources.registry import open_source
 from tests.integration.fetch_places import LOOPBACK, put_object
 
 PAGE = 20  # of a listing in these tests
@@ -99,7 +99,7 @@ def test_an_empty_object_is_a_file(
 def test_a_long_listing_is_paged_and_goes_on(
     moto_url: str, bucket: str, chosen: SourceOptions, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("quire.fetch.buckets.PAGE", PAGE)
+    monkeypatch.setattr("quire.fetch.sources.bucket.PAGE", PAGE)
     names = [f"{number:05d}.txt" for number in range(PAGE + 5)]
     for name in names:
         put_object(moto_url, bucket, name, b"x", "text/plain")

@@ -10,7 +10,7 @@ import pytest
 
 from quire.errors import Gone, SourceRefused
 from quire.fetch.items import Item, Limits, SourceOptions
-from quire.fetch.sources import open_source
+from quire.fetch.sources.registry import open_source
 from tests import servers
 from tests.clouds import (
     ACCOUNT,
@@ -73,7 +73,7 @@ def test_a_prefix_is_listed_over_the_pages_of_the_server(
 def test_a_listing_goes_on_behind_its_cursor(
     server: CloudServer, chosen: SourceOptions, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("quire.fetch.buckets.PAGE", 10)
+    monkeypatch.setattr("quire.fetch.sources.bucket.PAGE", 10)
     names = [f"{number:03}.txt" for number in range(25)]
     for name in names:
         server.put(name, b"x")

@@ -13,7 +13,7 @@ import pytest
 
 from quire.errors import FetchFailed, Gone, SourceRefused, Stopped
 from quire.fetch.items import Fetched, Limits
-from quire.fetch.parts import note_of
+from quire.fetch.transfer.part_file import note_of
 from tests import servers
 from tests.clouds import ACCOUNT, KEY, AzureServer, GoogleServer, service_account
 from tests.disk import files_up_to

@@ -11,7 +11,7 @@ import pytest
 
 from quire.errors import BadInput, Damaged, FetchFailed, Gone, SourceRefused
 from quire.fetch.items import Item, Listed, Source, SourceOptions
-from quire.fetch.sources import open_source
+from quire.fetch.sources.registry import open_source
 from tests import servers
 from tests.integration.fetch_places import FakeTime, authorized_user, options
 from tests.servers import FOLDER, SHORTCUT, DriveFile, DriveServer

@@ -15,8 +15,8 @@ import pytest
 
 from quire.errors import BadInput, Damaged, FetchFailed, SourceRefused
 from quire.fetch.items import Fetched, Item, Limits, SourceOptions
-from quire.fetch.parts import note_of
-from quire.fetch.sources import open_source
+from quire.fetch.sources.registry import open_source
+from quire.fetch.transfer.part_file import note_of
 from tests import servers
 from tests.integration.fetch_places import CHUNK, LOOPBACK, FakeTime, options, pdf
 from tests.servers import FileServer

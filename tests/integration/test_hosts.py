@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from quire.control import doctor
-from quire.parse import samples
-from quire.store.engine import Database
+from quire.demo import samples
+from quire.store.db.engine import Database
 from tests import buckets, postgres
 from tests.integration import hosts
 from tests.integration.cluster import NAMES, Cluster, Host, Store

@@ -12,8 +12,8 @@ import pytest
 
 from quire.control import documents as verbs
 from quire.control import jobs
-from quire.ingest import place
-from quire.parse import samples
+from quire.demo import samples
+from quire.ingest import resources
 from tests import documents
 from tests.shelf import FUSED, PLAIN, Shelf, open_shelf
 
@@ -192,7 +192,7 @@ def test_bytes_that_changed_on_the_disk_are_an_error_and_a_retry_fetches_them_ag
     job = shelf.submit()
     shelf.step(3)
     [content] = shelf.rows("contents")
-    blob = place.blobs_in(str(shelf.app.settings.home)).path(content.digest)
+    blob = resources.blobs_in(str(shelf.app.settings.home)).path(content.digest)
     good = blob.read_bytes()
     blob.chmod(0o644)
     blob.write_bytes(good[:-1] + b"X")

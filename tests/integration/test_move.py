@@ -12,9 +12,10 @@ import pytest
 
 from quire import testing
 from quire.control import doctor
-from quire.store import embedded as sqlite
-from quire.store import move, settle
-from quire.store.engine import Database
+from quire.store.db import sqlite
+from quire.store.db.engine import Database
+from quire.store.queue import settle
+from quire.store.transfer import copy as transfer_copy
 from quire.text.words import indexed_simple
 from tests.integration.processes import Site
 from tests.shelf import FUSED, Shelf, fill
@@ -151,7 +152,7 @@ def test_documents_that_were_being_read_become_searchable_on_postgresql(
     assert testing._claim(before.app, "default")
     before.close()
     target = Database.open(pg_url, clock=before.clock)
-    move.move(
+    transfer_copy.move(
         tmp_path / "home" / "quire.db", target, name="there", analyse=indexed_simple, tell=_nothing
     )
     assert doctor.examine(target).violations == []

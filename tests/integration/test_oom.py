@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.control.explain import explain_job
+from quire.control.explain.job import explain_job
 from tests import cgroups
 from tests.cgroups import Group
 from tests.integration.processes import Site

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.control.search import search
-from quire.parse import samples
+from quire.demo import samples
 from tests.integration.processes import Site
 from tests.integration.test_ingest_deaths import DYING, SETTINGS, book, died_at
 from tests.shelf import Shelf, logical_index

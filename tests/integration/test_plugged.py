@@ -13,10 +13,10 @@ import pytest
 
 from quire import Item, Page, Permanent, parser, plugins, source
 from quire.control import corpora, documents, ingest, search
+from quire.demo import samples
 from quire.errors import BadInput
-from quire.ingest import place
+from quire.ingest import resources
 from quire.model.contracts import MARK
-from quire.parse import samples
 from tests.integration.processes import Site
 from tests.shelf import PLAIN, Shelf
 from tests.waiting import until
@@ -228,7 +228,7 @@ def test_a_look_before_ingesting_and_the_doctor_know_the_source(shelf: Shelf):
 def test_one_page_of_a_book_can_be_read_here_and_now(shelf: Shelf):
     shelf.put("whale.epub", book("Call me Ishmael", "The chapel"))
     shelf.ingest()
-    blobs = place.blobs_in(str(shelf.app.settings.home))
+    blobs = resources.blobs_in(str(shelf.app.settings.home))
     found = documents.read_page(shelf.app.desk, blobs, shelf.document("whale.epub").id, 2)
     assert found.page == Page(2, "The chapel", label="2.xhtml")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.control import troubles
-from quire.control.explain import explain_job
+from quire.control import outages
+from quire.control.explain.job import explain_job
 from tests.integration.processes import Running, Site
 from tests.integration.test_ingest_deaths import SETTINGS, book
 from tests.waiting import stays, until
@@ -23,7 +23,7 @@ def ran_by(site: Site, kind: str) -> set[int]:
 def told(site: Site) -> list[str]:
     """What status, doctor and dashboard say."""
     with site.app.db.read() as conn:
-        return troubles.listed(conn, "default", now=site.app.db.now(conn), patience=60.0)
+        return outages.listed(conn, "default", now=site.app.db.now(conn), patience=60.0)
 
 
 def serving(site: Site, queue: str) -> Running:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.parse import markup, samples
+from quire.demo import samples
+from quire.parse.markup import markup
 from tests import documents
 from tests.shelf import Shelf, open_shelf
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire.store import reports
+from quire.store.reports import reports
 from tests.servers import Asked, FileServer, answer
 from tests.shelf import Shelf, open_shelf
 

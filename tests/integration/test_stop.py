@@ -61,10 +61,10 @@ def test_a_fenced_write_after_the_stop_is_refused_even_before_the_worker_knows(s
     worker = site.worker()
     job = site.submit("i.gated", tag="a")
     site.until_traced("began", "a")
-    from quire.store import moves
+    from quire.store.queue import job_actions
 
     # No ring, no notification: the child meets the fence first.
-    site.app.db.write(lambda conn, now: moves.halt(conn, [job], "stop", None, now=now))
+    site.app.db.write(lambda conn, now: job_actions.halt(conn, [job], "stop", None, now=now))
     site.open_gate()
     until(lambda: site.trace("refused", "a") or worker.logs("task.revoked"))
     assert stays(lambda: not site.effects(), during=0.5)

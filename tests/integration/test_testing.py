@@ -8,7 +8,7 @@ from typing import Any
 from quire import Permanent, Transient, job
 from quire.control import jobs
 from quire.model.records import Submission
-from quire.store import reports
+from quire.store.reports import reports
 from quire.testing import FakeClock, drain, scratch_app
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire.errors import SchemaAhead
-from quire.store import migrate
+from quire.store.db import migrate
 from tests.integration.processes import Site
 from tests.integration.versions import PATIENCE, Later, older
 from tests.waiting import until

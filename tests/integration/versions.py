@@ -11,20 +11,22 @@ import subprocess
 import sys
 from typing import Any
 
-from quire.store import migrate
+from quire.store.db import migrate
 from tests.integration.processes import WORKER, Running, Site
 from tests.waiting import until
 
 _LATER = (
-    "import sys; from quire.store import migrations; migrations.__path__.append(sys.argv.pop(1)); "
+    "import sys; from quire.store.db import migrations; "
+    "migrations.__path__.append(sys.argv.pop(1)); "
 )
 _COMMAND = "from quire.cli import main; main()"
 #: What `quire migrate` does, without the command line around it, whose import costs more.
 _MIGRATE = (
-    "import json; from quire import errors, settings; from quire.runtime import crews; "
-    "from quire.store.engine import Database; s = settings.load(); "
+    "import json; from quire import errors, settings; "
+    "from quire.runtime.worker import live_workers; "
+    "from quire.store.db.engine import Database; s = settings.load(); "
     "db = Database.open(s.database, lease_seconds=s.lease_seconds); "
-    "print(json.dumps(db.migrate(patience=200, alive=crews.is_alive)))"
+    "print(json.dumps(db.migrate(patience=200, alive=live_workers.is_alive)))"
 )
 #: Seconds for a program on a machine that is busy with other tests.
 PATIENCE = 300

@@ -8,10 +8,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quire.demo.samples import PdfPage
 from quire.model.pages import Page
-from quire.parse import formats, pdf, sniff, words
+from quire.parse import file_type, formats, word_boxes
 from quire.parse.options import Options
-from quire.parse.samples import PdfPage
+from quire.parse.pdf import reader as pdf
 from quire.text.chunk import ChunkOptions, pieces
 from tests import documents
 
@@ -43,7 +44,7 @@ def sheets(draw: st.DrawFn) -> PdfPage:
 def read(sheets: list[PdfPage]) -> list[Page]:
     with tempfile.TemporaryDirectory() as folder:
         path = documents.put(Path(folder), "a.pdf", documents.pdf(*sheets))
-        found = list(formats.read(path, sniff.PDF, Options(ocr="never"), 1, len(sheets)))
+        found = list(formats.read(path, file_type.PDF, Options(ocr="never"), 1, len(sheets)))
         pdf.close()
     return [page for page in found if isinstance(page, Page)]
 
@@ -55,7 +56,7 @@ def test_the_boxes_of_every_chunk_lie_on_its_page(sheets: list[PdfPage]):
     assert len(pages) == len(sheets)
     for page in pages:
         for piece in pieces(page.text, OPTIONS):
-            found = words.boxes(page.words, page.text, piece.start, piece.stop)
+            found = word_boxes.boxes(page.words, page.text, piece.start, piece.stop)
             assert found
             for x, y, width, height in found:
                 assert width >= 0 and height >= 0

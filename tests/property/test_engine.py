@@ -21,8 +21,9 @@ from quire.control import jobs as verbs
 from quire.errors import LeaseLost
 from quire.model.records import Lease, Submission
 from quire.model.states import TASK_FINAL, TaskState
-from quire.store import fenced, moves, tables
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.db.schema import queue as tables
+from quire.store.queue import fenced, job_actions
 from tests.store.stage import TTL, Stage, ending
 
 WORKERS = st.sampled_from(["w1", "w2"])
@@ -94,10 +95,10 @@ class Engine(RuleBasedStateMachine):
         job_id = self.jobs[pick % len(self.jobs)]
         desk, write = self.stage.desk(), self.stage.db.write
         if act == "half a stop":  # whoever stopped it died before moving what waits
-            write(lambda conn, now: moves.halt(conn, [job_id], "stop", None, now=now))
+            write(lambda conn, now: job_actions.halt(conn, [job_id], "stop", None, now=now))
             self.forget_halted()
         elif act == "sweep":
-            while write(lambda conn, now: moves.sweep_halted(conn, now=now)):
+            while write(lambda conn, now: job_actions.sweep_halted(conn, now=now)):
                 pass
         elif act in ("first", "last"):
             verbs.reprioritise(desk, [job_id], 1 if act == "first" else 10)

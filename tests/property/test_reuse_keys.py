@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.ingest.reading import options_of
+from quire.ingest.read import options_of
 from quire.model.pipeline import Pipeline, digest, digests, text_digest
 from quire.parse import formats
-from quire.store import admit
+from quire.store.documents import admission
 from tests import documents
 from tests.shelf import FUSED, PLAIN, Shelf
 
@@ -87,9 +87,9 @@ def test_half_a_character_has_a_digest_too():
 
 @given(pipelines)
 def test_settings_survive_being_stored(p: Pipeline):
-    stored = admit.canonical(asdict(p))
+    stored = admission.canonical(asdict(p))
     assert Pipeline().merged(json.loads(stored)) == p
-    assert admit.canonical(asdict(Pipeline().merged(json.loads(stored)))) == stored
+    assert admission.canonical(asdict(Pipeline().merged(json.loads(stored)))) == stored
 
 
 @given(pipelines, pipelines)

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from quire.runtime.children import Assignment, Child, Children, Ended, Progress
+from quire.runtime.child.pool import Assignment, Child, Children, Ended, Progress
 
 HANDLERS = str(Path(__file__).with_name("handlers_for_tests.py"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -456,7 +456,7 @@ WORKER = """
     import selectors, sys
     from pathlib import Path
     from time import monotonic
-    from quire.runtime.children import Assignment, Children
+    from quire.runtime.child.pool import Assignment, Children
 
     handlers, scratch = sys.argv[1:]
     selector = selectors.DefaultSelector()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.store.engine import Database
+from quire.store.db.engine import Database
 from tests.store.stage import Stage
 
 

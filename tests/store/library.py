@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.store import account, collect
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.documents import gc, reuse_stats
 from tests import blank
 from tests.copies import Copies
 from tests.store.shelf import Shelf
@@ -75,7 +75,7 @@ def furnish(url: str, folder: Path) -> None:
     shelf.file("retired.txt", "here\nnow")
     stage.clock.advance(HOUR)
     with db.begin() as conn:
-        assert collect.retire(conn, before=stage.now().wall) == 1
+        assert gc.retire(conn, before=stage.now().wall) == 1
     live = shelf.file("live.txt", "one\ntwo\nthree", "four", corpus="books")
     shelf.file("spoilt.txt", "five", "lost", errors={2: '{"error": "broken"}'})
     shelf.file("words.txt", "no vectors", model=None)
@@ -90,7 +90,7 @@ def furnish(url: str, folder: Path) -> None:
     shelf.fill(building, ["eight"])
     picture = shelf.put_content(b"picture")
     with db.begin() as conn:
-        account.set_thumbnail(conn, live.document_id, picture)
+        reuse_stats.set_thumbnail(conn, live.document_id, picture)
     Shelf(stage, folder / "blobs", tenant="other").file("other.txt", "one", corpus="books")
     # A database with a session cannot be copied, nor a file with a log.
     db.close()

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.fetch.blobs import BlobFolder
+from quire.fetch.blobs.folder import BlobFolder
 from quire.model.pages import Page, Piece
 from quire.model.pipeline import text_digest
 from quire.model.records import Lease
-from quire.store import admit, corpora, documents, leaves, owners, pages, vectors
+from quire.store.documents import admission, corpora, generation_pages, generations, pages
+from quire.store.queue import owners
+from quire.store.search import vectors
 from quire.text import words
 from tests.store.stage import Stage, ending
 
@@ -61,12 +63,12 @@ class Shelf:
         task_id = self.stage.task(job_id).id
         seen = f"job {job_id}" if seen is None else seen
 
-        def act(conn: sa.Connection, now: Instant) -> admit.Admitted:
+        def act(conn: sa.Connection, now: Instant) -> admission.Admitted:
             owner = owners.locked(conn, self.tenant, "ada")
             within = (corpora.named(conn, self.tenant, corpus, now=now).id,) if corpus else ()
-            wish = admit.Wish(owner, job_id, SOURCE, "{}", within)
-            sighting = admit.Sighting(name, name.rsplit("/", 1)[-1], seen, parent_id=parent_id)
-            [one] = admit.admit(conn, wish, [sighting], now=now)
+            wish = admission.Wish(owner, job_id, SOURCE, "{}", within)
+            sighting = admission.Sighting(name, name.rsplit("/", 1)[-1], seen, parent_id=parent_id)
+            [one] = admission.admit(conn, wish, [sighting], now=now)
             conn.execute(
                 sa.text("UPDATE tasks SET document_id = :d, generation = :g WHERE id = :t"),
                 {"d": one.document_id, "g": one.generation, "t": task_id},
@@ -81,7 +83,7 @@ class Shelf:
         """Claim the task, and lock the document for its work."""
         self._leases |= {lease.task_id: lease for lease in self.stage.claim(limit=1000)}
         self.db.write(
-            lambda conn, now: documents.begin(conn, filing.task_id, filing.document_id, now=now)
+            lambda conn, now: generations.begin(conn, filing.task_id, filing.document_id, now=now)
         )
 
     def fill(
@@ -99,9 +101,9 @@ class Shelf:
         digest = self.put_content(content)
 
         def act(conn: sa.Connection, now: Instant) -> None:
-            cut_id = documents.cut_of(conn, cut, "{}")
+            cut_id = generations.cut_of(conn, cut, "{}")
             model_id = None if model is None else vectors.register(conn, model, DIMENSIONS)
-            documents.describe(
+            generations.describe(
                 conn, filing.document_id, filing.generation, digest=digest, recipe=f"{cut} {model}",
                 media_type="text/plain", cut_id=cut_id, model_id=model_id,
             )  # fmt: skip
@@ -111,7 +113,7 @@ class Shelf:
                 (n, key_of(text), None if n in bad else ids[key_of(text)], bad.get(n))
                 for n, text in enumerate(texts, start=1)
             ]
-            leaves.fill(conn, filing.document_id, filing.generation, filled)
+            generation_pages.fill(conn, filing.document_id, filing.generation, filled)
 
         self.db.write(act)
 
@@ -161,10 +163,10 @@ class Shelf:
             pages.put_vectors(conn, self.tenant, model_id, found)
         return ids
 
-    def swap(self, filing: Filing) -> documents.Swapped:
+    def swap(self, filing: Filing) -> generations.Swapped:
         """Make the generation live, or let it fail, and end its task."""
         found = self.db.write(
-            lambda conn, now: documents.swap(conn, filing.document_id, filing.generation, now=now)
+            lambda conn, now: generations.swap(conn, filing.document_id, filing.generation, now=now)
         )
         self.end(filing)
         return found

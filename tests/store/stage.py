@@ -14,8 +14,9 @@ from quire.control import jobs as verbs
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease, Submission, WorkerRow
 from quire.model.states import TaskState
-from quire.store import claim, kinds, owners, progress, ready, settle, tables, workers
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.db.schema import queue as tables
+from quire.store.queue import claim, kinds, owners, progress, release, settle, workers
 
 TTL = 60.0
 
@@ -115,7 +116,7 @@ class Stage:
         return self.db.write(lambda conn, now: settle.reap(conn, now=now, dead=dead))
 
     def move_due(self) -> int:
-        return self.db.write(lambda conn, now: ready.move_due(conn, now=now))
+        return self.db.write(lambda conn, now: release.move_due(conn, now=now))
 
     def wait_until_one_waits(self) -> None:
         """Return as soon as a session of this PostgreSQL database waits for a lock."""

@@ -13,7 +13,7 @@ from quire.errors import BadInput, Conflict, NotFound, NotSignedIn
 from quire.model.access import MAY, SCOPE_SETS, Role, Scope, with_lesser, written
 from quire.runtime import scheduler
 from quire.settings import Settings
-from quire.store import tables
+from quire.store.db.schema import queue as tables
 from tests.store.stage import Stage
 from tests.store.test_concurrency import at_once
 from tests.store.test_doctor import Damage, damage, unguarded

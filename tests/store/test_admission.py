@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from quire.model.admission import Standing, decide, words
-from quire.store import admit, owners
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.documents import admission
+from quire.store.queue import owners
 from tests import documents
 from tests.shelf import PLAIN, Shelf, open_shelf
 from tests.store.stage import Stage
@@ -238,9 +239,9 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
     jobs = [stage.one(), stage.one()]
     with db.begin() as conn:
         owner = owners.locked(conn, "default", "ada")
-    items = [admit.Sighting(f"file:///d/{n}", f"{n}", "s") for n in range(300)]
+    items = [admission.Sighting(f"file:///d/{n}", f"{n}", "s") for n in range(300)]
     both = threading.Barrier(2)
-    made: dict[int, list[admit.Admitted]] = {}
+    made: dict[int, list[admission.Admitted]] = {}
 
     def run(job: int) -> None:
         own = Database.open(pg_url)
@@ -248,8 +249,8 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
         both.wait()
         # One listing meets the items in the other order.
         some = items if job == jobs[0] else items[::-1]
-        wish = admit.Wish(owner, job, "file:///d", "{}")
-        made[job] = own.write(lambda conn, now: admit.admit(conn, wish, some, now=now))
+        wish = admission.Wish(owner, job, "file:///d", "{}")
+        made[job] = own.write(lambda conn, now: admission.admit(conn, wish, some, now=now))
         own.close()
 
     threads = [threading.Thread(target=run, args=(job,)) for job in jobs]

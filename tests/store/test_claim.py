@@ -5,7 +5,7 @@ from __future__ import annotations
 from quire.control import jobs as verbs
 from quire.control import owners
 from quire.model.records import Submission
-from quire.store import moves, ready
+from quire.store.queue import job_actions, release
 from tests.store.stage import Stage, ending
 
 
@@ -74,7 +74,7 @@ def test_each_claim_raises_the_fence_by_one(stage: Stage):
 def test_a_claim_moves_tasks_of_a_stopped_job_out_of_the_way(stage: Stage):
     stopped, live = stage.one(), stage.one()
     # As after a stop whose process died before it moved the waiting tasks.
-    stage.db.write(lambda conn, now: moves.halt(conn, [stopped], "stop", None, now=now))
+    stage.db.write(lambda conn, now: job_actions.halt(conn, [stopped], "stop", None, now=now))
     assert stage.task(stopped).state == "ready"
     assert stage.run() == [live]
     assert (stage.task(stopped).state, stage.task(stopped).reason) == ("blocked", "stopped")
@@ -82,7 +82,7 @@ def test_a_claim_moves_tasks_of_a_stopped_job_out_of_the_way(stage: Stage):
 
 def test_a_claim_cancels_tasks_of_a_cancelled_job(stage: Stage):
     job_id = stage.one()
-    stage.db.write(lambda conn, now: moves.halt(conn, [job_id], "cancel", None, now=now))
+    stage.db.write(lambda conn, now: job_actions.halt(conn, [job_id], "cancel", None, now=now))
     assert stage.claim() == []
     assert stage.task(job_id).state == "cancelled"
 
@@ -105,8 +105,10 @@ def test_a_worker_that_does_not_know_a_kind_leaves_it_to_others(stage: Stage):
     job_id = stage.one("other")
     assert stage.claim("w1", known=["noop"]) == []
     assert stage.task(job_id).reason == "no_worker"
-    ids = stage.db.write(lambda conn, now: ready.blocked_for(conn, "no_worker", kinds_in=["other"]))
-    assert stage.db.write(lambda conn, now: ready.release(conn, ids, now=now)) == 1
+    ids = stage.db.write(
+        lambda conn, now: release.blocked_for(conn, "no_worker", kinds_in=["other"])
+    )
+    assert stage.db.write(lambda conn, now: release.release(conn, ids, now=now)) == 1
     assert stage.run() == [job_id]
 
 

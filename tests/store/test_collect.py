@@ -13,9 +13,9 @@ from quire.control import doctor, jobs
 from quire.model.pages import Page
 from quire.runtime import scheduler
 from quire.settings import Settings
-from quire.store import collect, corpora, documents, pages
-from quire.store.collect import CHUNKS, CONTENTS, PAGES, Collector, sweep
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.documents import corpora, gc, generations, pages
+from quire.store.documents.gc import CHUNKS, CONTENTS, PAGES, Collector, sweep
 from tests.store.shelf import Shelf, key_of, vector_of
 from tests.store.stage import Stage
 
@@ -157,7 +157,7 @@ def test_a_condemned_row_that_a_leaf_names_is_spared_at_the_sweep(shelf: Shelf):
     with shelf.db.begin() as conn:
         for table in ("pages", "chunks", "contents"):
             conn.exec_driver_sql(f"UPDATE {table} SET condemned_at = 5")
-        for stock in collect.STOCKS:
+        for stock in gc.STOCKS:
             assert sweep(conn, stock, before=6.0, remove=no_file) == (0, 1)
     for table in ("pages", "chunks", "contents"):
         assert [row.condemned_at for row in shelf.stage.rows(table)] == [None]
@@ -204,9 +204,9 @@ def test_thumbnails_and_files_that_wait_to_be_indexed_are_kept(shelf: Shelf):
     filing = shelf.file("a.txt", "one")
     picture, attached, stray = (shelf.put_content(each) for each in (b"png", b"mail", b"stray"))
     with shelf.db.begin() as conn:
-        from quire.store import account
+        from quire.store.documents import reuse_stats
 
-        account.set_thumbnail(conn, filing.document_id, picture)
+        reuse_stats.set_thumbnail(conn, filing.document_id, picture)
     shelf.queue("a.txt#1/mail", seen=attached, parent_id=filing.document_id)
     collect_all(shelf)
     kept = {row.digest for row in shelf.stage.rows("contents")}
@@ -241,7 +241,7 @@ def test_a_put_after_the_collection_writes_the_file_again(shelf: Shelf):
 def test_a_collector_that_dies_between_file_and_row_is_mended_by_the_next_put(shelf: Shelf):
     assert shelf.blobs is not None
     digest = shelf.put_content(b"half gone")
-    shelf.db.write(lambda conn, now: collect.condemn(CONTENTS, [("default", digest)], conn, now))
+    shelf.db.write(lambda conn, now: gc.condemn(CONTENTS, [("default", digest)], conn, now))
 
     def die_after_removal(digest: str) -> None:
         assert shelf.blobs is not None
@@ -258,8 +258,8 @@ def test_a_collector_that_dies_between_file_and_row_is_mended_by_the_next_put(sh
 
 
 def test_every_act_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(collect, "WINDOW", 3)
-    monkeypatch.setattr(collect, "BATCH", 2)
+    monkeypatch.setattr(gc, "WINDOW", 3)
+    monkeypatch.setattr(gc, "BATCH", 2)
     for n in range(7):
         shelf.put_page(f"page {n}")
     worker = collector(shelf)
@@ -280,9 +280,9 @@ def test_a_long_generation_is_collected_alone_and_whole(shelf: Shelf):
     shelf.stage.clock.advance(1)
     with shelf.db.begin() as conn:
         now = shelf.stage.now().wall
-        assert collect.retire(conn, before=now, limit=6) == 1
-        assert collect.retire(conn, before=now, limit=6) == 1
-        assert collect.retire(conn, before=now, limit=6) == 0
+        assert gc.retire(conn, before=now, limit=6) == 1
+        assert gc.retire(conn, before=now, limit=6) == 1
+        assert gc.retire(conn, before=now, limit=6) == 0
     assert shelf.stage.count("leaves") == 2
 
 
@@ -292,7 +292,7 @@ def test_a_generation_that_was_collected_gives_nothing_to_another(shelf: Shelf):
 
     def giver() -> tuple[int, int] | None:
         with shelf.db.read() as conn:
-            return documents.donor(conn, "default", row.digest, row.recipe)
+            return generations.donor(conn, "default", row.digest, row.recipe)
 
     shelf.file("a.txt", "two")
     assert giver() == (filing.document_id, 1)

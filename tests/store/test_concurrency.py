@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store import claim, fenced, moves, settle
+from quire.store.queue import claim, fenced, job_actions, settle
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 
@@ -62,7 +62,7 @@ def test_a_settle_that_waits_for_a_stop_commits_nothing(pg_stage: Stage):
     job_id = pg_stage.one()
     [lease] = pg_stage.claim()
     with pg_stage.db.begin() as conn:
-        moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
+        job_actions.halt(conn, [job_id], "stop", None, now=pg_stage.now())
         thread, settled = later(lambda: pg_stage.settle(ending(lease)))
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -86,7 +86,7 @@ def test_a_claim_that_waits_for_a_stop_takes_nothing(pg_stage: Stage):
     job_id = pg_stage.one()
     pg_stage.claim(queue="slow")
     with pg_stage.db.begin() as conn:
-        moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
+        job_actions.halt(conn, [job_id], "stop", None, now=pg_stage.now())
         thread, claimed = later(pg_stage.claim)
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -124,7 +124,7 @@ def test_a_fenced_write_that_waits_for_a_stop_is_refused(pg_stage: Stage):
         return "written"
 
     with pg_stage.db.begin() as conn:
-        moves.halt(conn, [job_id], "stop", None, now=pg_stage.now())
+        job_actions.halt(conn, [job_id], "stop", None, now=pg_stage.now())
         thread, found = later(write)
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -293,7 +293,7 @@ def test_a_conflict_that_the_database_breaks_is_tried_again(pg_stage: Stage):
 def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by_the_sweep(
     pg_stage: Stage,
 ):
-    from quire.store import ready
+    from quire.store.queue import release
 
     job_id = pg_stage.one("other")
     verbs.pause(pg_stage.desk(), "other")
@@ -303,5 +303,5 @@ def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by
         verbs.unpause(pg_stage.desk(), "other")
     assert pg_stage.task(job_id).reason == "paused"
     with pg_stage.db.begin() as conn:
-        ready.release(conn, ready.no_longer_paused(conn), now=pg_stage.now())
+        release.release(conn, release.no_longer_paused(conn), now=pg_stage.now())
     assert pg_stage.run() == [job_id]

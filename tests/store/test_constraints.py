@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.model.states import JobState, Reason, TaskState
-from quire.store import tables
+from quire.store.db.schema import queue as tables
 from tests.store.stage import Stage, ending
 
 READY, RUNNING, DONE = "ready", "running", "done"

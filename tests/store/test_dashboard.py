@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store import dashboard, reports, totals
-from quire.store.dashboard import Waiting
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.reports import dashboard, reports, totals
+from quire.store.reports.dashboard import Waiting
 from tests.store.stage import Stage, ending
 
 

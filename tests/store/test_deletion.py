@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from quire.control import documents, jobs
 from quire.errors import Conflict
-from quire.store import corpora
-from quire.store.document_tables import documents as documents_table
+from quire.store.db.schema.documents import documents as documents_table
+from quire.store.documents import corpora
 from tests.shelf import PLAIN, Shelf, open_shelf
 
 

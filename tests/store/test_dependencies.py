@@ -8,7 +8,7 @@ import pytest
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store import fenced, settle
+from quire.store.queue import fenced, settle
 from tests.store.stage import Stage, ending
 
 

@@ -14,9 +14,9 @@ import pytest
 from quire.clock import FakeClock
 from quire.control import doctor, jobs
 from quire.model.records import Submission
-from quire.store import settle
-from quire.store.invariants import INVARIANTS
-from quire.store.tables import metadata
+from quire.store.db.schema.queue import metadata
+from quire.store.doctor.invariants import INVARIANTS
+from quire.store.queue import settle
 from tests.store.stage import Stage, ending
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_every_invariant_has_a_damage_that_proves_it():
 
 
 def test_a_page_of_the_file_that_two_tables_claim_is_found(tmp_path: Path):
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
 
     db = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
     db.migrate()

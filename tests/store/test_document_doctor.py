@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import doctor
-from quire.store.document_breaches import wrong_text
-from quire.store.document_invariants import INVARIANTS
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.doctor.document_invariants import INVARIANTS
+from quire.store.doctor.document_queries import wrong_text
 from tests.store.library import HOUR, Library, Original, filled
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quire.control import delivery
+from quire.control import broker_status
 from quire.model.records import WorkerRow
-from quire.store import doorbells, workers
+from quire.store.queue import doorbells, workers
 from tests.store.stage import KINDS, Stage
 
 URL = "redis://there:6379/0"
@@ -39,7 +39,7 @@ def ring(stage: Stage, seen: int, count: int) -> bool:
 
 def trouble(stage: Stage) -> str | None:
     with stage.db.read() as conn:
-        found = delivery.standing(conn, now=stage.db.now(conn), patience=60.0)
+        found = broker_status.standing(conn, now=stage.db.now(conn), patience=60.0)
     return found["trouble"] if found else None
 
 

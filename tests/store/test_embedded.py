@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from quire.errors import DatabaseUnavailable
-from quire.store import embedded, engine
-from quire.store.engine import Database
+from quire.store.db import engine, sqlite
+from quire.store.db.engine import Database
 from tests.store.stage import Stage
 
 
@@ -56,7 +56,7 @@ def other_process(script: str, *arguments: object) -> Iterator[subprocess.Popen[
 
 def other_connection(path: Path) -> contextlib.closing[Any]:
     """A connection that is not one of ours, made by the same library: locks are per process."""
-    module = embedded.sqlite_module()
+    module = sqlite.sqlite_module()
     return contextlib.closing(module.connect(str(path), isolation_level=None))
 
 
@@ -124,7 +124,7 @@ def test_every_open_connection_sees_the_file_that_was_put_back(here: Stage, path
 OTHER_WRITER = """
     import sys
     from quire.errors import DatabaseUnavailable
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
     from tests.store.stage import Stage
     stage = Stage(Database.open(f"sqlite:///{sys.argv[1]}"))
     print(stage.one(), flush=True)
@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_opened_is_unavailable(tmp_path: Path):
 
 FROZEN_HOLDER = """
     import os, signal, sys
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
     db = Database.open(f"sqlite:///{sys.argv[1]}")
     with db.begin() as conn:
         conn.exec_driver_sql("INSERT INTO meta (key, value) VALUES ('frozen', 'write')")
@@ -297,7 +297,7 @@ def test_a_note_of_an_earlier_life_of_a_pid_kills_nobody(
     bystander = subprocess.Popen(waiting, stdin=subprocess.PIPE)
     try:
         note = path.with_name("quire.db.writer")
-        note.write_bytes(embedded._HOLDER.pack(bystander.pid, b"12345", 0.0))
+        note.write_bytes(sqlite._HOLDER.pack(bystander.pid, b"12345", 0.0))
         with other_connection(path) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(DatabaseUnavailable):
@@ -312,7 +312,7 @@ ON_THE_STANDARD_LIBRARY = """
     sys.modules["pysqlite3"] = None  # as where no wheel of it exists
     from quire import log
     from quire.store import embedded
-    from quire.store.engine import Database
+    from quire.store.db.engine import Database
     log.setup()
     db = Database.open(f"sqlite:///{sys.argv[1]}")
     db.migrate()
@@ -324,7 +324,7 @@ ON_THE_STANDARD_LIBRARY = """
 
 
 def test_an_engine_that_can_corrupt_a_wal_uses_a_rollback_journal_and_says_so_once(path: Path):
-    if embedded.is_wal_safe(sqlite3.sqlite_version_info):
+    if sqlite.is_wal_safe(sqlite3.sqlite_version_info):
         expected, warnings = "wal", 0
     else:
         expected, warnings = "delete", 1
@@ -337,7 +337,7 @@ def test_an_engine_that_can_corrupt_a_wal_uses_a_rollback_journal_and_says_so_on
 def test_a_database_that_was_in_wal_mode_is_taken_out_of_it_on_an_unsafe_engine(
     here: Stage, path: Path
 ):
-    if embedded.is_wal_safe(sqlite3.sqlite_version_info):
+    if sqlite.is_wal_safe(sqlite3.sqlite_version_info):
         return
     here.one()
     here.db.close()
@@ -349,7 +349,7 @@ def test_a_database_that_was_in_wal_mode_is_taken_out_of_it_on_an_unsafe_engine(
 def test_waiting_writers_of_several_processes_all_get_their_turn(here: Stage, path: Path):
     script = """
         import sys
-        from quire.store.engine import Database
+        from quire.store.db.engine import Database
         from tests.store.stage import Stage
         stage = Stage(Database.open(f"sqlite:///{sys.argv[1]}", synchronous="normal"))
         print("ready", flush=True)

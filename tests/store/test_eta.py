@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from quire import testing
-from quire.cli import words
+from quire.cli import formatting
 from quire.model.states import Reason
-from quire.store import corpora, reports
+from quire.store.documents import corpora
+from quire.store.reports import reports
 from tests import documents as made
 from tests.shelf import Shelf, open_shelf
 
@@ -29,7 +30,7 @@ def job(shelf: Shelf, job_id: int) -> dict[str, Any]:
 
 
 def seconds_left(shelf: Shelf, job_id: int) -> float | None:
-    at = words.epoch(job(shelf, job_id)["eta_at"])
+    at = formatting.epoch(job(shelf, job_id)["eta_at"])
     return None if at is None else at - shelf.clock.now().wall
 
 

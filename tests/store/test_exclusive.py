@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from quire.control import jobs
 from quire.model.records import Lease
-from quire.store import claim
-from quire.store.engine import Database
-from quire.store.exclusive import MOST_TRIES, WAIT_SECONDS
+from quire.store.db.engine import Database
+from quire.store.queue import claim
+from quire.store.queue.exclusive import MOST_TRIES, WAIT_SECONDS
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from quire.control import findings, jobs
-from quire.control.explain import explain_job, explain_task
+from quire.control import jobs
+from quire.control.explain import task as findings
+from quire.control.explain.job import explain_job, explain_task
 from quire.errors import NotFound
 from quire.model.records import WorkerRow
 from quire.model.states import Reason
-from quire.store import fenced, waiting, workers
+from quire.store.queue import fenced, workers
+from quire.store.reports import waiting
 from tests.store.stage import KINDS, Stage, ending
 
 HOUR = 3600.0

@@ -73,7 +73,7 @@ def test_a_backlog_of_low_priority_does_not_delay_the_same_owners_urgent_job(sta
 
 
 def test_the_order_survives_a_claim_whose_advance_was_lost(stage: Stage):
-    from quire.store import claim
+    from quire.store.queue import claim
 
     stage.many(20, user="ada")
     with stage.db.begin() as conn:
@@ -84,9 +84,9 @@ def test_the_order_survives_a_claim_whose_advance_was_lost(stage: Stage):
 
 
 def test_claimed_tags_only_grow(stage: Stage):
-    from quire.store import ready
+    from quire.store.queue import release
 
     with stage.db.begin() as conn:
-        ready.advance_band(conn, "default", 5, 10.0)
-        ready.advance_band(conn, "default", 5, 4.0)
+        release.advance_band(conn, "default", 5, 10.0)
+        release.advance_band(conn, "default", 5, 4.0)
     assert [row.claimed_tag for row in stage.rows("bands")] == [10.0]

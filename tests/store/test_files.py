@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from quire import testing
-from quire.control import document_findings, documents, jobs, uploads
+from quire.control import documents, jobs, uploads
+from quire.control.explain import document as explain_document
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
-from quire.ingest import place
+from quire.ingest import resources
 from quire.model.records import Lease
-from quire.store import again, document_reports, fenced, files, reports
+from quire.store.documents import reindex
+from quire.store.queue import fenced
+from quire.store.reports import documents as document_reports
+from quire.store.reports import files, reports
 from tests import documents as made
 from tests.shelf import PLAIN, Shelf, open_shelf
 
@@ -46,7 +50,7 @@ def names(shelf: Shelf, job_id: int, **which: Any) -> list[str]:
 
 
 def explained(shelf: Shelf, name: str) -> dict[str, Any]:
-    return document_findings.explain_document(shelf.app.desk, shelf.document(name).id)
+    return explain_document.explain_document(shelf.app.desk, shelf.document(name).id)
 
 
 def claimed(shelf: Shelf) -> Lease:
@@ -228,7 +232,7 @@ def test_a_document_of_another_tenant_is_not_there(shelf: Shelf):
         lambda: documents.delete(stranger, 1),
         lambda: documents.reindex(stranger, 1, {}),
         lambda: documents.pages(stranger, 1),
-        lambda: document_findings.explain_document(stranger, 1),
+        lambda: explain_document.explain_document(stranger, 1),
         lambda: documents.found(shelf.app.desk, 2**70),
     ):
         with pytest.raises(NotFound, match="no such document"):
@@ -278,7 +282,7 @@ def sent(shelf: Shelf, name: str, content: bytes) -> int:
     part = shelf.put(f"{name}.part", content)
     digest = hashlib.sha256(content).hexdigest()
     one = uploads.Received(name, digest, len(content), part)
-    blobs = place.blobs_in(str(shelf.app.settings.home))
+    blobs = resources.blobs_in(str(shelf.app.settings.home))
     made = uploads.upload(shelf.app.desk, blobs, [one], settings=PLAIN)
     shelf.drain()
     return int(made["id"])
@@ -342,7 +346,7 @@ def test_a_newer_generation_ends_the_tasks_of_the_one_at_work(shelf: Shelf):
     second = documents.reindex(shelf.app.desk, 1, {}, force=True)
     old = [t for t in shelf.rows("tasks", job_id=first) if t.document_id]
     assert {t.state for t in old} == {"done", "skipped"}
-    assert {t.error for t in old if t.state == "skipped"} == {again.WHY}
+    assert {t.error for t in old if t.state == "skipped"} == {reindex.WHY}
     [task] = [t for t in old if t.id == lease.task_id]
     assert task.fence == lease.fence + 1
     with (
@@ -371,13 +375,13 @@ def test_a_deleted_document_leaves_nothing_to_find(shelf: Shelf):
 
 
 def test_the_original_and_its_pages_are_given_back(shelf: Shelf, tmp_path: Path):
-    from quire.ingest import place
+    from quire.ingest import resources
 
     content = made.pdf("first page here", "second page here")
     shelf.put("book.pdf", content)
     shelf.put("empty.txt", "")
     shelf.ingest()
-    desk, blobs = shelf.app.desk, place.blobs_in(str(shelf.app.settings.home))
+    desk, blobs = shelf.app.desk, resources.blobs_in(str(shelf.app.settings.home))
     one = shelf.document("book.pdf").id
     assert documents.save(desk, blobs, one, tmp_path).read_bytes() == content
     assert [p["words"] for p in documents.pages(desk, one)["items"]] == [3, 3]

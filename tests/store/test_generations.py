@@ -12,10 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from quire.errors import Overtaken
-from quire.store import admit, documents, leaves, owners
-from quire.store.document_tables import documents as documents_table
-from quire.store.document_tables import generations
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.db.schema.documents import documents as documents_table
+from quire.store.db.schema.documents import generations
+from quire.store.documents import admission, generation_pages
+from quire.store.documents import generations as documents
+from quire.store.queue import owners
 from tests import documents as files
 from tests.shelf import PLAIN, Shelf, open_shelf
 
@@ -249,17 +251,17 @@ def test_a_swap_that_comes_first_is_seen_by_the_listing_that_waited_for_it(
     job = shelf.submit()
     shelf.step(5)
     document = shelf.document("a.pdf")
-    found: list[admit.Admitted] = []
+    found: list[admission.Admitted] = []
 
     def listing() -> None:
         own = Database.open(pg_url)
         own.clock = shelf.clock
 
-        def act(conn: sa.Connection, now: Any) -> list[admit.Admitted]:
+        def act(conn: sa.Connection, now: Any) -> list[admission.Admitted]:
             owner = owners.locked(conn, "default", shelf.app.user)
-            wish = admit.Wish(owner, job, "x", shelf.generation("a.pdf").settings, (), True)
-            item = admit.Sighting(document.uri, "a.pdf", document.seen)
-            return admit.admit(conn, wish, [item], now=now)
+            wish = admission.Wish(owner, job, "x", shelf.generation("a.pdf").settings, (), True)
+            item = admission.Sighting(document.uri, "a.pdf", document.seen)
+            return admission.admit(conn, wish, [item], now=now)
 
         found.extend(own.write(act))
         own.close()
@@ -342,5 +344,5 @@ def turn(document_id: int, number: int, conn: sa.Connection, now: Any) -> None:
         .where(documents_table.c.id == document_id)
         .values(generation=number, state="indexing")
     )
-    leaves.copy(conn, (document_id, 2 - number % 2), document_id, number)
+    generation_pages.copy(conn, (document_id, 2 - number % 2), document_id, number)
     documents.swap(conn, document_id, number, now=now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from quire.control import jobs as verbs
-from quire.store import events, fenced
+from quire.store.queue import events, fenced
 from tests.store.stage import Stage, ending
 
 
@@ -102,7 +102,7 @@ def test_progress_messages_are_kept_as_events(stage: Stage):
 
 
 def test_several_reports_of_one_run_in_a_batch_give_the_greatest_and_the_last(stage: Stage):
-    from quire.store import progress
+    from quire.store.queue import progress
 
     job_id = stage.one()
     [lease] = stage.claim()

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store import job_pages, reports, tables
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.db.schema import queue as tables
+from quire.store.reports import job_pages, reports
 from tests.store.stage import Stage
 
 STATES = [None, ["pending"], ["stopped"], ["stopped", "cancelled"], ["pending", "completed"]]

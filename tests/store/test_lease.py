@@ -7,7 +7,7 @@ import pytest
 from quire.control import jobs as verbs
 from quire.errors import LeaseLost
 from quire.model.retry import delay_after_death
-from quire.store import settle
+from quire.store.queue import settle
 from tests.store.stage import Stage, ending
 
 
@@ -314,7 +314,7 @@ def test_any_text_of_an_error_can_be_stored(stage: Stage):
 
 
 def test_a_step_is_kept_once_and_found_by_the_next_run(stage: Stage):
-    from quire.store import steps
+    from quire.store.queue import steps
 
     stage.one()
     [lease] = stage.claim()
@@ -330,7 +330,7 @@ def test_a_step_is_kept_once_and_found_by_the_next_run(stage: Stage):
 
 
 def test_a_step_without_a_result_is_found_too(stage: Stage):
-    from quire.store import steps
+    from quire.store.queue import steps
 
     stage.one()
     [lease] = stage.claim()

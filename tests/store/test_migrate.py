@@ -12,13 +12,13 @@ import pytest
 import sqlalchemy as sa
 
 from quire.errors import DatabaseUnavailable, SchemaAhead
-from quire.store import migrate
-from quire.store.engine import Database
-from quire.store.tables import metadata
+from quire.store.db import migrate
+from quire.store.db.engine import Database
+from quire.store.db.schema.queue import metadata
 
 MIGRATE = """
 import sys
-from quire.store.engine import Database
+from quire.store.db.engine import Database
 db = Database.open(sys.argv[1])
 sys.stdin.readline()
 print(db.migrate())
@@ -129,7 +129,8 @@ def test_a_database_of_an_earlier_quire_gets_the_index_of_active_jobs(db):
 def test_a_database_of_an_earlier_quire_gets_its_vectors_into_other_graphs(pg_url):
     """The column, the graph and the levels are made for rows that are there."""
     from quire.model.search import Model
-    from quire.store import pages, vectors
+    from quire.store.documents import pages
+    from quire.store.search import vectors
 
     db = Database.open(pg_url)
     with db.begin() as conn:

@@ -17,9 +17,12 @@ from quire.errors import Conflict, Damaged, Refused
 from quire.model.access import Role
 from quire.model.records import Submission
 from quire.settings import load
-from quire.store import access, bulk, embedded, migrate, move, tallies
-from quire.store.engine import Database
-from quire.store.move_rows import TABLES
+from quire.store.access import users
+from quire.store.db import bulk, migrate, sqlite
+from quire.store.db.engine import Database
+from quire.store.queue import tallies
+from quire.store.transfer import copy as transfer_copy
+from quire.store.transfer.rows import TABLES
 from quire.text.words import indexed_simple
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage, ending
@@ -40,11 +43,13 @@ class Installation:
         self.target = Database.open(url, clock=self.stage.clock)
         self.steps: list[tuple[str, int, int]] = []
 
-    def move(self, tell: move.Tell | None = None) -> move.Moved:
+    def move(self, tell: transfer_copy.Tell | None = None) -> transfer_copy.Moved:
         """Let go of the file, as processes do that end, and move it."""
         self.source.close()
         tell = tell or (lambda *step: self.steps.append(step))
-        return move.move(self.path, self.target, name=NAME, analyse=indexed_simple, tell=tell)
+        return transfer_copy.move(
+            self.path, self.target, name=NAME, analyse=indexed_simple, tell=tell
+        )
 
     def moved_stage(self) -> Stage:
         """The same stage on the copy: the clock goes on."""
@@ -77,7 +82,7 @@ def fill(to: Installation) -> None:
     stage.claim("w2", limit=2)
     shelf.queue("box/waiting.txt")
     stage.db.write(lambda conn, now: tallies.add(conn, "zombies", 3))
-    stage.db.write(lambda conn, now: access.add_user(conn, "default", "ada", Role.ADMIN, now=now))
+    stage.db.write(lambda conn, now: users.add_user(conn, "default", "ada", Role.ADMIN, now=now))
 
 
 def dump(db: Database) -> dict[str, list[Any]]:
@@ -93,7 +98,7 @@ def dump(db: Database) -> dict[str, list[Any]]:
     return found
 
 
-def cut_off_after(steps: int) -> move.Tell:
+def cut_off_after(steps: int) -> transfer_copy.Tell:
     """End a move as Ctrl-C would, behind some batch."""
     told = 0
 
@@ -234,7 +239,7 @@ def test_tables_of_handlers_are_named_and_left(installation: Installation):
 def test_a_move_that_was_cut_off_goes_on_and_doubles_nothing(
     filled: Installation, steps: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(move, "BATCH_ROWS", 7)
+    monkeypatch.setattr(transfer_copy, "BATCH_ROWS", 7)
     before = dump(filled.source)
     with pytest.raises(KeyboardInterrupt):
         filled.move(cut_off_after(steps))
@@ -265,7 +270,7 @@ def test_a_switch_that_was_cut_off_is_finished(
 
     before = dump(filled.source)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(move, "_open_up", killed)
+        patch.setattr(transfer_copy, "_open_up", killed)
         filled.move()
     for url in (f"sqlite:///{filled.path}", pg_url):
         with pytest.raises(Refused):
@@ -359,7 +364,7 @@ def test_an_empty_target_gets_the_schema(bare: Installation):
 def test_a_file_that_another_has_open_is_refused(
     filled: Installation, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(embedded, "ALONE_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "ALONE_SECONDS", 0.05)
     idle = Database.open(f"sqlite:///{filled.path}")
     with idle.read() as conn:
         conn.exec_driver_sql("SELECT 1 FROM meta")
@@ -370,7 +375,7 @@ def test_a_file_that_another_has_open_is_refused(
 
 
 def test_nobody_reads_or_writes_the_source_meanwhile(filled: Installation):
-    module = embedded.sqlite_module()
+    module = sqlite.sqlite_module()
     tries = 0
 
     def tell(step: str, done: int, total: int) -> None:

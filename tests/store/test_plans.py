@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store import claim, dialect
-from quire.store.tables import events, is_state, tasks
+from quire.store.db import dialect
+from quire.store.db.schema.queue import events, is_state, tasks
+from quire.store.queue import claim
 from tests.store.stage import Stage, ending
 
 t = tasks.c
@@ -82,27 +83,27 @@ def statement_about(full: Stage, act, words: str) -> str:
 
 
 def test_due_tasks_are_found_by_their_index(full: Stage):
-    from quire.store import ready
+    from quire.store.queue import release
 
     found = statement_about(
-        full, lambda conn, now: ready.move_due(conn, now=now), r"due_at <=.*ORDER BY"
+        full, lambda conn, now: release.move_due(conn, now=now), r"due_at <=.*ORDER BY"
     )
     assert_uses(found, "ix_tasks_due")
 
 
 def test_the_next_due_time_is_found_by_its_index(full: Stage):
-    from quire.store import ready
+    from quire.store.queue import release
 
-    found = statement_about(full, lambda conn, now: ready.next_due_at(conn), "due_at IS NOT NULL")
+    found = statement_about(full, lambda conn, now: release.next_due_at(conn), "due_at IS NOT NULL")
     assert_uses(found, "ix_tasks_due")
 
 
 def test_an_owners_last_tag_is_found_by_its_index(full: Stage):
-    from quire.store import ready
+    from quire.store.queue import release
 
     found = statement_about(
         full,
-        lambda conn, now: ready.last_tags(conn, [(1, "default", 5)]),
+        lambda conn, now: release.last_tags(conn, [(1, "default", 5)]),
         "max.*fair_tag",
     )
     # The other half of the statement reads one row of `bands`, a table of a few rows.
@@ -116,7 +117,7 @@ def test_running_tasks_of_a_worker_are_found_by_their_index(full: Stage):
 
 
 def test_the_reaper_reads_running_tasks_only(full: Stage):
-    from quire.store import settle
+    from quire.store.queue import settle
 
     found = statement_about(
         full, lambda conn, now: settle.reap(conn, now=now, dead=["w1"]), "expires_at <"
@@ -130,7 +131,7 @@ def test_tasks_of_a_job_are_found_by_their_index(full: Stage):
 
 
 def test_the_tail_of_a_jobs_events_is_found_by_its_index(full: Stage):
-    from quire.store import events as store
+    from quire.store.queue import events as store
 
     with full.db.read() as conn:
         job_id = conn.execute(sa.select(events.c.job_id).limit(1)).scalar_one()
@@ -141,20 +142,22 @@ def test_the_tail_of_a_jobs_events_is_found_by_its_index(full: Stage):
 
 
 def test_blocked_tasks_of_a_reason_are_found_by_their_index(full: Stage):
-    from quire.store import ready
+    from quire.store.queue import release
 
     found = statement_about(
-        full, lambda conn, now: ready.blocked_for(conn, "no_worker", kinds_in=["noop"]), "reason ="
+        full,
+        lambda conn, now: release.blocked_for(conn, "no_worker", kinds_in=["noop"]),
+        "reason =",
     )
     assert "ix_tasks_blocked" in found, found
 
 
 def test_what_hinders_tasks_is_found_by_their_indexes(full: Stage):
-    from quire.store import troubles
+    from quire.store.reports import outages
 
     def ask(conn, now):
-        troubles.queues_in_use(conn, "default")
-        troubles.outages(conn, "default", now=now)
+        outages.queues_in_use(conn, "default")
+        outages.outages(conn, "default", now=now)
 
     indexes = ("ix_tasks_ready", "ix_tasks_ready", "ix_tasks_ready_owner", "ix_tasks_due")
     plans = [plan_of(full, statement, given) for statement, given in captured(full, ask)]
@@ -165,7 +168,7 @@ def test_what_hinders_tasks_is_found_by_their_indexes(full: Stage):
 
 
 def test_settling_touches_tasks_by_their_key_only(full: Stage):
-    from quire.store import settle
+    from quire.store.queue import settle
 
     [lease] = full.claim()
     for statement, parameters in captured(

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from quire import testing
+from quire.demo import samples
+from quire.demo.samples import PdfPage
 from quire.model.contracts import JobKind
+from quire.model.outcomes import decide
 from quire.model.records import Lease
 from quire.model.retry import MAX_CRASHES
-from quire.parse import samples
-from quire.parse.samples import PdfPage
-from quire.runtime.outcomes import decide
-from quire.runtime.wire import Ended
+from quire.runtime.child.wire import Ended
 from tests import documents
 from tests.shelf import PLAIN, Shelf, open_shelf
 

@@ -15,10 +15,11 @@ import sqlalchemy as sa
 from quire.control.search import search
 from quire.errors import BadInput, NotFound, Refused, Transient
 from quire.model.search import Model, Scope
-from quire.store import corpora, vector_scan, vectors
-from quire.store import search as store
-from quire.store.document_tables import documents, generations, models, pages
-from quire.store.document_tables import vectors as vector_rows
+from quire.store.db.schema.documents import documents, generations, models, pages
+from quire.store.db.schema.documents import vectors as vector_rows
+from quire.store.documents import corpora
+from quire.store.search import exact_scan, vectors
+from quire.store.search import search as store
 from quire.text import ranking
 from tests.store.shelf import DIMENSIONS, Shelf, vector_of
 from tests.store.stage import Stage
@@ -72,7 +73,7 @@ def test_a_hit_says_where_it_is_and_what_was_found(shelf: Shelf):
 def test_the_words_found_have_boxes_on_their_page(shelf: Shelf):
     import numpy as np
 
-    from quire.parse.words import pack
+    from quire.parse.word_boxes import pack
 
     text = "The moon pulls the sea.\nShips wait\nfor the tide."
     shelf.file("a", text)
@@ -175,9 +176,9 @@ def test_candidates_are_fetched_until_there_are_enough_hits(shelf: Shelf, monkey
 
 
 def test_common_words_are_looked_for_where_rare_ones_find_too_little(shelf: Shelf, monkeypatch):
-    from quire.store import text_index
+    from quire.store.search import fulltext
 
-    monkeypatch.setattr(text_index, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "COMMON", 3)
     for n in range(6):
         shelf.file(f"c{n}", f"common words of number {n}")
     shelf.file("rare", "a rare and common thing")
@@ -191,26 +192,26 @@ def test_common_words_are_looked_for_where_rare_ones_find_too_little(shelf: Shel
 def test_the_few_with_a_rare_word_are_found_among_too_many_with_a_common_one(
     shelf: Shelf, monkeypatch
 ):
-    from quire.store import text_index
+    from quire.store.search import fulltext
 
-    monkeypatch.setattr(text_index, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "COMMON", 3)
     shelf.file("rare", "a rare and common thing")
     for n in range(20):
         shelf.file(f"c{n}", f"common words of number {n}")
     # Only the latest matches are scored on SQLite, and the rare one is the oldest.
-    stages = text_index._stages
+    stages = fulltext._stages
 
     def few_scored(*given: Any):
         return (each._replace(most=12) if each.is_last else each for each in stages(*given))
 
-    monkeypatch.setattr(text_index, "_stages", few_scored)
+    monkeypatch.setattr(fulltext, "_stages", few_scored)
     assert hits(shelf, "rare common")[0] == ("rare", 1)
 
 
 def test_a_word_that_is_nowhere_does_not_hide_chunks_with_all_the_others(shelf: Shelf, monkeypatch):
-    from quire.store import text_index
+    from quire.store.search import fulltext
 
-    monkeypatch.setattr(text_index, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "COMMON", 3)
     for n in range(6):
         shelf.file(f"a{n}", f"alpha stands alone here {n}")
         shelf.file(f"b{n}", f"beta stands alone here {n}")
@@ -220,10 +221,10 @@ def test_a_word_that_is_nowhere_does_not_hide_chunks_with_all_the_others(shelf: 
 
 
 def test_words_that_most_chunks_have_are_required_but_not_weighed(shelf: Shelf, monkeypatch):
-    from quire.store import text_index
+    from quire.store.search import fulltext
 
-    monkeypatch.setattr(text_index, "COMMON", 3)
-    monkeypatch.setattr(text_index, "WEIGHTLESS", 2)
+    monkeypatch.setattr(fulltext, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "WEIGHTLESS", 2)
     shelf.file("all", "north east south west harbour")
     for n in range(9):
         shelf.file(f"n{n}", f"north east south number {n}")
@@ -287,14 +288,14 @@ def test_vectors_compared_in_a_thread_give_what_they_give_without(shelf: Shelf, 
     asked: list[dict[str, Any]] = [{}, {"corpus": "law"}, {"limit": 3}]
     plain = [hits(shelf, "verse 4", mode="fused", **how) for how in asked]
     begun: list[str] = []
-    compare = vector_scan._cosines
+    compare = exact_scan._cosines
 
     def noting(matrix, point):
         begun.append(threading.current_thread().name)
         return compare(matrix, point)
 
-    monkeypatch.setattr(vector_scan, "WORTH_A_THREAD", 1)
-    monkeypatch.setattr(vector_scan, "_cosines", noting)
+    monkeypatch.setattr(exact_scan, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(exact_scan, "_cosines", noting)
     assert [hits(shelf, "verse 4", mode="fused", **how) for how in asked] == plain
     if shelf.db.path is not None:
         assert len(begun) == len(asked)
@@ -399,7 +400,7 @@ def nearest(shelf: Shelf, point: list[float], limit: int = 3) -> list[int]:
 
 def put(shelf: Shelf, point: list[float], text: str) -> int:
     """Store a chunk with a vector and return its id."""
-    from quire.store import pages as putting
+    from quire.store.documents import pages as putting
 
     with shelf.db.begin() as conn:
         model = vectors.register(conn, "toy", 4)
@@ -449,7 +450,7 @@ def test_vectors_are_read_once(stage: Stage):
 
 def test_too_many_vectors_for_a_scan_are_told_once(stage: Stage, monkeypatch, caplog):
     shelf = Shelf(stage)
-    monkeypatch.setattr(vector_scan, "MANY", 1)
+    monkeypatch.setattr(exact_scan, "MANY", 1)
     monkeypatch.setattr(logging.getLogger("quire"), "propagate", True)
     for n, name in enumerate(("east", "north", "west")):
         put(shelf, [1, n, 0, 0], name)
@@ -460,7 +461,7 @@ def test_too_many_vectors_for_a_scan_are_told_once(stage: Stage, monkeypatch, ca
 
 def test_languages_are_found_without_reading_all_chunks(stage: Stage):
     shelf = Shelf(stage)
-    from quire.store import pages as putting
+    from quire.store.documents import pages as putting
 
     texts = {f"t{n}": (f"text {n}", lang, 1) for n, lang in enumerate(["en", "de", "en", "vi"])}
     with stage.db.begin() as conn:
@@ -476,7 +477,7 @@ def test_german_and_chinese_are_found_by_their_own_rules(stage: Stage):
     index = words.indexed_simple if stage.is_postgres else words.indexed
     said = {"de": "Die Häuser am Fluss wurden verkauft", "zh": "河边的房子已经卖掉了"}
     with stage.db.begin() as conn:
-        from quire.store import pages as putting
+        from quire.store.documents import pages as putting
 
         texts = {language: (text, language, 9) for language, text in said.items()}
         analysed = {language: index(text, language) for language, text in said.items()}
@@ -487,7 +488,7 @@ def test_german_and_chinese_are_found_by_their_own_rules(stage: Stage):
 
 def matching(shelf: Shelf, query: str) -> list[int]:
     from quire.model.search import Words
-    from quire.store import text_index
+    from quire.store.search import fulltext
     from quire.text import words
 
     plain, simple = (words.query_terms(query, ["de", "zh"], simple=s) for s in (False, True))
@@ -500,7 +501,7 @@ def matching(shelf: Shelf, query: str) -> list[int]:
         return ranking.weighed(texts, simple, frequencies, total)
 
     with shelf.db.read() as conn:
-        found = text_index.matches(conn, shelf.tenant, asked, 10, None, enough=10, score=score)
+        found = fulltext.matches(conn, shelf.tenant, asked, 10, None, enough=10, score=score)
     return [i for i, _ in found.ranked]
 
 
@@ -631,7 +632,7 @@ def test_the_scope_of_a_search_is_the_tenant_unless_told(shelf: Shelf):
 
 
 def test_a_chunk_that_is_there_already_is_not_stored_again(stage: Stage):
-    from quire.store import pages as putting
+    from quire.store.documents import pages as putting
 
     shelf = Shelf(stage)
     texts = {name: (f"a {name} word", "en", 3) for name in ("common", "first", "second")}

@@ -225,7 +225,7 @@ def test_a_submission_decides_its_own_attempts(stage: Stage):
 
 
 def test_old_keys_are_forgotten(stage: Stage):
-    from quire.store import submit
+    from quire.store.queue import submit
 
     first = verbs.submit(stage.desk(), [Submission("noop")], key="k")
     stage.clock.advance(100)

@@ -9,8 +9,10 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.errors import BadInput
-from quire.store import dialect, events, tables, tail
-from quire.store.tail import Cursor
+from quire.store.db import dialect
+from quire.store.db.schema import queue as tables
+from quire.store.queue import events, tail
+from quire.store.queue.tail import Cursor
 from tests.store.stage import Stage
 from tests.waiting import until
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quire.model.search import Words
-from quire.store import dialect, pages, text_index, text_levels
+from quire.store.db import dialect
+from quire.store.documents import pages
+from quire.store.search import fulltext, fulltext_levels
 from quire.text import ranking
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
@@ -16,9 +18,9 @@ CHUNKS = 1_500
 @pytest.fixture
 def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
     """All chunks have a common word, every 300th a rare one; and so many count as a lot."""
-    monkeypatch.setattr(text_levels, "LARGE", 100)
-    monkeypatch.setattr(text_levels, "SCORED", 50)
-    monkeypatch.setattr(text_index, "COMMON", 20)
+    monkeypatch.setattr(fulltext_levels, "LARGE", 100)
+    monkeypatch.setattr(fulltext_levels, "SCORED", 50)
+    monkeypatch.setattr(fulltext, "COMMON", 20)
     shelf = Shelf(pg_stage)
     texts = {
         f"t{n}": f"common {'half' if n % 2 else 'other'} {'rare' if n % 300 == 299 else n}"
@@ -36,7 +38,7 @@ def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
 
     with shelf.db.read() as conn:
         asked = Words(terms, terms)
-        ranked = text_index.matches(
+        ranked = fulltext.matches(
             conn, shelf.tenant, asked, limit, None, enough=limit, score=score
         ).ranked
     return [i for i, _ in ranked]
@@ -68,15 +70,15 @@ def test_a_common_word_is_found_as_often_as_asked_for(shelf: Shelf):
 
 def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
     with shelf.db.read() as conn:
-        large = text_levels.Sample(conn, CHUNKS, ["common"])
+        large = fulltext_levels.Sample(conn, CHUNKS, ["common"])
         assert [large.level("common"), large.level("rare")] == [64, 1]
-        assert text_levels.Sample(conn, 10, ["common"]).level("common") == 1
+        assert fulltext_levels.Sample(conn, 10, ["common"]).level("common") == 1
 
 
 def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
-    monkeypatch.setattr(text_levels, "SCORED", 3_000)
+    monkeypatch.setattr(fulltext_levels, "SCORED", 3_000)
     with shelf.db.read() as conn:
-        large = text_levels.Sample(conn, CHUNKS, ["half", "rare"])
+        large = fulltext_levels.Sample(conn, CHUNKS, ["half", "rare"])
         assert large.level("half", passed=1_000) == 1
         assert large.level("half", passed=90_000) == 8
         # A smaller level would have too few of them.
@@ -86,7 +88,7 @@ def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
 
 def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
     with shelf.db.read() as conn:
-        sample = text_levels.Sample(conn, CHUNKS, ["common", "rare"])
+        sample = fulltext_levels.Sample(conn, CHUNKS, ["common", "rare"])
         [often, rare, none] = sample.counts(["common", "rare", "none"], 40)
     assert often > 100
     assert (rare, none) == (CHUNKS // 300, 0)
@@ -98,8 +100,8 @@ def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
     with shelf.db.read() as conn:
         dialect.set_for_now(conn, {"enable_seqscan": "off"})
         given = {"query": "rare", "weighed": "rare", "tenant": "default", "limit": 10}
-        for level in text_levels.LEVELS:
-            plan = dialect.planned(conn, text_levels.ranking(conn, level), given)
+        for level in fulltext_levels.LEVELS:
+            plan = dialect.planned(conn, fulltext_levels.ranking(conn, level), given)
             assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
             assert "Seq Scan" not in plan, plan
 
@@ -108,8 +110,8 @@ def test_words_prefixes_and_phrases_are_counted_in_a_tsvector(pg_stage: Stage):
     text = "ab cd ab cd ef abx ab"
     with pg_stage.db.read() as conn:
         query = "SELECT CAST(to_tsvector('simple', %s) AS text)"
-        counted = text_levels.Counted(conn.exec_driver_sql(query, (text,)).scalar_one())
+        counted = fulltext_levels.Counted(conn.exec_driver_sql(query, (text,)).scalar_one())
     assert counted.length == 7
     asked = {"ab": 3, "b": 0, "ab cd": 2, "cd ef": 1, "ef cd": 0, "ab*": 4, "c*": 2, "x*": 0}
     assert {form: counted.times(form) for form in asked} == asked
-    assert text_levels.Counted("").length == 0
+    assert fulltext_levels.Counted("").length == 0

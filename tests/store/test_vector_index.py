@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from quire.model.search import Model
-from quire.store import pages, vector_index, vectors
-from quire.store.among import Among
-from quire.store.vector_index import Settler
+from quire.store.documents import pages
+from quire.store.search import hnsw, vectors
+from quire.store.search.chunk_filter import Among
+from quire.store.search.hnsw import Settler
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 from tests.waiting import until
@@ -77,9 +78,9 @@ def test_what_the_graph_has_and_what_is_fresh_is_one_ranking(shelf: Shelf):
 
 
 def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on(shelf: Shelf):
-    written(shelf, vector_index.BATCH + 6)
+    written(shelf, hnsw.BATCH + 6)
     settler = Settler(shelf.db)
-    assert settler.round(patience=0.0) == vector_index.BATCH
+    assert settler.round(patience=0.0) == hnsw.BATCH
     assert settler.has_more
     assert settler.round() == 6
     assert not settler.has_more
@@ -100,16 +101,16 @@ def test_vectors_behind_the_settlers_place_are_not_forgotten(shelf: Shelf):
 def test_two_settlers_never_wait_for_each_other(shelf: Shelf):
     written(shelf, 20)
     with shelf.db.begin() as conn:
-        first = vector_index.settle(conn, limit=12)
+        first = hnsw.settle(conn, limit=12)
         with shelf.db.begin() as other:
             other.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-            second = vector_index.settle(other, limit=20)
+            second = hnsw.settle(other, limit=20)
     assert (len(first), len(second)) == (12, 8)
     assert not set(first) & set(second)
 
 
 def test_vectors_too_wide_for_a_graph_are_compared_one_by_one(shelf: Shelf):
-    wide = Model(1, "wide", vector_index.MOST_DIMENSIONS + 1)
+    wide = Model(1, "wide", hnsw.MOST_DIMENSIONS + 1)
     point = struct.pack(f"{wide.dimensions}f", *[1.0] * wide.dimensions)
     with shelf.db.begin() as conn:
         model_id = vectors.register(conn, wide.name, wide.dimensions)
@@ -123,7 +124,7 @@ def test_vectors_too_wide_for_a_graph_are_compared_one_by_one(shelf: Shelf):
 
 
 def test_the_graph_and_the_fresh_vectors_are_read_along_their_indexes(shelf: Shelf):
-    from quire.store import dialect
+    from quire.store.db import dialect
 
     written(shelf, 300)
     Settler(shelf.db).round()

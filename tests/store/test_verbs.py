@@ -8,8 +8,8 @@ from quire.control import jobs as verbs
 from quire.errors import BadInput, Conflict, NotFound, UnknownKind
 from quire.model.records import Submission
 from quire.model.states import JOB_MOVES, JobState, TaskState
-from quire.runtime import sweep
-from quire.store import moves
+from quire.runtime.worker import sweep
+from quire.store.queue import job_actions
 from tests.store.stage import Stage, ending
 
 
@@ -248,7 +248,7 @@ def test_a_bulk_verb_in_states_that_do_not_allow_it_does_nothing(stage: Stage):
 
 
 def test_aging_lifts_the_first_task_of_each_owner_and_priority_by_one(stage: Stage):
-    from quire.store import aging
+    from quire.store.queue import aging
 
     def lift() -> list[int]:
         return stage.db.write(lambda conn, now: aging.lift(conn, now=now, after=600.0))
@@ -266,7 +266,7 @@ def test_aging_lifts_the_first_task_of_each_owner_and_priority_by_one(stage: Sta
 
 
 def test_aging_stops_at_the_first_priority(stage: Stage):
-    from quire.store import aging
+    from quire.store.queue import aging
 
     job_id = stage.one(priority=1)
     stage.clock.advance(10_000)
@@ -312,12 +312,12 @@ def test_a_resume_whose_process_died_halfway_is_finished_by_a_sweep(stage: Stage
     job = stage.one()
     verbs.stop(stage.desk(), [job])
     states = [TaskState.FAILED, TaskState.LOST]
-    stage.db.write(lambda conn, now: moves.revive(conn, [job], "resume", states, now=now))
+    stage.db.write(lambda conn, now: job_actions.revive(conn, [job], "resume", states, now=now))
     assert stage.claim() == []
     sweep.finish_revivals(stage.db)
     assert stage.run() == [job]
     with stage.db.read() as conn:
-        assert moves.reviving(conn) == []
+        assert job_actions.reviving(conn) == []
 
 
 def test_jobs_are_given_another_priority_in_bulk(stage: Stage):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from quire.store import claim, progress, settle
+from quire.store.queue import claim, progress, settle
 from tests.store import scenarios
 from tests.store.stage import Stage
 

@@ -1,6 +1,6 @@
 """Answers that took long are kept for a time that goes by how long they took."""
 
-from quire.api.recent import Recent
+from quire.api.response_cache import Recent
 
 
 class Watch:

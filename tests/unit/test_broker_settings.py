@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from quire.runtime import broker
+from quire.celery import settings as celery_settings
 from quire.settings import Settings, load
 
 celery_defaults = pytest.importorskip("celery.app.defaults")
@@ -94,7 +94,7 @@ def test_celery_is_given_exactly_the_settings_that_were_decided_on(
     tmp_path: Path, own: dict[str, Any], arguments: dict[str, Any] | None
 ):
     settings = chosen(tmp_path, own["broker_url"])
-    given = broker.configuration(settings)
+    given = celery_settings.configuration(settings)
     queues = given.pop("task_queues")
     assert given == COMMON | own
     assert [(each.name, each.queue_arguments) for each in queues] == [("quire.default", arguments)]
@@ -103,7 +103,7 @@ def test_celery_is_given_exactly_the_settings_that_were_decided_on(
 @pytest.mark.parametrize("url", [REDIS["broker_url"], RABBIT["broker_url"]])
 def test_celery_knows_each_of_them_and_has_it_in_force(tmp_path: Path, url: str):
     settings = chosen(tmp_path, url)
-    given, conf = broker.configuration(settings), broker.make_app(settings).conf
+    given, conf = celery_settings.configuration(settings), celery_settings.make_app(settings).conf
     # A name that Celery does not know would be kept and do nothing.
     assert sorted(set(given) - set(celery_defaults.DEFAULTS)) == []
     queues = given.pop("task_queues")
@@ -112,7 +112,7 @@ def test_celery_knows_each_of_them_and_has_it_in_force(tmp_path: Path, url: str)
 
 
 def test_each_of_them_has_a_comment_of_its_own_that_says_why():
-    lines = inspect.getsource(broker).splitlines()
+    lines = inspect.getsource(celery_settings).splitlines()
     bare = [
         str(key.value)
         for node in ast.walk(ast.parse("\n".join(lines)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.control import checks
+from quire.control import submission_checks
 from quire.errors import BadInput
 from quire.model.records import Submission
 
@@ -24,7 +24,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(TEXTS, JSON))
 def test_any_json_object_without_nul_is_a_payload(payload):
-    assert json.loads(checks.payload(Submission("k", payload), 1 << 20)) == payload
+    assert json.loads(submission_checks.payload(Submission("k", payload), 1 << 20)) == payload
 
 
 @given(st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.lists(st.integers())))
@@ -32,7 +32,7 @@ def test_any_value_for_any_field_is_accepted_or_refused_never_a_crash(value):
     for name in ("priority", "run_at", "cost", "max_attempts", "platform", "account", "ref"):
         wish = Submission("k", **{name: value})
         try:
-            checks.wishes([wish])
+            submission_checks.wishes([wish])
         except BadInput as error:
             assert name in str(error)
 
@@ -40,26 +40,26 @@ def test_any_value_for_any_field_is_accepted_or_refused_never_a_crash(value):
 @given(st.one_of(st.text(), st.integers(), st.floats()))
 def test_any_predecessor_is_accepted_or_refused_never_a_crash(value):
     try:
-        checks.wishes([Submission("k", after=(value,))])
+        submission_checks.wishes([Submission("k", after=(value,))])
     except BadInput as error:
         assert "after" in str(error)
 
 
 def test_a_refusal_names_the_limit_and_the_setting():
     with pytest.raises(BadInput, match=r"1,234 .*QUIRE_PAYLOAD_LIMIT|QUIRE_PAYLOAD_LIMIT"):
-        checks.payload(Submission("k", {"x": "y" * 2000}), 1234)
+        submission_checks.payload(Submission("k", {"x": "y" * 2000}), 1234)
 
 
 def test_the_limit_counts_bytes_not_characters():
-    text = checks.payload(Submission("k", {"x": "ü" * 100}), 1 << 20)
+    text = submission_checks.payload(Submission("k", {"x": "ü" * 100}), 1 << 20)
     assert len(text.encode()) == len(text)
     with pytest.raises(BadInput):
-        checks.payload(Submission("k", {"x": "ü" * 100}), 300)
+        submission_checks.payload(Submission("k", {"x": "ü" * 100}), 300)
 
 
 def test_a_circle_is_named_in_full():
     with pytest.raises(BadInput, match=r"a → b → a|b → a → b"):
-        checks.wishes(
+        submission_checks.wishes(
             [Submission("k", ref="a", after=("b",)), Submission("k", ref="b", after=("a",))]
         )
 
@@ -67,4 +67,4 @@ def test_a_circle_is_named_in_full():
 def test_a_long_chain_is_no_circle():
     chain = [Submission("k", ref="0")]
     chain += [Submission("k", ref=str(n), after=(str(n - 1),)) for n in range(1, 2000)]
-    checks.wishes(chain)
+    submission_checks.wishes(chain)

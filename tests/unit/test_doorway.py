@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.runtime import doorway
-from quire.runtime.doorway import Doorway, OpenDoor
+from quire.celery import claim_gate
+from quire.celery.claim_gate import Doorway, OpenDoor
 from tests.waiting import stays, until
 
 NEVER = 600.0
@@ -69,7 +69,7 @@ def test_short_tasks_share_a_message_for_a_while(door, monkeypatch):
     assert door.ahead(2) == 1
     settle(door)
     assert thread.is_alive() and door.places(2) == 1
-    monkeypatch.setattr(doorway, "TURN", 0.0)
+    monkeypatch.setattr(claim_gate, "TURN", 0.0)
     second = knock(door)
     door.claimed([(200, 1)], is_all=False)
     settle(door)
@@ -78,7 +78,7 @@ def test_short_tasks_share_a_message_for_a_while(door, monkeypatch):
 
 
 def test_a_message_is_not_held_for_longer_than_brokers_allow(door, monkeypatch):
-    monkeypatch.setattr(doorway, "HOLD", 0.0)
+    monkeypatch.setattr(claim_gate, "HOLD", 0.0)
     thread = knock(door)
     door.claimed([(1, 1)], is_all=True)
     settle(door, (1, 1))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from quire.errors import BadInput, Conflict, Damaged, FetchFailed, Gone, Refused
-from quire.fetch.blobs import BlobFolder
-from quire.fetch.bucket_blobs import BlobBucket
+from quire.fetch.blobs.bucket import BlobBucket
+from quire.fetch.blobs.folder import BlobFolder
 from tests import buckets, clouds
 
 CONTENT = b"some bytes of a document"

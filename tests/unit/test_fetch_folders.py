@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from quire.errors import BadInput, FetchFailed, Gone, SourceRefused, Stopped
 from quire.fetch.items import PAGE, Fetched, Item, SourceOptions
 from quire.fetch.names import file_path
-from quire.fetch.parts import disk_words
-from quire.fetch.sources import open_source
+from quire.fetch.sources.registry import open_source
+from quire.fetch.transfer.part_file import disk_words
 from tests.disk import files_up_to
 
 QUIET = SourceOptions()

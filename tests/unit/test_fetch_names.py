@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import BadInput
-from quire.fetch import answers
-from quire.fetch.drive_links import drive_id
-from quire.fetch.globs import chooser, matcher
 from quire.fetch.items import Item, SourceOptions, seen
 from quire.fetch.names import file_path, file_uri, safe_name, shown
 from quire.fetch.network import is_allowed, is_public
+from quire.fetch.sources.drive_links import drive_id
+from quire.fetch.sources.globs import chooser, matcher
+from quire.fetch.transfer import response_headers
 
 
 @pytest.mark.parametrize(
@@ -130,19 +130,19 @@ def test_a_network_can_be_allowed_alone():
 
 
 def test_retry_after_is_seconds_or_a_date():
-    assert answers.retry_after({"retry-after": "7"}, 0) == 7
+    assert response_headers.retry_after({"retry-after": "7"}, 0) == 7
     date = {"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}
-    assert answers.retry_after(date, 40.0) == 60
-    assert answers.retry_after(date, 400.0) == 0
-    assert answers.retry_after({"retry-after": "soon"}, 0) is None
-    assert answers.retry_after({}, 0) is None
+    assert response_headers.retry_after(date, 40.0) == 60
+    assert response_headers.retry_after(date, 400.0) == 0
+    assert response_headers.retry_after({"retry-after": "soon"}, 0) is None
+    assert response_headers.retry_after({}, 0) is None
 
 
 def test_ranges():
-    assert answers.span({"content-range": "bytes 0-9/20"}) == (0, 10, 20)
-    assert answers.span({"content-range": "bytes 5-9/*"}) == (5, 10, None)
-    assert answers.span({"content-range": "nonsense"}) is None
-    assert answers.total_of_unmet_range({"content-range": "bytes */20"}) == 20
+    assert response_headers.span({"content-range": "bytes 0-9/20"}) == (0, 10, 20)
+    assert response_headers.span({"content-range": "bytes 5-9/*"}) == (5, 10, None)
+    assert response_headers.span({"content-range": "nonsense"}) is None
+    assert response_headers.total_of_unmet_range({"content-range": "bytes */20"}) == 20
 
 
 def test_digests_of_the_whole_are_read_from_the_headers_of_each_vendor():
@@ -150,23 +150,25 @@ def test_digests_of_the_whole_are_read_from_the_headers_of_each_vendor():
     text = base64.b64encode(md5.digest()).decode()
     sha = base64.b64encode(hashlib.sha256(b"x").digest()).decode()
     google = {"x-goog-hash": f"crc32c=AAAAAA==,md5={text}"}
-    assert answers.digests(google, whole=False) == {"md5": md5.hexdigest()}
+    assert response_headers.digests(google, whole=False) == {"md5": md5.hexdigest()}
     azure = {"x-ms-blob-content-md5": text}
-    assert answers.digests(azure, whole=False) == {"md5": md5.hexdigest()}
-    assert answers.digests({"content-md5": text}, whole=True) == {"md5": md5.hexdigest()}
+    assert response_headers.digests(azure, whole=False) == {"md5": md5.hexdigest()}
+    assert response_headers.digests({"content-md5": text}, whole=True) == {"md5": md5.hexdigest()}
     # In an answer to a range it is the hash of the range.
-    assert answers.digests({"content-md5": text}, whole=False) == {}
+    assert response_headers.digests({"content-md5": text}, whole=False) == {}
     standard = {"repr-digest": f"sha-256=:{sha}:"}
-    assert answers.digests(standard, whole=False) == {"sha256": hashlib.sha256(b"x").hexdigest()}
-    assert answers.digests({"content-md5": "not base64"}, whole=True) == {}
+    assert response_headers.digests(standard, whole=False) == {
+        "sha256": hashlib.sha256(b"x").hexdigest()
+    }
+    assert response_headers.digests({"content-md5": "not base64"}, whole=True) == {}
 
 
 def test_an_etag_is_an_md5_only_of_an_object_in_one_part_without_own_keys():
     md5 = hashlib.md5(b"x").hexdigest()  # noqa: S324
-    assert answers.md5_of_etag({"etag": f'"{md5}"'}) == md5
-    assert answers.md5_of_etag({"etag": f'"{md5}-2"'}) == ""
+    assert response_headers.md5_of_etag({"etag": f'"{md5}"'}) == md5
+    assert response_headers.md5_of_etag({"etag": f'"{md5}-2"'}) == ""
     kms = {"etag": f'"{md5}"', "x-amz-server-side-encryption": "aws:kms"}
-    assert answers.md5_of_etag(kms) == ""
+    assert response_headers.md5_of_etag(kms) == ""
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import pytest
 
 from quire import Item, Transient, plugins, source
 from quire.errors import FetchFailed, Gone, Permanent, SourceRefused, Stopped
-from quire.fetch import plugged, sources
 from quire.fetch.items import Fetched, Limits, SourceOptions
-from quire.fetch.parts import note_of
+from quire.fetch.sources import plugin as plugin_source
+from quire.fetch.sources import registry as sources
+from quire.fetch.transfer.part_file import note_of
 from quire.model.contracts import MARK
 
 TEXT = bytes(range(256)) * 40
@@ -82,7 +83,7 @@ def fetch(
 def test_items_are_listed_by_their_uris_and_go_on_behind_a_cursor(
     attic: type[Attic], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(plugged, "PAGE", 2)
+    monkeypatch.setattr(plugin_source, "PAGE", 2)
     names = ["e", "b", "d", "a", "c", "b"]
     attic.found = [Item(f"attic:{name}", name, 1) for name in names]
     pages = list(opened(attic).pages(None))

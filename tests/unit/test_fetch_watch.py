@@ -9,8 +9,8 @@ import pytest
 
 from quire.errors import Stopped
 from quire.fetch.items import Item
-from quire.fetch.sources import open_source
-from quire.fetch.watch import look, watch
+from quire.fetch.sources.registry import open_source
+from quire.fetch.sources.watch import look, watch
 
 
 def item(name: str, size: int, mtime: float = 1.0) -> Item:

@@ -9,7 +9,7 @@ import pytest
 from quire.clock import FakeClock
 from quire.errors import Stopped
 from quire.ingest.kinds import document, pages, swap
-from quire.ingest.place import Waiting
+from quire.ingest.resources import Waiting
 from quire.model.contracts import MARK
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.model.pages import media_word
-from quire.parse import sniff
+from quire.parse import file_type
 
 
 @pytest.mark.parametrize(
@@ -12,11 +12,11 @@ from quire.parse import sniff
         ("text/plain", "text"),
         ("text/plain; charset=utf-8", "text"),
         ("message/rfc822", "mail"),
-        (sniff.UNKNOWN, "unknown"),
-        (sniff.DOCX, "docx"),
-        (sniff.XLSX, "xlsx"),
-        (sniff.PPTX, "pptx"),
-        (sniff.PDF, "pdf"),
+        (file_type.UNKNOWN, "unknown"),
+        (file_type.DOCX, "docx"),
+        (file_type.XLSX, "xlsx"),
+        (file_type.PPTX, "pptx"),
+        (file_type.PDF, "pdf"),
         ("text/markdown", "markdown"),
         ("image/png", "png"),
         ("application/x-thing", "thing"),

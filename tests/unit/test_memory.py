@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.runtime.memory import REMEMBERED, OomWatch, oom_counters
+from quire.runtime.child.memory import REMEMBERED, OomWatch, oom_counters
 
 
 class Kernel:

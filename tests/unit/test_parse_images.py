@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import PageFailure
-from quire.parse import formats, samples, sniff, thumbnail
+from quire.parse import file_type, formats
+from quire.parse.image import thumbnail
 from quire.parse.options import Options
 from tests import documents
 from tests.documents import put
@@ -78,7 +80,7 @@ def test_a_picture_cut_off_fails_when_it_is_read(tmp_path: Path):
 def test_a_thumbnail_is_a_small_jpeg(turned: int, tmp_path: Path):
     scan = samples.scanned_page(documents.TEXT, turned)
     for name, content, kind in (
-        ("a.pdf", documents.pdf(scan), sniff.PDF),
+        ("a.pdf", documents.pdf(scan), file_type.PDF),
         ("a.jpeg", scan.picture, "image/jpeg"),
     ):
         small = thumbnail.thumbnail(put(tmp_path, name, content), kind)
@@ -98,5 +100,5 @@ def test_a_picture_with_transparency_has_a_thumbnail_on_white(tmp_path: Path):
 
 
 def test_other_files_have_no_thumbnail(tmp_path: Path):
-    assert thumbnail.thumbnail(put(tmp_path, "a.docx", samples.docx(["x"])), sniff.DOCX) is None
-    assert thumbnail.thumbnail(put(tmp_path, "a.pdf", b"%PDF-1.4"), sniff.PDF) is None
+    assert thumbnail.thumbnail(put(tmp_path, "a.docx", samples.docx(["x"])), file_type.DOCX) is None
+    assert thumbnail.thumbnail(put(tmp_path, "a.pdf", b"%PDF-1.4"), file_type.PDF) is None

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Attachment, Page
-from quire.parse import formats, mail, markup, samples, sniff
+from quire.parse import file_type, formats, mail
+from quire.parse.markup import markup
 from quire.parse.options import Options
 from tests.documents import put
 
@@ -83,7 +85,7 @@ def message(*, html: bool = False) -> EmailMessage:
 @pytest.mark.parametrize("html", [False, True])
 def test_a_message_is_its_headers_and_its_text(html: bool, tmp_path: Path):
     path = put(tmp_path, "a.eml", message(html=html).as_bytes())
-    assert sniff.media_type(path) == MAIL
+    assert file_type.media_type(path) == MAIL
     assert text_of(path, MAIL) == (
         "From: Ida Brandt <ida@example.org>\nTo: all@example.org\nSubject: Zölle auf Kupfer\n\n"
         "The duty is due."
@@ -130,7 +132,7 @@ def test_the_samples_are_read_except_two(tmp_path: Path):
     read: dict[str, int | str] = {}
     for path in samples.make(tmp_path):
         try:
-            read[path.name] = formats.look(path, sniff.media_type(path)).length
+            read[path.name] = formats.look(path, file_type.media_type(path)).length
         except Unreadable as error:
             read[path.name] = str(error).split(": ")[1][:20]
     assert read["handbook.pdf"] == 36

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from quire.demo import samples
 from quire.model.pages import Page
-from quire.parse import formats, ocr, samples, sniff, words
+from quire.parse import file_type, formats, ocr, word_boxes
+from quire.parse.image.reading_order import in_reading_order
 from quire.parse.options import Options
-from quire.parse.reading_order import in_reading_order
 from tests import documents
 from tests.documents import put
 
@@ -36,10 +37,10 @@ def test_loading_the_engine_writes_nothing_into_the_home_and_reports_to_nobody(t
 @pytest.mark.parametrize("turned", [0, 90, 180, 270])
 def test_a_scanned_page_is_read_however_it_lies(turned: int, tmp_path: Path):
     path = put(tmp_path, "a.pdf", documents.pdf(samples.scanned_page(documents.TEXT, turned)))
-    found = only(path, sniff.PDF)
+    found = only(path, file_type.PDF)
     assert found.via == "ocr"
     assert found.text == "\n".join(documents.TEXT)
-    boxes = words.unpack(found.words, found.text)
+    boxes = word_boxes.unpack(found.words, found.text)
     assert [box.text for box in boxes] == found.text.split()
     # In the picture the first word is 110, 120 pixels from the upper left, at 150 dots an inch.
     near, far_x, far_y = 75, found.width - 75, found.height - 75
@@ -60,21 +61,21 @@ def test_a_picture_that_is_known_is_not_read_again(tmp_path: Path):
         asked.append(key)
         return True
 
-    found = only(path, sniff.PDF, known_image=known)
+    found = only(path, file_type.PDF, known_image=known)
     assert (found.via, found.text, found.image_key) == ("ocr", "", asked[0])
 
 
 def test_a_stamp_on_a_scan_does_not_hide_the_scan(tmp_path: Path):
     scan = samples.scanned_page(documents.TEXT)
     stamped = scan._replace(commands=scan.commands + b" BT /F1 9 Tf 60 20 Td (Scanned 17) Tj ET")
-    found = only(put(tmp_path, "a.pdf", documents.pdf(stamped)), sniff.PDF)
+    found = only(put(tmp_path, "a.pdf", documents.pdf(stamped)), file_type.PDF)
     assert found.via == "ocr"
     assert documents.TEXT[0] in found.text
 
 
 def test_text_is_recognised_where_it_must_always_be(tmp_path: Path):
     path = put(tmp_path, "a.pdf", documents.pdf("Written as text in the file."))
-    [found] = formats.read(path, sniff.PDF, Options(ocr="always"), 1, 1)
+    [found] = formats.read(path, file_type.PDF, Options(ocr="always"), 1, 1)
     assert isinstance(found, Page)
     assert (found.via, found.text) == ("ocr", "Written as text in the file.")
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page, PageFailure
-from quire.parse import formats, samples, sniff
+from quire.parse import file_type, formats
 from quire.parse.options import Options
 from tests import documents
 from tests.documents import put
@@ -20,8 +21,8 @@ def test_a_word_file_is_one_page(tmp_path: Path):
     path = put(
         tmp_path, "a.docx", samples.docx(["Tides & depth", "The sill is <two> metres deep."])
     )
-    assert formats.look(path, sniff.DOCX)[1:3] == ("whole", 1)
-    [page] = formats.read(path, sniff.DOCX, Options(), 1, 1)
+    assert formats.look(path, file_type.DOCX)[1:3] == ("whole", 1)
+    [page] = formats.read(path, file_type.DOCX, Options(), 1, 1)
     assert isinstance(page, Page)
     assert page.text.split("\n\n") == ["Tides & depth", "The sill is <two> metres deep."]
 
@@ -44,7 +45,7 @@ def test_tables_boxes_notes_and_headers_of_a_word_file_are_read_once(tmp_path: P
     note = '<w:x xmlns:w="urn:w"><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:x>'
     for part, text in (("header1", "Top"), ("header2", "Top"), ("footnotes", "A note")):
         content = documents.changed(content, f"word/{part}.xml", note.format(text))
-    [page] = formats.read(put(tmp_path, "a.docx", content), sniff.DOCX, Options(), 1, 1)
+    [page] = formats.read(put(tmp_path, "a.docx", content), file_type.DOCX, Options(), 1, 1)
     assert isinstance(page, Page)
     assert page.text.split("\n\n") == [
         "In a box",
@@ -57,10 +58,10 @@ def test_tables_boxes_notes_and_headers_of_a_word_file_are_read_once(tmp_path: P
 
 def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
     path = put(tmp_path, "a.pptx", samples.pptx(SLIDES))
-    before = formats.look(path, sniff.PPTX)
-    [second] = formats.read(path, sniff.PPTX, Options(), 2, 2)
+    before = formats.look(path, file_type.PPTX)
+    [second] = formats.read(path, file_type.PPTX, Options(), 2, 2)
     assert second == Page(2, "Cargo\nBarrels", label="slide 2")
-    after = formats.look(put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), sniff.PPTX)
+    after = formats.look(put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), file_type.PPTX)
     assert (before.unit, before.length, after.length) == ("page", 2, 3)
     assert before.keys is not None
     assert after.keys is not None
@@ -70,8 +71,8 @@ def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
 def test_a_slide_that_cannot_be_read_fails_alone(tmp_path: Path):
     content = samples.pptx(SLIDES)
     path = put(tmp_path, "a.pptx", documents.changed(content, "ppt/slides/slide1.xml", "<p:sld><"))
-    assert formats.look(path, sniff.PPTX).length == 2
-    first, second = formats.read(path, sniff.PPTX, Options(), 1, 2)
+    assert formats.look(path, file_type.PPTX).length == 2
+    first, second = formats.read(path, file_type.PPTX, Options(), 1, 2)
     assert isinstance(first, PageFailure)
     assert second == Page(2, "Cargo\nBarrels", label="slide 2")
 
@@ -81,19 +82,19 @@ def test_rows_of_a_table_on_a_slide_share_a_line(tmp_path: Path):
     row = f"<a:tr>{cell.format('Vessel')}{cell.format('Tonnes')}</a:tr>"
     slide = '<p:sld xmlns:p="urn:p" xmlns:a="urn:a"><a:tbl>' + row + "</a:tbl></p:sld>"
     content = documents.changed(samples.pptx(SLIDES), "ppt/slides/slide1.xml", slide)
-    [first] = formats.read(put(tmp_path, "a.pptx", content), sniff.PPTX, Options(), 1, 1)
+    [first] = formats.read(put(tmp_path, "a.pptx", content), file_type.PPTX, Options(), 1, 1)
     assert isinstance(first, Page)
     assert first.text == "Vessel\tTonnes"
 
 
 HOSTILE = {
-    "much.docx": (documents.bomb(samples.docx(["x"]), 40 << 20), sniff.DOCX, "times its size"),
-    "entities.docx": (documents.docx_with_entities(), sniff.DOCX, "declares entities"),
-    "cut.docx": (samples.docx(["x" * 500])[:-40], sniff.DOCX, "damaged or cut off"),
-    "body.docx": (samples.zipped({"word/other.xml": "<x/>"}), sniff.DOCX, "is missing"),
-    "empty.pptx": (samples.pptx([]), sniff.PPTX, "no slides"),
-    "cut.pptx": (samples.pptx(SLIDES)[:300], sniff.PPTX, "damaged or cut off"),
-    "text.pptx": (b"not a zip file", sniff.PPTX, "damaged or cut off"),
+    "much.docx": (documents.bomb(samples.docx(["x"]), 40 << 20), file_type.DOCX, "times its size"),
+    "entities.docx": (documents.docx_with_entities(), file_type.DOCX, "declares entities"),
+    "cut.docx": (samples.docx(["x" * 500])[:-40], file_type.DOCX, "damaged or cut off"),
+    "body.docx": (samples.zipped({"word/other.xml": "<x/>"}), file_type.DOCX, "is missing"),
+    "empty.pptx": (samples.pptx([]), file_type.PPTX, "no slides"),
+    "cut.pptx": (samples.pptx(SLIDES)[:300], file_type.PPTX, "damaged or cut off"),
+    "text.pptx": (b"not a zip file", file_type.PPTX, "damaged or cut off"),
     "locked.xlsx": (b"\xd0\xcf", "application/x-ole-encrypted", "protected by a password"),
 }
 
@@ -111,7 +112,7 @@ def test_an_archive_of_more_than_a_gigabyte_is_refused(tmp_path: Path):
     place = content.rindex(b"PK\x01\x02")
     large = content[: place + 24] + b"\xf0\xff\xff\xff" + content[place + 28 :]
     with pytest.raises(Unreadable, match=r"would unpack to 4,09\d MiB"):
-        formats.look(put(tmp_path, "a.docx", large), sniff.DOCX)
+        formats.look(put(tmp_path, "a.docx", large), file_type.DOCX)
 
 
 def test_a_type_that_nothing_reads_lists_those_that_are_read(tmp_path: Path):
@@ -120,8 +121,10 @@ def test_a_type_that_nothing_reads_lists_those_that_are_read(tmp_path: Path):
 
 
 def test_the_recipe_tells_what_decides_the_text():
-    found = formats.recipe(sniff.DOCX, Options())
+    found = formats.recipe(file_type.DOCX, Options())
     assert (found["parser"], found["version"]) == ("office", 1)
-    assert formats.recipe(sniff.PDF, Options())["library"]
-    assert formats.recipe(sniff.XLSX, Options(row_size=10)) != formats.recipe(sniff.XLSX, Options())
-    assert formats.recipe(sniff.DOCX, Options(row_size=10)) == found
+    assert formats.recipe(file_type.PDF, Options())["library"]
+    assert formats.recipe(file_type.XLSX, Options(row_size=10)) != formats.recipe(
+        file_type.XLSX, Options()
+    )
+    assert formats.recipe(file_type.DOCX, Options(row_size=10)) == found

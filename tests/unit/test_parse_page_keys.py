@@ -9,8 +9,8 @@ from pathlib import Path
 import pikepdf
 import pytest
 
-from quire.parse import samples
-from quire.parse.page_keys import survey
+from quire.demo import samples
+from quire.parse.pdf.page_keys import survey
 from tests import documents
 from tests.documents import put
 

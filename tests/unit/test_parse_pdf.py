@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quire.demo import samples
+from quire.demo.samples import PdfPage
 from quire.errors import Permanent, Unreadable
 from quire.model.pages import Page, PageFailure
-from quire.parse import formats, pdf, samples, sniff, thumbnail, words
+from quire.parse import file_type, formats, word_boxes
+from quire.parse.image import thumbnail
 from quire.parse.options import Options
-from quire.parse.samples import PdfPage
+from quire.parse.pdf import reader as pdf
 from tests import documents
 from tests.documents import put
 
@@ -20,8 +23,8 @@ NO_OCR = Options(ocr="never")
 
 
 def pages(path: Path, options: Options = NO_OCR) -> list[Page | PageFailure]:
-    count = formats.look(path, sniff.PDF).length
-    return list(formats.read(path, sniff.PDF, options, 1, count))
+    count = formats.look(path, file_type.PDF).length
+    return list(formats.read(path, file_type.PDF, options, 1, count))
 
 
 def page(path: Path, options: Options = NO_OCR) -> Page:
@@ -36,7 +39,7 @@ def test_every_page_is_read_in_order(tmp_path: Path):
         "The first page.",
         "The second page.",
     ]
-    [second] = formats.read(path, sniff.PDF, NO_OCR, 2, 2)
+    [second] = formats.read(path, file_type.PDF, NO_OCR, 2, 2)
     assert isinstance(second, Page)
     assert (second.number, second.width, second.height, second.via) == (2, 595, 842, "text")
 
@@ -46,7 +49,7 @@ def test_every_word_is_found_in_the_text_by_walking(tmp_path: Path):
     for found in pages(handbook):
         assert isinstance(found, Page)
         at = 0
-        for word in words.unpack(found.words, found.text):
+        for word in word_boxes.unpack(found.words, found.text):
             place = found.text.index(word.text, at)
             assert found.text[at:place].strip() == ""
             at = place + len(word.text)
@@ -67,7 +70,7 @@ def test_a_box_is_where_the_ink_is(turned: int, crop: bytes, tmp_path: Path):
     more = b"/Rotate %d %b" % (turned, crop)
     path = put(tmp_path, "a.pdf", documents.pdf(documents.drawn(("HHHH", 100, 600), more=more)))
     found = page(path)
-    [word] = words.unpack(found.words, found.text)
+    [word] = word_boxes.unpack(found.words, found.text)
     left, top, right, bottom = ink(path)
     assert word.x - 1 <= left < right <= word.x + word.width + 1
     assert word.y - 1 <= top < bottom <= word.y + word.height + 1
@@ -82,7 +85,7 @@ def test_a_word_that_a_hyphen_split_is_one_word_with_two_boxes(tmp_path: Path):
     )
     found = page(put(tmp_path, "a.pdf", documents.pdf(text)))
     assert found.text == "the same example of Jean-Paul"
-    boxes = words.unpack(found.words, found.text)
+    boxes = word_boxes.unpack(found.words, found.text)
     assert [word.text for word in boxes[2:4]] == ["exam", "ple"]
     assert boxes[3].y > boxes[2].y
 
@@ -92,7 +95,7 @@ def test_text_has_no_characters_that_a_database_refuses(tmp_path: Path):
     found = page(put(tmp_path, "a.pdf", documents.pdf(text)))
     assert found.text.isprintable() or set(found.text) <= set("abcde \n•\ufffd")
     assert "\0" not in found.text
-    assert len(words.unpack(found.words, found.text)) == len(found.text.split())
+    assert len(word_boxes.unpack(found.words, found.text)) == len(found.text.split())
 
 
 def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path):
@@ -134,7 +137,7 @@ def test_a_page_of_a_kilometre_is_drawn_small(tmp_path: Path):
     path = put(tmp_path, "a.pdf", documents.pdf(huge))
     picture = pdf.render(pdf.opened(path)[0], 150 / 72, 25_000_000)
     assert 20_000_000 < picture.shape[0] * picture.shape[1] <= 25_100_000
-    assert len(thumbnail.thumbnail(path, sniff.PDF) or b"") > 100
+    assert len(thumbnail.thumbnail(path, file_type.PDF) or b"") > 100
     strip = PdfPage(b"", size=(14_000_000, 1))
     picture = pdf.render(pdf.opened(put(tmp_path, "b.pdf", documents.pdf(strip)))[0], 2, 25_000_000)
     assert picture.shape[1] <= 30_000
@@ -153,21 +156,21 @@ REASONS = {
 def test_a_file_that_cannot_be_read_says_why(name: str, tmp_path: Path):
     content, reason = REASONS[name]
     with pytest.raises(Unreadable, match=f"{name}: .*({reason})"):
-        formats.look(put(tmp_path, name, content), sniff.PDF)
+        formats.look(put(tmp_path, name, content), file_type.PDF)
 
 
 def test_a_damaged_file_after_a_protected_one_is_not_called_protected(tmp_path: Path):
     for name in ("secret.pdf", "none.pdf"):
         content, reason = REASONS[name]
         with pytest.raises(Unreadable, match=reason):
-            formats.look(put(tmp_path, name, content), sniff.PDF)
+            formats.look(put(tmp_path, name, content), file_type.PDF)
 
 
 def test_a_password_that_only_restricts_the_owner_does_no_harm(tmp_path: Path):
     content = samples.protected(documents.pdf("readable"), "x", owner_only=True)
     path = put(tmp_path, "a.pdf", content)
     assert page(path).text == "readable"
-    assert len(formats.look(path, sniff.PDF).keys or ()) == 1
+    assert len(formats.look(path, file_type.PDF).keys or ()) == 1
 
 
 def test_junk_before_the_file_does_no_harm(tmp_path: Path):
@@ -183,7 +186,7 @@ def test_a_scanned_page_is_named_as_such_where_it_is_not_recognised(
     assert page(path)._replace(words=b"") == Page(1, "", b"", 595, 842, "none")
     monkeypatch.setitem(__import__("sys").modules, "rapidocr", None)
     assert page(path, Options()).via == "none"
-    assert formats.recipe(sniff.PDF, Options())["engine"] is None
+    assert formats.recipe(file_type.PDF, Options())["engine"] is None
     with pytest.raises(Permanent, match=r"quire\[ocr\]"):
         page(path, Options(ocr="always"))
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from quire import Page, Permanent, parser, plugins
+from quire.demo import samples
 from quire.errors import BadInput, Unreadable
 from quire.model.contracts import MARK
 from quire.model.pages import PageFailure
-from quire.parse import formats, samples, sniff
+from quire.parse import file_type, formats
 from quire.parse.options import Options
 from tests.documents import put
 
@@ -76,13 +77,13 @@ def test_name_and_version_are_part_of_the_recipe():
     options = Options("made")
     recipes = []
     for more in ({}, {"version": 2}, {"name": "other"}):
-        equip(reading([], sniff.PDF, **more))
-        recipes.append(formats.recipe(sniff.PDF, Options(more.get("name", "made"))))  # type: ignore[arg-type]
+        equip(reading([], file_type.PDF, **more))
+        recipes.append(formats.recipe(file_type.PDF, Options(more.get("name", "made"))))  # type: ignore[arg-type]
     equip(reading([], "text/plain"))
-    recipes.append(formats.recipe(sniff.PDF, options))
+    recipes.append(formats.recipe(file_type.PDF, options))
     assert [each.get("plugin") for each in recipes] == ["made", "made", "other", None]
     assert [each["version"] for each in recipes[:3]] == [1, 2, 1]
-    assert recipes[3] == formats.recipe(sniff.PDF, Options())
+    assert recipes[3] == formats.recipe(file_type.PDF, Options())
 
 
 def test_a_parser_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path):
@@ -115,14 +116,14 @@ def test_a_name_decides_only_where_the_bytes_do_not(tmp_path: Path):
         ("a.epub", samples.zipped({"a": "b"}), EPUB),
         ("A.RST", b"Title\n=====\n", EPUB),
         ("a.rst", b"\0\1\2" * 9, EPUB),
-        ("a.rst", samples.pdf([samples.text_page(["x"])]), sniff.PDF),
-        ("a.pdf", samples.docx(["x"]), sniff.DOCX),
+        ("a.rst", samples.pdf([samples.text_page(["x"])]), file_type.PDF),
+        ("a.pdf", samples.docx(["x"]), file_type.DOCX),
         ("a.csv", b"a,b\n1,2\n", "text/csv"),
         ("a.zip", samples.zipped({"a": "b"}), "application/zip"),
-        ("a.epub", b"", sniff.UNKNOWN),
+        ("a.epub", b"", file_type.UNKNOWN),
     ]
     for name, content, expected in cases:
-        assert sniff.media_type(put(tmp_path, "blob", content), name) == expected, name
+        assert file_type.media_type(put(tmp_path, "blob", content), name) == expected, name
 
 
 def test_the_longest_suffix_that_fits_decides(tmp_path: Path):
@@ -131,15 +132,17 @@ def test_the_longest_suffix_that_fits_decides(tmp_path: Path):
         reading([], "text/x-two", suffixes=(".tei.xml",), name="two"),
     )
     path = put(tmp_path, "blob", b"<TEI/>")
-    assert sniff.media_type(path, "a.xml") == "text/x-one"
-    assert sniff.media_type(path, "a.tei.xml") == "text/x-two"
+    assert file_type.media_type(path, "a.xml") == "text/x-one"
+    assert file_type.media_type(path, "a.tei.xml") == "text/x-two"
 
 
 def test_a_book_is_known_by_what_it_says_itself(tmp_path: Path):
-    assert sniff.media_type(put(tmp_path, "blob", BOOK), "a.zip") == EPUB
+    assert file_type.media_type(put(tmp_path, "blob", BOOK), "a.zip") == EPUB
     odt = "application/vnd.oasis.opendocument.text"
-    assert sniff.media_type(put(tmp_path, "b", book(odt)), "b") == odt
-    assert sniff.media_type(put(tmp_path, "c", book("application/pdf")), "c") == "application/zip"
+    assert file_type.media_type(put(tmp_path, "b", book(odt)), "b") == odt
+    assert (
+        file_type.media_type(put(tmp_path, "c", book("application/pdf")), "c") == "application/zip"
+    )
 
 
 @pytest.mark.parametrize(

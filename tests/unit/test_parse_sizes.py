@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page
-from quire.parse import formats, markup, samples, sniff, tables
+from quire.parse import file_type, formats
+from quire.parse.markup import markup
 from quire.parse.options import Options
+from quire.parse.tables import reader as tables
 from tests import documents
 
 ROWS = 1_000_000
@@ -50,8 +53,8 @@ def test_a_csv_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path
 
 def test_a_workbook_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path):
     path = long_xlsx(tmp_path / "a.xlsx")
-    assert tables.look(path, sniff.XLSX).length == ROWS
-    [page] = tables.read(path, sniff.XLSX, OPTIONS, ROWS - 999, ROWS)
+    assert tables.look(path, file_type.XLSX).length == ROWS
+    [page] = tables.read(path, file_type.XLSX, OPTIONS, ROWS - 999, ROWS)
     assert isinstance(page, Page)
     assert len(page.text.splitlines()) == 1000
 
@@ -60,7 +63,7 @@ def test_a_workbook_that_unpacks_to_many_times_its_size_is_refused(tmp_path: Pat
     path = tmp_path / "bomb.xlsx"
     path.write_bytes(documents.bomb(samples.xlsx({"S": [["x"]]}), 40 << 20))
     with pytest.raises(Unreadable, match=r"bomb.xlsx: .* would unpack to [\d,]+ times its size"):
-        tables.look(path, sniff.XLSX)
+        tables.look(path, file_type.XLSX)
 
 
 def test_html_is_taken_up_to_the_limit_and_refused_above_it(tmp_path: Path):

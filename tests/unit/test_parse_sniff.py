@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from quire.parse import samples, sniff
+from quire.demo import samples
+from quire.parse import file_type
 from tests import documents
 
 
@@ -24,10 +25,10 @@ CASES: list[tuple[str, bytes, str]] = [
     ("a.pdf", PDF, "application/pdf"),
     ("junk first.pdf", b"\r\n" * 500 + PDF, "application/pdf"),
     ("a.txt", PDF, "application/pdf"),
-    ("a.pdf", samples.docx(["x"]), sniff.DOCX),
-    ("a.zip", samples.xlsx({"S": [["x"]]}), sniff.XLSX),
-    ("a", samples.pptx([["x"]]), sniff.PPTX),
-    ("cut.docx", samples.docx(["x" * 999])[:-30], sniff.DOCX),
+    ("a.pdf", samples.docx(["x"]), file_type.DOCX),
+    ("a.zip", samples.xlsx({"S": [["x"]]}), file_type.XLSX),
+    ("a", samples.pptx([["x"]]), file_type.PPTX),
+    ("cut.docx", samples.docx(["x" * 999])[:-30], file_type.DOCX),
     ("a.docx", samples.zipped({"readme.txt": "x"}), "application/zip"),
     *((f"a.{kind}", picture(kind), f"image/{kind}") for kind in ("png", "jpeg", "tiff", "webp")),
     *((f"a.{kind}", picture(kind), f"image/{kind}") for kind in ("gif", "bmp")),
@@ -52,15 +53,15 @@ CASES: list[tuple[str, bytes, str]] = [
 @pytest.mark.parametrize(("name", "content", "expected"), CASES)
 def test_content_decides_the_type(name: str, content: bytes, expected: str, tmp_path: Path):
     path = documents.put(tmp_path, "stored-under-its-digest", content)
-    assert sniff.media_type(path, name) == expected
+    assert file_type.media_type(path, name) == expected
 
 
 def test_the_name_of_the_file_itself_is_used_where_no_other_is_given(tmp_path: Path):
-    assert sniff.media_type(documents.put(tmp_path, "a.md", b"# Title")) == "text/markdown"
+    assert file_type.media_type(documents.put(tmp_path, "a.md", b"# Title")) == "text/markdown"
 
 
 def test_an_office_file_with_a_password_is_recognised(tmp_path: Path):
     name = "EncryptedPackage".encode("utf-16-le")
     content = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + name
     path = documents.put(tmp_path, "a.docx", content)
-    assert sniff.media_type(path) == "application/x-ole-encrypted"
+    assert file_type.media_type(path) == "application/x-ole-encrypted"

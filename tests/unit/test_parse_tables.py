@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page
-from quire.parse import formats, samples, sniff
+from quire.parse import file_type, formats
 from quire.parse.options import Options
 from tests import documents
 from tests.documents import put
@@ -30,8 +31,8 @@ def ranges(path: Path, kind: str, size: int) -> list[Page]:
 def test_a_range_repeats_the_header_once(tmp_path: Path):
     rows = [["Day", "Vessel"], *([day, f"Vessel {day}"] for day in range(1, 6))]
     path = put(tmp_path, "a.xlsx", samples.xlsx({"Arrivals": rows}))  # type: ignore[dict-item]
-    assert formats.look(path, sniff.XLSX)[1:3] == ("row", 6)
-    first, second = ranges(path, sniff.XLSX, 4)
+    assert formats.look(path, file_type.XLSX)[1:3] == ("row", 6)
+    first, second = ranges(path, file_type.XLSX, 4)
     assert first.text == "Day\tVessel\n1\tVessel 1\n2\tVessel 2\n3\tVessel 3"
     assert second.text == "Day\tVessel\n4\tVessel 4\n5\tVessel 5"
     assert (second.number, second.label) == (2, "Arrivals, rows 5 to 6")
@@ -42,7 +43,7 @@ def test_sheets_share_one_numbering(tmp_path: Path):
     letters: list[list[str | float]] = [["a", "b"], ["c", "d"]]
     sheets = {"One": numbers, "Empty": [], "Two": letters}
     path = put(tmp_path, "a.xlsx", samples.xlsx(sheets))
-    first, second = ranges(path, sniff.XLSX, 3)
+    first, second = ranges(path, file_type.XLSX, 3)
     assert first.label == "One, rows 1 to 2; Two, rows 1 to 1"
     assert first.text == "1.5\t2\n3\t4\n\na\tb"
     assert (second.text, second.label) == ("a\tb\nc\td", "Two, rows 2 to 2")
@@ -97,7 +98,7 @@ def test_a_stray_cell_in_the_farthest_corner_is_refused(tmp_path: Path):
     cells = '<row r="1"><c r="A1"><v>1</v></c></row><row><c\nr="XFD1048576"><v>2</v></c></row>'
     path = put(tmp_path, "a.xlsx", documents.sheet(cells))
     with pytest.raises(Unreadable, match="1,048,576 rows by 16,384 columns"):
-        formats.look(path, sniff.XLSX)
+        formats.look(path, file_type.XLSX)
 
 
 def test_dates_and_numbers_are_written_as_people_write_them(tmp_path: Path):
@@ -105,7 +106,7 @@ def test_dates_and_numbers_are_written_as_people_write_them(tmp_path: Path):
         '<row><c t="d"><v>2026-03-02T00:00:00</v></c><c><v>12</v></c><c><v>0.25</v></c>'
         '<c t="b"><v>1</v></c><c><v>12345678901234</v></c></row>'
     )
-    [page] = ranges(put(tmp_path, "a.xlsx", documents.sheet(cells)), sniff.XLSX, 10)
+    [page] = ranges(put(tmp_path, "a.xlsx", documents.sheet(cells)), file_type.XLSX, 10)
     assert page.text.split("\t") == ["2026-03-02", "12", "0.25", "True", "12345678901234"]
 
 
@@ -123,4 +124,4 @@ def test_dates_and_numbers_are_written_as_people_write_them(tmp_path: Path):
 )
 def test_a_workbook_that_cannot_be_read_says_why(content: bytes, reason: str, tmp_path: Path):
     with pytest.raises(Unreadable, match=f"a.xlsx: .*({reason})"):
-        formats.look(put(tmp_path, "a.xlsx", content), sniff.XLSX)
+        formats.look(put(tmp_path, "a.xlsx", content), file_type.XLSX)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.runtime.slate import BATCH_LIMIT, OUTBOX, Slate, Turnstile, make_memory
+from quire.runtime.child.shared_memory import BATCH_LIMIT, OUTBOX, Slate, Turnstile, make_memory
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.store.embedded import is_wal_safe, sqlite_module
+from quire.store.db.sqlite import is_wal_safe, sqlite_module
 
 
 @pytest.mark.parametrize(

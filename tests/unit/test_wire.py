@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.runtime.wire import (
+from quire.runtime.child.wire import (
     MESSAGE_LIMIT,
     Assignment,
     BrokenMessage,

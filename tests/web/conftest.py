@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from quire.api import easel, gate
+from quire.api import page_renderer
+from quire.api.auth import authenticate
 from quire.control import corpora
-from quire.parse import samples
+from quire.demo import samples
 from quire.web import server
 from tests import signing
 from tests.shelf import PLAIN, Shelf
@@ -31,7 +32,7 @@ class Front:
     def visitor(self, role: str = "admin", tenant: str | None = None) -> Visitor:
         client = signing.by_session(self.api, role, tenant=tenant)
         # A form brings its csrf itself.
-        del client.headers[gate.CSRF_HEADER]
+        del client.headers[authenticate.CSRF_HEADER]
         self._clients.append(client)
         return Visitor(client)
 
@@ -60,7 +61,7 @@ class Front:
         for client in self._clients:
             client.close()
         self.shelf.close()
-        easel.shared.close()
+        page_renderer.shared.close()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire.control import access, corpora, jobs
-from quire.store import kinds
+from quire.store.queue import kinds
 from tests.web.conftest import Front
 
 

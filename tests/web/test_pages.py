@@ -116,7 +116,7 @@ def test_a_job_has_the_buttons_that_its_state_allows(front: Front, state: JobSta
 
 
 def _set(conn, job_id: int, **values) -> None:
-    from quire.store import tables
+    from quire.store.db.schema import queue as tables
 
     conn.execute(tables.jobs.update().where(tables.jobs.c.id == job_id).values(**values))
 

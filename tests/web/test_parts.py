@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from quire.store.dashboard import Run
-from quire.web import charts, lately, words
+from quire.store.reports.dashboard import Run
+from quire.web import charts, formatting, throughput
 from quire.web.charts import Bar, Cell
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,36 +34,36 @@ ON = {
      (-5.0, "0 s"), (None, "–")],
 )  # fmt: skip
 def test_a_duration_is_written_in_the_units_that_matter(seconds: float | None, text: str):
-    assert words.span(seconds) == text
+    assert formatting.span(seconds) == text
 
 
 def test_numbers_are_grouped_by_thin_spaces():
-    assert words.number(1234567) == "1\u202f234\u202f567"
-    assert words.counted(1, "page") == "1 page"
-    assert words.size(5 << 20) == "5.0 MB"
-    assert words.size(20_000 << 20) == "20 GB"
+    assert formatting.number(1234567) == "1\u202f234\u202f567"
+    assert formatting.counted(1, "page") == "1 page"
+    assert formatting.size(5 << 20) == "5.0 MB"
+    assert formatting.size(20_000 << 20) == "20 GB"
 
 
 def test_a_time_is_relative_and_exact_on_hover():
-    text = words.when("2026-01-31T18:00:00Z", 1769882400.0 + 125)
+    text = formatting.when("2026-01-31T18:00:00Z", 1769882400.0 + 125)
     assert "2 min ago" in text
     assert 'title="2026-01-31 18:00:00 UTC"' in text
-    assert "in 2 h" in words.when(7200.0, 0.0)
-    assert "–" in words.when(None, 0.0)
-    assert "1" in words.when(1e300, 0.0)
+    assert "in 2 h" in formatting.when(7200.0, 0.0)
+    assert "–" in formatting.when(None, 0.0)
+    assert "1" in formatting.when(1e300, 0.0)
 
 
 def test_marks_and_code_escape_every_part():
     text = "<b> tide & <i>"
-    assert words.marked(text, [(4, 8)]) == "&lt;b&gt; <mark>tide</mark> &amp; &lt;i&gt;"
-    assert words.marked("<<", [(0, 1), (1, 2)]) == "<mark>&lt;</mark><mark>&lt;</mark>"
-    assert words.coded("run `<x>` now") == "run <code>&lt;x&gt;</code> now"
-    assert words.coded("a ` alone") == "a  alone"
+    assert formatting.marked(text, [(4, 8)]) == "&lt;b&gt; <mark>tide</mark> &amp; &lt;i&gt;"
+    assert formatting.marked("<<", [(0, 1), (1, 2)]) == "<mark>&lt;</mark><mark>&lt;</mark>"
+    assert formatting.coded("run `<x>` now") == "run <code>&lt;x&gt;</code> now"
+    assert formatting.coded("a ` alone") == "a  alone"
 
 
 def test_text_of_others_has_no_control_characters():
-    assert words.plain("a\x00\x1b[1m\u202eb\ud800") == "a\ufffd\ufffd[1m\ufffdb\ufffd"
-    assert words.plain("x" * 9, 3) == "xxx…"
+    assert formatting.plain("a\x00\x1b[1m\u202eb\ud800") == "a\ufffd\ufffd[1m\ufffdb\ufffd"
+    assert formatting.plain("x" * 9, 3) == "xxx…"
 
 
 def test_a_strip_draws_each_range_as_wide_as_its_pages_and_names_it():
@@ -110,22 +110,22 @@ def test_bars_are_stacked_within_the_frame():
 def test_figures_count_runs_by_span_of_time():
     now = 100_000.0
     runs = [Run(now - n, 0.1 * n, "done" if n % 10 else "failed", 1.0) for n in range(1, 601)]
-    found = lately.figures(runs, now=now)
+    found = throughput.figures(runs, now=now)
     assert (found["total"], found["failed"], found["window"]) == (600, 60, "last 10 min")
     assert sum(bar.parts["good"] for bar in found["bars"]) == 540
     assert sum(bar.parts["bad"] for bar in found["bars_bad"]) == 60
     assert found["median"] == pytest.approx(30.0)
     assert found["p95"] == pytest.approx(57.0)
     assert found["rate"] == "54 runs a minute"
-    empty = lately.figures([], now=now)
+    empty = throughput.figures([], now=now)
     assert (empty["bars"], empty["median"], empty["failed"]) == ([], None, 0)
 
 
 def test_a_rate_is_of_the_time_that_is_known():
     now = 1_000_000.0
     runs = [Run(now - n / 1000, 0.001, "done", 1.0) for n in range(4000)]
-    assert lately.figures(runs, now=now)["rate"] == "7 runs a second"
-    found = lately.figures(runs, now - 8, now=now)
+    assert throughput.figures(runs, now=now)["rate"] == "7 runs a second"
+    found = throughput.figures(runs, now - 8, now=now)
     assert (found["rate"], found["window"]) == ("500 runs a second", "last 8 s")
 
 

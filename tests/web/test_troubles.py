@@ -10,8 +10,8 @@ import pytest
 from quire import testing
 from quire.model.contracts import in_queues
 from quire.model.records import WorkerRow
-from quire.store import doorbells, kinds, workers
-from quire.store.engine import Database
+from quire.store.db.engine import Database
+from quire.store.queue import doorbells, kinds, workers
 from tests.web.conftest import Front
 
 if TYPE_CHECKING:

@@ -1,0 +1,68 @@
+"""How fast a file is uploaded, beside a plain copy through the same server."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+
+from benchmarks.api.plain import PLACE
+from benchmarks.api.sizes import ApiSizes
+from benchmarks.figures import Figure, at_least, percentile
+from benchmarks.site import Bed, Site
+
+PIECE = 1 << 20
+
+
+def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
+    """Send files of fresh bytes to both in turns, so that both meet the same load."""
+    speeds: dict[str, list[float]] = {"upload": [], "plain": []}
+    with site.bed() as bed, _serving(bed) as http:
+        for turn in range(sizes.upload_rounds + 1):
+            for name, path in (
+                ("upload", f"/api/documents?name=round-{turn}.bin"),
+                ("plain", PLACE),
+            ):
+                spent = _send(http, path, sizes.upload_bytes)
+                if turn:  # the first one warms up
+                    speeds[name].append(sizes.upload_bytes / 1e6 / spent)
+    fast, plain = (percentile(speeds[name], 0.5) for name in ("upload", "plain"))
+    size = f"{sizes.upload_bytes >> 20} MiB"
+    yield Figure("upload", fast, "MB/s", bare=plain, note=f"{size}, hashed, kept and registered")
+    yield Figure("upload beside a plain copy", fast / plain, "×", target=at_least(0.8))
+
+
+def _send(http: httpx.Client, path: str, size: int) -> float:
+    piece = os.urandom(PIECE)
+
+    def body() -> Iterator[bytes]:
+        for n in range(size // PIECE):
+            yield n.to_bytes(8, "big") + piece[8:]
+
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+    began = time.perf_counter()
+    answer = http.post(path, content=body(), headers=headers)
+    spent = time.perf_counter() - began
+    answer.raise_for_status()
+    return spent
+
+
+@contextlib.contextmanager
+def _serving(bed: Bed) -> Iterator[httpx.Client]:
+    chosen = {"HOME": bed.home, "DATABASE_URL": bed.url, "API_AUTH": "off", "API_RATE": 0}
+    program = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.api.plain"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **{f"QUIRE_{name}": str(value) for name, value in chosen.items()}},
+    )
+    try:
+        url = (program.stdout.readline() if program.stdout else "").strip()
+        with httpx.Client(base_url=url, timeout=60.0) as http:
+            yield http
+    finally:
+        program.terminate()
+        program.communicate()

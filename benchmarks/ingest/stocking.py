@@ -1,0 +1,169 @@
+"""Puts documents of the stock into a database, live and searchable; copied on PostgreSQL."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from benchmarks.ingest.stock import CUTS, Chunk, Volume
+from quire.clock import Instant
+from quire.model.pages import Page, Piece
+from quire.model.pipeline import Pipeline
+from quire.model.search import Model
+from quire.store.db import bulk, dialect
+from quire.store.db.engine import Database
+from quire.store.db.schema import documents as document_tables
+from quire.store.documents import admission, corpora, generation_pages, generations, pages
+from quire.store.queue import owners
+from quire.store.search import fulltext_levels, hnsw, vectors
+from quire.text.embed import Embedder
+
+CORPUS = "part"
+_SHARE = 100  # of so many documents one is in the corpus
+
+
+class Ids(NamedTuple):
+    """What all documents of the stock share."""
+
+    cut: int
+    model: Model
+    corpus: int
+    settings: str
+
+
+class _Leaf(NamedTuple):
+    """A page of the stock."""
+
+    key: str
+    number: int
+    chunks: list[Chunk]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(chunk.text for chunk in self.chunks)
+
+    def cutting(self) -> pages.Cutting:
+        found, start = [], 0
+        for chunk in self.chunks:
+            found.append(Piece(start, start + len(chunk.text), len(chunk.text) // 4))
+            start += len(chunk.text) + 1
+        return pages.Cutting(found, [chunk.digest for chunk in self.chunks])
+
+
+def begin(tenant: str, embedder: Embedder, conn: Any, now: Instant) -> Ids:
+    """Make known what the documents share; indexes are built when all of them are there."""
+    pipeline = Pipeline()
+    model_id = vectors.register(conn, embedder.name, embedder.dimensions)
+    if not dialect.is_sqlite(conn):
+        conn.exec_driver_sql(f"DROP INDEX ix_vectors_model_{model_id}")
+        for name in ("ix_chunks_words", "ix_chunks_words_8", "ix_chunks_words_64"):
+            conn.exec_driver_sql(f"DROP INDEX {name}")
+    return Ids(
+        generations.cut_of(conn, "bench", admission.canonical(pipeline.cut())),
+        Model(model_id, embedder.name, embedder.dimensions),
+        corpora.named(conn, tenant, CORPUS, now=now).id,
+        admission.canonical(asdict(pipeline)),
+    )
+
+
+def complete(db: Database, model: Model) -> None:
+    """Build the indexes, and let the database know how much there is."""
+    if db.path is None:
+        with db.begin() as conn:
+            dialect.unhurried(conn, "0")
+            conn.exec_driver_sql("SET LOCAL maintenance_work_mem = '2GB'")
+            fulltext_levels.create(conn)
+            hnsw.create(conn, model)
+    with db.begin() as conn:
+        dialect.unhurried(conn, "0")
+        conn.exec_driver_sql("ANALYZE")
+
+
+def insert(tenant: str, ids: Ids, volumes: Sequence[Volume], conn: Any, now: Instant) -> None:
+    """Put some documents in, and make them live."""
+    owner = owners.locked(conn, tenant, "bench")
+    sightings = [admission.Sighting(v.uri, v.uri.rpartition(":")[2], "") for v in volumes]
+    admitted: list[Any] = []
+    for number, one in enumerate(sightings):
+        within = (ids.corpus,) if _is_chosen(volumes[number]) else ()
+        wish = admission.Wish(owner, 0, "bench:", ids.settings, within)
+        admitted += admission.admit(conn, wish, [one], now=now)
+    conn.exec_driver_sql("UPDATE documents SET state = 'indexing' WHERE state = 'queued'")
+    some = {volume.uri: _leaves(volume) for volume in volumes}
+    put = _put if dialect.is_sqlite(conn) else _copy
+    page_ids = put(conn, tenant, ids, [leaf for each in some.values() for leaf in each])
+    for one, (uri, own) in zip(admitted, some.items(), strict=True):
+        named = {"cut_id": ids.cut, "model_id": ids.model.id, "media_type": "text/plain"}
+        generations.describe(conn, one.document_id, one.generation, digest=uri, **named)
+        filled = [(leaf.number, leaf.key, page_ids[leaf.key], None) for leaf in own]
+        generation_pages.fill(conn, one.document_id, one.generation, filled)
+        generations.swap(conn, one.document_id, one.generation, now=now)
+
+
+def _is_chosen(volume: Volume) -> bool:
+    return int(volume.uri.rpartition("-")[2]) % _SHARE == 0
+
+
+def _leaves(volume: Volume) -> list[_Leaf]:
+    found = []
+    for at in range(0, len(volume.chunks), CUTS):
+        number = at // CUTS + 1
+        found.append(_Leaf(f"{volume.uri} {number}", number, volume.chunks[at : at + CUTS]))
+    return found
+
+
+def _put(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, int]:
+    """Write as a task of the pipeline does."""
+    fresh = [pages.ReadPage(leaf.key, Page(leaf.number, leaf.text), "en", 0.0) for leaf in some]
+    page_ids = pages.put(conn, tenant, fresh, 0)
+    chunks = {chunk.digest: chunk for leaf in some for chunk in leaf.chunks}
+    texts = {name: (c.text, "en", len(c.text) // 4) for name, c in chunks.items()}
+    chunk_ids = pages.put_chunks(conn, tenant, texts, {n: c.text for n, c in chunks.items()}, 0)
+    by_page = {page_ids[leaf.key]: leaf.cutting() for leaf in some}
+    pages.put_slices(conn, ids.cut, by_page, chunk_ids)
+    found = {name: chunk.vector for name, chunk in chunks.items()}
+    pages.put_vectors(conn, tenant, ids.model.id, found, chunk_ids)
+    return page_ids
+
+
+def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, int]:
+    """Write the same rows by COPY, which takes a part of the time."""
+    t = document_tables
+    numbers = dialect.reserve_ids(conn, t.pages, len(some))
+    page_ids = {leaf.key: number for leaf, number in zip(some, numbers, strict=True)}
+    fixed = (600.0, 800.0, "text", "en", 0.0)
+    columns: tuple[str, ...] = (
+        "id",
+        "tenant",
+        "key",
+        "text",
+        "width",
+        "height",
+        "via",
+        "language",
+        "seconds",
+    )
+    rows: list[Any] = [(page_ids[leaf.key], tenant, leaf.key, leaf.text, *fixed) for leaf in some]
+    bulk.copy_in(conn, t.pages, columns, rows)
+    chunks = {chunk.digest: chunk for leaf in some for chunk in leaf.chunks}
+    chunk_ids = dict(zip(chunks, dialect.reserve_ids(conn, t.chunks, len(chunks)), strict=True))
+    columns = ("id", "tenant", "digest", "language", "text", "tokens", "words")
+    rows = [
+        (chunk_ids[name], tenant, name, "en", c.text, len(c.text) // 4, _tsvector(c.stems))
+        for name, c in chunks.items()
+    ]
+    bulk.copy_in(conn, t.chunks, columns, rows)
+    by_page = {page_ids[leaf.key]: leaf.cutting() for leaf in some}
+    pages.put_slices(conn, ids.cut, by_page, chunk_ids)
+    rows = [
+        (ids.model.id, chunk_ids[name], dialect.vector_text(c.vector), False)
+        for name, c in chunks.items()
+    ]
+    bulk.copy_in(conn, t.vectors, ("model_id", "chunk_id", "vector", "is_fresh"), rows)
+    return page_ids
+
+
+def _tsvector(stems: Sequence[str]) -> str:
+    places: dict[str, list[str]] = {}
+    for number, stem in enumerate(stems, start=1):
+        places.setdefault(stem, []).append(str(number))
+    return " ".join([f"'{stem}':{','.join(found)}" for stem, found in places.items()])

@@ -1,0 +1,247 @@
+"""Where a measurement runs: fresh databases, each with a home, and Quire's programs on them."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from benchmarks.queue import bare
+from quire import settings
+from quire.app import App
+from quire.control.jobs import Desk
+from quire.errors import WorkerStartFailed
+from quire.model.records import Submission
+
+PLUGIN = "benchmarks.handlers"
+PATIENCE = 120.0
+POLL_SECONDS = 0.002
+
+
+class Mark(NamedTuple):
+    """What a handler told: its name, when, and from which process."""
+
+    name: str
+    at: float
+    pid: int
+
+
+class Site:
+    """A database system to measure: makes fresh databases on it and removes them."""
+
+    def __init__(self, name: str, folder: Path, server: str | None = None) -> None:
+        self.name = name
+        self.folder = folder
+        self._server = server
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[str]:
+        """Make an empty database; yields its URL."""
+        name = f"quire_bench_{uuid.uuid4().hex[:10]}"
+        if self._server is None:
+            place = self.folder / name
+            place.mkdir()
+            yield f"sqlite:///{place / 'quire.db'}"
+            shutil.rmtree(place)
+            return
+        import psycopg
+
+        with psycopg.connect(self._server, autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            parts = psycopg.conninfo.conninfo_to_dict(self._server)
+            yield _url({**parts, "dbname": name})
+        finally:
+            with psycopg.connect(self._server, autocommit=True) as admin:
+                admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+    @contextlib.contextmanager
+    def bed(self) -> Iterator["Bed"]:
+        """Make a database with Quire's schema, and a home for its programs."""
+        home = Path(tempfile.mkdtemp(prefix="h", dir=self.folder))
+        with self.database() as url, contextlib.closing(Bed(home, url)) as bed:
+            yield bed
+        shutil.rmtree(home, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def bare_queue(self) -> Iterator[tuple[str, bare.Queue]]:
+        """Make a database with the bare queue; yields its URL and a connection."""
+        with self.database() as url, contextlib.closing(bare.connect(url)) as queue:
+            queue.create()
+            yield url, queue
+
+
+class Bed:
+    """One database with Quire's schema, the app on it, and the programs started for it."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.home = home
+        self.url = url
+        self.marks = home / "marks"
+        self.log = home / "log"
+        chosen = settings.load({}, home=home, database_url=url, plugins=(PLUGIN,), user="bench")
+        self._programs: list[psutil.Process] = []
+        if not url.startswith("sqlite"):
+            _migrate(url)
+        self.app = App(chosen)
+
+    def close(self) -> None:
+        """End every program and close the database."""
+        self.stop()
+        self.app.close()
+
+    # ------------------------------------------------------------------ requests
+
+    def desk(self, user: str, ring: Callable[[], None] | None = None) -> Desk:
+        """Return where requests of a user are made."""
+        own = self.app.desk
+        return dataclasses.replace(own, user=user, ring=ring or own.ring)
+
+    def wish(self, kind: str, name: str, **payload: Any) -> Submission:
+        """Make a request of a kind that tells when it ran."""
+        return Submission(kind, {"marks": str(self.marks), "name": name, **payload})
+
+    def rows(self, statement: str) -> list[Any]:
+        """Read rows by a statement."""
+        with self.app.db.read() as conn:
+            return list(conn.exec_driver_sql(statement).all())
+
+    def run(self, *statements: str) -> None:
+        """Write by statements, in one transaction."""
+        with self.app.db.begin() as conn:
+            for statement in statements:
+                conn.exec_driver_sql(statement)
+
+    def columns(self, table: str) -> list[str]:
+        """List the columns of a table."""
+        with self.app.db.read() as conn:
+            return list(conn.exec_driver_sql(f"SELECT * FROM {table} LIMIT 0").keys())  # noqa: S608
+
+    def count(self, table: str) -> int:
+        """Count the rows of a table."""
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
+
+    def wait_until_done(self) -> None:
+        """Wait until no job is active, for as long as some of them end."""
+        ended = -1
+        while self._is_active():
+            before, ended = ended, self.count("attempts")
+            if ended == before:
+                self._wait_for_a_job_to_end(ended)
+            time.sleep(0.05)
+
+    def _wait_for_a_job_to_end(self, ended: int) -> None:
+        self.wait_for(
+            lambda: self.count("attempts") > ended or not self._is_active(),
+            "a job to end",
+            every=0.05,
+        )
+
+    def _is_active(self) -> bool:
+        return bool(self.rows("SELECT id FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
+
+    def told(self) -> list[Mark]:
+        """List what the handlers have told."""
+        if not self.marks.exists():
+            return []
+        lines = self.marks.read_text().splitlines()
+        return [Mark(name, float(at), int(pid)) for name, at, pid in map(str.split, lines)]
+
+    def wait_for_mark(self, name: str, count: int = 1) -> Mark:
+        """Wait until a handler told `name` for the `count`th time."""
+        found: list[Mark] = []
+
+        def is_there() -> bool:
+            found[:] = [one for one in self.told() if one.name == name]
+            return len(found) >= count
+
+        self.wait_for(is_there, f"the task {name} to run")
+        return found[count - 1]
+
+    def wait_for(
+        self, is_so: Callable[[], bool], what: str, *, every: float = POLL_SECONDS
+    ) -> None:
+        """Wait for something that Quire is expected to do."""
+        end = time.monotonic() + PATIENCE
+        while not is_so():
+            if time.monotonic() > end:
+                tail = self.log.read_text()[-2000:] if self.log.exists() else ""
+                raise WorkerStartFailed(f"bench: waited {PATIENCE:g} s for {what}. Log: {tail}")
+            time.sleep(every)
+
+    # ------------------------------------------------------------------ programs
+
+    def start(self, *arguments: str, concurrency: int = 0, **settings: object) -> psutil.Process:
+        """Start a program of Quire's on this database, with some settings of its own."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
+        environment.update(
+            QUIRE_HOME=str(self.home), QUIRE_DATABASE_URL=self.url, QUIRE_PLUGINS=PLUGIN
+        )
+        environment.update({f"QUIRE_{k.upper()}": str(v) for k, v in settings.items()})
+        # Where no compiled files may be kept, every start would be measured with the compiler.
+        if environment.pop("PYTHONDONTWRITEBYTECODE", None):
+            environment["PYTHONPYCACHEPREFIX"] = str(self.home.parent / "compiled")
+        if concurrency:
+            environment["QUIRE_CONCURRENCY"] = str(concurrency)
+        with self.log.open("ab") as log:
+            started = psutil.Popen(
+                [sys.executable, "-m", "quire", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._programs.append(started)
+        return started
+
+    def stop(self) -> None:
+        """End every program, kindly where it listens."""
+        everyone = [one for program in self._programs for one in family(program)]
+        for program in self._programs:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                program.send_signal(signal.SIGTERM)
+        psutil.wait_procs(self._programs, timeout=15)
+        kill(everyone)
+        self._programs.clear()
+
+
+def family(program: psutil.Process) -> list[psutil.Process]:
+    """List a process and its descendants."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [program, *program.children(recursive=True)]
+    return []
+
+
+def kill(some: Sequence[psutil.Process]) -> None:
+    """Kill processes at once and wait until they are gone."""
+    for one in some:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(some, timeout=10)
+
+
+def _migrate(url: str) -> None:
+    from quire.store.db.engine import Database
+
+    with contextlib.closing(Database.open(url)) as db:
+        db.migrate()
+
+
+def _url(parts: dict[str, Any]) -> str:
+    from urllib.parse import quote, urlencode
+
+    kept = {k: v for k, v in parts.items() if v is not None}
+    user, name = kept.pop("user", "postgres"), kept.pop("dbname")
+    password = kept.pop("password", None)
+    login = quote(str(user)) + (f":{quote(str(password))}" if password else "")
+    return f"postgresql://{login}@/{name}?{urlencode(kept)}"

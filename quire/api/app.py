@@ -1,0 +1,92 @@
+"""Puts the API together: routes, errors, security headers."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, FastAPI
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quire import plugins
+from quire.api import problems
+from quire.api.body_limits import Bounded
+from quire.api.request_ids import Traced
+from quire.api.routes.metrics import Meters
+from quire.api.state import Office
+from quire.api.stream import Tail
+from quire.app import App
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; form-action 'self'; "
+        "base-uri 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def build(app: App, *more: APIRouter) -> FastAPI:
+    """Make the web application of an app; `more` are routers beside the API's own."""
+    api = FastAPI(title="Quire", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    plugins.equip(app.registry)  # settings may name a plugin's parser
+    api.state.office = Office(app)
+    api.state.meters = Meters(app)
+    api.state.tail = Tail(app.db, app.settings.api_streams)
+    problems.install(api)
+    # What is added last is outermost: each answer gets its id and headers, failures too.
+    api.add_middleware(Bounded)
+    api.add_middleware(Traced, observe=api.state.meters.observe)
+    api.add_middleware(Secured)
+    for router in (*routers(), *more):
+        api.include_router(router)
+    return api
+
+
+def routers() -> Sequence[APIRouter]:
+    """Return the routers of all resources."""
+    from quire.api.routes import (
+        corpora,
+        documents,
+        events,
+        health,
+        interactive_docs,
+        jobs,
+        kinds,
+        metrics,
+        search,
+        sign_in,
+        status,
+        tokens,
+        uploads,
+        users,
+        workers,
+    )
+
+    access = [sign_in.router, tokens.router, users.router]
+    content = [uploads.router, documents.router, search.router, corpora.router]
+    states = [workers.router, status.router, interactive_docs.router]
+    return [
+        health.router, metrics.router, events.router, *access, jobs.router, kinds.router, *content,
+        *states,
+    ]  # fmt: skip
+
+
+class Secured:
+    """Adds the security headers; pure ASGI, so that uploads and streams pass piece by piece."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, secured if scope["type"] == "http" else send)

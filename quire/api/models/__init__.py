@@ -1,0 +1,1 @@
+"""Request and response models: the JSON that the OpenAPI document describes."""

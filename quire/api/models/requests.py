@@ -1,0 +1,146 @@
+"""What requests carry: ids, cursors, texts and bodies, each within what a database can hold."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Header, Path, Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, StrictInt
+
+from quire.control.submission_checks import LONGEST
+from quire.errors import BadInput
+from quire.model.states import DocumentState, JobState
+
+LARGEST_ID = 2**63 - 1
+LARGEST_PAGE = 1000
+#: No NUL, which PostgreSQL cannot store or compare.
+PLAIN = r"^[^\x00]*$"
+
+JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of the job.")]
+DocumentId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of the document.")]
+PageNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the page, from 1.")]
+Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many to list.")]
+Cursor = Annotated[
+    int | None,
+    Query(ge=0, le=LARGEST_ID, description="The `next` of the page before."),
+]
+Text = Annotated[str | None, Query(max_length=LONGEST, pattern=PLAIN)]
+LongText = Annotated[str | None, Query(max_length=4000, pattern=PLAIN)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=LONGEST,
+        description="The same key with the same body makes it only once, for 24 hours.",
+    ),
+]
+_States = Query(description="State, or several with commas; may be repeated.", max_length=20)
+States = Annotated[list[str] | None, _States]
+
+Short = Annotated[str, Field(min_length=1, max_length=LONGEST, pattern=PLAIN)]
+Id = Annotated[StrictInt, Field(ge=1, le=LARGEST_ID)]
+Priority = Annotated[StrictInt, Field(ge=1, le=10, description="1 (first) to 10 (last).")]
+
+
+class Body(BaseModel):
+    """A JSON body; a field that is not known is refused, as it is likely a slip."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Submit(Body):
+    """A job to be made."""
+
+    kind: Short = Field(examples=["wait"])
+    payload: dict[str, Any] = Field(default_factory=dict, examples=[{"seconds": 5}])
+    priority: Priority = 5
+    run_at: AwareDatetime | None = Field(None, description="Not before this time.")
+    after: list[Id] = Field(default_factory=list, max_length=1000, description="Jobs before it.")
+    after_failure: str = Field(
+        "cancel", pattern="^(cancel|run)$", description="What a failure of one of these does."
+    )
+    platform: Short | None = None
+    account: Short | None = None
+    cost: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 1.0
+    max_retries: Annotated[StrictInt, Field(ge=0, le=999)] | None = None
+
+
+class Why(Body):
+    """A reason, shown with the job."""
+
+    why: Annotated[str, Field(max_length=1000, pattern=PLAIN)] | None = None
+
+
+class Again(Body):
+    """What of a job is run again."""
+
+    only_failed: StrictBool = False
+    document_id: Id | None = None
+
+
+class Urgency(Body):
+    """Another priority."""
+
+    priority: Priority
+
+
+class Filter(Body):
+    """Which jobs; what is left out means any."""
+
+    state: list[str] = Field(default_factory=list, max_length=20)
+    kind: Short | None = None
+    platform: Short | None = None
+    account: Short | None = None
+    user: Short | None = None
+
+
+class Bulk(Body):
+    """A verb for all jobs that match and allow it."""
+
+    verb: str = Field(pattern="^(stop|resume|cancel|retry|delete)$", examples=["stop"])
+    filter: Filter = Field(default_factory=Filter)
+    only_failed: Annotated[StrictBool, Field(description="Of retry: only what failed.")] = False
+
+
+Setting = Annotated[str, Field(max_length=1000)] | StrictInt | StrictBool
+Settings = Annotated[dict[str, Setting], Field(max_length=50)]
+
+
+class CorpusBody(Body):
+    """A corpus to be created."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = Field(examples=["letters"])
+    settings: Settings = Field(default_factory=dict, examples=[{"chunk_tokens": 200}])
+
+
+class CorpusChange(Body):
+    """Settings of a corpus that get another value."""
+
+    settings: Settings = Field(examples=[{"chunk_tokens": 200}])
+
+
+class Reindex(Body):
+    """How a document is indexed again."""
+
+    settings: Settings = Field(default_factory=dict)
+    force: Annotated[StrictBool, Field(description="Also where it is at work.")] = False
+    priority: Priority = 5
+
+
+def job_states(given: Sequence[str] | None) -> list[str] | None:
+    """Check names of job states; None means any."""
+    return checked_states(given, list(JobState))
+
+
+def document_states(given: Sequence[str] | None) -> list[str] | None:
+    """Check names of document states; None means any."""
+    return checked_states(given, list(DocumentState))
+
+
+def checked_states(given: Sequence[str] | None, known: Sequence[str]) -> list[str] | None:
+    """Check names of states against those that there are; None means any."""
+    wanted = [part for text in given or () for part in text.split(",") if part]
+    for each in wanted:
+        if each not in known:
+            raise BadInput(f"state {each[:40]!r}: not one of {', '.join(known)}.")
+    return wanted or None

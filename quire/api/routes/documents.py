@@ -1,0 +1,300 @@
+"""Documents: list, show, read, index again, delete; and their original bytes and pictures."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse, RedirectResponse
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from quire.api import page_renderer
+from quire.api.auth.authenticate import Reader, Writer
+from quire.api.models import requests
+from quire.api.models import responses as models
+from quire.api.problems import problem
+from quire.api.responses import Answer, failing, giving, is_known, tagged, unchanged
+from quire.api.state import Office, office_of
+from quire.control import document_content as content
+from quire.control import documents as verbs
+from quire.control.explain.document import explain_document
+from quire.errors import NotFound
+from quire.fetch.names import safe_name
+from quire.store.documents import corpora
+from quire.store.reports import documents as document_reports
+
+router = APIRouter(prefix="/api/documents", tags=["documents"])
+#: Types that a browser may show; all else is saved. SVG and HTML can carry scripts.
+SHOWN = {
+    "application/pdf": "application/pdf",
+    "image/png": "image/png",
+    "image/jpeg": "image/jpeg",
+    "image/gif": "image/gif",
+    "image/webp": "image/webp",
+    "image/bmp": "image/bmp",
+    "text/plain": "text/plain",
+    "text/markdown": "text/plain",
+    "text/csv": "text/plain",
+}
+_ALONE = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "private, no-cache",
+}
+_BYTES: dict[str, Any] = {
+    "response_class": FileResponse,
+    "responses": {
+        200: {
+            "description": "The bytes",
+            "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        206: {"description": "The range asked for"},
+        304: {"description": "Not changed"},
+        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
+        **failing(400, 404, 410, 416, 502),
+    },
+}
+_PICTURE: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {
+        200: {
+            "description": "The picture",
+            "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        304: {"description": "Not changed"},
+        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
+        **failing(404, 410, 502),
+    },
+}
+
+
+class _Stored(FileResponse):
+    chunk_size = 1 << 20
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused: list[Message] = []
+
+        async def pass_on(message: Message) -> None:
+            if refused or message.get("status", 200) >= 400:
+                refused.append(message)
+            else:
+                await send(message)
+
+        await super().__call__(scope, receive, pass_on)
+        if refused:  # in plain text, for a range that is none or lies outside the file
+            status = refused[0]["status"]
+            told = Headers(raw=refused[0]["headers"]).get("content-range")
+            answer = problem(
+                status, "Range not satisfiable" if status == 416 else "Not accepted",
+                "range: not a part of the file. Ask for bytes=FIRST-LAST, or for the whole.",
+                headers={"Content-Range": told} if told else None,
+            )  # fmt: skip
+            await answer(scope, receive, send)
+
+
+@router.get("", summary="List documents, the latest first", **giving(
+    models.Listed[models.DocumentLine], 404
+))  # fmt: skip
+def listing(
+    request: Request,
+    viewer: Reader,
+    state: requests.States = None,
+    corpus: requests.Text = None,
+    source: requests.LongText = None,
+    name: requests.LongText = None,
+    media_type: requests.Text = None,
+    parent_id: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
+    limit: requests.Limit = 50,
+    cursor: requests.Cursor = None,
+) -> Response:
+    """List the tenant's documents that match; go on with `next` as `cursor`."""
+    states = requests.document_states(state)
+    with office_of(request).db.read() as conn:
+        if corpus is not None and corpora.found(conn, viewer.tenant, corpus) is None:
+            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
+        page = document_reports.page_of_documents(
+            conn, viewer.tenant, limit=limit, cursor=cursor, states=states, corpus=corpus,
+            source=source, name=name, media_type=media_type, parent_id=parent_id,
+        )  # fmt: skip
+    return Answer(page)
+
+
+@router.get("/{document_id}", summary="Show a document", **giving(models.DocumentWhole, 404))
+def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+    """Show a document with its page errors and generations."""
+    return tagged(request, verbs.found(office_of(request).desk(viewer), document_id))
+
+
+@router.delete(
+    "/{document_id}", summary="Delete a document", status_code=204, responses=failing(404, 409)
+)
+def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
+    """Delete a document that nothing works on; its source is not touched."""
+    verbs.delete(office_of(request).desk(viewer), document_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{document_id}/reindex",
+    summary="Index a document again",
+    **giving(models.Made, 404, 409, status=201),
+)
+def reindex(
+    request: Request,
+    viewer: Writer,
+    document_id: requests.DocumentId,
+    body: requests.Reindex | None = None,
+) -> Response:
+    """Index a document again from its stored bytes; what is live stays so until it succeeded."""
+    how = body or requests.Reindex()
+    job_id = verbs.reindex(
+        office_of(request).desk(viewer), document_id, how.settings,
+        force=how.force, priority=how.priority,
+    )  # fmt: skip
+    return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
+
+
+@router.get(
+    "/{document_id}/explain",
+    summary="Explain a document",
+    **giving(models.DocumentExplanation, 404),
+)
+def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+    """Say what a document waits for, why it was indexed, and what was reused."""
+    return Answer(explain_document(office_of(request).desk(viewer), document_id))
+
+
+@router.get(
+    "/{document_id}/generations",
+    summary="List a document's generations",
+    **giving(models.Listed[models.Generation], 404),
+)
+def generations(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+    """List the newest (re)indexes of a document, newest first; there is no next page."""
+    found = verbs.found(office_of(request).desk(viewer), document_id)
+    return Answer({"items": found["generations"], "next": None})
+
+
+@router.get(
+    "/{document_id}/pages",
+    summary="List a document's pages",
+    **giving(models.Listed[models.PageLine], 404),
+)
+def pages(
+    request: Request,
+    viewer: Reader,
+    document_id: requests.DocumentId,
+    limit: requests.Limit = 50,
+    cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+) -> Response:
+    """List the pages of a document with how each was read."""
+    desk = office_of(request).desk(viewer)
+    return Answer(verbs.pages(desk, document_id, limit=limit, cursor=cursor))
+
+
+@router.get("/{document_id}/pages/{number}", summary="Show a page", **giving(models.PageWhole, 404))
+def page(
+    request: Request, viewer: Reader, document_id: requests.DocumentId, number: requests.PageNumber
+) -> Response:
+    """Show a page with its text, and its words with their boxes in points."""
+    return tagged(request, content.page(office_of(request).desk(viewer), document_id, number))
+
+
+@router.get("/{document_id}/pages/{number}/image", summary="Draw a page", **_PICTURE)
+def image(
+    request: Request,
+    viewer: Reader,
+    document_id: requests.DocumentId,
+    number: requests.PageNumber,
+    width: Annotated[int, Query(ge=16, le=2400, description="Pixels across.")] = 900,
+) -> Response:
+    """Draw a page as PNG; of PDFs and pictures only."""
+    office = office_of(request)
+    found = content.drawable(office.desk(viewer), document_id, number)
+    tag = f'"{found.digest[:32]}-{number}-{width}"'
+    if is_known(request, tag):
+        return unchanged(tag)
+
+    def draw() -> bytes:
+        path = office.blobs.checked_path(found.digest, found.size)
+        return page_renderer.shared.draw(path, str(found.media_type), number, width)
+
+    if _is_linked(request, office):
+        name = f"{number}-{width}.png"
+        if link := office.blobs.link_drawn(found.digest, name, draw):
+            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
+    return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
+
+
+@router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **giving(Any, 404))
+def tokens(
+    request: Request,
+    viewer: Reader,
+    document_id: requests.DocumentId,
+    version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
+) -> Response:
+    """Return the words of all pages with their boxes, in the PAWLs form."""
+    return tagged(request, verbs.tokens(office_of(request).desk(viewer), document_id, version))
+
+
+@router.get(
+    "/{document_id}/chunks",
+    summary="List a document's chunks",
+    **giving(models.Listed[models.Chunk], 404),
+)
+def chunks(
+    request: Request,
+    viewer: Reader,
+    document_id: requests.DocumentId,
+    limit: requests.Limit = 50,
+    cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}\.\d{1,9}$")] = None,
+) -> Response:
+    """List the units of search that a document was cut into, in the order of its text."""
+    desk = office_of(request).desk(viewer)
+    return Answer(content.chunks(desk, document_id, limit=limit, cursor=cursor))
+
+
+@router.get("/{document_id}/file", summary="Get the original file", **_BYTES)
+def original(
+    request: Request,
+    viewer: Reader,
+    document_id: requests.DocumentId,
+    download: bool = False,
+) -> Response:
+    """Get a document's bytes under its own name; ranges work. Only harmless types are shown."""
+    office = office_of(request)
+    kept = content.original_of(office.desk(viewer), document_id)
+    return _file(request, office, kept, is_saved=download)
+
+
+@router.get("/{document_id}/thumbnail", summary="Get a small picture of page 1", **_BYTES)
+def thumbnail(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+    """Get the JPEG that was made of the first page."""
+    office = office_of(request)
+    kept = content.thumbnail_of(office.desk(viewer), document_id)
+    return _file(request, office, kept, is_saved=False)
+
+
+def _file(request: Request, office: Office, found: content.Kept, *, is_saved: bool) -> Response:
+    tag = f'"{found.digest[:32]}"'
+    if is_known(request, tag):
+        return unchanged(tag)
+    shown = None if is_saved else SHOWN.get(found.media_type or "")
+    kind = shown or "application/octet-stream"
+    if _is_linked(request, office):
+        link = office.blobs.link(found.digest, found.name, kind, shown=bool(shown))
+        if link is not None:
+            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
+    return _Stored(
+        office.blobs.checked_path(found.digest, found.size),
+        media_type=kind,
+        filename=safe_name(found.name),
+        content_disposition_type="inline" if shown else "attachment",
+        headers={**_ALONE, "ETag": tag},
+    )
+
+
+def _is_linked(request: Request, office: Office) -> bool:
+    """Tell whether a link into the bucket is wanted, and the asker may follow it."""
+    # The policy of our own pages lets them show nothing from elsewhere.
+    is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
+    return office.settings.blob_links and not is_within_page

@@ -1,0 +1,142 @@
+"""The stream of events (SSE): what happens, as it happens, to whoever listens.
+
+A message's `id` is a cursor; whoever comes back with it (`Last-Event-ID`, or `?cursor=`) misses
+nothing. A message named `bye` is the last of its stream and says why it ends.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from quire.api.auth.authenticate import Reader, whose
+from quire.api.models import requests
+from quire.api.responses import failing
+from quire.api.routes import jobs
+from quire.api.state import Office, office_of
+from quire.api.stream import Listener, Tail, Wanted, message
+from quire.errors import DatabaseUnavailable, QuireError, TooMany
+from quire.model.access import Scope as Allowed
+from quire.model.access import Viewer
+from quire.store.queue.tail import Cursor
+from quire.store.reports import reports
+
+router = APIRouter(prefix="/api/events", tags=["events"])
+#: Seconds between two signs of life; then also the session is looked at again.
+BEAT = 15.0
+#: What a browser waits before it comes back.
+RETRY_MS = 1000
+MOST_NAMES = 20
+
+_EXAMPLE = (
+    'id: 0-812\ndata: {"id":812,"at":"2026-01-31T18:00:00.000Z","job_id":77,"task_id":null,'
+    '"name":"job.completed"}\n\n'
+)
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Messages, until either side closes.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+    },
+    **failing(404),
+}
+
+
+@router.get("", summary="Follow what happens", responses=_ANSWERS, response_class=StreamingResponse)
+async def follow(
+    request: Request,
+    viewer: Reader,
+    job: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID, description="Of a job.")] = None,
+    names: Annotated[
+        str | None,
+        Query(max_length=500, description="Names or families, with commas: job,document.ready"),
+    ] = None,
+    cursor: Annotated[
+        str | None, Query(max_length=40, description="Go on behind this `id`.")
+    ] = None,
+    last_event_id: Annotated[str | None, Header(max_length=40)] = None,
+) -> StreamingResponse:
+    """Stream the tenant's events from now on, or from a cursor."""
+    # A browser repeats the address it first had, so that what it received last counts.
+    given = last_event_id or cursor
+    after = Cursor.parse(given) if given else None
+    wanted = Wanted(viewer.tenant, job, _names(names))
+    await asyncio.to_thread(_look, office_of(request), viewer, job)
+    tail: Tail = request.app.state.tail
+    listener = await tail.join(viewer, wanted, after)
+    return Stream(tail, listener, _pieces(request, viewer, tail, listener))
+
+
+def _look(office: Office, viewer: Viewer, job: int | None) -> None:
+    """Refuse a job that is not there, and everyone while the database is away."""
+    if job is not None:
+        jobs.found(office, viewer, job)
+        return
+    with office.db.read() as conn:
+        reports.last_job_id(conn)
+
+
+class Stream(StreamingResponse):
+    """Gives the stream's place back however it ends."""
+
+    def __init__(self, tail: Tail, listener: Listener, pieces: AsyncIterator[bytes]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(pieces, media_type="text/event-stream", headers=headers)
+        self._tail, self._listener = tail, listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._tail.leave(self._listener)
+
+
+async def _pieces(
+    request: Request, viewer: Viewer, tail: Tail, listener: Listener
+) -> AsyncIterator[bytes]:
+    # The cursor at once: who loses the connection before the first event can go on from here.
+    yield f"retry: {RETRY_MS}\n".encode() + message({}, cursor=listener.at)
+    try:
+        async for piece in tail.missed(listener):
+            yield piece
+    except QuireError as error:
+        yield _bye(listener, str(error))
+        return
+    due = time.monotonic() + BEAT
+    while True:
+        if piece := await listener.take(due - time.monotonic()):
+            yield piece
+        elif listener.ended is not None:
+            yield _bye(listener, listener.ended)
+            return
+        if time.monotonic() >= due:
+            if why := await asyncio.to_thread(_shut_out, request, viewer):
+                yield _bye(listener, why)
+                return
+            yield b": \n\n"
+            due = time.monotonic() + BEAT
+
+
+def _shut_out(request: Request, viewer: Viewer) -> str | None:
+    """Say why the stream may not go on: its session or token has ended since."""
+    try:
+        now = whose(request)
+    except (DatabaseUnavailable, TooMany):
+        return None
+    except QuireError as error:
+        return str(error)
+    same = now.tenant == viewer.tenant and now.user == viewer.user and now.may(Allowed.READ)
+    return None if same else "The session is another one now. Come back."
+
+
+def _bye(listener: Listener, why: str) -> bytes:
+    return message({"why": why, "cursor": str(listener.at)}, cursor=listener.at, name="bye")
+
+
+def _names(text: str | None) -> frozenset[str]:
+    found = [each.strip() for each in (text or "").split(",") if each.strip()]
+    return frozenset(found[:MOST_NAMES])

@@ -1,0 +1,247 @@
+"""Jobs: list, submit, show, change, and what happened to them."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from quire.api.auth.authenticate import Reader, Writer
+from quire.api.models import requests
+from quire.api.models import responses as models
+from quire.api.responses import Answer, failing, giving, tagged
+from quire.api.state import Office, office_of
+from quire.control import jobs as verbs
+from quire.control.explain import job as explaining
+from quire.errors import NotFound
+from quire.model.access import Viewer
+from quire.model.records import Submission
+from quire.store.queue import events
+from quire.store.reports import files, reports
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+
+
+@router.get("", summary="List jobs, the latest first", **giving(models.Listed[models.Job]))
+def listing(
+    request: Request,
+    viewer: Reader,
+    state: requests.States = None,
+    kind: requests.Text = None,
+    platform: requests.Text = None,
+    account: requests.Text = None,
+    user: requests.Text = None,
+    limit: requests.Limit = 50,
+    cursor: requests.Cursor = None,
+) -> Response:
+    """List the tenant's jobs that match; go on with `next` as `cursor`."""
+    filters = {"states": requests.job_states(state), "kind": kind, "platform": platform}
+    db = office_of(request).db
+    with db.read() as conn:
+        page = reports.page_of_jobs(
+            conn, viewer.tenant, now=db.now(conn).wall, limit=limit, cursor=cursor,
+            account=account, user=user, **filters,
+        )  # fmt: skip
+    return Answer(page)
+
+
+@router.post("", summary="Submit a job", **giving(models.Made, 404, 409, 413, status=201))
+def submit(
+    request: Request, viewer: Writer, body: requests.Submit, key: requests.Key = None
+) -> Response:
+    """Make a job; its `Location` says where it is."""
+    wish = Submission(
+        body.kind,
+        body.payload,
+        body.priority,
+        None if body.run_at is None else body.run_at.timestamp(),
+        body.after,
+        body.after_failure,
+        body.platform,
+        body.account,
+        cost=body.cost,
+        max_attempts=None if body.max_retries is None else body.max_retries + 1,
+    )
+    [job_id] = verbs.submit(office_of(request).desk(viewer), [wish], key=key)
+    return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
+
+
+@router.post("/bulk", summary="Change all jobs that match", **giving(models.Changed, 409))
+def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
+    """Apply a verb to every job that matches and whose state allows it; answers how many."""
+    wanted = body.filter
+    count = verbs.in_bulk(
+        office_of(request).desk(viewer),
+        body.verb,
+        states=requests.job_states(wanted.state),
+        options={"only_failed": True} if body.verb == "retry" and body.only_failed else {},
+        kind=wanted.kind,
+        platform=wanted.platform,
+        account=wanted.account,
+        user=wanted.user,
+    )
+    return Answer({"verb": body.verb, "count": count})
+
+
+@router.get("/{job_id}", summary="Show a job", **giving(models.Job, 404))
+def show(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
+    """Show a job; with an ETag, so that asking again is cheap."""
+    return tagged(request, found(office_of(request), viewer, job_id))
+
+
+@router.delete("/{job_id}", summary="Delete a job", status_code=204, responses=failing(404, 409))
+def delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
+    """Delete a job that is over, with its history."""
+    verbs.one(office_of(request).desk(viewer), "delete", job_id)
+    return Response(status_code=204)
+
+
+@router.post("/{job_id}/stop", summary="Stop a job", **giving(models.Job, 404, 409))
+def stop(
+    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Why | None = None
+) -> Response:
+    """Stop a job: finished work is kept, and it can resume."""
+    return _act(request, viewer, "stop", job_id, why=body.why if body else None)
+
+
+@router.post("/{job_id}/resume", summary="Resume a job", **giving(models.Job, 404, 409))
+def resume(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
+    """Go on with a stopped or failed job: only what is pending or failed runs."""
+    return _act(request, viewer, "resume", job_id)
+
+
+@router.post("/{job_id}/cancel", summary="Cancel a job", **giving(models.Job, 404, 409))
+def cancel(
+    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Why | None = None
+) -> Response:
+    """Cancel a job for good."""
+    return _act(request, viewer, "cancel", job_id, why=body.why if body else None)
+
+
+@router.post("/{job_id}/retry", summary="Run again what failed", **giving(models.Job, 404, 409))
+def retry(
+    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Again | None = None
+) -> Response:
+    """Run again, with fresh attempts, what did not succeed; only what failed, or only one file."""
+    how = body or requests.Again()
+    return _act(
+        request, viewer, "retry", job_id,
+        only_failed=how.only_failed, document_id=how.document_id,
+    )  # fmt: skip
+
+
+@router.post("/{job_id}/priority", summary="Reprioritise a job", **giving(models.Job, 404, 409))
+def priority(
+    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Urgency
+) -> Response:
+    """Give a job another priority, 1 (first) to 10."""
+    return _act(request, viewer, "reprioritise", job_id, priority=body.priority)
+
+
+@router.get("/{job_id}/explain", summary="Explain a job", **giving(models.Explanation, 404))
+def explain(
+    request: Request,
+    viewer: Reader,
+    job_id: requests.JobId,
+    task: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
+) -> Response:
+    """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
+    desk = office_of(request).desk(viewer)
+    answer = explaining.explain_job(desk, job_id)
+    if task is not None:
+        answer = explaining.explain_task(desk, task)
+        if answer["job_id"] != job_id:
+            raise NotFound(f"task {task}: no such task in job {job_id}.")
+    return Answer(answer)
+
+
+@router.get(
+    "/{job_id}/events",
+    summary="List what happened to a job",
+    **giving(models.Listed[models.Event], 404),
+)
+def happened(
+    request: Request,
+    viewer: Reader,
+    job_id: requests.JobId,
+    limit: Annotated[int, Query(ge=1, le=events.SHOWN)] = events.SHOWN,
+    cursor: requests.Cursor = None,
+) -> Response:
+    """List events, oldest first: the last 3,000, or with a cursor those after it."""
+    office = office_of(request)
+    found(office, viewer, job_id)
+    with office.db.read() as conn:
+        return Answer(events.page(conn, viewer.tenant, job_id, cursor=cursor, limit=limit))
+
+
+@router.get(
+    "/{job_id}/tasks", summary="List a job's tasks", **giving(models.Listed[models.Task], 404)
+)
+def tasks(
+    request: Request,
+    viewer: Reader,
+    job_id: requests.JobId,
+    limit: requests.Limit = 50,
+    cursor: requests.Cursor = None,
+) -> Response:
+    """List the tasks that a job is made of, oldest first."""
+    office = office_of(request)
+    found(office, viewer, job_id)
+    with office.db.read() as conn:
+        page = reports.page_of_tasks(conn, viewer.tenant, job_id, limit=limit, cursor=cursor)
+    return Answer(page)
+
+
+@router.get(
+    "/{job_id}/attempts", summary="List a job's runs", **giving(models.Listed[models.Attempt], 404)
+)
+def attempts(
+    request: Request,
+    viewer: Reader,
+    job_id: requests.JobId,
+    task_id: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
+    limit: requests.Limit = 100,
+) -> Response:
+    """List the latest runs of a job's tasks; those of one task by `task_id`."""
+    office = office_of(request)
+    found(office, viewer, job_id)
+    with office.db.read() as conn:
+        items = reports.attempts_of(conn, viewer.tenant, job_id, task_id=task_id, limit=limit)
+    return Answer({"items": items, "next": None})
+
+
+@router.get(
+    "/{job_id}/files", summary="List a job's files", **giving(models.Listed[models.File], 404)
+)
+def listed_files(
+    request: Request,
+    viewer: Reader,
+    job_id: requests.JobId,
+    state: requests.States = None,
+    with_errors: bool = False,
+    limit: requests.Limit = 50,
+    cursor: requests.Cursor = None,
+) -> Response:
+    """List the files of a job, oldest first; of some states, or with page errors."""
+    office = office_of(request)
+    found(office, viewer, job_id)
+    wanted = requests.checked_states(state, files.STATES) or ()
+    with office.db.read() as conn:
+        page = files.page_of_files(
+            conn, viewer.tenant, job_id, states=wanted, with_errors=with_errors, limit=limit,
+            cursor=cursor,
+        )  # fmt: skip
+    return Answer(page)
+
+
+def found(office: Office, viewer: Viewer, job_id: int) -> dict[str, Any]:
+    """Return a job of the viewer's tenant, or refuse."""
+    with office.db.read() as conn:
+        one = reports.job(conn, viewer.tenant, job_id, now=office.db.now(conn).wall)
+    if one is None:
+        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+    return one
+
+
+def _act(request: Request, viewer: Viewer, verb: str, job_id: int, **how: Any) -> Response:
+    office = office_of(request)
+    verbs.one(office.desk(viewer), verb, job_id, **how)
+    return Answer(found(office, viewer, job_id))

@@ -1,0 +1,49 @@
+"""Kinds of jobs: list, pause, go on. A kind is shared by all tenants, so this takes an admin."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from quire.api.auth.authenticate import Admin, Reader
+from quire.api.models import requests
+from quire.api.models import responses as models
+from quire.api.responses import Answer, giving
+from quire.api.state import office_of
+from quire.control import jobs as verbs
+from quire.store.db.times import iso
+from quire.store.queue import kinds
+
+router = APIRouter(prefix="/api/kinds", tags=["kinds"])
+Name = Annotated[str, Path(max_length=200, pattern=requests.PLAIN, description="Kind of job.")]
+
+
+@router.get("", summary="List kinds of jobs", **giving(models.Listed[models.Kind]))
+def listing(request: Request, viewer: Reader) -> Response:
+    """List the kinds that workers have announced."""
+    with office_of(request).db.read() as conn:
+        rows = kinds.listed(conn)
+    items = [
+        {
+            "name": row.name,
+            "queue": row.queue,
+            "max_retries": row.max_attempts - 1,
+            "at_most_once": row.at_most_once,
+            "paused_at": iso(row.paused_at),
+        }
+        for row in rows.values()
+    ]
+    return Answer({"items": items, "next": None})
+
+
+@router.post("/{name}/pause", summary="Pause a kind", **giving(models.Paused))
+def pause(request: Request, viewer: Admin, name: Name) -> Response:
+    """Start no more tasks of a kind; running ones go on."""
+    changed = verbs.pause(office_of(request).desk(viewer), name)
+    return Answer({"name": name, "paused": True, "changed": changed})
+
+
+@router.post("/{name}/unpause", summary="Let a kind go on", **giving(models.Paused))
+def unpause(request: Request, viewer: Admin, name: Name) -> Response:
+    """Let tasks of a paused kind start again."""
+    changed = verbs.unpause(office_of(request).desk(viewer), name)
+    return Answer({"name": name, "paused": False, "changed": changed})

@@ -1,0 +1,211 @@
+"""Figures for Prometheus: of the tenant's work from the database, of HTTP from this process.
+
+All processes write the rows that are counted, so that every API process tells the same. Counts of
+rows that retention has deleted are gone: each process adds up the rises it saw instead, so that
+a counter never falls, but begins at what is kept when the process starts. Figures are kept for a
+while, longer where counting takes longer.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from quire.api.auth.authenticate import Reader
+from quire.api.responses import failing
+from quire.app import App
+from quire.runtime.worker import live_workers
+from quire.store.queue import tallies, workers
+from quire.store.reports import measures
+
+router = APIRouter(tags=["health"])
+#: Seconds that figures are kept at least, and as a multiple of what counting took.
+KEEP, KEEP_FACTOR = 2.0, 20.0
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Figures", "content": {"text/plain": {"schema": {"type": "string"}}}},
+    **failing(),
+}
+
+
+class Counted(NamedTuple):
+    """What was counted at one moment."""
+
+    tasks: dict[tuple[str, str], int]
+    oldest: dict[str, float]
+    runs: dict[tuple[str, str], tuple[int, float]]
+    work: dict[str, int]
+    bytes_kept: int
+    alive: int
+    refused: int
+
+
+class Meters:
+    """The figures of one API process."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "quire_http_requests", "Requests answered by this process.",
+            ["method", "route", "status"], registry=self.registry,
+        )  # fmt: skip
+        self._seconds = Histogram(
+            "quire_http_request_seconds", "Seconds until the answer of this process was sent.",
+            ["method", "route"], registry=self.registry, buckets=_BUCKETS,
+        )  # fmt: skip
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[float, Counted]] = {}
+        self._known: dict[str, set[tuple[str, str]]] = {}
+        self._rises = Rises()
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one request that was answered."""
+        self._requests.labels(method, route, str(status)).inc()
+        # A stream lasts as long as somebody looks.
+        if route != "/api/events":
+            self._seconds.labels(method, route).observe(seconds)
+
+    def text(self, tenant: str, streams: int) -> bytes:
+        """Write a tenant's figures; the tenant that commands act for gets this process's too."""
+        with self._lock:
+            counted = self._counted(tenant)
+            told = list(_told(counted, lambda *at: self._rises.total(tenant, *at)))
+        written = generate_latest(_Fixed(told))
+        if tenant == self._app.settings.tenant:
+            open_now = GaugeMetricFamily("quire_http_streams", "Event streams open here.", streams)
+            # Counted for all tenants together, so not for each to see.
+            refused = CounterMetricFamily(
+                "quire_refused_settles", "Ends of runs refused because the lease was lost.",
+                counted.refused,
+            )  # fmt: skip
+            written += generate_latest(_Fixed([open_now, refused]))
+            written += generate_latest(self.registry)
+        return written
+
+    def _counted(self, tenant: str) -> Counted:
+        until, counted = self._kept.get(tenant, (0.0, None))
+        began = time.monotonic()
+        if counted is None or began >= until:
+            counted = self._with_gone(tenant, self._count(tenant))
+            spent = time.monotonic() - began
+            self._kept[tenant] = time.monotonic() + max(KEEP, KEEP_FACTOR * spent), counted
+        return counted
+
+    def _with_gone(self, tenant: str, counted: Counted) -> Counted:
+        """Count what is no longer there as none, so that a rise from none is seen."""
+        gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
+        self._known[tenant] = {*gone, *counted.runs}
+        return counted._replace(runs=gone | counted.runs)
+
+    def _count(self, tenant: str) -> Counted:
+        db, lease = self._app.db, self._app.settings.lease_seconds
+        with db.read() as conn:
+            now = db.now(conn).wall
+            living = workers.live(conn)
+            oldest = measures.waiting_since(conn, tenant)
+            counted = Counted(
+                measures.tasks_by_kind(conn, tenant),
+                {kind: max(now - since, 0.0) for kind, since in oldest.items()},
+                measures.runs(conn, tenant),
+                measures.work(conn, tenant),
+                measures.bytes_kept(conn, tenant),
+                0,
+                tallies.read(conn).get("refused", 0),
+            )
+        alive = sum(live_workers.is_alive(row, now=now, lease=lease) for row in living)
+        return counted._replace(alive=alive)
+
+
+class Rises:
+    """Adds up how much counts rose, so that deleted rows do not make a counter fall."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[Any, ...], float] = {}
+        self._totals: dict[tuple[Any, ...], float] = {}
+
+    def total(self, *key_and_count: Any) -> float:
+        """Return the sum of the rises of a count under a key."""
+        *key, count = key_and_count
+        at = tuple(key)
+        rise = max(count - self._last.get(at, 0.0), 0.0)
+        self._last[at] = count
+        self._totals[at] = self._totals.get(at, 0.0) + rise
+        return self._totals[at]
+
+
+class _Fixed:
+    """What was counted, as the library wants to collect it."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+@router.get("/metrics", summary="Figures for Prometheus", responses=_ANSWERS)
+def metrics(request: Request, viewer: Reader) -> Response:
+    """Tell the figures of the tenant in the text format of Prometheus."""
+    state = request.app.state
+    meters: Meters = state.meters
+    text = meters.text(viewer.tenant, state.tail.count)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+Total = Callable[..., float]
+
+
+def _told(c: Counted, total: Total) -> Iterator[Metric]:
+    yield _gauges("quire_tasks", "Tasks that are kept.", ("kind", "state"), c.tasks)
+    yield _gauges(
+        "quire_oldest_ready_seconds", "Age of the oldest task that could be claimed.", ("kind",),
+        {(kind,): age for kind, age in c.oldest.items()},
+    )  # fmt: skip
+    yield GaugeMetricFamily("quire_workers_alive", "Workers that live.", c.alive)
+    yield from _of_runs(c, total)
+    made = CounterMetricFamily("quire_work", "Pages and vectors made or reused.",
+                               labels=["what", "how"])  # fmt: skip
+    for key, count in c.work.items():
+        what, _, how = key.rpartition("_")
+        made.add_metric([what, how], total("work", key, count))
+    yield made
+    yield CounterMetricFamily(
+        "quire_fetched_bytes", "Bytes of different files fetched or uploaded.",
+        total("bytes", c.bytes_kept),
+    )  # fmt: skip
+
+
+def _of_runs(c: Counted, total: Total) -> Iterator[Metric]:
+    labels = ["kind", "outcome"]
+    settles = CounterMetricFamily("quire_settles", "Runs that ended.", labels=labels)
+    seconds = CounterMetricFamily("quire_run_seconds", "Seconds of runs.", labels=labels)
+    claims = CounterMetricFamily("quire_claims", "Tasks claimed.", labels=["kind"])
+    lost = CounterMetricFamily("quire_lease_losses", "Runs whose lease ended.", labels=["kind"])
+    claimed: dict[str, int] = {}
+    died: dict[str, int] = {}
+    for (kind, outcome), (count, spent) in c.runs.items():
+        settles.add_metric([kind, outcome], total("settles", kind, outcome, count))
+        seconds.add_metric([kind, outcome], total("seconds", kind, outcome, spent))
+        claimed[kind] = claimed.get(kind, 0) + count
+        died[kind] = died.get(kind, 0) + (count if outcome == "died" else 0)
+    for (kind, state), count in c.tasks.items():
+        if state == "running":
+            claimed[kind] = claimed.get(kind, 0) + count
+    for kind, count in claimed.items():
+        claims.add_metric([kind], total("claims", kind, count))
+    for kind, count in died.items():
+        lost.add_metric([kind], total("died", kind, count))
+    yield from (claims, settles, seconds, lost)
+
+
+def _gauges(name: str, about: str, labels: tuple[str, ...], values: Mapping[Any, float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=list(labels))
+    for at, value in values.items():
+        family.add_metric(list(at), value)
+    return family

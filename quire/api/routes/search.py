@@ -1,0 +1,66 @@
+"""Search: passages in the documents, the best first."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from quire.api.auth.authenticate import Reader
+from quire.api.models import requests
+from quire.api.models import responses as models
+from quire.api.responses import Answer, giving
+from quire.api.state import Office, office_of
+from quire.control import search as control
+from quire.errors import BadInput
+from quire.ingest.resources import embedder_of
+from quire.model.pipeline import Pipeline
+from quire.text.embed import Embedder
+
+router = APIRouter(prefix="/api/search", tags=["search"])
+Id = Annotated[int, Query(ge=1, le=requests.LARGEST_ID)]
+Pair = Annotated[str, Query(max_length=500, pattern=requests.PLAIN)]
+
+
+@router.get("", summary="Search the documents", **giving(models.Found, 404))
+def search(
+    request: Request,
+    viewer: Reader,
+    q: Annotated[str, Query(min_length=1, max_length=control.LONGEST, description="Words.")],
+    mode: Annotated[
+        str, Query(pattern="^(fused|text|vector)$", description="By words, meaning, or both.")
+    ] = "fused",
+    corpus: requests.Text = None,
+    document: Annotated[list[Id] | None, Query(max_length=100)] = None,
+    where: Annotated[list[Pair] | None, Query(max_length=20, description="KEY=VALUE")] = None,
+    media_type: requests.Text = None,
+    limit: Annotated[int, Query(ge=1, le=control.MOST)] = 10,
+) -> Response:
+    """Find passages by words, by meaning, or both; each hit says where to look."""
+    office = office_of(request)
+    found = control.search(
+        office.db,
+        viewer.tenant,
+        q,
+        limit=limit,
+        mode=mode,
+        corpus=corpus,
+        documents=document or (),
+        where=_pairs(where or []),
+        media_type=media_type,
+        embedder=lambda name: _embedder(office, name),
+    )
+    return Answer(found)
+
+
+def _embedder(office: Office, name: str) -> Embedder:
+    return embedder_of(asdict(office.settings), Pipeline(embedder=name))
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise BadInput(f"where: {text[:40]!r} is not KEY=VALUE.")
+        found[name.strip()] = value
+    return found

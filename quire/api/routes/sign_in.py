@@ -1,0 +1,127 @@
+"""The pages that begin and end a session of the dashboard.
+
+Opening a link only shows a button: programs that preview links would use it up.
+"""
+
+from html import escape
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from quire.api.auth.authenticate import (
+    COOKIE,
+    address_of,
+    bearer,
+    is_https,
+    refuse_other_sites,
+    sent_csrf,
+    viewer_of,
+)
+from quire.api.state import office_of
+from quire.control import sign_in
+from quire.errors import NotSignedIn
+
+router = APIRouter(include_in_schema=False)
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Sign in · Quire</title>
+<link rel="icon" href="/static/mark.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css">
+</head>
+<body class="lone">
+<main class="card">
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+_HOW = (
+    "<p>On the machine that runs Quire, this command prints a link that signs you in:</p>"
+    '<pre class="mono">quire user link</pre>'
+    "<p>An admin can also make one for you.</p>"
+)
+
+
+@router.get("/sign-in")
+def how(request: Request) -> Response:
+    """Say how one signs in."""
+    if not office_of(request).settings.api_auth:
+        return RedirectResponse("/", 303)
+    return _page("Sign in to Quire", _HOW)
+
+
+@router.get("/sign-in/{link}")
+def ask(request: Request, link: str) -> Response:
+    """Show a button that uses the link."""
+    try:
+        user = sign_in.user_of_link(office_of(request).db, link)
+    except NotSignedIn as error:
+        return _refused(request, error)
+    return _page(
+        "Sign in to Quire",
+        f"<p>As <strong>{escape(user)}</strong>. The link works once.</p>"
+        '<form method="post"><button class="main">Sign in</button></form>',
+    )
+
+
+@router.post("/sign-in/{link}")
+def enter(request: Request, link: str) -> Response:
+    """Use the link: begin a session and set its cookie."""
+    refuse_other_sites(request)
+    office = office_of(request)
+    s, address = office.settings, address_of(request)
+    try:
+        entry = sign_in.sign_in(
+            office.db,
+            link,
+            days=s.session_days,
+            tenant=s.tenant,
+            address=address,
+            is_noted=office.rates.may_fail(address, office.db.clock.now().lease),
+        )
+    except NotSignedIn as error:
+        return _refused(request, error)
+    answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})
+    answer.set_cookie(
+        COOKIE,
+        entry.cookie,
+        max_age=int(s.session_days * sign_in.DAY),
+        path="/",
+        secure=is_https(request),
+        httponly=True,
+        samesite="lax",
+    )
+    return answer
+
+
+@router.post("/sign-out")
+def leave(request: Request, sent: Annotated[str | None, Depends(sent_csrf)]) -> Response:
+    """End the session; one that has ended already is no reason to refuse."""
+    answer = RedirectResponse("/sign-in", 303)
+    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+    try:
+        viewer = viewer_of(request, sent)
+    except NotSignedIn:
+        return answer
+    if bearer(request) is None and (cookie := request.cookies.get(COOKIE)):
+        address = address_of(request)
+        sign_in.sign_out(office_of(request).db, cookie, viewer, address=address)
+    return answer
+
+
+def _refused(request: Request, error: NotSignedIn) -> Response:
+    office = office_of(request)
+    office.rates.count_failure(address_of(request), office.db.clock.now().lease)
+    what = str(error).partition(". ")[0].removeprefix("sign-in link: ")
+    return _page("This link does not sign you in", f"<p>It {escape(what)}.</p>{_HOW}", status=401)
+
+
+def _page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
+    text = _PAGE.format(title=escape(title), body=body)
+    return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,34 @@
+"""Delivery by Celery: broker messages that tell workers to look, never what to do.
+
+`celery -A quire.celery worker`, `flower`, `inspect` and `purge` find the application as
+`quire.celery.app`, which is made from Quire's settings when it is first asked for.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = ["app"]
+
+
+@cache
+def _application() -> "Celery":
+    from quire import settings
+    from quire.celery import embedded_worker
+    from quire.errors import BadInput
+
+    found = settings.load()
+    if not found.broker_url:
+        raise BadInput(
+            "quire.celery: QUIRE_BROKER_URL is not set, so Celery has no broker to connect to. "
+            "Set it, as in redis://host:6379/0."
+        )
+    return embedded_worker.equip(found)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return _application()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

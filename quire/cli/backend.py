@@ -1,0 +1,285 @@
+"""What commands work on: the database of this home, or a server that has one.
+
+`opening.reaching` chooses. Both give the same JSON; commands that need more than this ask for the
+database itself, and say so where only a server is named.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quire.errors import NotFound, Refused
+
+if TYPE_CHECKING:
+    from quire.app import App
+    from quire.client import Client
+    from quire.model.records import Submission
+    from quire.text.embed import Embedder
+
+Json = dict[str, Any]
+
+
+class Reach(Protocol):
+    """What both can do."""
+
+    def status(self) -> Json:
+        """Count by state, and list workers."""
+        ...
+
+    def page_of_jobs(self, **filters: Any) -> Json:
+        """List jobs, the latest first."""
+        ...
+
+    def job(self, job_id: int) -> Json:
+        """Return a job, or refuse."""
+        ...
+
+    def whole_job(self, job_id: int) -> Json:
+        """Return a job with its files, those that failed first, its tasks and its runs."""
+        ...
+
+    def act(self, verb: str, job_id: int, **options: Any) -> None:
+        """Stop, resume, cancel, retry, reprioritise or delete a job."""
+        ...
+
+    def explain(self, job_id: int, task_id: int | None) -> Json:
+        """Explain a job, or one task of it."""
+        ...
+
+    def last_job_id(self) -> int:
+        """Return the latest job's id."""
+        ...
+
+    def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
+        """Make jobs."""
+        ...
+
+    def any_worker(self) -> bool:
+        """Tell whether some worker lives."""
+        ...
+
+    def search(self, query: str, **how: Any) -> Json:
+        """Find passages."""
+        ...
+
+    def page_of_documents(self, **filters: Any) -> Json:
+        """List documents, the latest first."""
+        ...
+
+    def document(self, document_id: int) -> Json:
+        """Return a document, or refuse."""
+        ...
+
+
+class Here:
+    """The database of this home."""
+
+    def __init__(self, app: "App") -> None:
+        self.app = app
+        self._tenant = app.settings.tenant
+
+    def status(self) -> Json:
+        """Count by state, and list workers."""
+        from quire.cli import workers
+        from quire.control import broker_status, outages
+        from quire.store.db import urls
+        from quire.store.reports import reports
+
+        db = self.app.db
+        with db.read() as conn:
+            found = reports.status(conn, self._tenant)
+            found["workers"] = workers.listed(self.app, conn)
+            now, patience = db.now(conn), db.lease_seconds
+            found["broker"] = broker_status.standing(conn, now=now, patience=patience)
+            found["troubles"] = outages.listed(conn, self._tenant, now=now, patience=patience)
+        settings = self.app.settings
+        database = urls.without_password(settings.database)
+        return {"home": str(settings.home), "database": database, **found}
+
+    def page_of_jobs(self, **filters: Any) -> Json:
+        """List jobs, the latest first."""
+        from quire.store.reports import reports
+
+        with self.app.db.read() as conn:
+            now = self.app.db.now(conn).wall
+            return reports.page_of_jobs(conn, self._tenant, now=now, **filters)
+
+    def job(self, job_id: int) -> Json:
+        """Return a job, or refuse."""
+        from quire.cli.job import found
+
+        return found(self.app, job_id)
+
+    def whole_job(self, job_id: int) -> Json:
+        """Return a job with its files, those that failed first, its tasks and its runs."""
+        from quire.store.reports import files, reports
+
+        one, tenant = self.job(job_id), self._tenant
+        with self.app.db.read() as conn:
+            one["file_list"] = files.page_of_files(conn, tenant, job_id, worst_first=True)
+            one["task_list"] = reports.page_of_tasks(conn, tenant, job_id)
+            one["attempts"] = reports.attempts_of(conn, tenant, job_id)
+        return one
+
+    def act(self, verb: str, job_id: int, **options: Any) -> None:
+        """Stop, resume, cancel, retry, reprioritise or delete a job."""
+        from quire.control import jobs
+
+        jobs.one(self.app.desk, verb, job_id, **options)
+
+    def explain(self, job_id: int, task_id: int | None) -> Json:
+        """Explain a job, or one task of it."""
+        from quire.control.explain import job as explaining
+
+        answer = explaining.explain_job(self.app.desk, job_id)
+        if task_id is not None:
+            answer = explaining.explain_task(self.app.desk, task_id)
+            if answer["job_id"] != job_id:
+                raise NotFound(f"task {task_id}: no such task in job {job_id}.")
+        return answer
+
+    def last_job_id(self) -> int:
+        """Return the latest job's id."""
+        from quire.store.reports import reports
+
+        with self.app.db.read() as conn:
+            return reports.last_job_id(conn)
+
+    def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
+        """Make jobs, all or none."""
+        return self.app.submit_many(wishes, key=key)
+
+    def any_worker(self) -> bool:
+        """Tell whether some worker lives."""
+        from quire.cli import workers
+
+        return workers.any_alive(self.app)
+
+    def search(self, query: str, **how: Any) -> Json:
+        """Find passages."""
+        from quire.control import search as control
+
+        return control.search(self.app.db, self._tenant, query, embedder=self._embedder, **how)
+
+    def _embedder(self, name: str) -> "Embedder":
+        from dataclasses import asdict
+
+        from quire.ingest.resources import embedder_of
+        from quire.model.pipeline import Pipeline
+
+        return embedder_of(asdict(self.app.settings), Pipeline(embedder=name))
+
+    def page_of_documents(self, **filters: Any) -> Json:
+        """List documents, the latest first."""
+        from quire.store.documents import corpora
+        from quire.store.reports import documents as document_reports
+
+        corpus = filters["corpus"]
+        with self.app.db.read() as conn:
+            if corpus is not None and corpora.found(conn, self._tenant, corpus) is None:
+                raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
+            return document_reports.page_of_documents(conn, self._tenant, **filters)
+
+    def document(self, document_id: int) -> Json:
+        """Return a document, or refuse."""
+        from quire.control import documents
+
+        return documents.found(self.app.desk, document_id)
+
+
+class Far:
+    """A server, by its API."""
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+
+    def status(self) -> Json:
+        """Count by state, and list workers."""
+        return {"database": self.client.url, **self.client.status()}
+
+    def page_of_jobs(self, **filters: Any) -> Json:
+        """List jobs, the latest first."""
+        return self.client.page_of_jobs(**_with_state(filters))
+
+    def job(self, job_id: int) -> Json:
+        """Return a job, or refuse."""
+        return self.client.job(job_id)
+
+    def whole_job(self, job_id: int) -> Json:
+        """Return a job with its files, tasks and runs."""
+        one = self.job(job_id)
+        one["file_list"] = self.client.part_of_job(job_id, "files", limit=50)
+        one["task_list"] = self.client.part_of_job(job_id, "tasks", limit=50)
+        one["attempts"] = self.client.part_of_job(job_id, "attempts", limit=100)["items"]
+        return one
+
+    def act(self, verb: str, job_id: int, **options: Any) -> None:
+        """Stop, resume, cancel, retry, reprioritise or delete a job."""
+        getattr(self.client, verb)(job_id, **options)
+
+    def explain(self, job_id: int, task_id: int | None) -> Json:
+        """Explain a job, or one task of it."""
+        return self.client.explain(job_id, task=task_id)
+
+    def last_job_id(self) -> int:
+        """Return the latest job's id."""
+        page = self.client.page_of_jobs(limit=1)
+        return page["items"][0]["id"] if page["items"] else 0
+
+    def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
+        """Make jobs one by one; with a key, a second try goes on where the first one ended."""
+        if any(wish.ref for wish in wishes):
+            raise Refused(
+                "--file: lines that name each other are made in one transaction, for which this "
+                "needs the database. Nothing was submitted; unset QUIRE_URL."
+            )
+        return [
+            self._submit(wish, None if key is None else f"{key}#{n}" if n else key)
+            for n, wish in enumerate(wishes)
+        ]
+
+    def _submit(self, wish: "Submission", key: str | None) -> int:
+        from quire.store.db.times import iso
+
+        more: Json = {
+            "priority": wish.priority,
+            "run_at": iso(wish.run_at),
+            "after": list(wish.after),
+            "after_failure": wish.after_failure,
+            "platform": wish.platform,
+            "account": wish.account,
+            "cost": wish.cost,
+            "max_retries": None if wish.max_attempts is None else wish.max_attempts - 1,
+        }
+        return self.client.submit(wish.kind, dict(wish.payload), key=key, **more)
+
+    def any_worker(self) -> bool:
+        """Tell whether some worker lives."""
+        return any(each["alive"] for each in self.client.status()["workers"])
+
+    def search(self, query: str, **how: Any) -> Json:
+        """Find passages."""
+        where: Mapping[str, str] = how.pop("where")
+        documents = list(how.pop("documents")) or None
+        return self.client.search(query, where=where, document=documents, **how)
+
+    def page_of_documents(self, **filters: Any) -> Json:
+        """List documents, the latest first."""
+        return self.client.page_of_documents(**_with_state(filters))
+
+    def document(self, document_id: int) -> Json:
+        """Return a document, or refuse."""
+        return self.client.document(document_id)
+
+
+def _with_state(filters: Mapping[str, Any]) -> Json:
+    return {("state" if name == "states" else name): value for name, value in filters.items()}
+
+
+@contextlib.contextmanager
+def far(url: str, token: str) -> Iterator[Far]:
+    """Open a server."""
+    from quire.client import Client
+
+    with Client(url, token) as client:
+        yield Far(client)

@@ -1,0 +1,1 @@
+"""`quire ingest`: the command, its progress view, its remote and watch modes."""

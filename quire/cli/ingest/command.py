@@ -1,0 +1,176 @@
+"""`quire ingest`: from sources to searchable documents, with or without a running server."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli import console, formatting, options
+from quire.errors import Refused
+from quire.model.records import DEFAULT_PRIORITY
+
+if TYPE_CHECKING:
+    from quire.control.ingest import Judged, Order
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE…",
+        help="Files, folders, patterns in quotes, https://, gdrive:ID, s3://, gs:// or az://.",
+    ),
+]
+Corpus = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Put the documents into this corpus; made if missing."),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Only files that match, as in '*.pdf'. May be repeated."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="No files that match, as in 'drafts/**'. May be repeated."),
+]
+Hidden = Annotated[bool, typer.Option("--hidden", help="Also files whose names begin with a dot.")]
+Force = Annotated[bool, typer.Option("--force", help="Index files again that have not changed.")]
+Wait = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait for the end; exit with 1 if a file failed.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only list what is new, changed, the same or gone.")
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Go on and take in what comes or changes, until Ctrl-C.")
+]
+Priority = Annotated[int, typer.Option(metavar="N", help="1 (first) to 10 (last).")]
+
+
+def ingest(
+    sources: Sources,
+    corpus: Corpus = None,
+    set: options.Set = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    hidden: Hidden = False,
+    force: Force = False,
+    wait: Wait = True,
+    dry_run: DryRun = False,
+    watch: Watch = False,
+    priority: Priority = DEFAULT_PRIORITY,
+    json: options.Json = False,
+) -> None:
+    """Take in documents: fetch, read, cut, embed and index them.
+
+    Where no worker runs on the embedded database, it runs its own. Files that have not changed
+    since they were indexed cost nothing.
+    """
+    from quire.cli import session
+    from quire.cli.ingest import follow
+    from quire.control import corpora, submission_checks
+    from quire.control import ingest as asking
+
+    submission_checks.priority(priority)
+    settings = session.chosen()
+    if settings.url:
+        is_plain = not (set or force or dry_run or watch or priority != DEFAULT_PRIORITY)
+        raise typer.Exit(
+            _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
+        )
+    session.equip()
+    order = asking.checked(
+        sources,
+        settings.for_children,
+        corpus=corpus,
+        settings=options.pairs(set),
+        force=force,
+        options={"include": include or [], "exclude": exclude or [], "hidden": hidden},
+    )
+    if lacking := corpora.lacking(order.settings, settings.embed_url):
+        console.note(lacking)
+    if dry_run:
+        _look_only(order, json)
+        return
+    if not settings.database_url:
+        session.equipped(settings)  # its worker is on this machine
+    with session.writing() as app:
+        if watch:
+            from quire.cli.ingest import watch as ingest_watch
+
+            ingest_watch.run(app, order, priority)
+            return
+        [job_id] = app.submit_many([order.submission(priority)])
+        if not wait:
+            _say_submitted(job_id, json)
+            return
+        code = follow.to_the_end(app, job_id, json=json)
+    raise typer.Exit(code)
+
+
+def _send(
+    sources: list[str],
+    include: list[str] | None,
+    exclude: list[str] | None,
+    hidden: bool,
+    corpus: str | None,
+    wait: bool,
+    json: bool,
+    *,
+    is_plain: bool,
+) -> int:
+    from quire.cli import session
+    from quire.cli.backend import far
+    from quire.cli.ingest import remote
+    from quire.fetch.items import SourceOptions
+
+    if not is_plain:
+        raise Refused(
+            "ingest: --set, --force, --dry-run, --watch and --priority need the database. Nothing "
+            "was sent; run it on the machine of the server, or unset QUIRE_URL."
+        )
+    settings = session.chosen()
+    options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
+    with far(settings.url, settings.token) as server:
+        return remote.run(server, sources, options_of_source, corpus=corpus, wait=wait, json=json)
+
+
+def _say_submitted(job_id: int, json: bool) -> None:
+    if json:
+        console.as_json({"id": job_id})
+        return
+    console.say(f"job {job_id} submitted.")
+    console.say(f"Follow with: quire job show {job_id} --watch")
+
+
+def _look_only(order: "Order", json: bool) -> None:
+    from quire.cli import session
+    from quire.control import ingest as asking
+
+    settings = session.chosen()
+    is_begun = bool(settings.database_url) or Path(settings.home / "quire.db").exists()
+    if is_begun:
+        with session.reading() as app:
+            _list(asking.plan(app.desk, settings.for_children, order), json)
+    else:
+        _list(asking.plan(None, settings.for_children, order), json)
+
+
+def _list(found: Any, json: bool) -> None:
+    from quire.control.ingest import counted
+
+    counts: dict[str, int] = {}
+    items = []
+    for each in found:
+        counts[each.verdict] = counts.get(each.verdict, 0) + 1
+        if json:
+            items.append(each._asdict())
+        else:
+            console.say(_line(each))
+    if json:
+        console.as_json({"items": items, "counts": counts})
+        return
+    console.say(f"{counted(counts)}. Nothing was fetched or stored.")
+
+
+def _line(each: "Judged") -> str:
+    why = "" if each.verdict in ("new", "same", "gone") else f"  ({formatting.one_line(each.why)})"
+    return f"{each.verdict:<9} {formatting.one_line(each.uri, 300)}{why}"

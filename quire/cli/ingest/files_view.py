@@ -1,0 +1,158 @@
+"""How an ingest job looks while it runs: a bar for all files, a line for each file at work."""
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quire.cli import console, formatting
+from quire.errors import NotFound
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from quire.app import App
+
+#: Seconds between two looks; more where a look itself takes long.
+LOOK_SECONDS = 0.2
+#: Seconds between two lines where the output is not a terminal.
+LINE_SECONDS = 2.0
+#: Seconds over which pages per second are counted.
+RATE_SECONDS = 10.0
+BAR = 20
+
+
+class Picture(NamedTuple):
+    """How far a job is at one moment."""
+
+    job: dict[str, Any]
+    at_work: list[dict[str, Any]]
+    pages: int  # committed
+
+
+def follow(
+    app: "App", job_id: int, check: Callable[[], None], *, quiet: bool = False
+) -> dict[str, Any]:
+    """Draw a job until it is over, and return it; `check` may raise to end the wait."""
+    rate = Rate()
+    with _drawn(quiet) as draw:
+        while True:
+            began = time.monotonic()
+            seen = look(app, job_id)
+            draw(seen, rate.tell(seen.pages, began))
+            if seen.job["finished_at"] is not None:
+                return seen.job
+            check()
+            # A look at a job of a hundred thousand files must not be all that the machine does.
+            time.sleep(max(LOOK_SECONDS, 4 * (time.monotonic() - began)))
+
+
+def look(app: "App", job_id: int) -> Picture:
+    """Read how far a job is."""
+    from quire.store.reports import files, reports
+
+    with app.db.read() as conn:
+        now = app.db.now(conn).wall
+        job = reports.job(conn, app.settings.tenant, job_id, now=now)
+        if job is None:
+            raise NotFound(f"job {job_id}: it was deleted while it was waited for.")
+        at_work = files.at_work(conn, job_id)
+        tally = files.tallies(conn, [job_id]).get(job_id)
+    committed = (tally.pages if tally else 0) + sum(each["pages"] for each in at_work)
+    return Picture(job, at_work, committed)
+
+
+class Rate:
+    """Pages per second, over the last seconds."""
+
+    def __init__(self) -> None:
+        self._told: deque[tuple[float, int]] = deque()
+
+    def tell(self, pages: int, at: float) -> float | None:
+        """Take a count and return the rate, once there is something to compare with."""
+        self._told.append((at, pages))
+        while at - self._told[0][0] > RATE_SECONDS and len(self._told) > 2:
+            self._told.popleft()
+        since, before = self._told[0]
+        return (pages - before) / (at - since) if at - since > 1 and pages > before else None
+
+
+def summary_line(seen: Picture, rate: float | None) -> str:
+    """Write how far a job is on one line."""
+    job = seen.job
+    parts = [formatting.files(job) if job["files"] else _before_files(job)]
+    if rate:
+        parts.append(f"{rate:,.0f} pages/s" if rate >= 10 else f"{rate:.1f} pages/s")
+    left = (formatting.epoch(job["eta_at"]) or 0.0) - time.time()
+    if job["eta_at"] and left > 1 and not job["is_listing"]:
+        parts.append(f"{formatting.span(left)} left")
+    return ", ".join(parts)
+
+
+def _before_files(job: dict[str, Any]) -> str:
+    if job["state"] == "pending":
+        return "waiting for a worker"
+    return formatting.one_line(job["progress_message"], 60) or "listing"
+
+
+def work_line(each: dict[str, Any]) -> str:
+    """Write what is done with one file."""
+    if each["of"] > 1:
+        return f"{each['pages']:,} of {each['of']:,} pages"
+    said = formatting.one_line(each["message"], 40)
+    if each["progress"] >= 1 and said.startswith("fetched"):
+        return "reading"
+    return said or "starting"
+
+
+@contextlib.contextmanager
+def _drawn(quiet: bool) -> Iterator[Callable[[Picture, float | None], None]]:
+    if quiet:
+        yield lambda seen, rate: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+            yield lambda seen, rate: live.update(picture(seen, rate), refresh=True)
+    else:
+        yield _lines()
+
+
+def _lines() -> Callable[[Picture, float | None], None]:
+    """Write a line when something has changed, but not too often."""
+    last, due = "", 0.0
+
+    def tell(seen: Picture, rate: float | None) -> None:
+        nonlocal last, due
+        line = formatting.files(seen.job) if seen.job["files"] else _before_files(seen.job)
+        if line == last or (time.monotonic() < due and seen.job["finished_at"] is None):
+            return
+        console.note(summary_line(seen, rate))
+        last, due = line, time.monotonic() + LINE_SECONDS
+
+    return tell
+
+
+def picture(seen: Picture, rate: float | None) -> "RenderableType":
+    """Draw the bar and the files at work."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    job = seen.job
+    is_known = bool(job["files"]) and not job["is_listing"]
+    bar = ProgressBar(
+        total=1.0, completed=job["progress"] if is_known else 0.0, width=BAR, pulse=not is_known
+    )
+    head = Table.grid(padding=(0, 1))
+    share = f"{int(job['progress'] * 100)} %" if is_known else ""
+    told = Text(summary_line(seen, rate), no_wrap=True, overflow="ellipsis")
+    head.add_row(bar, Text(share), told)
+    lines = Table.grid(padding=(0, 2))
+    for each in seen.at_work:
+        lines.add_row(Text(f"  {formatting.one_line(each['name'], 48)}"), Text(work_line(each)))
+    return Group(head, lines)

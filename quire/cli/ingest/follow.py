@@ -1,0 +1,178 @@
+"""Waits for an ingest job, runs a worker for it if none lives, and says how it ended."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from quire.cli import console, formatting
+from quire.cli.ingest import files_view, own_worker
+
+if TYPE_CHECKING:
+    from quire.app import App
+
+#: Files that are named for people; `--json` and `quire job show` have more.
+FEW = 20
+MOST = 1000
+INTERRUPTED = 130
+
+
+def to_the_end(app: "App", job_id: int, *, json: bool = False) -> int:
+    """Follow a job until it is over and report on it; returns the exit code."""
+    with own_worker.if_needed(app) as worker:
+        try:
+            job = files_view.follow(app, job_id, worker.check, quiet=json)
+        except KeyboardInterrupt:
+            _leave(app, job_id, is_ours=worker.is_here)
+            raise typer.Exit(INTERRUPTED) from None
+    if json:
+        console.as_json(ending(app, job))
+    else:
+        say_ending(app, job)
+    return 0 if job["state"] == "completed" else 1
+
+
+def _leave(app: "App", job_id: int, *, is_ours: bool) -> None:
+    """Say what becomes of a job that is no longer waited for."""
+    from quire.control import jobs
+
+    if is_ours:
+        jobs.stop(app.desk, [job_id], why="Ctrl-C")
+        console.note(f"\njob {job_id} stopped; what is done stays done. "
+                     f"Go on with: quire job resume {job_id} --wait")  # fmt: skip
+        return
+    console.note(f"\njob {job_id} goes on. Follow it with: quire job show {job_id} --watch; "
+                 f"stop it with: quire job stop {job_id}")  # fmt: skip
+
+
+def ending(app: "App", job: dict[str, Any]) -> dict[str, Any]:
+    """Return how a job ended, for programs."""
+    names = ("id", "state", "files", "files_with_errors", "result", "error")
+    return {
+        **{name: job[name] for name in names},
+        "reused": _reused(app, job["id"]),
+        "failed": _files(app, job["id"], MOST, states=("failed",))["items"],
+    }
+
+
+def _files(app: "App", job_id: int, limit: int, **which: Any) -> dict[str, Any]:
+    from quire.store.reports import files
+
+    with app.db.read() as conn:
+        return files.page_of_files(conn, app.settings.tenant, job_id, limit=limit, **which)
+
+
+def _reused(app: "App", job_id: int) -> dict[str, Any]:
+    from quire.store.reports import files
+
+    with app.db.read() as conn:
+        return files.reused_by(conn, job_id)
+
+
+def say_ending(app: "App", job: dict[str, Any]) -> None:
+    """Say how a job ended: counts, what was reused, and each failure with its reason."""
+    took = formatting.took(job)
+    console.say(f"job {job['id']} {job['state']}{f' after {took}' if took else ''}.")
+    for count, noun in _counts(job):
+        console.say(f"  {count:>8,}  {noun}")
+    _say_listing(job["result"] or {})
+    if line := reuse_line(_reused(app, job["id"])):
+        console.say(line)
+    _say_files(app, job, "failed (document, reason):", states=("failed",))
+    if job["files_with_errors"]:
+        _say_files(app, job, "pages that could not be read:", with_errors=True, states=("success",))
+    if job["error"] and not job["files"].get("failed") and not _unlisted(job):
+        console.say(f"error: {formatting.one_line(job['error'], 400)}")
+    _say_next(app, job)
+
+
+def _counts(job: dict[str, Any]) -> list[tuple[int, str]]:
+    """List how many files there are of each kind, those that needed nothing among them."""
+    files, listed = job["files"], job["result"] or {}
+    good = files.get("success", 0) - job["files_with_errors"]
+    found = [
+        (good, "indexed"),
+        (job["files_with_errors"], "indexed with errors: some pages could not be read"),
+        (files.get("failed", 0), "failed"),
+        (files.get("cancelled", 0), "cancelled"),
+        (files.get("pending", 0) + files.get("indexing", 0), "not done yet"),
+        (listed.get("unchanged", 0), "unchanged since they were indexed"),
+        (listed.get("waiting", 0) + listed.get("running", 0), "queued already"),
+        (listed.get("gone", 0), "gone from the source"),
+        (listed.get("left_out", 0), "left out: no regular files, or not readable"),
+        (len(listed.get("unlisted", ())), "of the sources could not be listed"),
+    ]
+    shown = [each for each in found if each[0]]
+    return shown or [(0, "files found")]
+
+
+def _unlisted(job: dict[str, Any]) -> list[dict[str, str]]:
+    return (job["result"] or {}).get("unlisted", [])  # type: ignore[no-any-return]
+
+
+def _say_listing(listed: dict[str, Any]) -> None:
+    """Name what the listing could not do, and what it passed over."""
+    for pattern in listed.get("unmatched", ()):
+        console.say(f"no file matched: {formatting.one_line(pattern, 100)}")
+    sections = {
+        "left out:": [
+            f"{formatting.one_line(each['uri'], 300)}: {formatting.one_line(each['reason'])}"
+            for each in listed.get("left_out_first", ())
+        ],
+        "could not be listed:": [
+            formatting.one_line(each["error"], 400) for each in listed.get("unlisted", ())[:FEW]
+        ],
+    }
+    for title, lines in sections.items():
+        if lines:
+            console.say()
+            console.say(title)
+        for line in lines:
+            console.say(f"  {line}")
+
+
+def reuse_line(account: dict[str, Any]) -> str:
+    """Write what was reused of earlier work, if anything."""
+    nouns = {"whole": "file", "pages": "page", "ocr": "recognised page", "vectors": "vector"}
+    kept = [
+        formatting.count(int(n), noun) for key, noun in nouns.items() if (n := account.get(key))
+    ]
+    if not kept:
+        return ""
+    saved = account["seconds_saved"]
+    return f"reused: {', '.join(kept)}" + (
+        f"; about {formatting.span(saved)} of work saved" if saved > 0.05 else ""
+    )
+
+
+def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> None:
+    page = _files(app, job["id"], FEW, **which)
+    if not page["items"]:
+        return
+    console.say()
+    console.say(title)
+    for each, known in zip(page["items"], formatting.told_apart(page["items"]), strict=True):
+        name = formatting.one_line(known, 60)
+        reason = formatting.one_line(each["error"], 400)
+        if each["state"] == "success":
+            reason = f"{formatting.count(each['page_errors'], 'page')} of {each['pages']:,}"
+        said = f"{name}: {reason.removeprefix(formatting.one_line(each['name'], 60) + ': ')}"
+        console.say(f"  {each['document_id']:>8}  {said}")
+    if page["next"]:
+        console.say(f"More: quire job show {job['id']}")
+
+
+def _say_next(app: "App", job: dict[str, Any]) -> None:
+    from quire.store.reports import files
+
+    if job["files"].get("failed") or _unlisted(job):
+        console.say()
+        console.say(f"Try the failed ones again with: quire job retry {job['id']} --failed --wait")
+    held = (job["result"] or {}).get("waiting", 0) + (job["result"] or {}).get("running", 0)
+    if held and (sources := job["payload"].get("sources")):
+        with app.db.read() as conn:
+            found = files.held_elsewhere(conn, app.settings.tenant, sources, job["id"])
+        for each in found[:5]:
+            console.say(
+                f"job {each['job_id']} holds {formatting.count(each['files'], 'file')}; see: "
+                f"quire job explain {each['job_id']}"
+            )

@@ -1,0 +1,63 @@
+"""`quire ingest` with a server: files of this machine are sent there, and taken in there."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quire.cli import console, formatting, waiting
+from quire.errors import BadInput, Refused
+
+if TYPE_CHECKING:
+    from quire.cli.backend import Far
+    from quire.fetch.items import SourceOptions
+
+#: Files of one request, which become one job.
+BATCH = 100
+
+
+def run(
+    far: "Far",
+    sources: Sequence[str],
+    options: "SourceOptions",
+    *,
+    corpus: str | None,
+    wait: bool,
+    json: bool,
+) -> int:
+    """Send all files that are there and return the exit code."""
+    found = [path for source in sources for path in _files(source, options)]
+    if not found:
+        raise BadInput("ingest: there is no file that matches. Nothing was sent.")
+    ids = [
+        int(far.client.upload(*found[start : start + BATCH], corpus=corpus)["id"])
+        for start in range(0, len(found), BATCH)
+    ]
+    if not json:
+        named = ", ".join(map(str, ids))
+        console.say(f"{formatting.count(len(found), 'file')} sent; job {named} takes them in.")
+    ended = waiting.until_over(far, ids, quiet=json) if wait else {}
+    if json:
+        answer = {"id": ids[0], "ids": ids, "sent": len(found)}
+        console.as_json({**answer, "states": ended} if wait else answer)
+    elif wait:
+        console.say(f"{waiting.outcome(ended)}.")
+    return waiting.exit_code(ended)
+
+
+def _files(source: str, options: "SourceOptions") -> Iterator[Path]:
+    from quire.fetch.names import file_path
+    from quire.fetch.sources.folder import FolderSource
+
+    if source.startswith("file://"):
+        source = str(file_path(source))
+    elif "://" in source or source.startswith("gdrive:"):
+        raise Refused(
+            f"source {source[:100]}: only files of this machine are sent to a server. Nothing was "
+            "sent; run it on the machine of the server, or unset QUIRE_URL."
+        )
+    for page in FolderSource(source, options).pages():
+        for skipped in page.skipped:
+            console.note(
+                f"{formatting.one_line(skipped.uri, 300)}: {formatting.one_line(skipped.reason)}"
+            )
+        yield from (file_path(item.uri) for item in page.items)

@@ -1,0 +1,124 @@
+"""`quire ingest --watch`: looks at sources again and again, and submits what has settled."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from quire.cli import console, formatting
+from quire.cli.ingest import own_worker
+
+if TYPE_CHECKING:
+    from quire.app import App
+    from quire.control.ingest import Order
+    from quire.fetch.items import Item
+    from quire.fetch.sources.watch import Sighting
+
+INTERRUPTED = 130
+#: Files that one job names; more make several jobs.
+BATCH = 500
+
+
+def run(app: "App", order: "Order", priority: int) -> None:
+    """Watch the sources of an order until Ctrl-C."""
+    console.say("Watching; a file is taken when it has not changed for some seconds. End: Ctrl-C")
+    jobs: list[int] = []
+    with own_worker.if_needed(app) as worker:
+        watches = [Watched(app, order, url, priority) for url in order.sources]
+        try:
+            while True:
+                jobs = _tell_ended(app, jobs)
+                for each in watches:
+                    jobs += each.look(time.monotonic())
+                worker.check()
+                time.sleep(min(0.5, *(max(w.next_at - time.monotonic(), 0.05) for w in watches)))
+        except KeyboardInterrupt:
+            _tell_left(jobs)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+class Watched:
+    """One source that is watched."""
+
+    def __init__(self, app: "App", order: "Order", url: str, priority: int) -> None:
+        self.next_at = 0.0
+        self._app = app
+        self._order = replace(order, sources=(url,))
+        self._priority = priority
+        self._sightings: dict[str, Sighting] = {}
+
+    def look(self, now: float) -> list[int]:
+        """Look at the source if it is time to, and submit what has settled; returns the jobs."""
+        from quire.errors import QuireError
+        from quire.fetch.sources import watch
+
+        if now < self.next_at:
+            return []
+        try:
+            items = list(self._items())
+        except QuireError as error:
+            console.note(formatting.one_line(str(error), 400))
+            self.next_at = now + watch.RESCAN
+            return []
+        found = watch.look(self._sightings, items, now, rescan=watch.STABILITY)
+        self._sightings, self.next_at = found.sightings, found.next_at
+        if not found.ripe and not found.gone:
+            return []
+        # A whole listing also sees what is gone, but would take what is still being written.
+        if all(each.taken for each in found.sightings.values()):
+            return self._submit([self._order], f"{formatting.count(len(found.ripe), 'file')}")
+        return self._submit(
+            list(self._parts(found.ripe)), formatting.count(len(found.ripe), "file")
+        )
+
+    def _items(self) -> "Iterator[Item]":
+        from quire.ingest import resources
+
+        [url] = self._order.sources
+        source = resources.source_of(self._app.settings.for_children, url, self._order.options)
+        for page in source.pages(None):
+            yield from page.items
+
+    def _parts(self, ripe: "Sequence[Item]") -> "Iterator[Order]":
+        names = ["/" + _plain("/".join(filter(None, (i.folder, i.name)))) for i in ripe]
+        for start in range(0, len(names), BATCH):
+            include = names[start : start + BATCH]
+            yield replace(self._order, options={**self._order.options, "include": include})
+
+    def _submit(self, orders: "Sequence[Order]", what: str) -> list[int]:
+        ids = self._app.submit_many([each.submission(self._priority) for each in orders])
+        for job_id in ids:
+            console.say(f"{_clock()} job {job_id}: {what} of {self._order.sources[0]}")
+        return ids
+
+
+def _plain(path: str) -> str:
+    """Write a path as a pattern that matches nothing else."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in path)
+
+
+def _tell_ended(app: "App", jobs: Sequence[int]) -> list[int]:
+    """Say how jobs ended; returns those that have not."""
+    from quire.cli.job import found
+
+    left = []
+    for job_id in jobs:
+        job = found(app, job_id)
+        if job["finished_at"] is None:
+            left.append(job_id)
+            continue
+        why = f": {formatting.one_line(job['error'], 200)}" if job["error"] else ""
+        console.say(f"{_clock()} job {job_id} {job['state']}{why}")
+    return left
+
+
+def _tell_left(jobs: Sequence[int]) -> None:
+    if jobs:
+        named = ", ".join(map(str, jobs))
+        console.note(f"\nNot finished: job {named}. Any worker goes on with it: quire up")
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")

@@ -1,0 +1,67 @@
+"""How delivery by a broker does, in words: who rings, who hears, and what helps where it fails.
+
+Nothing waits for a broker for long: where it is silent, workers claim from the database.
+"""
+
+from typing import Any
+
+from quire.clock import Instant
+from quire.model.records import WorkerRow
+from quire.store.queue import doorbells
+from quire.store.reports.reports import iso
+
+#: Seconds without a look of any dispatcher after which it is said that there is none.
+UNATTENDED = 60.0
+INSTEAD = "Workers claim from the database instead, a few seconds later than else."
+
+
+def standing(
+    conn: Any, *, now: Instant, patience: float, queue: str | None = None
+) -> dict[str, Any] | None:
+    """Return the broker of the live workers, of one queue where named; None where none has one."""
+    served = doorbells.served(conn, now=now, patience=patience)
+    served = [row for row in served if queue in (None, *_queues(row))]
+    if not served:
+        return None
+    known = doorbells.of(conn)
+    names = {name for row in served for name in _queues(row) if queue in (None, name)}
+    rows = [known[name] for name in sorted(names) if name in known]
+    return {
+        "url": served[0].broker,
+        "rung": {row.queue: row.seq for row in rows},
+        "rung_at": iso(max((row.rung_at for row in rows if row.rung_at), default=None)),
+        "looked_at": iso(max((row.looked_at for row in rows if row.looked_at), default=None)),
+        "failing_since": iso(min((r.failing_since for r in rows if r.failing_since), default=None)),
+        "error": next((row.error for row in rows if row.error), None),
+        "trouble": _trouble(served, rows, now),
+    }
+
+
+def _trouble(served: list[WorkerRow], rows: list[doorbells.Standing], now: Instant) -> str | None:
+    """Say the first thing that is wrong, or nothing."""
+    url = served[0].broker
+    looked_at = max((row.looked_at for row in rows if row.looked_at), default=None)
+    if looked_at is None or looked_at < now.wall - UNATTENDED:
+        since = "yet" if looked_at is None else f"since {iso(looked_at)}"
+        return (
+            f"No scheduler has asked the broker at {url} {since}, so nobody rings for what is "
+            f"ready. Start one with `quire scheduler`. {INSTEAD}"
+        )
+    for row in rows:
+        if row.failing_since is not None:
+            return (
+                f"The broker at {url} has not answered since {iso(row.failing_since)} "
+                f"({row.error}). {INSTEAD} It is tried again every few seconds."
+            )
+    alone = [row for row in served if row.alone_since is not None]
+    if alone:
+        return (
+            f"Worker {alone[0].id} has heard nothing of the broker at {url} since "
+            f"{iso(alone[0].alone_since)}, though there was work. It claims from the database "
+            "until it does."
+        )
+    return None
+
+
+def _queues(row: WorkerRow) -> list[str]:
+    return row.queues.split(",")

@@ -1,0 +1,134 @@
+"""Says in plain words what a job or task waits for, who holds it and what happens next.
+
+The first unmet condition is the answer: the ones behind it do not matter until it is met.
+"""
+
+from typing import Any
+
+from quire.clock import Instant
+from quire.control.explain.task import Case, of_task
+from quire.control.explain.wording import Finding, number
+from quire.control.jobs import Desk
+from quire.errors import NotFound
+from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.store.reports import waiting
+from quire.store.reports.reports import iso
+
+#: How many attempts and tasks an explanation names.
+SHOWN = 5
+#: Which task of a job is explained first.
+MOST_ADVANCED = (TaskState.RUNNING, TaskState.READY, TaskState.BLOCKED)
+MOST_TELLING = (
+    TaskState.FAILED,
+    TaskState.LOST,
+    TaskState.CANCELLED,
+    TaskState.SKIPPED,
+    TaskState.DONE,
+)
+
+
+def explain_job(desk: Desk, job_id: int) -> dict[str, Any]:
+    """Explain a job by its most advanced open task, or by how it ended."""
+    with desk.db.read() as conn:
+        row = waiting.job(conn, desk.tenant, job_id) if _is_id(job_id) else None
+        if row is None:
+            raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+        now = desk.db.now(conn)
+        is_open = row.state in (*JOB_ACTIVE, JobState.STOPPED)
+        states = MOST_ADVANCED if is_open else MOST_TELLING
+        shown = waiting.tasks_of(conn, job_id, states, limit=SHOWN)
+        cases = [_case(conn, task, now, desk.db.lease_seconds) for task in shown]
+        finding = _of_job(row, cases)
+        reasons = waiting.count_reasons(conn, job_id) if row.tasks_blocked else {}
+        answers = [_answer(case.row, of_task(case), case.history) for case in cases]
+    counts = {s.value: n for s in TaskState if (n := getattr(row, f"tasks_{s}"))}
+    return {
+        **_answer(row, finding, cases[0].history if cases else []),
+        "tasks": answers if sum(counts.values()) > 1 else [],
+        "counts": {**counts, **({"reasons": reasons} if reasons else {})},
+    }
+
+
+def explain_task(desk: Desk, task_id: int) -> dict[str, Any]:
+    """Explain one task."""
+    with desk.db.read() as conn:
+        row = waiting.task(conn, desk.tenant, task_id) if _is_id(task_id) else None
+        if row is None:
+            raise NotFound(f"task {task_id}: no such task. `quire job show` lists those of a job.")
+        case = _case(conn, row, desk.db.now(conn), desk.db.lease_seconds)
+        return {**_answer(row, of_task(case), case.history), "job_id": row.job_id}
+
+
+def _is_id(number_given: int) -> bool:
+    return 0 < number_given < 2**63
+
+
+def _case(conn: Any, row: Any, now: Instant, patience: float) -> Case:
+    runs = waiting.last_attempts(conn, row.id, limit=SHOWN)
+    names = ("task_id", "attempt", "outcome", "error", "worker_id")
+    history = [
+        {
+            **{name: getattr(run, name) for name in names},
+            "began_at": iso(run.began_at),
+            "finished_at": iso(run.finished_at),
+        }
+        for run in runs
+    ]
+    return Case(conn, row, now, patience, history)
+
+
+def _answer(row: Any, finding: Finding, history: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "state": row.state,
+        "code": finding.code,
+        "text": finding.text,
+        "next": finding.next,
+        "since": iso(finding.since),
+        "until": iso(finding.until),
+        "attempts": history,
+    }
+
+
+def _of_job(row: Any, cases: list[Case]) -> Finding:
+    if row.state not in JOB_ACTIVE:
+        return _ended_job(row)
+    if not cases:
+        return Finding(
+            "no_open_task",
+            f"It is {row.state}, but none of its tasks is open.",
+            "Nothing: this should not be. `quire doctor` reports it.",
+        )
+    first = of_task(cases[0])
+    others = row.tasks_blocked + row.tasks_ready + row.tasks_running - 1
+    if not others:
+        return first
+    kinds_of = [
+        f"{number(count)} {state}"
+        for state in MOST_ADVANCED
+        if (count := getattr(row, f"tasks_{state}"))
+    ]
+    text = f"Task {cases[0].row.id}: {first.text} Open tasks: {', '.join(kinds_of)}."
+    return first._replace(text=text)
+
+
+def _ended_job(row: Any) -> Finding:
+    since = row.finished_at
+    why = f": {row.error.rstrip('.')}" if row.error else ""
+    can = [verb for verb in ("resume", "retry") if verb in allowed(row.state)]
+    again = " ".join(f"`quire job {verb} {row.id}`" for verb in can[:1])
+    total = sum(getattr(row, f"tasks_{s}") for s in TaskState)
+    match row.state:
+        case JobState.COMPLETED:
+            return Finding("completed", "Every task succeeded.", "Nothing; it is over.", since)
+        case JobState.STOPPED:
+            by = why or " on request"
+            text = f"Stopped{by}. {number(row.tasks_done)} of {number(total)} tasks are done."
+            return Finding("stopped", text, f"Nothing runs until {again}.", since)
+        case JobState.FAILED:
+            bad = number(row.tasks_failed + row.tasks_lost)
+            text = f"{bad} of {number(total)} tasks failed{why}."
+            return Finding("failed", text, f"Nothing; {again} runs what failed again.", since)
+    text = f"Cancelled{why or ' on request'}."
+    return Finding("cancelled", text, f"Nothing; {again} runs it again.", since)

@@ -1,0 +1,64 @@
+"""One page of a document as people see it: text, word boxes, chunks, and what a query marks."""
+
+import json
+from typing import Any
+
+from quire.control import documents
+from quire.control.jobs import Desk
+from quire.parse import file_type
+from quire.parse import word_boxes as boxing
+from quire.store.reports import dashboard
+from quire.store.search import search
+from quire.text import snippets, words
+
+#: Characters of a query that is marked on a page.
+LONGEST_QUERY = 500
+#: Boxes that are drawn; a page of more words than this is a table of figures.
+MOST_WORDS = 4000
+
+
+def page(desk: Desk, document_id: int, number: int, query: str = "") -> dict[str, Any] | None:
+    """Return one page with its words and chunks, and the places that a query finds; or None."""
+    with desk.db.read() as conn:
+        row = documents.row_of(conn, desk, document_id)
+        leaf = dashboard.page_of(conn, row, number) if 0 < number < 2**31 else None
+        if leaf is None:
+            return None
+        chunks = [each._asdict() for each in dashboard.chunks_of_page(conn, row, number)]
+        before, behind = dashboard.neighbours(conn, row, number)
+        spoken = search.languages(conn, desk.tenant) if query.strip() else []
+    text, packed = leaf.text or "", leaf.words or b""
+    marks = _marks(text, query, spoken)
+    return {
+        "number": number,
+        "label": leaf.label,
+        "via": leaf.via,
+        "language": leaf.language,
+        "text": text,
+        "word_count": len(text.split()),
+        "marks": marks,
+        "width": leaf.width or 0.0,
+        "height": leaf.height or 0.0,
+        "words": [word[:4] for word in boxing.unpack(packed, text)[:MOST_WORDS]],
+        "hits": [box for mark in marks for box in boxing.boxes(packed, text, *mark)],
+        "error": json.loads(leaf.error)["error"] if leaf.error else None,
+        "chunks": chunks,
+        "before": before,
+        "behind": behind,
+        "has_picture": _has_picture(row, leaf),
+    }
+
+
+def _marks(text: str, query: str, spoken: list[str]) -> list[tuple[int, int]]:
+    asked = query.replace("\0", " ").strip()[:LONGEST_QUERY]
+    if not asked or not text:
+        return []
+    terms = words.query_terms(asked, spoken)
+    # As wide as the text: what comes back is all of it, place for place.
+    return snippets.snippet(text, terms, len(text), spoken)[1]
+
+
+def _has_picture(row: Any, leaf: Any) -> bool:
+    media_type = row.media_type or row.newest_type or ""
+    is_drawn = media_type == file_type.PDF or media_type.startswith("image/")
+    return bool(row.digest and is_drawn and (leaf.width or leaf.error))

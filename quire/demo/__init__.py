@@ -1,0 +1,1 @@
+"""The sample documents that `quire demo` ingests."""

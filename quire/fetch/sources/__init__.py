@@ -1,0 +1,1 @@
+"""Sources: where files are listed and read from, one module each."""

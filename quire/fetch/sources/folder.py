@@ -1,0 +1,258 @@
+"""Files and folders of this machine as a source.
+
+A folder is walked in the order of its paths, so that the path of the last file is the cursor:
+a walk that was killed goes on behind it without looking into what it has passed.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from quire.errors import FetchFailed, Gone, QuireError, SourceRefused
+from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
+from quire.fetch.names import file_path, file_uri, shown
+from quire.fetch.sources.globs import Matcher, is_glob, matcher
+from quire.fetch.transfer.part_file import PIECE, receive, remove, too_large
+
+_Keys = tuple[bytes, ...]
+_Found = tuple[_Keys, Item | Skipped]
+_SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+_SPECIAL |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+
+
+class FolderSource:
+    """A file, a folder with all below it, or the files that match a pattern."""
+
+    def __init__(self, place: str, options: SourceOptions) -> None:
+        self._root, pattern = _split_pattern(Path(place).expanduser())
+        self._options = options
+        self._include = matcher([*options.include, *([pattern] if pattern else [])])
+        if pattern and options.include:
+            self._include = _both(matcher([pattern]), matcher(options.include))
+        self._exclude = matcher(options.exclude)
+
+    def pages(self, after: str | None = None) -> Iterator[Listed]:
+        """List in the order of paths; the cursor is the path of the last file."""
+        walk = self._alone() if not self._root.is_dir() else self._walk(_keys(after))
+        items: list[Item] = []
+        skipped: list[Skipped] = []
+        keys: _Keys = ()
+        for keys, found in walk:
+            if isinstance(found, Item):
+                items.append(found)
+            else:
+                skipped.append(found)
+            if len(items) + len(skipped) == PAGE:
+                yield Listed(items, _cursor(keys), skipped)
+                items, skipped = [], []
+        if items or skipped:
+            yield Listed(items, _cursor(keys), skipped)
+
+    def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
+        """Copy a file; one that changes meanwhile is an error, not a mixture."""
+        path = file_path(item.uri)
+        most = self._options.max_bytes
+        try:
+            with open(path, "rb", buffering=0, opener=_at_once) as file:
+                before = os.fstat(file.fileno())
+                _require_regular(item.name, before.st_mode)
+                if before.st_size > most:
+                    raise too_large(item.name, before.st_size, most)
+                fetched = receive(
+                    iter(lambda: file.read(PIECE), b""),
+                    part,
+                    item.name,
+                    max_bytes=most,
+                    progress=progress,
+                    check=check,
+                    total=before.st_size,
+                )
+            _require_same(item.name, before, path.stat(), fetched.size)
+        except FileNotFoundError:
+            remove(part)
+            raise Gone(f"{item.name}: the file is gone from {path.parent}.") from None
+        except PermissionError:
+            raise SourceRefused(
+                f"{item.name}: reading {path} is not permitted. Allow it for this user."
+            ) from None
+        except FetchFailed:
+            remove(part)
+            raise
+        except OSError as error:
+            remove(part)
+            raise FetchFailed(
+                f"{item.name}: cannot be read from {path.parent} ({error.strerror}). "
+                "The work is tried again."
+            ) from error
+        return fetched
+
+    def doctor(self) -> list[str]:
+        """Say in sentences whether the files can be listed and read."""
+        try:
+            page = next(self.pages(), Listed([], ""))
+        except QuireError as error:
+            return [str(error)]
+        count = f"{len(page.items):,}" + (" or more" if len(page.items) >= PAGE else "")
+        sentences = [f"{self._root}: can be listed; files found: {count}."]
+        sentences += [f"{each.uri}: left out, {each.reason}." for each in page.skipped[:10]]
+        if page.items and not os.access(file_path(page.items[0].uri), os.R_OK):
+            sentences.append(f"{page.items[0].name}: cannot be read; reading is not permitted.")
+        return sentences
+
+    def _alone(self) -> Iterator[_Found]:
+        path = self._root
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise Gone(f"{path}: there is no such file or folder. Check the path.") from None
+        except OSError as error:
+            raise SourceRefused(f"{path}: cannot be read ({error.strerror}).") from None
+        _require_regular(str(path), found.st_mode)
+        yield (os.fsencode(path.name),), _item(file_uri(str(path)), path.name, found, "")
+
+    def _walk(self, after: _Keys) -> Iterator[_Found]:
+        root = os.path.realpath(self._root)
+        yield from _Walk(root, self._wanted, self._may_enter).below(
+            str(self._root), (), after, linked=False
+        )
+
+    def _may_enter(self, path: str, name: str) -> bool:
+        return self._shows(name) and not (self._exclude and self._exclude(path))
+
+    def _wanted(self, path: str, name: str) -> bool:
+        if not self._shows(name) or name.startswith("~$") or name.endswith(".part"):
+            return False
+        if self._exclude and self._exclude(path):
+            return False
+        return self._include is None or self._include(path)
+
+    def _shows(self, name: str) -> bool:
+        return self._options.hidden or not name.startswith(".")
+
+
+class _Walk:
+    """The walk through a folder: names in order of their bytes, folders entered in place."""
+
+    def __init__(
+        self,
+        root: str,
+        wanted: Callable[[str, str], bool],
+        may_enter: Callable[[str, str], bool],
+    ) -> None:
+        self._root = root
+        self._wanted = wanted
+        self._may_enter = may_enter
+
+    def below(self, folder: str, keys: _Keys, after: _Keys, *, linked: bool) -> Iterator[_Found]:
+        """Yield what is in a folder behind the cursor `after`, which is relative to it."""
+        inside = "/".join(shown(os.fsdecode(key)) for key in keys)
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted((os.fsencode(entry.name), entry) for entry in listing)
+        except OSError as error:
+            yield keys, Skipped(file_uri(folder), f"the folder cannot be read ({error.strerror})")
+            return
+        prefix = file_uri(folder).removesuffix("/") + "/"
+        for key, entry in entries:
+            if after and key < after[0]:
+                continue
+            passed = after[1:] if after and key == after[0] else ()
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            if _is_folder(entry):
+                if self._may_enter(path, entry.name):
+                    yield from self._enter(entry, (*keys, key), passed, linked=linked)
+            elif not (after and key == after[0]) and self._wanted(path, entry.name):
+                uri = prefix + quote_from_bytes(key)
+                yield (*keys, key), _examined(entry, uri, inside)
+
+    def _enter(
+        self, entry: os.DirEntry[str], keys: _Keys, after: _Keys, *, linked: bool
+    ) -> Iterator[_Found]:
+        if entry.is_symlink():
+            if reason := self._why_not_followed(entry, linked=linked):
+                yield keys, Skipped(file_uri(entry.path), reason)
+                return
+            linked = True
+        yield from self.below(entry.path, keys, after, linked=linked)
+
+    def _why_not_followed(self, entry: os.DirEntry[str], *, linked: bool) -> str:
+        """A link is followed out of the folder and once only: that cannot turn in a circle."""
+        target = os.path.realpath(entry.path)
+        if _is_below(target, self._root):
+            return "a link to a folder that is listed at its own place"
+        if _is_below(self._root, target):
+            return "a link to a folder that holds this one"
+        return "a link to a folder inside a linked folder" if linked else ""
+
+
+def _at_once(path: str, flags: int) -> int:
+    # A named pipe that took the file's place would keep a plain open waiting for ever.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _examined(entry: os.DirEntry[str], uri: str, inside: str) -> Item | Skipped:
+    try:
+        found = entry.stat()
+    except OSError as error:
+        broken = entry.is_symlink()
+        return Skipped(uri, "a link that leads nowhere" if broken else str(error.strerror))
+    if not stat.S_ISREG(found.st_mode):
+        kind = _SPECIAL.get(stat.S_IFMT(found.st_mode), "not a file")
+        return Skipped(uri, f"{kind}, not a file with bytes to read")
+    return _item(uri, entry.name, found, inside)
+
+
+def _item(uri: str, name: str, found: os.stat_result, inside: str) -> Item:
+    return Item(uri, shown(name), found.st_size, found.st_mtime, folder=inside)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _require_regular(name: str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _SPECIAL.get(stat.S_IFMT(mode), "not a file")
+        raise SourceRefused(f"{name}: is {kind}. Only files with bytes to read are taken.")
+
+
+def _require_same(name: str, before: os.stat_result, after: os.stat_result, got: int) -> None:
+    if before.st_ino != after.st_ino or before.st_mtime_ns != after.st_mtime_ns:
+        raise FetchFailed(f"{name}: changed while it was read. It is read again.")
+    if got != before.st_size or got != after.st_size:
+        raise FetchFailed(
+            f"{name}: changed while it was read (expected {before.st_size:,} bytes, got {got:,}). "
+            "It is read again."
+        )
+
+
+def _split_pattern(path: Path) -> tuple[Path, str]:
+    """Part a path with wildcards into the folder before them and the pattern."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  links stay as they were named
+    if absolute.exists() or not is_glob(str(absolute)):
+        return absolute, ""
+    parts = absolute.parts
+    first = next(number for number, each in enumerate(parts) if is_glob(each))
+    # The slash in front keeps `*.pdf` to this folder: without it a name matches at any depth.
+    return Path(*parts[:first]), "/" + "/".join(parts[first:])
+
+
+def _both(first: Matcher | None, second: Matcher | None) -> Matcher:
+    return lambda path: bool(first and first(path) and second and second(path))
+
+
+def _cursor(keys: _Keys) -> str:
+    return quote_from_bytes(b"/".join(keys))
+
+
+def _keys(cursor: str | None) -> _Keys:
+    return tuple(unquote_to_bytes(cursor).split(b"/")) if cursor else ()

@@ -1,0 +1,1 @@
+"""Downloads: resume, retry and verification, shared by every remote source."""

@@ -1,0 +1,69 @@
+"""The checks that bytes must pass before they count as the file that was asked for."""
+
+from typing import NoReturn
+
+from quire.errors import Damaged, FetchFailed
+from quire.fetch.items import Item
+from quire.fetch.transfer.part_file import Part, remove
+
+PDF = "application/pdf"
+_SIGNATURES = {
+    PDF: b"%PDF-",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": b"PK\x03\x04",
+}
+#: PDF readers look for the signature this far into the file.
+_WINDOW = 1024
+
+
+def verify(part: Part, item: Item, total: int | None, digests: dict[str, str]) -> str:
+    """Check size, hashes and signature; return what was checked, or remove the part and raise."""
+    checked = []
+    for size in (item.size, total):
+        if size is not None and part.size != size:
+            refuse_size(part, item, size, part.size)
+    if item.size is not None or total is not None:
+        checked.append("size")
+    known = {**digests, **{k: v for k, v in _given(item).items() if v}}
+    for kind, expected in sorted(known.items()):
+        _check_digest(part, item, kind, expected)
+        checked.append(kind)
+    if _check_signature(part, item):
+        checked.append("signature")
+    return ", ".join(checked)
+
+
+def refuse_size(part: Part, item: Item, expected: int, got: int) -> NoReturn:
+    """Remove the part and say which size was expected."""
+    remove(part.path)
+    raise FetchFailed(
+        f"{item.name}: size differs after download (expected {expected:,} bytes, got {got:,}). "
+        "The partial file was removed; the work is tried again."
+    )
+
+
+def _given(item: Item) -> dict[str, str | None]:
+    return {"md5": item.md5, "sha256": item.sha256}
+
+
+def _check_digest(part: Part, item: Item, kind: str, expected: str) -> None:
+    got = part.md5 if kind == "md5" else part.sha256
+    if got != expected.lower():
+        remove(part.path)
+        raise FetchFailed(
+            f"{item.name}: checksum differs after download (expected {kind} {expected}, "
+            f"got {got}). The partial file was removed; the work is tried again."
+        )
+
+
+def _check_signature(part: Part, item: Item) -> bool:
+    kind = (item.media_type or "").partition(";")[0].strip().lower()
+    if (signature := _SIGNATURES.get(kind)) is None:
+        return False
+    head = part.head(_WINDOW)
+    if signature in head if kind == PDF else head.startswith(signature):
+        return True
+    remove(part.path)
+    raise Damaged(
+        f"{item.name}: is not what the source says (expected {kind} with the signature "
+        f"{signature!r}, got {head[:16]!r}). The partial file was removed."
+    )

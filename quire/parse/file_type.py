@@ -1,0 +1,156 @@
+"""What a file is, told by its bytes.
+
+Its name decides only between kinds of plain text, and where the bytes tell no more than that they
+are packed or unknown and a plugin reads files of that name.
+"""
+
+import re
+import zipfile
+from pathlib import Path
+
+from quire.parse import plugin_parser
+
+PDF = "application/pdf"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+UNKNOWN = "application/octet-stream"
+
+_HEAD = 8192
+_OFFICE = {"word/": DOCX, "xl/": XLSX, "ppt/": PPTX}
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"II+\0", "image/tiff"),
+    (b"MM\0+", "image/tiff"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"\x1f\x8b", "application/gzip"),
+    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (b"Rar!\x1a\x07", "application/vnd.rar"),
+    (b"{\\rtf", "application/rtf"),
+    (b"%!PS", "application/postscript"),
+)
+_BITMAP = re.compile(rb"BM.{4}\0\0\0\0.{3}\0[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.DOTALL)
+_HTML = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]",
+    re.IGNORECASE | re.DOTALL,
+)
+_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9-]*:[ \t]?[^\r\n]*\r?\n(?:[ \t]+[^\r\n]*\r?\n)*")
+_MAIL_HEADERS = frozenset(
+    b"from to cc subject date message-id received return-path mime-version content-type"
+    b" delivered-to reply-to sender".split()
+)
+_TEXT_NAMES = {
+    ".csv": "text/csv",
+    ".tsv": "text/csv",
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".htm": "text/html",
+    ".html": "text/html",
+    ".xhtml": "text/html",
+}
+#: Types that say little: a plugin may know better by the name.
+_VAGUE = frozenset(
+    {UNKNOWN, "text/plain", "application/zip", "application/gzip", "application/x-ole-storage"}
+)
+#: Books and OpenDocument files begin with a member that says their type.
+_SAID = re.compile(
+    rb"PK\x03\x04.{4}\0\0.{16}\x08\0\0\0mimetype(application/(?:epub\+zip|vnd\.oasis\.[a-z.-]+))",
+    re.DOTALL,
+)
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+
+
+def media_type(path: Path, name: str = "") -> str:
+    """Return the type of a file by its content; `name` is what people call it."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    called = name or path.name
+    found = _binary(path, head) or _textual(head, Path(called).suffix.lower())
+    return plugin_parser.named_type(called) or found if head and found in _VAGUE else found
+
+
+def _binary(path: Path, head: bytes) -> str | None:
+    for magic, found in _MAGIC:
+        if head.startswith(magic):
+            return found
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    if _BITMAP.match(head):
+        return "image/bmp"
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _zipped(path, head)
+    if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
+        return _compound(path)
+    if b"%PDF-" in head[:1032]:  # up to 1024 bytes of junk may come first
+        return PDF
+    return None
+
+
+def _zipped(path: Path, head: bytes) -> str:
+    if said := _SAID.match(head):
+        return said[1].decode()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        # Cut off: the list of members is at the end, their names are at each member too.
+        with path.open("rb") as file:
+            start = file.read(1 << 20)
+        names = [n.decode("latin-1") for n in re.findall(rb"PK\x03\x04.{26}([\x20-\x7e]+)", start)]
+    if "[Content_Types].xml" in names or any(name.startswith("_rels/") for name in names):
+        for folder, found in _OFFICE.items():
+            if any(name.startswith(folder) for name in names):
+                return found
+    return "application/zip"
+
+
+def _compound(path: Path) -> str:
+    """Tell what an OLE file holds: an Office file with a password, or one of the old formats."""
+    with path.open("rb") as file:
+        start = file.read(1 << 20)
+    if "EncryptedPackage".encode("utf-16-le") in start:
+        return "application/x-ole-encrypted"
+    return "application/x-ole-storage"
+
+
+def _textual(head: bytes, suffix: str) -> str:
+    if not head or not is_text(head):
+        return UNKNOWN
+    if _HTML.match(head.removeprefix(_MARKS[0])):
+        return "text/html"
+    if _is_mail(head):
+        return "message/rfc822"
+    return _TEXT_NAMES.get(suffix, "text/plain")
+
+
+def is_text(head: bytes) -> bool:
+    """Tell whether the first bytes of a file can be read as text."""
+    if head.startswith(_MARKS):
+        return True
+    if _is_utf16(head):
+        return True
+    odd = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
+    return b"\0" not in head and odd <= len(head) // 50
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Tell whether every second byte is zero, as in English text of two bytes a letter."""
+    if len(head) < 4 or b"\0" not in head:
+        return False
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    half = len(head) // 2
+    return max(even, odd) > 0.4 * half and min(even, odd) == 0
+
+
+def _is_mail(head: bytes) -> bool:
+    names, at = set(), 0
+    if head.startswith(b"From "):  # as in a mailbox file
+        at = head.find(b"\n") + 1
+    while found := _HEADER.match(head, at):
+        names.add(found[0].partition(b":")[0].lower())
+        at = found.end()
+    return len(names & _MAIL_HEADERS) >= 2 and bool(names & {b"from", b"received", b"subject"})

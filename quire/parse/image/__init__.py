@@ -1,0 +1,1 @@
+"""Images: their text by OCR, thumbnails, and pages rendered as PNG."""

@@ -1,0 +1,1 @@
+"""HTML, Markdown and plain text."""

@@ -1,0 +1,1 @@
+"""The worker process: the loop that claims, renews and settles; liveness and health."""

@@ -1,0 +1,76 @@
+"""The audit: who changed what of a tenant's access, from where, and who was not let in."""
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.store.db.dialect import storable
+from quire.store.db.schema.access import audit
+from quire.store.db.times import iso
+
+#: Longest text of a row that somebody outside may have chosen.
+LONGEST = 500
+a = audit.c
+
+
+def record(
+    conn: sa.Connection,
+    tenant: str,
+    user: str | None,
+    action: str,
+    *,
+    subject: str | None = None,
+    detail: dict[str, Any] | None = None,
+    address: str | None = None,
+    now: Instant,
+) -> None:
+    """Append a row."""
+    conn.execute(
+        sa.insert(audit).values(
+            at=now.wall,
+            tenant=tenant,
+            user_name=user,
+            action=action,
+            subject=None if subject is None else storable(subject)[:LONGEST],
+            detail=json.dumps(detail) if detail else None,
+            address=address,
+        )
+    )
+
+
+def listed(
+    conn: sa.Connection,
+    tenant: str,
+    *,
+    user: str | None = None,
+    action: str | None = None,
+    before: int | None = None,
+    limit: int = 100,
+) -> list[dict[str, Any]]:
+    """List a tenant's rows, the newest first; those before an id, of a user or action, only."""
+    query = sa.select(audit).where(a.tenant == tenant).order_by(a.id.desc()).limit(limit)
+    for column, wanted in ((a.user_name, user), (a.action, action)):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    if before is not None:
+        query = query.where(a.id < before)
+    return [
+        {
+            "id": row.id,
+            "at": iso(row.at),
+            "user": row.user_name,
+            "action": row.action,
+            "subject": row.subject,
+            "detail": json.loads(row.detail) if row.detail else {},
+            "address": row.address,
+        }
+        for row in conn.execute(query)
+    ]
+
+
+def prune(conn: sa.Connection, *, before: float, limit: int = 5000) -> int:
+    """Delete rows from before a moment; returns how many."""
+    old = sa.select(a.id).where(a.at < before).order_by(a.at).limit(limit)
+    return conn.execute(sa.delete(audit).where(a.id.in_(old))).rowcount

@@ -1,0 +1,123 @@
+"""Sessions of the dashboard and the links that begin them, both found by a hash alone."""
+
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.access import Role
+from quire.store.access.users import TOUCH_SECONDS
+from quire.store.db.schema.access import links, sessions, users
+
+u, s, k = users.c, sessions.c, links.c
+
+
+class Session(NamedTuple):
+    """A session as it is found by its hash, with its user."""
+
+    id: int
+    tenant: str
+    user: str
+    role: Role
+    csrf: str
+    expires_at: float
+    disabled_at: float | None
+    last_seen_at: float
+
+
+class Link(NamedTuple):
+    """A sign-in link as it is found by its hash, with its user."""
+
+    user_id: int
+    tenant: str
+    user: str
+    expires_at: float
+    used_at: float | None
+    disabled_at: float | None
+
+
+def add_link(
+    conn: sa.Connection, user_id: int, sha256: str, *, expires_at: float, now: Instant
+) -> None:
+    """Store a link that signs a user in once."""
+    values = {"user_id": user_id, "sha256": sha256, "created_at": now.wall}
+    conn.execute(sa.insert(links).values(**values, expires_at=expires_at))
+
+
+def link(conn: sa.Connection, sha256: str) -> Link | None:
+    """Return the link with this hash, of whatever tenant; it is not used up by that."""
+    row = conn.execute(
+        sa.select(k.user_id, u.tenant, u.name.label("user"), k.expires_at, k.used_at, u.disabled_at)
+        .join(users, u.id == k.user_id)
+        .where(k.sha256 == sha256)
+    ).one_or_none()
+    return None if row is None else Link(*row)
+
+
+def use_link(conn: sa.Connection, sha256: str, *, now: Instant) -> int | None:
+    """Use a link up; returns its user's id, or None where it was used before or has expired."""
+    user_id: int | None = conn.scalar(
+        sa.update(links)
+        .where(k.sha256 == sha256, k.used_at.is_(None), k.expires_at > now.wall)
+        .values(used_at=now.wall)
+        .returning(k.user_id)
+    )
+    return user_id
+
+
+def enabled(conn: sa.Connection, user_id: int) -> bool:
+    """Lock a user's row and tell whether the user may sign in."""
+    query = sa.select(u.disabled_at).where(u.id == user_id).with_for_update()
+    return conn.execute(query).scalar_one() is None
+
+
+def begin(
+    conn: sa.Connection, user_id: int, sha256: str, csrf: str, *, expires_at: float, now: Instant
+) -> None:
+    """Begin a session."""
+    conn.execute(
+        sa.insert(sessions).values(
+            user_id=user_id,
+            sha256=sha256,
+            csrf=csrf,
+            created_at=now.wall,
+            expires_at=expires_at,
+            last_seen_at=now.wall,
+        )
+    )
+
+
+_SESSION = (
+    sa.select(
+        s.id, u.tenant, u.name.label("user"), u.role, s.csrf, s.expires_at, u.disabled_at,
+        s.last_seen_at,
+    )
+    .join(users, u.id == s.user_id)
+    .where(s.sha256 == sa.bindparam("sha256"))
+)  # fmt: skip
+
+
+def found(conn: sa.Connection, sha256: str) -> Session | None:
+    """Return the session with this hash, of whatever tenant."""
+    row = conn.execute(_SESSION, {"sha256": sha256}).one_or_none()
+    return None if row is None else Session(**{**row._mapping, "role": Role(row.role)})
+
+
+def touch(conn: sa.Connection, session_id: int, *, now: Instant) -> None:
+    """Write that a session was seen, unless that was written within the last minute."""
+    old = s.last_seen_at <= now.wall - TOUCH_SECONDS
+    conn.execute(sa.update(sessions).where(s.id == session_id, old).values(last_seen_at=now.wall))
+
+
+def end(conn: sa.Connection, sha256: str) -> bool:
+    """End a session; returns whether it was there."""
+    return conn.execute(sa.delete(sessions).where(s.sha256 == sha256)).rowcount == 1
+
+
+def prune(conn: sa.Connection, *, before: float, limit: int = 5000) -> dict[str, int]:
+    """Delete sessions and links that expired before a moment; returns how many, by name."""
+    gone: dict[str, Any] = {}
+    for table in (sessions, links):
+        old = sa.select(table.c.id).where(table.c.expires_at < before).limit(limit)
+        gone[table.name] = conn.execute(sa.delete(table).where(table.c.id.in_(old))).rowcount
+    return gone

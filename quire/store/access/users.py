@@ -1,0 +1,215 @@
+"""Users and their tokens. Every read is of one tenant, but for the lookup by a token's hash."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.access import Role, Scope, written
+from quire.store.db import bulk
+from quire.store.db.schema.access import links, sessions, tokens, users
+from quire.store.db.times import iso
+
+#: Seconds between two writes of when a token or a session was last used.
+TOUCH_SECONDS = 60.0
+u, t = users.c, tokens.c
+
+
+class User(NamedTuple):
+    """A user of a tenant."""
+
+    id: int
+    tenant: str
+    name: str
+    role: Role
+    created_at: float
+    signed_in_at: float | None
+    disabled_at: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the user as commands and the API show it."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "role": self.role,
+            "created_at": iso(self.created_at),
+            "signed_in_at": iso(self.signed_in_at),
+            "disabled_at": iso(self.disabled_at),
+        }
+
+
+class Key(NamedTuple):
+    """A token as it is found by its hash, with its user."""
+
+    id: int
+    tenant: str
+    user: str
+    role: Role
+    scopes: frozenset[Scope]
+    expires_at: float | None
+    revoked_at: float | None
+    disabled_at: float | None
+    last_used_at: float | None
+
+
+def _user(row: Any) -> User:
+    return User(**{**row._mapping, "role": Role(row.role)})
+
+
+def user(conn: sa.Connection, tenant: str, name: str, *, lock: bool = False) -> User | None:
+    """Return a tenant's user, with its row locked where something hangs on its state."""
+    query = sa.select(users).where(u.tenant == tenant, u.name == name)
+    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else _user(row)
+
+
+def listed(conn: sa.Connection, tenant: str) -> list[User]:
+    """List a tenant's users by name."""
+    rows = conn.execute(sa.select(users).where(u.tenant == tenant).order_by(u.name))
+    return [_user(row) for row in rows]
+
+
+def has_users(conn: sa.Connection, tenant: str, *, signed_in: bool = False) -> bool:
+    """Tell whether a tenant has a user, or one who ever signed in."""
+    any_user = sa.exists().where(u.tenant == tenant)
+    if signed_in:
+        any_user = any_user.where(u.signed_in_at.is_not(None))
+    return bool(conn.scalar(sa.select(any_user)))
+
+
+def add_user(conn: sa.Connection, tenant: str, name: str, role: Role, *, now: Instant) -> bool:
+    """Add a user; returns whether it was not there before."""
+    columns = ("tenant", "name", "role", "created_at")
+    return bool(
+        bulk.insert_missing(conn, users, columns, [[tenant, name, role, now.wall]], ("id",))
+    )
+
+
+def set_user(conn: sa.Connection, user_id: int, **values: Any) -> None:
+    """Set a user's role, or when it was disabled or last signed in."""
+    conn.execute(sa.update(users).where(u.id == user_id).values(**values))
+
+
+def admins(conn: sa.Connection, tenant: str) -> list[int]:
+    """Lock and list the admins of a tenant who are not disabled."""
+    query = sa.select(u.id).where(
+        u.tenant == tenant, u.role == Role.ADMIN.value, u.disabled_at.is_(None)
+    )
+    return list(conn.scalars(query.order_by(u.id).with_for_update()))
+
+
+def end_all_of(conn: sa.Connection, user_id: int, *, now: Instant) -> None:
+    """Revoke a user's tokens and end the sessions and the links."""
+    conn.execute(
+        sa.update(tokens)
+        .where(t.user_id == user_id, t.revoked_at.is_(None))
+        .values(revoked_at=now.wall)
+    )
+    for table in (sessions, links):
+        conn.execute(sa.delete(table).where(table.c.user_id == user_id))
+
+
+def add_token(
+    conn: sa.Connection,
+    owner: User,
+    name: str,
+    sha256: str,
+    scopes: frozenset[Scope],
+    *,
+    expires_at: float | None,
+    now: Instant,
+) -> int:
+    """Store a token of a user; returns its id."""
+    values = {
+        "tenant": owner.tenant,
+        "user_id": owner.id,
+        "name": name,
+        "sha256": sha256,
+        "scopes": written(scopes),
+        "created_at": now.wall,
+        "expires_at": expires_at,
+    }
+    made: int = conn.execute(sa.insert(tokens).values(**values).returning(t.id)).scalar_one()
+    return made
+
+
+def tokens_of(
+    conn: sa.Connection,
+    tenant: str,
+    *,
+    user: str | None = None,
+    ids: Sequence[int] | None = None,
+    before: int | None = None,
+    limit: int = 1000,
+    now: Instant,
+) -> list[dict[str, Any]]:
+    """List a tenant's tokens, the newest first; those of one user, or with these ids, only."""
+    query = (
+        sa.select(tokens, u.name.label("user"))
+        .join(users, u.id == t.user_id)
+        .where(t.tenant == tenant)
+        .order_by(t.id.desc())
+        .limit(limit)
+    )
+    if user is not None:
+        query = query.where(u.name == user)
+    if ids is not None:
+        query = query.where(t.id.in_([i for i in ids if 0 < i < 2**63]))
+    if before is not None:
+        query = query.where(t.id < before)
+    return [_token_json(row, now) for row in conn.execute(query)]
+
+
+def _token_json(row: Any, now: Instant) -> dict[str, Any]:
+    state = "active"
+    if row.revoked_at is not None:
+        state = "revoked"
+    elif row.expires_at is not None and row.expires_at <= now.wall:
+        state = "expired"
+    return {
+        "id": row.id,
+        "name": row.name,
+        "user": row.user,
+        "scopes": row.scopes.split(),
+        "state": state,
+        "created_at": iso(row.created_at),
+        "expires_at": iso(row.expires_at),
+        "revoked_at": iso(row.revoked_at),
+        "last_used_at": iso(row.last_used_at),
+    }
+
+
+def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> bool:
+    """Revoke a tenant's token; returns whether it was not revoked before."""
+    found = conn.execute(
+        sa.update(tokens)
+        .where(t.tenant == tenant, t.id == token_id, t.revoked_at.is_(None))
+        .values(revoked_at=now.wall)
+    )
+    return found.rowcount == 1
+
+
+_KEY = (
+    sa.select(
+        t.id, t.tenant, u.name.label("user"), u.role, t.scopes, t.expires_at, t.revoked_at,
+        u.disabled_at, t.last_used_at,
+    )
+    .join(users, u.id == t.user_id)
+    .where(t.sha256 == sa.bindparam("sha256"))
+)  # fmt: skip
+
+
+def key(conn: sa.Connection, sha256: str) -> Key | None:
+    """Return the token with this hash, of whatever tenant."""
+    row = conn.execute(_KEY, {"sha256": sha256}).one_or_none()
+    if row is None:
+        return None
+    scopes = frozenset(Scope(each) for each in row.scopes.split())
+    return Key(**{**row._mapping, "role": Role(row.role), "scopes": scopes})
+
+
+def touch_token(conn: sa.Connection, token_id: int, *, now: Instant) -> None:
+    """Write that a token was used, unless that was written within the last minute."""
+    old = sa.or_(t.last_used_at.is_(None), t.last_used_at <= now.wall - TOUCH_SECONDS)
+    conn.execute(sa.update(tokens).where(t.id == token_id, old).values(last_used_at=now.wall))

@@ -1,0 +1,1 @@
+"""The database itself: engines, dialects, bulk writes, schema and migrations."""

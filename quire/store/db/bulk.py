@@ -1,0 +1,204 @@
+"""Writes many rows at once: by one statement over one JSON parameter, or row by row on SQLite.
+
+A statement over JSON has one text for any number of rows and may return what it wrote. Where
+nothing is returned, SQLite's own loop over rows is faster (docs/adr/0003).
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.store.db.dialect import Vector, cached, is_sqlite, packed
+from quire.store.db.pg_binary import vector_list
+
+#: Rows and bytes of one INSERT; more is written in several.
+_INSERT_ROWS, _INSERT_BYTES = 5_000, 32 << 20
+#: From so many rows on, COPY is faster on PostgreSQL.
+_COPY_ROWS = 1_000
+
+
+def bulk_insert(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    """Insert many rows by one statement over one JSON parameter, or by COPY where it pays.
+
+    `executemany` costs more than 10 µs a row for its bindings alone; COPY needs more round trips.
+    Columns that are the same in every row are sent once.
+    """
+    if not is_sqlite(conn) and len(values) >= _COPY_ROWS:
+        copy_in(conn, table, columns, values)
+        return
+    for start in range(0, len(values), _INSERT_ROWS):
+        _insert(conn, table, columns, values[start : start + _INSERT_ROWS])
+
+
+def copy_in(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    """Insert rows by COPY, which only PostgreSQL has; it takes bytes too."""
+    driver: Any = conn.connection.driver_connection
+    text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
+    errors = conn.dialect.loaded_dbapi.Error
+    try:
+        with driver.cursor() as cursor, cursor.copy(text) as copy:
+            for row in values:
+                copy.write_row(row)
+    except errors as error:
+        # Past SQLAlchemy, so that nobody else makes its error of the driver's.
+        raise sa.exc.DBAPIError.instance(text, None, error, errors, dialect=conn.dialect) from error
+
+
+def _insert(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    picks: list[str] = []
+    fixed: list[Any] = []
+    varying: list[tuple[Any, ...]] = []
+    for name, column in zip(columns, zip(*values, strict=True), strict=True):
+        if column.count(column[0]) == len(values):
+            picks.append(_cast(conn, table, name, "?"))
+            fixed.append(column[0])
+        else:
+            picks.append(_cast(conn, table, name, f"value ->> {len(varying)}"))
+            varying.append(column)
+    lines = packed(list(zip(*varying, strict=True)) if varying else [()] * len(values))
+    if len(lines) > _INSERT_BYTES and len(values) > 1:
+        half = len(values) // 2
+        _insert(conn, table, columns, values[:half])
+        _insert(conn, table, columns, values[half:])
+        return
+    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
+    text = (
+        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
+        f"SELECT {', '.join(picks)} FROM {source}"
+    )
+    conn.exec_driver_sql(text if is_sqlite(conn) else text.replace("?", "%s"), (*fixed, lines))
+
+
+def _cast(conn: sa.Connection, table: sa.Table, name: str, value: str) -> str:
+    # SQLite keeps the JSON type, so a cast would only cost time there.
+    if is_sqlite(conn):
+        return value
+    return f"CAST({value} AS {table.c[name].type.compile(dialect=conn.dialect)})"
+
+
+def insert_missing(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    returning: Sequence[str] = (),
+    made: Mapping[str, str] = MappingProxyType({}),
+) -> list[Any]:
+    """Insert those rows that break no unique key; returns the columns asked for of these.
+
+    `made` are columns whose values the database makes of a row's `value`, each by an expression.
+    """
+    if not values:
+        return []
+    if not returning and not made:
+        _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
+        return []
+    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
+    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
+    text = (
+        f"INSERT INTO {table.name} ({', '.join((*columns, *made))}) "  # noqa: S608
+        f"SELECT {', '.join((*picks, *made.values()))} "
+        f"FROM {source} WHERE true ON CONFLICT DO NOTHING"
+        + (f" RETURNING {', '.join(returning)}" if returning else "")
+    )
+    found = conn.exec_driver_sql(
+        text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
+    )
+    return list(found) if returning else []
+
+
+def insert_numbered(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    key: str,
+    made: Mapping[str, str] = MappingProxyType({}),
+) -> list[Any]:
+    """Insert as `insert_missing` does; returns (id, key) of the rows that were not there.
+
+    The ids of the table must only grow: on SQLite, where nobody else writes meanwhile, new rows
+    are known by them. To return them from an insert of JSON would take twice as long.
+    """
+    if not is_sqlite(conn):
+        return insert_missing(conn, table, columns, values, ("id", key), made)
+    last = conn.exec_driver_sql(f"SELECT coalesce(max(id), 0) FROM {table.name}").scalar_one()  # noqa: S608
+    _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
+    fresh = f"SELECT id, {key} FROM {table.name} WHERE id > ?"  # noqa: S608
+    return list(conn.exec_driver_sql(fresh, (last,)))
+
+
+def _write(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    clash: str,
+) -> None:
+    """Insert rows of which nothing is wanted back; `clash` says what to do with known keys."""
+    into = f"INSERT INTO {table.name} ({', '.join(columns)})"
+    if is_sqlite(conn):
+        # From JSON, a row with foreign keys takes five times as long.
+        marks = ", ".join("?" * len(columns))
+        conn.exec_driver_sql(f"{into} VALUES ({marks}) {clash}", list(map(tuple, values)))
+        return
+    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
+    source = "jsonb_array_elements(CAST(%s AS jsonb)) value"
+    text = f"{into} SELECT {', '.join(picks)} FROM {source} WHERE true {clash}"  # noqa: S608
+    conn.exec_driver_sql(text, (packed(values),))
+
+
+def upsert_many(
+    conn: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    *,
+    keys: Sequence[str],
+) -> None:
+    """Insert rows, or replace the other columns of those with the same keys."""
+    if not values:
+        return
+    changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
+    _write(conn, table, columns, values, f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}")
+
+
+def insert_missing_blobs(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
+    if not values:
+        return
+    if is_sqlite(conn):
+        _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
+        return
+    key = ("insert", table.name, *columns)
+    text = cached(conn, key, lambda: _unnesting(conn, table, columns))
+    arrays = zip(columns, zip(*values, strict=True), strict=True)
+    conn.exec_driver_sql(
+        text, tuple(_column(conn, table, name, list(array)) for name, array in arrays)
+    )
+
+
+def _unnesting(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:
+    """Insert from one array for each column; `%b` lets the driver send it in binary form."""
+    types = [table.c[name].type.compile(dialect=conn.dialect) for name in names]
+    arrays = ", ".join(f"CAST(%b AS {each}[])" for each in types)
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays}) "  # noqa: S608
+        "ON CONFLICT DO NOTHING"
+    )
+
+
+def _column(conn: sa.Connection, table: sa.Table, name: str, values: list[Any]) -> Any:
+    if isinstance(table.c[name].type, Vector):
+        return vector_list(conn, values)
+    return values

@@ -1,0 +1,248 @@
+"""Opens the database and its transactions; turns driver errors into Quire's.
+
+A write transaction on SQLite begins IMMEDIATE: a deferred one that upgrades is refused at once,
+whatever the busy timeout says. Waiting writers retry every half millisecond, so that an old waiter
+does not lose to new ones, as it does with SQLite's own growing delays.
+"""
+
+import contextlib
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from quire import log
+from quire.clock import Clock, Instant, SystemClock
+from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed
+from quire.store.db import dialect, sqlite, urls
+
+R = TypeVar("R")
+
+#: How long a transaction waits for SQLite's write lock before it reports the database as locked.
+BUSY_SECONDS = 10.0
+#: A lease where nobody says otherwise.
+LEASE_SECONDS = 60.0
+#: Tries of a transaction that PostgreSQL ended to break a deadlock or a serialization conflict.
+CONFLICT_TRIES = 8
+#: Tries of a transaction whose connection turned out to be dead before it could commit anything.
+CUT_TRIES = 3
+#: Waits before a change that may be made again is, where it is not known whether it happened.
+UNCONFIRMED_WAITS = (0.0, 0.2, 0.5, 1.0)
+_CONFLICTS = {"40001", "40P01"}
+
+
+class Database:
+    """An open database. `begin` and `read` give a connection; `write` retries conflicts."""
+
+    def __init__(self, url: str, engine: sa.Engine, clock: Clock, path: Path | None) -> None:
+        self.url = url
+        self.engine = engine
+        self.clock = clock
+        self.path = path
+        self.lease_seconds = LEASE_SECONDS
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        synchronous: str = "full",
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> "Database":
+        """Open `sqlite:///path` or `postgresql://…`; nothing is created before `migrate`."""
+        if url.startswith("sqlite"):
+            path = Path(url.removeprefix("sqlite:///"))
+            engine = sqlite.make_engine(path, synchronous)
+            database = cls(url, engine, clock or SystemClock(), path)
+            database.lease_seconds = lease_seconds
+            return database
+        try:
+            from quire.store.db import postgres
+        except ImportError as error:
+            raise BadInput(
+                "QUIRE_DATABASE_URL: PostgreSQL needs psycopg, which cannot be loaded "
+                f"({str(error).splitlines()[0]}). Install it with `pip install 'quire[postgres]'`, "
+                "or unset QUIRE_DATABASE_URL."
+            ) from error
+        engine = postgres.make_engine(url, lease_seconds)
+        database = cls(url, engine, clock or SystemClock(), None)
+        database.lease_seconds = lease_seconds
+        return database
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    def migrate(self, **how: Any) -> list[int]:
+        """Bring the schema up to date as `migrate.migrate` does; returns the versions applied."""
+        from quire.store.db import migrate
+
+        return migrate.migrate(self, **how)
+
+    def now(self, conn: sa.Connection) -> Instant:
+        """Read the clock that this database goes by."""
+        return dialect.now(conn, self.clock)
+
+    @contextlib.contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """Open a write transaction: committed at the end of the block, else rolled back."""
+        with self._translated(), self._connected() as conn:
+            if self.path is not None:
+                lease = self.lease_seconds
+                patience = min(BUSY_SECONDS, lease / 4)
+                sqlite.begin_immediate(conn, self.path, patience, longest=lease / 2)
+            with sqlite.noted(self.path), conn.begin():
+                yield conn
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """Open a transaction that only reads: one snapshot, no lock."""
+        with self._translated(), contextlib.ExitStack() as stack:
+            yield self._begun(stack)
+
+    def write(
+        self, act: Callable[[sa.Connection, Instant], R], *, is_repeatable: bool = False
+    ) -> R:
+        """Run `act` in a write transaction, again where the database broke a deadlock.
+
+        A COMMIT whose reply was lost may have happened: it raises `Unconfirmed`, unless `act`
+        finds out by itself what it did before, and so is repeatable.
+        """
+        doubt: Unconfirmed | None = None
+        for wait in UNCONFIRMED_WAITS:
+            time.sleep(wait)
+            try:
+                return self._write(act)
+            except DatabaseUnavailable as error:
+                # A try that may have happened, or still may, is not undone by how a later one ends.
+                doubt = error if isinstance(error, Unconfirmed) else doubt
+                if doubt is None or not is_repeatable or wait == UNCONFIRMED_WAITS[-1]:
+                    raise doubt or error from error.__cause__
+        raise AssertionError("unreachable")
+
+    def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
+        for attempt in range(1, CONFLICT_TRIES + 1):
+            is_committing = False
+            try:
+                with self.begin() as conn:
+                    made = act(conn, self.now(conn))
+                    is_committing = True
+                return made
+            except sa.exc.DBAPIError as error:
+                if not _is_conflict(error) or attempt == CONFLICT_TRIES:
+                    raise
+                log.event("database.conflict", level="debug", attempt=attempt)
+                time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311
+            except DatabaseUnavailable as error:
+                lost = error.__cause__
+                if is_committing and _is_lost(lost):
+                    raise Unconfirmed(
+                        f"{str(error).partition('. ')[0]}, while a change was committed: it may "
+                        "have happened. Look before you ask for it again."
+                    ) from error
+                # Nothing was committed: a connection that died in the pool costs a fresh one.
+                if not _is_cut(lost) or attempt >= CUT_TRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        with self.engine.connect() as conn:
+            yield conn
+
+    def _begun(self, stack: contextlib.ExitStack) -> sa.Connection:
+        """Begin to read; a connection that died in the pool is found by the first statement."""
+        for attempt in range(1, CUT_TRIES + 1):
+            try:
+                with contextlib.ExitStack() as opened:
+                    conn = opened.enter_context(self._connected())
+                    opened.enter_context(conn.begin())
+                    dialect.keep_snapshot(conn)
+                    stack.enter_context(opened.pop_all())
+                    return conn
+            except sa.exc.DBAPIError as error:
+                if not _is_cut(error) or attempt == CUT_TRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            reason = _unavailable(error)
+            if reason is None:
+                raise
+            if error.connection_invalidated or self.path is not None:
+                self.engine.dispose()
+            raise DatabaseUnavailable(
+                f"database {self._name()}: {reason}. {sqlite.UNHARMED}"
+            ) from error
+
+    def _name(self) -> str:
+        return str(self.path) if self.path else urls.without_password(self.url)
+
+
+def _is_conflict(error: sa.exc.DBAPIError) -> bool:
+    if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+        return True
+    # Two claims started two jobs of one exclusive key at the same instant: the second looks again.
+    broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    return broken in ("uq_jobs_exclusive", "uq_tasks_exclusive")
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Tell whether the connection ended with this error."""
+    return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+
+
+def _is_cut(error: BaseException | None) -> bool:
+    """Tell whether it ended at once: a silent server has had all the time that there was."""
+    orig = getattr(error, "orig", None)
+    return _is_lost(error) and type(orig).__name__ != "Silence"
+
+
+#: How psycopg tells of each host that it tried, where there are several.
+_TRIED = re.compile(r"^- host: '?(.*?)'?, port: '?(.*?)'?, .*: (.+)$", re.MULTILINE)
+_SQLITE_TROUBLE = (
+    "locked",
+    "readonly",
+    "read-only",
+    "disk is full",
+    "disk I/O",
+    "unable to open",
+    "deleted",
+    "malformed",
+    "not a database",
+)
+
+
+def _said(error: sa.exc.DBAPIError) -> str:
+    text = str(error.orig).strip()
+    tried = (f"{host}:{port}: {why}" for host, port, why in _TRIED.findall(text))
+    return "; ".join(tried) or text.split("\n", 1)[0]
+
+
+def _unavailable(error: sa.exc.DBAPIError) -> str | None:
+    """Say why the database itself is in trouble, or None where the statement was."""
+    first = _said(error)
+    # A refused row names its constraint, and `ck_tasks_blocked` has "locked" in it.
+    if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
+        return None
+    if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+        return None
+    state: Any = getattr(error.orig, "sqlstate", None)
+    # 08 connection, 53 resources, 57 operator intervention, 58 system error, 25006 read-only
+    # (a demoted primary), 55P03 lock timeout.
+    if state is not None and (state[:2] in ("08", "53", "57", "58") or state in ("25006", "55P03")):
+        return first
+    if error.connection_invalidated:
+        return first
+    if isinstance(error, sa.exc.OperationalError) and hasattr(error.orig, "sqlstate"):
+        return first if state is None else None
+    return first if any(word in first for word in _SQLITE_TROUBLE) else None

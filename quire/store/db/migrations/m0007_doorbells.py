@@ -1,0 +1,15 @@
+"""Doorbells that a broker brings: how many were rung, and how the broker does."""
+
+import sqlalchemy as sa
+
+from quire.store.db.schema.queue import doorbells, workers
+
+
+def up(conn: sa.Connection) -> None:
+    """Add what a database of an earlier Quire lacks."""
+    there = {each["name"] for each in sa.inspect(conn).get_columns(workers.name)}
+    for column in (workers.c.broker, workers.c.alone_since):
+        if column.name not in there:
+            kind = column.type.compile(conn.dialect)
+            conn.exec_driver_sql(f"ALTER TABLE {workers.name} ADD COLUMN {column.name} {kind}")
+    doorbells.create(conn, checkfirst=True)

@@ -1,0 +1,89 @@
+"""The tables of access: users, their tokens, sessions and sign-in links, and the audit.
+
+Of a token, a cookie and a link only the SHA-256 is kept: whoever reads the database cannot use it.
+"""
+
+import sqlalchemy as sa
+
+from quire.model.access import SCOPE_SETS, Role
+from quire.store.db.schema.queue import Id, Time, metadata, one_of
+
+users = sa.Table(
+    "users",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("signed_in_at", Time),
+    sa.Column("disabled_at", Time),
+    sa.UniqueConstraint("tenant", "name", name="uq_users"),
+    one_of("role", Role, "ck_users_role"),
+)
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("user_id", Id, sa.ForeignKey(users.c.id), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("scopes", sa.Text, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("expires_at", Time),
+    sa.Column("revoked_at", Time),
+    sa.Column("last_used_at", Time),
+    sa.UniqueConstraint("sha256", name="uq_tokens_sha256"),
+    one_of("scopes", SCOPE_SETS, "ck_tokens_scopes"),
+)
+sa.Index("ix_tokens_tenant", tokens.c.tenant, tokens.c.id)
+sa.Index("ix_tokens_user", tokens.c.user_id)
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("user_id", Id, sa.ForeignKey(users.c.id), nullable=False),
+    sa.Column("csrf", sa.Text, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("expires_at", Time, nullable=False),
+    sa.Column("last_seen_at", Time, nullable=False),
+    sa.UniqueConstraint("sha256", name="uq_sessions_sha256"),
+)
+sa.Index("ix_sessions_user", sessions.c.user_id)
+sa.Index("ix_sessions_expires", sessions.c.expires_at)
+
+links = sa.Table(
+    "links",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("user_id", Id, sa.ForeignKey(users.c.id), nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("expires_at", Time, nullable=False),
+    sa.Column("used_at", Time),
+    sa.UniqueConstraint("sha256", name="uq_links_sha256"),
+)
+sa.Index("ix_links_user", links.c.user_id)
+sa.Index("ix_links_expires", links.c.expires_at)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("at", Time, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    # Names, not ids: a row says who it was even where it was nobody known.
+    sa.Column("user_name", sa.Text),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text),
+    sa.Column("detail", sa.Text),
+    sa.Column("address", sa.Text),
+)
+sa.Index("ix_audit_tenant", audit.c.tenant, audit.c.id)
+sa.Index("ix_audit_at", audit.c.at)
+
+TABLES = (users, tokens, sessions, links, audit)

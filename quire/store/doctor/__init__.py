@@ -1,0 +1,1 @@
+"""Invariants of the stored data, the queries that check them, and repair."""

@@ -1,0 +1,70 @@
+"""Finds tasks that wait for each other in a circle, and so for ever.
+
+A task waits for its predecessors, and a job is over when its tasks are. Under the policy `queue`
+a job also waits for the user's job before it. What is left after everything that can end has
+been taken away, again and again, is caught.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.states import JOB_ACTIVE, TASK_OPEN, Reason, TaskState
+from quire.store.db.schema.queue import edges, is_state, jobs, tasks
+from quire.store.queue.release import takes_turn
+
+t, j, e = tasks.c, jobs.c, edges.c
+
+
+def waits_for() -> Any:
+    """Select (job waited for, task waited for, task that waits, its job)."""
+    by_edge = (
+        sa.select(e.before_job_id, e.before_task_id, e.task_id, t.job_id)
+        .join(tasks, t.id == e.task_id)
+        .where(e.satisfied_at.is_(None), is_state(t.state, *TASK_OPEN))
+    )
+    lag = sa.func.lag(j.id).over(partition_by=j.exclusive_key, order_by=j.id)
+    line = (
+        sa.select(j.id, lag.label("before"))
+        .where(
+            is_state(j.state, *JOB_ACTIVE),
+            j.exclusive_key.is_not(None),
+            takes_turn(jobs),
+        )
+        .subquery("line")
+    )
+    by_user = (
+        sa.select(line.c.before, sa.null(), t.id, t.job_id)
+        .join(tasks, t.job_id == line.c.id)
+        .where(
+            line.c.before.is_not(None),
+            is_state(t.state, TaskState.BLOCKED),
+            is_state(t.reason, Reason.USER_BUSY),
+        )
+    )
+    return sa.union_all(by_edge, by_user)
+
+
+def caught(rows: Sequence[Any]) -> list[int]:
+    """Return the tasks of these waits that can never start."""
+    # Jobs are negative numbers here, so that both kinds of node are plain integers.
+    waiting: dict[int, int] = defaultdict(int)
+    freed_by: dict[int, list[int]] = defaultdict(list)
+    tasks_seen: set[int] = set()
+    for before_job, before_task, task, job in rows:
+        before = -before_job if before_job is not None else before_task
+        waiting[task] += 1
+        freed_by[before].append(task)
+        if task not in tasks_seen:
+            tasks_seen.add(task)
+            waiting[-job] += 1
+            freed_by[task].append(-job)
+    free = [node for node in freed_by if not waiting.get(node)]
+    while free:
+        for node in freed_by.pop(free.pop(), ()):
+            waiting[node] -= 1
+            if not waiting[node]:
+                free.append(node)
+    return sorted(task for task in tasks_seen if waiting[task])

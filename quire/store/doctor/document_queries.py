@@ -1,0 +1,250 @@
+"""Queries that find what must not be among documents, generations, pages and chunks.
+
+Each selects what the broken rows are called, as those in `breaches` do; `:wall` is the time.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.admission import INDEXING_SECONDS, QUEUED_SECONDS
+from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
+from quire.store.db import dialect
+from quire.store.db.schema.documents import (
+    chunks,
+    contents,
+    corpora,
+    corpus_documents,
+    documents,
+    generations,
+    leaves,
+    models,
+    pages,
+    slices,
+    vectors,
+)
+from quire.store.db.schema.queue import is_state, owners, tasks
+from quire.store.doctor.invariants import named
+
+d, g, leaf, p, s, c, v = (
+    documents.c, generations.c, leaves.c, pages.c, slices.c, chunks.c, vectors.c,
+)  # fmt: skip
+D, G = DocumentState, GenerationState
+#: How many slices are compared at a time.
+_SLICES = 2000
+IS_LIVE = is_state(g.state, G.LIVE)
+_MINE = sa.and_(leaf.document_id == g.document_id, leaf.generation == g.generation)
+
+
+def _generation(*where: sa.ColumnElement[bool]) -> sa.Exists:
+    return sa.exists().where(g.document_id == d.id, *where)
+
+
+def wrong_newest() -> sa.Select[Any]:
+    """Find documents whose newest generation is not there, or is not the newest."""
+    there = sa.or_(d.generation == 0, _generation(g.generation == d.generation))
+    return sa.select(d.id).where(sa.or_(sa.not_(there), _generation(g.generation > d.generation)))
+
+
+def wrong_live() -> sa.Select[Any]:
+    """Find documents whose live generation is not live, or that have another one that is."""
+    named_one = sa.or_(
+        d.live_generation.is_(None), _generation(IS_LIVE, g.generation == d.live_generation)
+    )
+    other = _generation(IS_LIVE, g.generation.is_distinct_from(d.live_generation))
+    return sa.select(d.id).where(sa.or_(sa.not_(named_one), other))
+
+
+def wrong_states() -> sa.Select[Any]:
+    """Find documents whose state does not fit their generations."""
+    building = _generation(is_state(g.state, G.BUILDING), g.generation == d.generation)
+    wrong = sa.case(
+        (is_state(d.state, *DOCUMENT_LOCKED), sa.not_(building)),
+        (is_state(d.state, D.SUCCESS), d.live_generation.is_(None)),
+        (is_state(d.state, D.NOT_INDEXED), d.live_generation.is_not(None)),
+        else_=sa.false(),
+    )
+    return sa.select(d.id).where(wrong)
+
+
+def stray_building() -> sa.Select[Any]:
+    """Find generations that are built for no locked document."""
+    at_work = sa.exists().where(
+        d.id == g.document_id, d.generation == g.generation, is_state(d.state, *DOCUMENT_LOCKED)
+    )
+    return sa.select(named(generations)).where(is_state(g.state, G.BUILDING), sa.not_(at_work))
+
+
+def abandoned() -> sa.Select[Any]:
+    """Find locked documents that no task works on, for longer than a takeover waits."""
+    t = tasks.c
+    open_task = sa.exists().where(
+        t.document_id == d.id, t.generation == d.generation, is_state(t.state, *TASK_OPEN)
+    )
+    wall = sa.bindparam("wall", type_=sa.Double)
+    queued = sa.and_(
+        is_state(d.state, D.QUEUED),
+        sa.func.coalesce(d.queued_at, d.created_at) < wall - QUEUED_SECONDS,
+    )
+    indexing = sa.and_(
+        is_state(d.state, D.INDEXING),
+        sa.func.coalesce(d.processing_started_at, d.queued_at, d.created_at)
+        < wall - INDEXING_SECONDS,
+    )
+    return sa.select(d.id, d.generation).where(sa.or_(queued, indexing), sa.not_(open_task))
+
+
+def unlike_live() -> sa.Select[Any]:
+    """Find documents that tell something else than their live generation."""
+    told = ("digest", "media_type", "pages", "chunks", "page_errors")
+    return (
+        sa.select(d.id)
+        .join(generations, sa.and_(g.document_id == d.id, g.generation == d.live_generation))
+        .where(sa.or_(*(d[name].is_distinct_from(g[name]) for name in told)))
+    )
+
+
+def real_counts() -> dict[str, sa.ScalarSelect[Any]]:
+    """Return what a generation's counts should be, counted from its leaves."""
+    cut = sa.and_(s.page_id == leaf.page_id, s.cut_id == g.cut_id)
+    counted = sa.select(sa.func.count()).select_from(leaves).where(_MINE).correlate(generations)
+    chunk_count = sa.select(sa.func.count()).select_from(sa.join(leaves, slices, cut)).where(_MINE)
+    return {
+        "pages": counted.scalar_subquery(),
+        "page_errors": counted.where(leaf.error.is_not(None)).scalar_subquery(),
+        "chunks": chunk_count.correlate(generations).scalar_subquery(),
+    }
+
+
+def wrong_counts() -> sa.Select[Any]:
+    """Find live generations whose counts are not those of their leaves and slices."""
+    differ = [g[name].is_distinct_from(real) for name, real in real_counts().items()]
+    return sa.select(named(generations)).where(IS_LIVE, sa.or_(*differ))
+
+
+def empty_leaves() -> sa.Select[Any]:
+    """Find leaves of live generations that have neither a page nor an error."""
+    return (
+        sa.select(named(leaves))
+        .join(generations, _MINE)
+        .where(IS_LIVE, leaf.page_id.is_(None), leaf.error.is_(None))
+    )
+
+
+def fallen_leaves() -> sa.Select[Any]:
+    """Find leaves whose generation is not there, or was collected."""
+    return sa.select(named(leaves)).join(generations, _MINE, isouter=True).where(g.recipe.is_(None))
+
+
+def wrong_order() -> sa.Select[Any]:
+    """Find pages whose slices are not numbered from 0 without a gap."""
+    gap = sa.or_(sa.func.min(s.ordinal) != 0, sa.func.max(s.ordinal) + 1 != sa.func.count())
+    return sa.select(s.page_id).group_by(s.page_id, s.cut_id).having(gap)
+
+
+def wrong_text(conn: sa.Connection) -> Iterator[str]:
+    """Find slices that lie outside of their page's text, or whose chunk has another text."""
+    # Not in SQL: to find a place in a text it counts the letters before it, for every slice.
+    key = sa.tuple_(*slices.primary_key)
+    query = sa.select(slices).order_by(*slices.primary_key).limit(_SLICES)
+    known: dict[int, str] = {}
+    rows = conn.execute(query).all()
+    while rows:
+        known = _texts(conn, p, {row.page_id for row in rows}, known)
+        parts = _texts(conn, c, {row.chunk_id for row in rows}, {})
+        for row in rows:
+            page, part = known.get(row.page_id), parts.get(row.chunk_id)
+            is_there = page is not None and part is not None  # else the references say it
+            if is_there and not _is_part(page or "", row.start, row.stop, part or ""):
+                yield f"{row.page_id}.{row.cut_id}.{row.ordinal}"
+        last = rows[-1]
+        rows = conn.execute(query.where(key > (last.page_id, last.cut_id, last.ordinal))).all()
+
+
+def _is_part(page: str, start: int, stop: int, part: str) -> bool:
+    return 0 <= start < stop <= len(page) and page[start:stop] == part
+
+
+def _texts(conn: sa.Connection, of: Any, ids: set[int], known: dict[int, str]) -> dict[int, str]:
+    """Return the texts of pages or chunks; those that are known already are not read again."""
+    rows = conn.execute(
+        sa.select(of.id, of.text).where(dialect.id_in(conn, of.id, "ids")),
+        {"ids": dialect.id_list(conn, sorted(ids - known.keys()))},
+    )
+    return {each: known[each] for each in ids & known.keys()} | {row[0]: row[1] for row in rows}
+
+
+def live_chunks() -> sa.Join:
+    """Join the chunks with the live generations that use them; the condition is `IS_LIVE`."""
+    return (
+        sa.join(generations, leaves, _MINE)
+        .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == g.cut_id))
+        .join(chunks, c.id == s.chunk_id)
+    )
+
+
+def wordless(conn: sa.Connection) -> sa.Select[Any]:
+    """Find chunks of live generations that the full-text index does not know."""
+    has_words: sa.ColumnElement[bool] = sa.literal_column("chunks.words").is_not(None)
+    if dialect.is_sqlite(conn):
+        known = sa.table("chunk_words_docsize", sa.column("id", sa.BigInteger))
+        has_words = sa.exists().where(known.c.id == c.id)
+    query = sa.select(c.id, c.text, c.language).distinct().select_from(live_chunks())
+    return query.where(IS_LIVE, sa.not_(has_words))
+
+
+def vectorless() -> sa.Select[Any]:
+    """Find chunks of live generations that have no vector of the generation's model."""
+    has_vector = sa.exists().where(v.model_id == g.model_id, v.chunk_id == c.id)
+    query = sa.select(c.id).distinct().select_from(live_chunks())
+    return query.where(IS_LIVE, g.model_id.is_not(None), sa.not_(has_vector))
+
+
+def wrong_vectors(conn: sa.Connection) -> sa.Select[Any]:
+    """Find vectors that have not as many dimensions as their model."""
+    found: sa.ColumnElement[Any] = sa.func.vector_dims(v.vector)
+    if dialect.is_sqlite(conn):
+        found = sa.func.length(v.vector) / 4.0
+    return (
+        sa.select(named(vectors))
+        .join(models, models.c.id == v.model_id)
+        .where(found != models.c.dimensions)
+    )
+
+
+def _has_content(digest: sa.Column[str]) -> sa.Exists:
+    tenant = digest.table.c.tenant
+    return sa.exists().where(contents.c.tenant == tenant, contents.c.digest == digest)
+
+
+def without_content(digest: sa.Column[str], *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Find rows that name a blob of which nothing is known."""
+    return sa.select(named(digest.table)).where(
+        digest.is_not(None), sa.not_(_has_content(digest)), *where
+    )
+
+
+def strangers() -> dict[str, sa.Select[Any]]:
+    """Find, by table, rows that refer to something of another tenant."""
+    within = corpus_documents.c
+    return {
+        "documents": sa.select(d.id)
+        .join(owners, owners.c.id == d.owner_id)
+        .where(owners.c.tenant != d.tenant),
+        "generations": sa.select(named(generations))
+        .join(documents, d.id == g.document_id)
+        .where(d.tenant != g.tenant),
+        "leaves": sa.select(named(leaves))
+        .join(generations, _MINE)
+        .join(pages, p.id == leaf.page_id)
+        .where(p.tenant != g.tenant),
+        "slices": sa.select(named(slices))
+        .join(pages, p.id == s.page_id)
+        .join(chunks, c.id == s.chunk_id)
+        .where(c.tenant != p.tenant),
+        "corpus_documents": sa.select(named(corpus_documents))
+        .join(corpora, corpora.c.id == within.corpus_id)
+        .join(documents, d.id == within.document_id)
+        .where(corpora.c.tenant != d.tenant),
+    }

@@ -1,0 +1,1 @@
+"""Documents, their generations and pages: admission, indexing, failures and garbage collection."""

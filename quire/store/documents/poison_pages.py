@@ -1,0 +1,127 @@
+"""Page ranges that kill their process: cut in two, until the page at fault is alone.
+
+Both moves are made in the settle of the run that died, under its fence. The halves take over the
+range's place in the order, its cost, and the tasks that wait for it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.records import About, Ending, KindRow
+from quire.model.states import TaskState
+from quire.store.db import dialect
+from quire.store.db.schema.documents import leaves
+from quire.store.db.schema.queue import edges, tasks
+from quire.store.documents import failures
+from quire.store.queue import kinds, owners
+from quire.store.queue.counters import Deltas
+
+t = tasks.c
+_COPIED = (
+    t.id, t.job_id, t.owner_id, t.parent_id, t.kind, t.queue, t.priority, t.cost, t.payload,
+    t.max_attempts, t.has_successors, t.document_id, t.generation, t.from_page, t.to_page, t.digest,
+)  # fmt: skip
+
+
+def follow(
+    conn: sa.Connection,
+    rows: Sequence[Any],
+    by_run: Mapping[tuple[int, int], Ending],
+    deltas: Deltas,
+    *,
+    now: Instant,
+) -> None:
+    """Do what the ends of some tasks mean for the documents they worked on."""
+    mine = [row for row in rows if row.document_id is not None]
+    if not mine:
+        return
+    endings = {row.id: by_run[row.id, row.fence] for row in mine}
+    if halved := [row.id for row in mine if endings[row.id].move == "split"]:
+        split(conn, halved, deltas, now=now)
+    quarantine(conn, [r for r in mine if endings[r.id].move == "quarantine"], endings)
+    bad = (TaskState.FAILED, TaskState.LOST)
+    failures.record(conn, [row for row in mine if row.state in bad], now=now)
+
+
+def split(conn: sa.Connection, ids: Sequence[int], deltas: Deltas, *, now: Instant) -> None:
+    """Replace each range by its two halves; adds the halves to the jobs' changes."""
+    from quire.store.queue import tasks as planting
+
+    rows = conn.execute(sa.select(*_COPIED).where(t.id.in_(sorted(ids))).order_by(t.id)).all()
+    known = kinds.listed(conn)
+    for row in rows:
+        middle = (row.from_page + row.to_page) // 2
+        halves = ((row.from_page, middle), (middle + 1, row.to_page))
+        width = row.to_page - row.from_page + 1
+        plantings = [
+            planting.Planting(
+                job_id=row.job_id,
+                kind=_kind(known, row),
+                priority=row.priority,
+                cost=row.cost * (last - first + 1) / width,
+                payload=row.payload,
+                parent_id=row.parent_id,
+                has_successors=row.has_successors,
+                max_attempts=row.max_attempts,
+                about=About(row.document_id, row.generation, first, last, row.digest),
+            )
+            for first, last in halves
+        ]
+        heirs = dialect.reserve_ids(conn, tasks, len(plantings))
+        owner = owners.by_id(conn, row.owner_id)
+        planted = planting.plan(conn, owner, plantings, heirs, now=now)
+        planting.write(conn, planted)
+        _take_over_edges(conn, row.id, heirs)
+        for state in planted.states:
+            deltas[row.job_id].move(None, state)
+    # Their cost lives on in the halves: a split is no progress.
+    conn.execute(sa.update(tasks).where(t.id.in_(sorted(ids))).values(cost=0.0))
+
+
+def _kind(known: Mapping[str, KindRow], row: Any) -> KindRow:
+    return known.get(row.kind) or KindRow(row.kind, row.queue, row.max_attempts, False, None)
+
+
+def _take_over_edges(conn: sa.Connection, task_id: int, heirs: Sequence[int]) -> None:
+    """Let what waits for the range wait for its halves, before the range itself is satisfied."""
+    e = edges.c
+    waiting = conn.execute(
+        sa.select(e.task_id, e.on_failure).where(
+            e.before_task_id == task_id, e.satisfied_at.is_(None)
+        )
+    ).all()
+    for row in waiting:
+        conn.execute(
+            sa.insert(edges),
+            [
+                {"before_task_id": heir, "task_id": row.task_id, "on_failure": row.on_failure}
+                for heir in heirs
+            ],
+        )
+        conn.execute(sa.update(tasks).where(t.id == row.task_id).values(waits=t.waits + len(heirs)))
+
+
+def quarantine(conn: sa.Connection, rows: Sequence[Any], endings: Mapping[int, Ending]) -> None:
+    """Write on the leaf of each single page why it cannot be read (id, document_id, …)."""
+    for row in rows:
+        ending = endings[row.id]
+        why = {
+            "kind": ending.outcome,
+            "error": ending.error,
+            "peak_rss": ending.peak_rss,
+            "seconds": round(ending.duration or 0.0, 3),
+            "task_id": row.id,
+            "command": f"quire document read {row.document_id} --page {row.from_page}",
+        }
+        values = {
+            "document_id": row.document_id,
+            "generation": row.generation,
+            "number": row.from_page,
+            "key": "",
+            "error": json.dumps(why),
+        }
+        dialect.upsert(conn, leaves, values, ["document_id", "generation", "number"], ["error"])

@@ -1,0 +1,163 @@
+"""Indexes one document again: a new generation, which ends the tasks of the one before it.
+
+The fence of an ended task grows in the same transaction, so that whoever runs it can write
+nothing more. What was live stays live until the new generation is swapped in.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.records import Owner
+from quire.model.states import TASK_FINAL, TASK_MOVES, TASK_OPEN, DocumentState, TaskState
+from quire.store.db import dialect
+from quire.store.db.schema.documents import contents, documents
+from quire.store.db.schema.queue import is_state, kinds, tasks
+from quire.store.documents import admission, corpora
+from quire.store.queue import attempts, dependencies, events, settle
+from quire.store.queue.counters import Deltas, bump
+
+d, t = documents.c, tasks.c
+WHY = "a newer generation of the document has begun"
+
+
+def index(
+    conn: sa.Connection,
+    owner: Owner,
+    job_id: int,
+    row: Any,
+    settings: str,
+    overrides: str,
+    *,
+    now: Instant,
+) -> int:
+    """Let a job's only task take in a document (its row) under a new generation; returns that."""
+    overtake(conn, row.id, now=now)
+    conn.execute(sa.update(documents).where(d.id == row.id).values(settings=overrides))
+    wish = admission.Wish(
+        owner, job_id, row.source, settings, tuple(corpora.of_document(conn, row.id)), True
+    )
+    seen = admission.Sighting(row.uri, row.name, row.seen or "", row.folder, row.parent_id)
+    [admitted] = admission.admit(conn, wish, [seen], now=now)
+    first = sa.select(kinds.c.max_attempts).where(kinds.c.name == "ingest.document")
+    conn.execute(
+        sa.update(tasks)
+        .where(t.job_id == job_id)
+        .values(
+            kind="ingest.document",
+            payload=json.dumps({"document": row.id, **fetch_payload(conn, row)}),
+            max_attempts=sa.func.coalesce(first.scalar_subquery(), t.max_attempts),
+            document_id=row.id,
+            generation=admitted.generation,
+            exclusive_key=f"document {row.id}",
+        )
+    )
+    return admitted.generation
+
+
+def fetch_payload(conn: sa.Connection, row: Any) -> dict[str, Any]:
+    """Say where the bytes of a document come from: those kept, else what its last task was told."""
+    if row.state == DocumentState.SUCCESS and row.digest:
+        return {"digest": row.digest, "size": row.size}
+    told = conn.scalar(
+        sa.select(t.payload)
+        .where(t.document_id == row.id, t.from_page.is_(None), t.payload.is_not(None))
+        .order_by(t.id.desc())
+        .limit(1)
+    )
+    if told is not None:
+        return {k: v for k, v in json.loads(told).items() if k != "document"}
+    if (stored := _stored(conn, row)) is not None:
+        return stored
+    item = {"uri": row.uri, "name": row.name, "folder": row.folder}
+    return {"source": row.source, "options": {}, "item": item}
+
+
+def _stored(conn: sa.Connection, row: Any) -> dict[str, Any] | None:
+    """Name the bytes of a file that was sent here, or came inside another: no source has them.
+
+    What was seen of such a file is its digest.
+    """
+    c = contents.c
+    query = sa.select(c.size).where(c.tenant == row.tenant, c.digest == row.seen)
+    size = conn.scalar(query)
+    return None if size is None else {"digest": row.seen, "size": size}
+
+
+def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:
+    """End the open tasks of a document, fence + 1, and unlock it; returns the tasks."""
+    dialect.lock_rows(conn, tasks, [row.id for row in _open(conn, document_id)])
+    dialect.lock_rows(conn, documents, [document_id])
+    # Nothing is added to a document whose row is locked: now the list is whole.
+    rows = _open(conn, document_id)
+    if rows:
+        _end(conn, rows, now)
+    conn.execute(
+        sa.update(documents)
+        .where(d.id == document_id, is_state(d.state, DocumentState.QUEUED, DocumentState.INDEXING))
+        .values(state=DocumentState.FAILED.value, error=WHY)
+    )
+    return [row.id for row in rows]
+
+
+def _open(conn: sa.Connection, document_id: int) -> Sequence[Any]:
+    return conn.execute(
+        sa.select(t.id, t.job_id, t.state, t.fence, t.cost, t.has_successors)
+        .where(t.document_id == document_id, is_state(t.state, *TASK_OPEN))
+        .order_by(t.id)
+        .with_for_update()
+    ).all()
+
+
+def _end(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> None:
+    target = TASK_MOVES["overtake"].target
+    running = [(row.id, row.fence) for row in rows if row.state == TaskState.RUNNING]
+    holders = attempts.holders(conn, running)
+    after = conn.execute(
+        sa.update(tasks)
+        .where(t.id.in_([row.id for row in rows]))
+        .values(
+            state=target,
+            reason=None,
+            due_at=None,
+            error=WHY,
+            fence=t.fence + 1,
+            attempt=sa.case((is_state(t.state, TaskState.RUNNING), t.attempt - 1), else_=t.attempt),
+            worker_id=None,
+            expires_at=None,
+            finished_at=now.wall,
+        )
+        .returning(t.id, t.fence, t.attempt, t.begin_at, t.state, t.at_most_once)
+    ).all()
+    attempts.remember(
+        conn, [row for row in after if row.id in holders], holders, "overtaken", WHY, now
+    )
+    deltas = Deltas()
+    for row in rows:
+        deltas[row.job_id].move(row.state, target)
+        deltas[row.job_id].cost_done += row.cost
+    told = [events.Event(row.job_id, "task.overtake", row.id, {"error": WHY}) for row in rows]
+    events.record(conn, told, now=now)
+    settle.finish_jobs(conn, bump(conn, deltas, now=now), now=now)
+    dependencies.satisfy_tasks(
+        conn, {row.id: target for row in rows if row.has_successors}, now=now
+    )
+
+
+def ended_badly(
+    conn: sa.Connection, job_ids: Sequence[int], document_id: int, states: Sequence[str]
+) -> bool:
+    """Tell whether tasks of a document ended in these states in one of the jobs."""
+    wanted = [state for state in states if state in TASK_FINAL]
+    query = sa.select(t.id).where(
+        t.job_id.in_(sorted(job_ids)), t.document_id == document_id, is_state(t.state, *wanted)
+    )
+    return conn.execute(query.limit(1)).first() is not None
+
+
+def merged(settings: str, more: Mapping[str, Any]) -> str:
+    """Return settings, as canonical JSON, with some replaced."""
+    return admission.canonical(json.loads(settings) | dict(more))

@@ -1,0 +1,59 @@
+"""Plants the tasks of uploaded files beside the first task of their job, which they wait for.
+
+So whatever holds back the job, its owner's other job or a pause, holds back its files too.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.records import About, KindRow, Owner
+from quire.store.db import dialect
+from quire.store.db.schema.queue import tasks
+from quire.store.documents.admission import Admitted
+from quire.store.queue import counters, dependencies
+from quire.store.queue import tasks as planting
+
+t = tasks.c
+
+
+def plant(
+    conn: sa.Connection,
+    owner: Owner,
+    job_id: int,
+    kind: KindRow,
+    taken: Sequence[tuple[Admitted, Mapping[str, Any]]],
+    *,
+    now: Instant,
+) -> None:
+    """Add a task for each document to a job that was just made."""
+    if not taken:
+        return
+    first = conn.execute(sa.select(t.id, t.priority).where(t.job_id == job_id)).one()
+    plantings = [
+        planting.Planting(
+            job_id,
+            kind,
+            first.priority,
+            payload=json.dumps({"document": one.document_id, **payload}),
+            parent_id=first.id,
+            waits=1,
+            about=About(
+                one.document_id, one.generation, exclusive_key=f"document {one.document_id}"
+            ),
+        )
+        for one, payload in taken
+    ]
+    ids = dialect.reserve_ids(conn, tasks, len(plantings))
+    planted = planting.plan(conn, owner, plantings, ids, now=now)
+    planting.write(conn, planted)
+    dependencies.add(conn, [(None, first.id, task_id, "cancel") for task_id in ids])
+    conn.execute(sa.update(tasks).where(t.id == first.id).values(has_successors=True))
+    deltas = counters.Deltas()
+    for state in planted.states:
+        deltas[job_id].move(None, state)
+    deltas[job_id].cost_total = sum(each.cost for each in plantings)
+    counters.bump(conn, deltas, now=now)

@@ -1,0 +1,67 @@
+"""Aging: who waits long rises, one priority at a time; the job keeps the one asked for."""
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model import fair
+from quire.model.states import TaskState
+from quire.store.db.schema.queue import bands, is_state, owners, tasks
+from quire.store.queue import release
+
+t = tasks.c
+
+
+def lift(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
+    """Lift at most the first task per owner and priority that waited for `after` seconds."""
+    lifted = []
+    for row in conn.execute(_heads()).all():
+        if row.task_id is None:
+            continue
+        task = conn.execute(
+            sa.select(t.id, t.owner_id, t.queue, t.priority, t.cost, t.ready_at)
+            .where(t.id == row.task_id, is_state(t.state, TaskState.READY))
+            .with_for_update(skip_locked=True)
+        ).one_or_none()
+        if task is None or task.ready_at > now.wall - after or task.priority != row.priority:
+            continue
+        band = task.owner_id, task.queue, task.priority - 1
+        last = release.last_tags(conn, [band])[band]
+        tag = fair.next_tag(last, task.cost, row.weight)
+        conn.execute(
+            sa.update(tasks)
+            .where(t.id == task.id, is_state(t.state, TaskState.READY))
+            .values(priority=task.priority - 1, fair_tag=tag, ready_at=now.wall)
+        )
+        lifted.append(task.id)
+    return lifted
+
+
+def _heads() -> sa.Select[tuple[int, int, float]]:
+    """Find each owner's first ready task per queue and priority, by one index look-up each."""
+    b = _bands().subquery("b")
+    first = (
+        sa.select(t.id)
+        .where(
+            is_state(t.state, TaskState.READY),
+            t.owner_id == owners.c.id,
+            t.queue == b.c.queue,
+            t.priority == b.c.priority,
+        )
+        .order_by(t.fair_tag)
+        .limit(1)
+        .correlate(owners, b)
+        .scalar_subquery()
+    )
+    return sa.select(first.label("task_id"), b.c.priority, owners.c.weight).select_from(
+        owners.join(b, sa.true())
+    )
+
+
+def _bands() -> sa.Select[tuple[str, int]]:
+    # Every priority below the first, of every queue that was ever claimed from.
+    # A UNION, because SQLite cannot name the columns of VALUES.
+    levels = sa.union_all(
+        *(sa.select(sa.literal_column(str(p), sa.Integer).label("priority")) for p in range(2, 11))
+    ).subquery("levels")
+    queues = sa.select(bands.c.queue).distinct().subquery("queues")
+    return sa.select(queues.c.queue, levels.c.priority).select_from(queues.join(levels, sa.true()))

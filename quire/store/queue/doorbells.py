@@ -1,0 +1,104 @@
+"""Doorbells: for which tasks to ring, how often was rung, and how the broker does.
+
+Nothing here is needed to run a task. A row that is lost or wrong costs one more ring.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.records import WorkerRow
+from quire.model.states import TaskState
+from quire.store.db import dialect
+from quire.store.db.schema.queue import doorbells, is_state, tasks
+from quire.store.queue import workers as worker_rows
+
+t, d = tasks.c, doorbells.c
+_HEAD = (
+    sa.select(t.id, t.job_id, t.kind)
+    .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
+    .order_by(t.queue, t.priority, t.fair_tag, t.id)
+    .limit(sa.bindparam("limit"))
+)
+_ADVANCE = (
+    sa.update(doorbells)
+    .where(d.queue == sa.bindparam("of"), d.seq == sa.bindparam("seen"))
+    .values(seq=d.seq + sa.bindparam("count"), rung_at=sa.bindparam("at"))
+)
+
+
+class Wanted(NamedTuple):
+    """A ready task to ring for; its numbers are for people who look at the message."""
+
+    task_id: int
+    job_id: int
+    kind: str
+
+
+class Standing(NamedTuple):
+    """What is known of a queue's doorbells."""
+
+    queue: str
+    seq: int
+    broker: str
+    rung_at: float | None
+    looked_at: float | None
+    failing_since: float | None
+    error: str | None
+
+
+_COLUMNS = [d[name] for name in Standing._fields]
+
+
+def slots(conn: sa.Connection, *, now: Instant, patience: float) -> dict[str, int]:
+    """Count the children of live workers that wait for doorbells, by queue."""
+    found: dict[str, int] = {}
+    for worker in served(conn, now=now, patience=patience):
+        for queue in worker.queues.split(","):
+            found[queue] = found.get(queue, 0) + worker.concurrency
+    return found
+
+
+def unheard(conn: sa.Connection, *, now: Instant, patience: float) -> set[str]:
+    """List the queues of which some live worker has missed doorbells."""
+    alone = [w for w in served(conn, now=now, patience=patience) if w.alone_since is not None]
+    return {queue for worker in alone for queue in worker.queues.split(",")}
+
+
+def served(conn: sa.Connection, *, now: Instant, patience: float) -> list[WorkerRow]:
+    """List the live workers that a broker serves."""
+    return [
+        row
+        for row in worker_rows.live(conn)
+        if row.broker and row.state == "running" and row.heartbeat_at >= now.wall - patience
+    ]
+
+
+def head(conn: sa.Connection, queue: str, limit: int) -> list[Wanted]:
+    """List the ready tasks at the head of a queue's order."""
+    return [Wanted(*row) for row in conn.execute(_HEAD, {"queue": queue, "limit": limit})]
+
+
+def of(conn: sa.Connection) -> dict[str, Standing]:
+    """Return what is known, by queue."""
+    return {row.queue: Standing(*row) for row in conn.execute(sa.select(*_COLUMNS))}
+
+
+def advance(conn: sa.Connection, queue: str, *, seen: int, count: int, now: Instant) -> bool:
+    """Take the next numbers of a queue; False where another dispatcher has just rung."""
+    values: dict[str, Any] = {"of": queue, "seen": seen, "count": count, "at": now.wall}
+    return conn.execute(_ADVANCE, values).rowcount > 0
+
+
+def note(
+    conn: sa.Connection, broker: str, queues: Iterable[str], *, now: Instant, error: str | None
+) -> None:
+    """Write down that the broker was asked, and whether it answered."""
+    for queue in sorted(queues):
+        values = {"queue": queue, "broker": broker, "looked_at": now.wall, "error": error}
+        names = ["broker", "looked_at", "error"]
+        dialect.upsert(conn, doorbells, values, ["queue"], names)
+        since = None if error is None else sa.func.coalesce(d.failing_since, now.wall)
+        conn.execute(sa.update(doorbells).where(d.queue == queue).values(failing_since=since))

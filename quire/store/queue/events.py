@@ -1,0 +1,104 @@
+"""The append-only record of what happened to jobs."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.store.db import bulk
+from quire.store.db.schema.queue import events
+from quire.store.db.times import iso
+from quire.store.queue.owners import jobs_of_tenant
+
+#: Events of a job that are shown.
+SHOWN = 3000
+_COLUMNS = ("at", "job_id", "task_id", "name", "detail", "tenant")
+
+
+class Event(NamedTuple):
+    """Something that happened."""
+
+    job_id: int | None
+    name: str
+    task_id: int | None = None
+    detail: dict[str, Any] | None = None
+    #: Whose it is, where no job says so.
+    tenant: str | None = None
+
+
+def record(conn: sa.Connection, happened: Iterable[Event], *, now: Instant) -> None:
+    """Append events, in order."""
+    rows = [
+        [
+            *(now.wall, e.job_id, e.task_id, e.name),
+            json.dumps(e.detail) if e.detail else None,
+            e.tenant,
+        ]
+        for e in happened
+    ]
+    if not rows:
+        return
+    bulk.bulk_insert(conn, events, _COLUMNS, rows)
+
+
+def tail(
+    conn: sa.Connection, tenant: str, job_id: int, *, after_id: int = 0, limit: int = 3000
+) -> list[dict[str, Any]]:
+    """Return the last events of a tenant's job, oldest first; those after `after_id` only."""
+    if not jobs_of_tenant(conn, tenant, [job_id]):
+        return []
+    found = conn.execute(
+        sa.select(events)
+        .where(events.c.job_id == job_id, events.c.id > after_id)
+        .order_by(events.c.id.desc())
+        .limit(limit)
+    ).all()
+    return [_shape(row) for row in reversed(found)]
+
+
+def page(
+    conn: sa.Connection, tenant: str, job_id: int, *, cursor: int | None, limit: int
+) -> dict[str, Any]:
+    """List events of a tenant's job, oldest first; without a cursor from the last 3,000 on."""
+    e = events.c
+    if not jobs_of_tenant(conn, tenant, [job_id]):
+        return {"items": [], "next": None}
+    of_job = sa.select(events).where(e.job_id == job_id)
+    if cursor is None:
+        last = of_job.with_only_columns(e.id).order_by(e.id.desc()).limit(SHOWN)
+        cursor = min(conn.scalars(last), default=1) - 1
+    rows = conn.execute(of_job.where(e.id > cursor).order_by(e.id).limit(limit + 1)).all()
+    items = [{**_shape(row), "at": iso(row.at)} for row in rows[:limit]]
+    return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
+
+
+def _shape(row: Any) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "at": row.at,
+        "job_id": row.job_id,
+        "task_id": row.task_id,
+        "name": row.name,
+        **(json.loads(row.detail) if row.detail else {}),
+    }
+
+
+def prune(conn: sa.Connection, *, before: float, limit: int) -> int:
+    """Delete old events of jobs that are over; returns how many."""
+    from quire.store.db.schema.queue import jobs
+
+    old = (
+        sa.select(events.c.id)
+        .join(jobs, jobs.c.id == events.c.job_id, isouter=True)
+        .where(
+            events.c.at < before,
+            sa.or_(jobs.c.id.is_(None), jobs.c.finished_at < before),
+            # SQLite would give the last row's id out again, and readers be past it already.
+            events.c.id < sa.select(sa.func.max(events.c.id)).scalar_subquery(),
+        )
+        .order_by(events.c.id)
+        .limit(limit)
+    )
+    return conn.execute(sa.delete(events).where(events.c.id.in_(old))).rowcount

@@ -1,0 +1,337 @@
+"""What people do to jobs: stop, resume, cancel, retry, reprioritise, delete; many at a time.
+
+A stop first ends the leases of running tasks (fence + 1) in the transaction that sets the job.
+Waiting tasks follow in bounded batches: a claim that meets one in between moves it itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
+from quire.store.db import dialect
+from quire.store.db.schema.documents import generations
+from quire.store.db.schema.queue import HALTING, attempts, is_state, jobs, steps, tasks
+from quire.store.db.schema.queue import edges as edges_table
+from quire.store.db.schema.queue import events as events_table
+from quire.store.db.schema.queue import owners as owners_table
+from quire.store.documents import failures
+from quire.store.queue import dependencies, events, release, settle
+from quire.store.queue.counters import Deltas, bump, is_over
+
+t, j = tasks.c, jobs.c
+BATCH = 1000
+HELD = (TaskState.BLOCKED.value, TaskState.READY.value)
+J_CANCELLED = JobState.CANCELLED.value
+
+
+def halt(
+    conn: sa.Connection, job_ids: Sequence[int], verb: str, why: str | None, *, now: Instant
+) -> list[int]:
+    """Stop or cancel jobs (`verb`): from this commit on nothing of theirs is written.
+
+    Returns the jobs that were in a state that allows it.
+    """
+    move = JOB_MOVES[verb]
+    running = _running(conn, job_ids, skip_locked=False)
+    dialect.lock_rows(conn, jobs, job_ids)
+    done = conn.execute(
+        sa.update(jobs)
+        .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(move.sources)))
+        .values(state=move.target, error=sa.func.coalesce(why, j.error), finished_at=now.wall)
+        .returning(j.id, j.owner_id, j.exclusive_key, j.has_successors)
+    ).all()
+    changed = [row.id for row in done]
+    # A claim may have committed between the two locks. What is locked now is a claim or a settle
+    # that waits for our job row; it will find the job halted and revoke by itself.
+    running |= _running(conn, changed, skip_locked=True)
+    settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
+    events.record(
+        conn,
+        [
+            events.Event(i, f"job.{move.target}", None, {"why": why} if why else None)
+            for i in changed
+        ],
+        now=now,
+    )
+    if move.target == JobState.CANCELLED:
+        failures.drop(conn, changed, now=now)
+        over = {row.id: move.target for row in done if row.has_successors}
+        dependencies.satisfy_jobs(conn, over, now=now)
+    dependencies.let_next_job_go(conn, {row.owner_id for row in done if row.exclusive_key}, now=now)
+    return changed
+
+
+def sweep_halted(
+    conn: sa.Connection, job_ids: Sequence[int] = (), *, now: Instant, limit: int = BATCH
+) -> int:
+    """Move waiting tasks of halted jobs out of the queue; returns how many. Call until 0."""
+    halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(limit)
+    if job_ids:
+        halting = halting.where(j.id.in_(list(job_ids)))
+    query = (
+        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"), t.has_successors)
+        .join(jobs, j.id == t.job_id)
+        .where(
+            t.job_id.in_(list(conn.scalars(halting))),
+            # Blocked tasks of a stopped job keep their own reason; they are out of the way.
+            sa.or_(
+                is_state(t.state, TaskState.READY),
+                sa.and_(is_state(t.state, TaskState.BLOCKED), is_state(j.state, J_CANCELLED)),
+            ),
+        )
+        .order_by(t.id)
+        .limit(limit)
+        .with_for_update(of=tasks, skip_locked=True)
+    )
+    rows = conn.execute(query).all()
+    deltas = Deltas()
+    for target in (TaskState.CANCELLED, TaskState.BLOCKED):
+        final = target == TaskState.CANCELLED
+        some = [r for r in rows if (r.job_state == JobState.CANCELLED) == final]
+        if not some:
+            continue
+        conn.execute(
+            sa.update(tasks)
+            .where(t.id.in_([r.id for r in some]), is_state(t.state, *HELD))
+            .values(
+                state=target.value,
+                reason=None if final else Reason.STOPPED.value,
+                due_at=None,
+                finished_at=now.wall if final else None,
+            )
+        )
+        for row in some:
+            deltas[row.job_id].move(row.state, target)
+        if final:
+            over = {r.id: TaskState.CANCELLED.value for r in some if r.has_successors}
+            dependencies.satisfy_tasks(conn, over, now=now)
+    bump(conn, deltas, now=now)
+    return len(rows)
+
+
+def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
+    """End leases that outlived a stop by a hair: running tasks whose job is not active."""
+    rows = conn.execute(
+        sa.select(t.id, t.fence)
+        .join(jobs, j.id == t.job_id)
+        .where(is_state(t.state, TaskState.RUNNING), sa.not_(is_state(j.state, *JOB_ACTIVE)))
+        .order_by(t.id)
+        .with_for_update(of=tasks, skip_locked=True)
+    ).all()
+    return settle.revoke(conn, [(r.id, r.fence) for r in rows], now=now)
+
+
+def revive(
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    verb: str,
+    states: Sequence[str],
+    *,
+    document_id: int | None = None,
+    now: Instant,
+) -> list[int]:
+    """Resume or retry jobs (`verb`): tasks that ended in `states` get fresh attempts.
+
+    Stopped tasks go on where they were. With a document, only its tasks run again, also of a job
+    that is still at work. Returns the jobs that could.
+    """
+    move, is_whole = JOB_MOVES[verb], document_id is None
+    sources = move.sources if is_whole else move.sources | set(JOB_ACTIVE)
+    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, states))
+    dialect.lock_rows(conn, jobs, job_ids)
+    changed = list(
+        conn.scalars(
+            sa.update(jobs)
+            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(sources)))
+            .values(
+                state=move.target,
+                error=None if is_whole else j.error,
+                finished_at=None,
+                is_reviving=True,
+            )
+            .returning(j.id)
+        )
+    )
+    deltas = Deltas()
+    again = sa.and_(t.job_id.in_(changed), is_state(t.state, *states))
+    if not is_whole:
+        again = sa.and_(again, t.document_id == document_id)
+    if verb == "resume":
+        # Only an explicit retry runs again what must not run twice.
+        again = sa.and_(again, sa.not_(sa.and_(t.at_most_once, is_state(t.state, TaskState.LOST))))
+    back = conn.execute(
+        sa.select(t.id, t.job_id, t.state, t.cost, t.parent_id, t.document_id).where(again)
+    ).all()
+    conn.execute(
+        sa.update(tasks)
+        .where(again)
+        .values(
+            state=TaskState.BLOCKED.value,
+            reason=Reason.STOPPED.value,
+            attempt=0,
+            crashes=0,
+            error=None,
+            finished_at=None,
+        )
+    )
+    dependencies.reopen(conn, [row.id for row in back])
+    for job_id in changed:
+        deltas[job_id].move(None, None)  # a job with nothing left to run ends again at once
+    _count_anew(conn, back, deltas)
+    events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
+    settle.finish_jobs(conn, bump(conn, deltas, now=now), now=now)
+    return changed
+
+
+def _count_anew(conn: sa.Connection, back: Sequence[Any], deltas: Deltas) -> None:
+    """Let the progress of jobs fall to what is still done: what had ended is outstanding again."""
+    lowered: set[int] = set()
+    for row in back:
+        delta = deltas[row.job_id]
+        delta.move(row.state, TaskState.BLOCKED)
+        if is_over(row.state, row.parent_id, row.document_id):
+            delta.cost_done -= row.cost
+            lowered.add(row.job_id)
+    if lowered:
+        conn.execute(sa.update(jobs).where(j.id.in_(sorted(lowered))).values(progress=0.0))
+
+
+def release_stopped(
+    conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int = BATCH
+) -> int:
+    """Let the stopped tasks of active jobs go on; returns how many were looked at. Call until 0."""
+    ids = conn.scalars(
+        sa.select(t.id)
+        .join(jobs, j.id == t.job_id)
+        .where(
+            t.job_id.in_(list(job_ids)),
+            is_state(j.state, *JOB_ACTIVE),
+            is_state(t.state, TaskState.BLOCKED),
+            t.reason == Reason.STOPPED.value,
+        )
+        .order_by(t.id)
+        .limit(limit)
+    ).all()
+    release.release(conn, ids, now=now)
+    if not ids:
+        over = sa.and_(j.id.in_(list(job_ids)), j.is_reviving)
+        conn.execute(sa.update(jobs).where(over).values(is_reviving=False))
+    return len(ids)
+
+
+def reviving(conn: sa.Connection, limit: int = 200) -> list[int]:
+    """List jobs whose revival was not finished: by a process that died, or that is still at it."""
+    return list(conn.scalars(sa.select(j.id).where(j.is_reviving).order_by(j.id).limit(limit)))
+
+
+def reprioritise(
+    conn: sa.Connection, job_ids: Sequence[int], priority: int, *, now: Instant
+) -> list[int]:
+    """Give jobs another priority; their ready tasks take a fresh place in the order."""
+    held = [TaskState.READY, TaskState.RUNNING]
+    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, held))
+    changed = list(
+        conn.scalars(
+            sa.update(jobs)
+            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_ACTIVE, JobState.STOPPED))
+            .values(priority=priority)
+            .returning(j.id)
+        )
+    )
+    ids = _ids_of(conn, changed, [TaskState.READY])
+    deltas = Deltas()
+    for job_id, count in conn.execute(
+        sa.select(t.job_id, sa.func.count()).where(t.id.in_(ids)).group_by(t.job_id)
+    ):
+        deltas[job_id].move(TaskState.READY, TaskState.BLOCKED, count)
+    conn.execute(
+        sa.update(tasks)
+        .where(t.id.in_(ids), is_state(t.state, TaskState.READY))
+        .values(state=TaskState.BLOCKED.value, reason=Reason.DUE.value, due_at=now.wall)
+    )
+    conn.execute(
+        sa.update(tasks)
+        # A running one too: it may come back to the queue.
+        .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED, TaskState.RUNNING))
+        .values(priority=priority)
+    )
+    bump(conn, deltas, now=now)
+    release.release(conn, ids, now=now, lock_owners=False)
+    events.record(
+        conn,
+        [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed],
+        now=now,
+    )
+    return changed
+
+
+def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list[int]:
+    """Delete jobs that are over, with all their rows; those that wait for them are cancelled."""
+    dialect.lock_rows(conn, jobs, job_ids)
+    gone = conn.execute(
+        sa.select(j.id, j.state, j.has_successors).where(
+            j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_DELETABLE)
+        )
+    ).all()
+    ids = [row.id for row in gone]
+    dependencies.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
+    # A stopped job may have been building some: nobody else would end them.
+    failures.drop(conn, ids, now=now)
+    g = generations.c
+    conn.execute(sa.update(generations).where(g.job_id.in_(ids)).values(job_id=None))
+    own = sa.select(t.id).where(t.job_id.in_(ids))
+    conn.execute(sa.delete(attempts).where(attempts.c.task_id.in_(own)))
+    conn.execute(sa.delete(steps).where(steps.c.task_id.in_(own)))
+    conn.execute(
+        sa.delete(edges_table).where(
+            sa.or_(edges_table.c.task_id.in_(own), edges_table.c.before_job_id.in_(ids))
+        )
+    )
+    _tell_of_deletion(conn, ids, now)
+    conn.execute(sa.delete(events_table).where(events_table.c.job_id.in_(ids)))
+    conn.execute(sa.delete(tasks).where(t.job_id.in_(ids)))
+    conn.execute(sa.delete(jobs).where(j.id.in_(ids)))
+    return ids
+
+
+def _tell_of_deletion(conn: sa.Connection, job_ids: Sequence[int], now: Instant) -> None:
+    """Record it before the jobs' own events go: SQLite gives the last row's id out again.
+
+    Whoever reads on from that row would then miss what came in its place.
+    """
+    tenants = conn.execute(
+        sa.select(j.id, owners_table.c.tenant)
+        .join(owners_table, owners_table.c.id == j.owner_id)
+        .where(j.id.in_(job_ids))
+        .order_by(j.id)
+    )
+    gone: dict[str, list[int]] = {}
+    for job_id, tenant in tenants:
+        gone.setdefault(tenant, []).append(job_id)
+    told = [events.Event(None, "job.deleted", None, {"jobs": i}, t) for t, i in gone.items()]
+    events.record(conn, told, now=now)
+
+
+def _running(
+    conn: sa.Connection, job_ids: Sequence[int], *, skip_locked: bool
+) -> set[tuple[int, int, int]]:
+    rows = conn.execute(
+        sa.select(t.id, t.fence, t.job_id)
+        .where(t.job_id.in_(sorted(job_ids)), is_state(t.state, TaskState.RUNNING))
+        .order_by(t.id)
+        .with_for_update(skip_locked=skip_locked, key_share=True)
+    )
+    return {(row.id, row.fence, row.job_id) for row in rows}
+
+
+def _ids_of(conn: sa.Connection, job_ids: Sequence[int], states: Sequence[str]) -> list[int]:
+    return list(
+        conn.scalars(
+            sa.select(t.id)
+            .where(t.job_id.in_(sorted(job_ids)), is_state(t.state, *states))
+            .order_by(t.id)
+        )
+    )

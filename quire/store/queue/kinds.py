@@ -1,0 +1,56 @@
+"""Job kinds as the database knows them: what workers announced, and what is paused."""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.contracts import JobKind
+from quire.model.records import KindRow
+from quire.store.db import dialect
+from quire.store.db.schema.queue import kinds
+
+c = kinds.c
+_KINDS = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at).order_by(c.name)
+
+
+def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[str, str]]:
+    """Write down the kinds that a process can run; sorted, so that two never deadlock.
+
+    Returns the old and the new queue of those that were in another one.
+    """
+    queues = {name: row.queue for name, row in listed(conn).items()}
+    moved = {}
+    for kind in sorted(known, key=lambda k: k.name):
+        row = {
+            "name": kind.name,
+            "queue": kind.queue,
+            "max_attempts": kind.max_attempts,
+            "at_most_once": kind.at_most_once,
+        }
+        dialect.upsert(conn, kinds, row, ["name"], ["queue", "max_attempts", "at_most_once"])
+        if queues.get(kind.name, kind.queue) != kind.queue:
+            moved[kind.name] = queues[kind.name], kind.queue
+    return moved
+
+
+def listed(conn: sa.Connection) -> dict[str, KindRow]:
+    """Return every kind, by name."""
+    return {row.name: KindRow(*row) for row in conn.execute(_KINDS)}
+
+
+def pause(conn: sa.Connection, name: str, *, now: Instant) -> bool:
+    """Keep tasks of a kind from being claimed; returns whether it was not paused before."""
+    return _set_paused(conn, name, now.wall, kinds.c.paused_at.is_(None))
+
+
+def unpause(conn: sa.Connection, name: str) -> bool:
+    """Let tasks of a kind be claimed again; returns whether it was paused."""
+    return _set_paused(conn, name, None, kinds.c.paused_at.is_not(None))
+
+
+def _set_paused(
+    conn: sa.Connection, name: str, at: float | None, only: sa.ColumnElement[bool]
+) -> bool:
+    change = sa.update(kinds).where(kinds.c.name == name, only).values(paused_at=at)
+    return conn.execute(change).rowcount > 0

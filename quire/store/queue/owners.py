@@ -1,0 +1,86 @@
+"""Owners: a tenant's user, with a weight in the fair order, a policy and a cap."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from quire.model.records import Owner
+from quire.store.db import dialect
+from quire.store.db.schema.queue import jobs, owners
+
+_OWNER = sa.select(owners).where(
+    owners.c.tenant == sa.bindparam("tenant"), owners.c.user_name == sa.bindparam("user")
+)
+_LOCKED = _OWNER.with_for_update(key_share=True)
+
+
+def locked(conn: sa.Connection, tenant: str, user: str) -> Owner:
+    """Return the owner, made if missing, with its row locked: first in the lock order."""
+    whose = {"tenant": tenant, "user": user}
+    row = conn.execute(_LOCKED, whose).one_or_none()
+    if row is None:
+        dialect.upsert(
+            conn, owners, {"tenant": tenant, "user_name": user}, ["tenant", "user_name"], []
+        )
+        row = conn.execute(_LOCKED, whose).one()
+    return Owner(*row)
+
+
+def found(conn: sa.Connection, tenant: str, user: str) -> Owner | None:
+    """Return the owner if it exists."""
+    row = conn.execute(_OWNER, {"tenant": tenant, "user": user}).one_or_none()
+    return Owner(*row) if row else None
+
+
+_BY_ID = sa.select(owners).where(owners.c.id == sa.bindparam("owner"))
+
+
+def by_id(conn: sa.Connection, owner_id: int) -> Owner:
+    """Return an owner."""
+    return Owner(*conn.execute(_BY_ID, {"owner": owner_id}).one())
+
+
+def listed(conn: sa.Connection, tenant: str) -> list[Owner]:
+    """List a tenant's owners by name."""
+    rows = conn.execute(
+        sa.select(owners).where(owners.c.tenant == tenant).order_by(owners.c.user_name)
+    )
+    return [Owner(*row) for row in rows]
+
+
+def change(conn: sa.Connection, owner_id: int, **values: object) -> None:
+    """Set an owner's weight, policy or cap."""
+    conn.execute(sa.update(owners).where(owners.c.id == owner_id).values(**values))
+
+
+def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) -> list[Owner]:
+    """Return the owners of jobs, locked where a policy is to be decided."""
+    query = (
+        sa.select(owners)
+        .where(owners.c.id.in_(sa.select(jobs.c.owner_id).where(jobs.c.id.in_(list(job_ids)))))
+        .order_by(owners.c.id)
+    )
+    found = conn.execute(query.with_for_update(key_share=True, of=owners) if lock else query)
+    return [Owner(*row) for row in found]
+
+
+def has_job(
+    tenant: str | sa.BindParameter[str], job_id: int | sa.BindParameter[int]
+) -> sa.ColumnElement[bool]:
+    """Tell, inside a statement, whether a job is the tenant's."""
+    mine, whose = jobs.alias("mine"), owners.alias("whose")
+    return sa.exists().where(
+        mine.c.id == job_id, mine.c.owner_id == whose.c.id, whose.c.tenant == tenant
+    )
+
+
+def jobs_of_tenant(conn: sa.Connection, tenant: str, job_ids: Sequence[int]) -> list[int]:
+    """Return which of the ids are jobs of the tenant."""
+    ids = [i for i in job_ids if 0 < i < 2**63]
+    return list(
+        conn.scalars(
+            sa.select(jobs.c.id)
+            .join(owners, owners.c.id == jobs.c.owner_id)
+            .where(jobs.c.id.in_(ids), owners.c.tenant == tenant)
+        )
+    )

@@ -1,0 +1,191 @@
+"""Creates jobs with their first task; idempotent by the key of the call."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.errors import Conflict, NotFound
+from quire.model.records import KindRow, Owner, Submission
+from quire.model.states import JOB_ACTIVE, JobState, TaskState
+from quire.store.db import bulk, dialect
+from quire.store.db.schema.queue import is_state, jobs, owners, submissions
+from quire.store.db.schema.queue import tasks as tasks_table
+from quire.store.queue import dependencies, tasks
+
+PENDING = JobState.PENDING.value
+_COLUMNS = (
+    "id", "owner_id", "kind", "platform", "account", "state", "priority", "payload", "run_at",
+    "exclusive_key", "has_successors", "tasks_blocked", "tasks_ready", "cost_total",
+    "max_attempts", "created_at",
+)  # fmt: skip
+
+
+class Order(NamedTuple):
+    """A submission that was checked: its payload encoded, its kind found."""
+
+    wish: Submission
+    payload: str
+    kind: KindRow
+
+
+_EARLIER = sa.select(submissions.c.body_hash, submissions.c.job_ids).where(
+    submissions.c.owner_id == sa.bindparam("owner"), submissions.c.key == sa.bindparam("call")
+)
+_REMEMBER = sa.insert(submissions)
+
+
+def earlier(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> list[int] | None:
+    """Return the jobs that this key made before, or refuse a key used for another body."""
+    row = conn.execute(_EARLIER, {"owner": owner_id, "call": key}).one_or_none()
+    if row is None:
+        return None
+    if row.body_hash != body_hash:
+        raise Conflict(
+            f"idempotency key {key!r}: it was used for another request. Nothing was submitted; "
+            "use a fresh key, or repeat the first request unchanged."
+        )
+    return list(json.loads(row.job_ids))
+
+
+def remember(
+    conn: sa.Connection,
+    owner_id: int,
+    key: str,
+    body_hash: str,
+    ids: Sequence[int],
+    *,
+    now: Instant,
+) -> None:
+    """Keep the key of a call with what it made."""
+    row = {
+        "owner_id": owner_id,
+        "key": key,
+        "body_hash": body_hash,
+        "job_ids": json.dumps(list(ids)),
+        "created_at": now.wall,
+    }
+    conn.execute(_REMEMBER, row)
+
+
+def prune_keys(conn: sa.Connection, *, before: float) -> int:
+    """Forget old keys; returns how many."""
+    return conn.execute(sa.delete(submissions).where(submissions.c.created_at < before)).rowcount
+
+
+def active_jobs(conn: sa.Connection, owner_id: int, *, lock: bool = False) -> list[int]:
+    """List an owner's pending and running jobs; locked, none of them ends unseen."""
+    query = (
+        sa.select(jobs.c.id)
+        .where(jobs.c.owner_id == owner_id, is_state(jobs.c.state, *JOB_ACTIVE))
+        .order_by(jobs.c.id)
+    )
+    return list(conn.scalars(query.with_for_update(key_share=True) if lock else query))
+
+
+def insert(
+    conn: sa.Connection,
+    owner: Owner,
+    orders: Sequence[Order],
+    *,
+    exclusive_key: str | None,
+    is_behind: bool,
+    now: Instant,
+) -> list[int]:
+    """Insert jobs with one task each; `is_behind` says that another job of the owner goes first."""
+    job_ids = dialect.reserve_ids(conn, jobs, len(orders))
+    task_ids = dialect.reserve_ids(conn, tasks_table, len(orders))
+    before, over = _predecessors(conn, owner, orders, job_ids)
+    awaited = {job_id for some in before for job_id in some}
+    plantings = [
+        tasks.Planting(
+            job_id=job_id,
+            kind=order.kind,
+            priority=order.wish.priority,
+            cost=order.wish.cost,
+            run_at=order.wish.run_at,
+            waits=len(before[at]),
+            is_behind=exclusive_key is not None and (is_behind or at > 0),
+            max_attempts=order.wish.max_attempts,
+        )
+        for at, (order, job_id) in enumerate(zip(orders, job_ids, strict=True))
+    ]
+    planted = tasks.plan(conn, owner, plantings, task_ids, now=now)
+    rows = [
+        _row(owner, order, p, state, exclusive_key, p.job_id in awaited, now)
+        for order, p, state in zip(orders, plantings, planted.states, strict=True)
+    ]
+    bulk.bulk_insert(conn, jobs, _COLUMNS, rows)
+    tasks.write(conn, planted)
+    arrows = [
+        (job_id, None, task_id, order.wish.after_failure)
+        for order, task_id, some in zip(orders, task_ids, before, strict=True)
+        for job_id in some
+    ]
+    dependencies.add(conn, arrows)
+    dependencies.satisfy_jobs(conn, over, now=now)
+    if exclusive_key is not None:
+        dependencies.let_next_job_go(conn, [owner.id], now=now)
+    return job_ids
+
+
+def _row(
+    owner: Owner,
+    order: Order,
+    p: tasks.Planting,
+    state: str,
+    exclusive_key: str | None,
+    is_awaited: bool,
+    now: Instant,
+) -> list[Any]:
+    wish, ready = order.wish, state == TaskState.READY
+    return [
+        p.job_id, owner.id, wish.kind, wish.platform, wish.account, PENDING,
+        wish.priority, order.payload, wish.run_at, exclusive_key, is_awaited,
+        int(not ready), int(ready), p.cost, p.max_attempts or p.kind.max_attempts, now.wall,
+    ]  # fmt: skip
+
+
+def _predecessors(
+    conn: sa.Connection,
+    owner: Owner,
+    orders: Sequence[Order],
+    job_ids: Sequence[int],
+) -> tuple[list[list[int]], dict[int, str]]:
+    """Return for each order the jobs it has to wait for, and those of them that failed already."""
+    refs = {o.wish.ref: i for o, i in zip(orders, job_ids, strict=True) if o.wish.ref is not None}
+    named = {job_id for o in orders for job_id in o.wish.after if isinstance(job_id, int)}
+    states = _states_of(conn, owner, named)
+    waits: list[list[int]] = []
+    over: dict[int, str] = {}
+    for order in orders:
+        some = []
+        for each in dict.fromkeys(order.wish.after):
+            if isinstance(each, str):
+                some.append(refs[each])
+            elif states[each] in (*JOB_ACTIVE, JobState.STOPPED):
+                some.append(each)
+            elif states[each] != JobState.COMPLETED and order.wish.after_failure == "cancel":
+                some.append(each)
+                over[each] = states[each]
+        waits.append(some)
+    return waits, over
+
+
+def _states_of(conn: sa.Connection, owner: Owner, named: set[int]) -> dict[int, str]:
+    if not named:
+        return {}
+    own = set(
+        conn.scalars(
+            sa.select(jobs.c.id)
+            .join(owners, owners.c.id == jobs.c.owner_id)
+            .where(jobs.c.id.in_(sorted(named)), owners.c.tenant == owner.tenant)
+        )
+    )
+    if missing := sorted(named - own):
+        raise NotFound(
+            f"job {', '.join(map(str, missing))}: no such job to wait for. Nothing was submitted."
+        )
+    return dependencies.lock_predecessors(conn, named)

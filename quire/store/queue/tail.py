@@ -1,0 +1,133 @@
+"""Reads events in the order in which they became visible, so that a reader misses none.
+
+On PostgreSQL an id is drawn before the commit: a later id may be seen first. There the order is
+(transaction, id), and only transactions older than every open one are read: nothing can come
+before what was read. SQLite writes one transaction at a time, so that its ids are the order.
+"""
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.errors import BadInput
+from quire.model.states import TaskState
+from quire.store.db import dialect
+from quire.store.db.schema.queue import events, is_state, jobs, owners, tasks
+from quire.store.db.times import iso
+
+e, j, t = events.c, jobs.c, tasks.c
+_TEXT = re.compile(r"(\d{1,18})-(\d{1,18})")
+#: Events of one read.
+PAGE = 500
+
+
+class Cursor(NamedTuple):
+    """A place in the order of events: everything up to it has been read."""
+
+    xid: int
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.xid}-{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Read what `str` made."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise BadInput(
+                f"cursor {text[:40]!r}: not a cursor of the event stream. Give the last `id` that "
+                "was received, or none to begin with what comes next."
+            )
+        return cls(int(found[1]), int(found[2]))
+
+
+class Happened(NamedTuple):
+    """One event, whose it is, and where it stands in the order."""
+
+    cursor: Cursor
+    tenant: str
+    job_id: int | None
+    name: str
+    shape: dict[str, Any]
+
+
+def head(conn: sa.Connection) -> Cursor:
+    """Return the place behind everything that can be read now."""
+    if settled := dialect.settled_transaction(conn):
+        # Its own events, and those of later ones, are still to come.
+        return Cursor(settled, 0)
+    return Cursor(0, conn.scalar(sa.select(sa.func.max(e.id))) or 0)
+
+
+def after(
+    conn: sa.Connection,
+    tenants: Collection[str],
+    cursor: Cursor,
+    *,
+    until: Cursor | None = None,
+    job_id: int | None = None,
+    limit: int = PAGE,
+) -> list[Happened]:
+    """List the events of tenants behind a cursor, in order; up to another cursor, of one job."""
+    settled = dialect.settled_transaction(conn)
+    place: Any = sa.tuple_(e.xid, e.id) if settled else e.id
+    whose = sa.func.coalesce(e.tenant, owners.c.tenant)
+    query = (
+        sa.select(events, whose.label("whose"))
+        .join(jobs, j.id == e.job_id, isouter=True)
+        .join(owners, owners.c.id == j.owner_id, isouter=True)
+        .where(place > _at(cursor, settled), whose.in_(sorted(tenants)))
+        .order_by(*((e.xid, e.id) if settled else (e.id,)))
+        .limit(limit)
+    )
+    if settled:
+        query = query.where(e.xid < settled)
+    if until is not None:
+        query = query.where(place <= _at(until, settled))
+    if job_id is not None:
+        query = query.where(e.job_id == job_id)
+    return [_happened(row) for row in conn.execute(query)]
+
+
+def _at(cursor: Cursor, settled: int) -> Any:
+    return sa.tuple_(sa.literal(cursor.xid), sa.literal(cursor.id)) if settled else cursor.id
+
+
+def _happened(row: Any) -> Happened:
+    shape = {
+        "id": row.id,
+        "at": iso(row.at),
+        "job_id": row.job_id,
+        "task_id": row.task_id,
+        "name": row.name,
+        **(json.loads(row.detail) if row.detail else {}),
+    }
+    return Happened(Cursor(row.xid or 0, row.id), row.whose, row.job_id, row.name, shape)
+
+
+class Pulse(NamedTuple):
+    """What changes when work is submitted or claimed, of which no event is written."""
+
+    last_job_id: int
+    running: tuple[tuple[int, int, int], ...]  # job, task, fence
+
+    def of_job(self, job_id: int) -> tuple[tuple[int, int, int], ...]:
+        """Return the part about one job."""
+        return tuple(each for each in self.running if each[0] == job_id)
+
+
+def pulse(conn: sa.Connection, tenant: str) -> Pulse:
+    """Return a tenant's latest job and running tasks; two that are equal mean that none changed."""
+    own: Sequence[int] = conn.scalars(sa.select(owners.c.id).where(owners.c.tenant == tenant)).all()
+    latest = [sa.select(sa.func.max(j.id).label("id")).where(j.owner_id == o) for o in own]
+    last = conn.scalar(sa.select(sa.func.max(sa.union_all(*latest).subquery().c.id))) if own else 0
+    running = conn.execute(
+        sa.select(t.job_id, t.id, t.fence)
+        .where(is_state(t.state, TaskState.RUNNING), t.owner_id.in_(own))
+        .order_by(t.id)
+    )
+    return Pulse(last or 0, tuple((row[0], row[1], row[2]) for row in running))

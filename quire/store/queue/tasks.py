@@ -1,0 +1,110 @@
+"""Inserts tasks, each at once in the state and at the place in the order that it starts from."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model import fair
+from quire.model.records import About, KindRow, Owner
+from quire.model.states import Reason, TaskState
+from quire.store.db import bulk
+from quire.store.db.schema.queue import tasks
+from quire.store.queue import release
+
+READY, BLOCKED = TaskState.READY.value, TaskState.BLOCKED.value
+_COLUMNS = (
+    "id", "job_id", "owner_id", "parent_id", "kind", "queue", "state", "reason", "due_at",
+    "run_at", "waits", "has_successors", "priority", "fair_tag", "ready_at", "cost", "payload",
+    "max_attempts", "at_most_once", *About._fields,
+)  # fmt: skip
+
+
+class Planting(NamedTuple):
+    """A task about to be inserted."""
+
+    job_id: int
+    kind: KindRow
+    priority: int
+    cost: float = 1.0
+    payload: str | None = None
+    parent_id: int | None = None
+    run_at: float | None = None
+    waits: int = 0
+    has_successors: bool = False
+    is_behind: bool = False
+    max_attempts: int | None = None
+    about: About = About()
+
+
+class Planted(NamedTuple):
+    """Rows ready to be written, and the state each task starts in."""
+
+    rows: list[list[Any]]
+    states: list[str]
+
+
+def plan(
+    conn: sa.Connection,
+    owner: Owner,
+    plantings: Sequence[Planting],
+    ids: Sequence[int],
+    *,
+    now: Instant,
+) -> Planted:
+    """Find the state and the place of each task.
+
+    Without the owner's row lock two callers may give equal tags, which only costs fairness.
+    """
+    reasons = [_reason(p, now) for p in plantings]
+    free = [p for p, reason in zip(plantings, reasons, strict=True) if reason is None]
+    tags = release.last_tags(conn, {(owner.id, p.kind.queue, p.priority) for p in free})
+    rows, states = [], []
+    for task_id, p, reason in zip(ids, plantings, reasons, strict=True):
+        tag, ready_at = 0.0, None
+        if reason is None:
+            band = owner.id, p.kind.queue, p.priority
+            tags[band] = tag = fair.next_tag(tags[band], p.cost, owner.weight)
+            ready_at = now.wall
+        state = READY if reason is None else BLOCKED
+        states.append(state)
+        rows.append(_row(task_id, owner.id, p, state, reason, tag, ready_at))
+    return Planted(rows, states)
+
+
+def write(conn: sa.Connection, planted: Planted) -> None:
+    """Insert what was planned."""
+    bulk.bulk_insert(conn, tasks, _COLUMNS, planted.rows)
+
+
+def _reason(p: Planting, now: Instant) -> str | None:
+    if p.waits:
+        return Reason.AFTER
+    if p.run_at is not None and p.run_at > now.wall:
+        return Reason.DUE
+    if p.kind.paused_at is not None:
+        return Reason.PAUSED
+    return Reason.USER_BUSY if p.is_behind else None
+
+
+def _row(
+    task_id: int,
+    owner_id: int,
+    p: Planting,
+    state: str,
+    reason: str | None,
+    tag: float,
+    ready_at: float | None,
+) -> list[Any]:
+    due_at = p.run_at if reason == Reason.DUE else None
+    return [
+        task_id, p.job_id, owner_id, p.parent_id, p.kind.name, p.kind.queue, state,
+        None if reason is None else str(reason), due_at, p.run_at, p.waits, p.has_successors,
+        p.priority, tag, ready_at, p.cost, p.payload, _attempts(p),
+        p.kind.at_most_once, *p.about,
+    ]  # fmt: skip
+
+
+def _attempts(p: Planting) -> int:
+    return 1 if p.kind.at_most_once else p.max_attempts or p.kind.max_attempts

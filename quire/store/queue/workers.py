@@ -1,0 +1,87 @@
+"""Workers: one row for each life of a worker process."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.records import WorkerRow
+from quire.store.db import dialect
+from quire.store.db.schema.queue import workers
+
+_COLUMNS = [workers.c[name] for name in WorkerRow._fields]
+LIVE = ("running", "draining")
+
+
+def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: Instant) -> None:
+    """Write down a worker that starts; once, though it may ask again after a lost COMMIT."""
+    values = {**row._asdict(), "kinds": json.dumps(sorted(kinds))}
+    values.update(started_at=now.wall, heartbeat_at=now.wall)
+    dialect.upsert(conn, workers, values, ["id"], ["heartbeat_at"])
+
+
+def beat(
+    conn: sa.Connection, worker_id: str, *, now: Instant, alone_since: float | None = None
+) -> bool:
+    """Record that a worker lives; False where it was declared dead meanwhile."""
+    done = conn.execute(
+        sa.update(workers)
+        .where(workers.c.id == worker_id, workers.c.state.in_(LIVE))
+        .values(heartbeat_at=now.wall, alone_since=alone_since)
+    )
+    return done.rowcount > 0
+
+
+def revive(conn: sa.Connection, worker_id: str, *, now: Instant) -> None:
+    """Put a worker that was declared dead, and is not, back among the living."""
+    conn.execute(
+        sa.update(workers)
+        .where(workers.c.id == worker_id)
+        .values(state="running", heartbeat_at=now.wall, stopped_at=None)
+    )
+
+
+def set_state(conn: sa.Connection, ids: Sequence[str], state: str, *, now: Instant) -> None:
+    """Mark workers as draining, stopped or dead."""
+    values: dict[str, Any] = {"state": state}
+    if state not in LIVE:
+        values["stopped_at"] = now.wall
+    conn.execute(
+        sa.update(workers)
+        .where(workers.c.id.in_(list(ids)), workers.c.state.in_(LIVE))
+        .values(**values)
+    )
+
+
+def live(conn: sa.Connection) -> list[WorkerRow]:
+    """List workers that have not ended, as far as anyone has noticed."""
+    rows = conn.execute(
+        sa.select(*_COLUMNS).where(workers.c.state.in_(LIVE)).order_by(workers.c.started_at)
+    )
+    return [WorkerRow(*row) for row in rows]
+
+
+def silent(conn: sa.Connection, *, before: float) -> list[str]:
+    """List workers that should live but have not beaten since `before`."""
+    return list(
+        conn.scalars(
+            sa.select(workers.c.id).where(
+                workers.c.state.in_(LIVE), workers.c.heartbeat_at < before
+            )
+        )
+    )
+
+
+def kinds_served(conn: sa.Connection) -> list[tuple[WorkerRow, set[str]]]:
+    """List live workers with the kinds that each can run."""
+    rows = conn.execute(
+        sa.select(*_COLUMNS, workers.c.kinds).where(workers.c.state.in_(LIVE))
+    ).all()
+    return [(WorkerRow(*row[:-1]), set(json.loads(row[-1]))) for row in rows]
+
+
+def prune(conn: sa.Connection, *, before: float) -> int:
+    """Delete workers that ended long ago."""
+    return conn.execute(sa.delete(workers).where(workers.c.stopped_at < before)).rowcount

@@ -1,0 +1,1 @@
+"""Read models for people: lists, counts and details. Nothing here writes."""

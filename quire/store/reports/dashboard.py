@@ -1,0 +1,289 @@
+"""Read models of the dashboard: what waits, how runs went lately, ranges of pages, one page.
+
+Each reads a bounded number of rows by an index, whatever the size of the tables.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.model.states import JOB_ACTIVE, JobState, TaskState
+from quire.store.db.schema.documents import chunks, documents, generations, leaves, pages, slices
+from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
+from quire.store.queue.owners import has_job
+from quire.store.reports import documents as document_reports
+
+j, t, d, g = jobs.c, tasks.c, documents.c, generations.c
+#: Jobs that are looked at to say what waits: of one owner, and of all together.
+FEW_JOBS = 1000
+ALL_JOBS = 5000
+#: Owners that are looked at.
+MOST_OWNERS = 200
+#: Runs that the charts are made of.
+RUNS = 4000
+#: Ranges of pages that are drawn one by one.
+CELLS = 250
+
+
+class Waiting(NamedTuple):
+    """What waits of one owner and kind; `first` is the job that has waited longest."""
+
+    kind: str
+    user: str
+    jobs: int
+    tasks: int
+    first: int
+    since: float
+    reason: str | None
+    is_all: bool
+
+
+def owners_of(conn: sa.Connection, tenant: str) -> list[tuple[int, str]]:
+    """List a tenant's users that ever submitted something."""
+    found = conn.execute(
+        sa.select(owners.c.id, owners.c.user_name)
+        .where(owners.c.tenant == tenant)
+        .order_by(owners.c.user_name)
+        .limit(MOST_OWNERS)
+    )
+    return [(row[0], row[1]) for row in found]
+
+
+_ACTIVE = is_state(j.state, *JOB_ACTIVE)
+_BUSY = (
+    sa.select(owners.c.id, owners.c.user_name)
+    .where(owners.c.tenant == sa.bindparam("tenant"))
+    .where(sa.exists().where(j.owner_id == owners.c.id, _ACTIVE))
+    .order_by(owners.c.user_name)
+    .limit(MOST_OWNERS)
+)
+_OLDEST = (
+    sa.select(j.id, j.kind, j.created_at, (j.tasks_ready + j.tasks_blocked).label("tasks"))
+    .where(j.owner_id == sa.bindparam("owner"), _ACTIVE)
+    .order_by(j.id)
+    .limit(sa.bindparam("most"))
+    .subquery()
+)
+_waits = _OLDEST.c.tasks > 0
+_GROUPED = sa.select(
+    _OLDEST.c.kind,
+    sa.func.count().filter(_waits).label("jobs"),
+    sa.func.sum(_OLDEST.c.tasks).label("tasks"),
+    sa.func.min(_OLDEST.c.id).filter(_waits).label("first"),
+    sa.func.min(_OLDEST.c.created_at).filter(_waits).label("since"),
+    sa.func.count().label("seen"),
+).group_by(_OLDEST.c.kind)
+
+
+def waiting(conn: sa.Connection, tenant: str, *, explained: int) -> list[Waiting]:
+    """Say what waits by owner and kind, the oldest first; of so many also why.
+
+    So many jobs are looked at that all owners together cost the same, however many there are.
+    """
+    groups: list[Waiting] = []
+    busy = conn.execute(_BUSY, {"tenant": tenant}).all()
+    left = ALL_JOBS
+    for at, (owner_id, user) in enumerate(busy):
+        most = min(max(left // (len(busy) - at), 1), FEW_JOBS)
+        rows = conn.execute(_GROUPED, {"owner": owner_id, "most": most}).all()
+        seen = sum(row.seen for row in rows)
+        left -= seen
+        groups += [
+            Waiting(row.kind, user, row.jobs, int(row.tasks), row.first, row.since, None,
+                    seen < most)
+            for row in rows if row.jobs
+        ]  # fmt: skip
+    groups.sort(key=lambda one: (one.since, one.first))
+    return [
+        one._replace(reason=_reason(conn, one.first)) if at < explained else one
+        for at, one in enumerate(groups)
+    ]
+
+
+_order = sa.case({"ready": 0}, value=t.state, else_=1)
+_FIRST_TASK = (
+    sa.select(t.state, t.reason)
+    .where(t.job_id == sa.bindparam("job"), is_state(t.state, "ready", "blocked"))
+    .order_by(_order, t.id)
+    .limit(1)
+)
+
+
+def _reason(conn: sa.Connection, job_id: int) -> str | None:
+    """Return why the first waiting task of a job is blocked; None where one is ready."""
+    row = conn.execute(_FIRST_TASK, {"job": job_id}).one_or_none()
+    return None if row is None else row.reason
+
+
+def active(conn: sa.Connection, tenant: str, *, most: int = FEW_JOBS) -> int:
+    """Count a tenant's running jobs, up to a number."""
+    own = sa.select(owners.c.id).where(owners.c.tenant == tenant)
+    some = (
+        sa.select(j.id)
+        # Said as the partial index says it: SQLite concludes nothing.
+        .where(is_state(j.state, JobState.RUNNING), sa.text("jobs.state <> 'completed'"))
+        .where(j.owner_id.in_(own))
+        .limit(most)
+        .subquery()
+    )
+    return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
+
+
+class Run(NamedTuple):
+    """One attempt that ended."""
+
+    finished_at: float
+    duration: float | None
+    outcome: str
+    cost: float
+
+
+class Lately(NamedTuple):
+    """A tenant's last runs; `begins` is since when, where there were more than are looked at."""
+
+    runs: list[Run]
+    begins: float | None = None
+
+
+def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
+    """List how a tenant's last runs ended: those among the latest of all."""
+    a = attempts.c
+    latest = (
+        sa.select(a.task_id, a.finished_at, a.duration, a.outcome)
+        .order_by(a.task_id.desc(), a.fence.desc())
+        .limit(RUNS)
+        .subquery()
+    )
+    count, first = conn.execute(sa.select(sa.func.count(), sa.func.min(latest.c.finished_at))).one()
+    rows = conn.execute(
+        sa.select(latest.c.finished_at, latest.c.duration, latest.c.outcome, t.cost)
+        .join(tasks, t.id == latest.c.task_id)
+        .join(owners, owners.c.id == t.owner_id)
+        .where(owners.c.tenant == tenant, latest.c.finished_at >= since)
+    )
+    return Lately([Run(*row) for row in rows], first if count == RUNS else None)
+
+
+def tasks_of_job(
+    conn: sa.Connection, tenant: str, job_id: int, states: Sequence[str], *, limit: int
+) -> list[dict[str, Any]]:
+    """List tasks of a tenant's job: those of the first state first, each state by id."""
+    found: list[dict[str, Any]] = []
+    for state in states:
+        rows = conn.execute(
+            sa.select(tasks)
+            .where(t.job_id == job_id, is_state(t.state, TaskState(state)))
+            .where(has_job(tenant, job_id))
+            .order_by(t.id)
+            .limit(limit - len(found))
+        )
+        found += [row._asdict() for row in rows]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def attempts_of_tasks(
+    conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
+) -> list[dict[str, Any]]:
+    """List the runs of some tasks of a tenant, latest first."""
+    a = attempts.c
+    rows = conn.execute(
+        sa.select(attempts)
+        .join(tasks, t.id == a.task_id)
+        .join(owners, owners.c.id == t.owner_id)
+        .where(a.task_id.in_(list(task_ids)), owners.c.tenant == tenant)
+        .order_by(a.finished_at.desc(), a.fence.desc())
+        .limit(limit)
+    )
+    return [row._asdict() for row in rows]
+
+
+def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:
+    """List the ranges of pages that a job reads, in the order of documents and pages."""
+    return list(
+        conn.execute(
+            _ranges()
+            .where(t.job_id == job_id, d.tenant == tenant)
+            .order_by(t.document_id, t.from_page, t.id)
+            .limit(CELLS + 1)
+        )
+    )
+
+
+def ranges_of_document(conn: sa.Connection, tenant: str, document_id: int) -> list[Any]:
+    """List the ranges of pages of a document's newest generation."""
+    return list(
+        conn.execute(
+            _ranges()
+            .where(t.document_id == document_id, d.tenant == tenant, t.generation == d.generation)
+            .order_by(t.from_page, t.id)
+            .limit(CELLS + 1)
+        )
+    )
+
+
+def _ranges() -> sa.Select[Any]:
+    return (
+        sa.select(t.document_id, t.from_page, t.to_page, t.state, t.progress, d.name, t.kind)
+        .join(documents, d.id == t.document_id)
+        .where(t.from_page.is_not(None), t.to_page.is_not(None), t.state != "skipped")
+    )
+
+
+def attempts_of_document(
+    conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
+) -> list[dict[str, Any]]:
+    """List the runs of a document's tasks, latest first."""
+    a = attempts.c
+    rows = conn.execute(
+        sa.select(attempts, t.kind, t.job_id, t.generation, t.from_page, t.to_page)
+        .join(tasks, t.id == a.task_id)
+        .join(documents, d.id == t.document_id)
+        .where(t.document_id == document_id, d.tenant == tenant)
+        .order_by(a.finished_at.desc(), a.fence.desc())
+        .limit(limit)
+    )
+    return [row._asdict() for row in rows]
+
+
+def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
+    """Return one page of a document's row with its text and boxes."""
+    found = document_reports.leaves_of(conn, row, limit=1, after=number - 1)
+    return found[0] if found and found[0].number == number else None
+
+
+def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, int | None]:
+    """Return the numbers of the pages before and behind one."""
+    at = leaves.c
+    own = (
+        at.document_id == row.id,
+        at.generation == document_reports.generation_shown(row),
+    )
+    before = conn.scalar(sa.select(sa.func.max(at.number)).where(*own, at.number < number))
+    behind = conn.scalar(sa.select(sa.func.min(at.number)).where(*own, at.number > number))
+    return before, behind
+
+
+def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
+    """List the chunks of one page of a document, in the order of the text."""
+    shown = document_reports.generation_shown(row)
+    at, s = leaves.c, slices.c
+    return conn.execute(
+        sa.select(s.ordinal, s.start, s.stop, chunks.c.id, chunks.c.tokens, chunks.c.text,
+                  chunks.c.language)
+        .select_from(leaves)
+        .join(generations, sa.and_(g.document_id == at.document_id, g.generation == at.generation))
+        .join(pages, pages.c.id == at.page_id)
+        .join(slices, sa.and_(s.page_id == at.page_id, s.cut_id == g.cut_id))
+        .join(chunks, chunks.c.id == s.chunk_id)
+        .where(
+            at.document_id == row.id,
+            at.generation == shown,
+            at.number == number,
+            chunks.c.tenant == row.tenant,
+        )
+        .order_by(s.ordinal)
+        .limit(200)
+    ).all()  # fmt: skip

@@ -1,0 +1,309 @@
+"""Read models of documents: listed, and one by one with pages and errors. Nothing here writes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.states import (
+    DOCUMENT_LOCKED,
+    TASK_OPEN,
+    DocumentState,
+    TaskState,
+)
+from quire.store.db.schema.documents import (
+    contents,
+    corpora,
+    corpus_documents,
+    documents,
+    generations,
+    leaves,
+    pages,
+)
+from quire.store.db.schema.queue import is_state, tasks
+from quire.store.db.times import iso
+from quire.store.reports import substring_filter
+
+d, g, leaf, t = documents.c, generations.c, leaves.c, tasks.c
+#: Page errors that are listed with a document.
+MOST_ERRORS = 1000
+
+
+def row_of(conn: sa.Connection, tenant: str, document_id: int) -> Any | None:
+    """Return a document of a tenant with its newest generation, or None."""
+    return conn.execute(_documents(tenant).where(d.id == document_id)).one_or_none()
+
+
+def document(conn: sa.Connection, tenant: str, document_id: int) -> dict[str, Any] | None:
+    """Return one document of a tenant with its page errors and generations."""
+    row = row_of(conn, tenant, document_id)
+    if row is None:
+        return None
+    names = _corpora_of(conn, [row.id])
+    return {
+        **_document(row, names),
+        "page_errors": page_errors(conn, row),
+        "generations": _generations(conn, row.id),
+    }
+
+
+def page_of_documents(
+    conn: sa.Connection,
+    tenant: str,
+    *,
+    limit: int = 50,
+    cursor: int | None = None,
+    **filters: Any,
+) -> dict[str, Any]:
+    """List a tenant's documents, latest first, with the cursor of the next page."""
+    ids = _latest(conn, tenant, filters, limit + 1, cursor)
+    query = _documents(tenant).where(d.id.in_(ids))
+    rows = conn.execute(query.order_by(d.id.desc())).all()
+    names = _corpora_of(conn, [row.id for row in rows[:limit]])
+    items = [_document(row, names) for row in rows[:limit]]
+    return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
+
+
+def _latest(
+    conn: sa.Connection, tenant: str, filters: Mapping[str, Any], limit: int, cursor: int | None
+) -> list[int]:
+    """Return the ids of a page: one query a state, as each then reads the index from its end."""
+    given = dict(filters)
+    states = given.pop("states", None) or list(DocumentState)
+    found: list[int] = []
+    for state in states:
+        query = sa.select(d.id).where(d.tenant == tenant, is_state(d.state, state))
+        query = _filtered(query, given)
+        query = query if cursor is None else query.where(d.id < cursor)
+        found += conn.scalars(query.order_by(d.id.desc()).limit(limit))
+    return sorted(found, reverse=True)[:limit]
+
+
+def count_documents(conn: sa.Connection, tenant: str) -> dict[str, int]:
+    """Count a tenant's documents by state."""
+    rows = conn.execute(
+        sa.select(d.state, sa.func.count()).where(d.tenant == tenant).group_by(d.state)
+    )
+    found = {row[0]: row[1] for row in rows}
+    return {state.value: found.get(state, 0) for state in DocumentState}
+
+
+def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
+    """List the pages of a document that could not be read, of what is live or was last tried."""
+    found = conn.execute(
+        sa.select(leaf.number, leaf.error)
+        .where(
+            leaf.document_id == row.id,
+            leaf.generation == generation_shown(row),
+            leaf.error.is_not(None),
+        )
+        .order_by(leaf.number)
+        .limit(MOST_ERRORS)
+    )
+    names = ("kind", "error", "peak_rss", "seconds", "command")
+    return [
+        {"page": number, **{name: json.loads(text).get(name) for name in names}}
+        for number, text in found
+    ]
+
+
+def generation_shown(row: Any) -> int:
+    """Return the generation that stands for a document: the live one, else the newest."""
+    is_failed = row.state == DocumentState.FAILED
+    shown: int | None = row.generation if is_failed else row.live_generation
+    return row.generation if shown is None else shown
+
+
+def page_of_leaves(
+    conn: sa.Connection, row: Any, *, limit: int = 50, cursor: int | None = None
+) -> dict[str, Any]:
+    """List the pages of a document with how each was read."""
+    rows = leaves_of(conn, row, limit=limit + 1, after=cursor or 0)
+    items = [
+        {
+            "page": one.number,
+            "label": one.label,
+            "via": one.via,
+            "language": one.language,
+            "words": len(one.text.split()) if one.text else 0,
+            "characters": len(one.text or ""),
+            "width": one.width,
+            "height": one.height,
+            "seconds": one.seconds,
+            "error": json.loads(one.error)["error"] if one.error else None,
+        }
+        for one in rows[:limit]
+    ]
+    return {"items": items, "next": str(items[-1]["page"]) if len(rows) > limit else None}
+
+
+def leaves_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Sequence[Any]:
+    """Return pages of a document with their text and word boxes, in order."""
+    p = pages.c
+    return conn.execute(
+        sa.select(
+            leaf.number, leaf.error, p.text, p.words, p.width, p.height, p.via, p.label,
+            p.language, p.seconds,
+        )
+        .join(pages, p.id == leaf.page_id, isouter=True)
+        .where(
+            leaf.document_id == row.id,
+            leaf.generation == generation_shown(row),
+            leaf.number > after,
+        )
+        .order_by(leaf.number)
+        .limit(limit)
+    ).all()  # fmt: skip
+
+
+def reuse(text: str | None) -> dict[str, Any]:
+    """Word a generation's account: what was made, what was reused, and the seconds that saved."""
+    found: dict[str, int] = json.loads(text or "{}")
+    saved = found.pop("milliseconds_reused", 0) / 1000
+    kept = {k.removesuffix("_reused"): n for k, n in found.items() if k.endswith("_reused") and n}
+    made = {k.removesuffix("_made"): n for k, n in found.items() if k.endswith("_made") and n}
+    whole = bool(kept.pop("whole", 0))
+    return {"whole": whole, **kept, "made": made, "seconds_saved": round(saved, 3)}
+
+
+def _documents(tenant: str) -> sa.Select[Any]:
+    digest = sa.func.coalesce(d.digest, g.digest)
+    return (
+        sa.select(
+            *(column for column in d if column.name not in ("size", "digest")),
+            digest.label("digest"),
+            sa.func.coalesce(d.size, contents.c.size).label("size"),
+            g.job_id, g.why, g.state.label("generation_state"), g.reused,
+            g.settings.label("pipeline"), g.media_type.label("newest_type"),
+            g.digest.label("newest_digest"), g.recipe, g.created_at.label("begun_at"),
+        )
+        .join(
+            generations, sa.and_(g.document_id == d.id, g.generation == d.generation), isouter=True
+        )
+        .join(
+            contents,
+            sa.and_(contents.c.tenant == d.tenant, contents.c.digest == digest),
+            isouter=True,
+        )
+        .where(d.tenant == tenant)
+    )  # fmt: skip
+
+
+def _filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any]:
+    for name, value in filters.items():
+        if value is None:
+            continue
+        if name == "states":
+            query = query.where(is_state(d.state, *value))
+        elif name == "corpus":
+            cd = corpus_documents.c
+            query = query.where(
+                sa.exists().where(
+                    cd.document_id == d.id,
+                    cd.corpus_id == corpora.c.id,
+                    corpora.c.name == value,
+                    corpora.c.tenant == d.tenant,
+                )
+            )
+        elif name == "text":
+            query = query.where(substring_filter.document_has(value))
+        else:
+            query = query.where(d[name] == value)
+    return query
+
+
+def _document(row: Any, names: Mapping[int, list[str]]) -> dict[str, Any]:
+    plain = ("id", "name", "source", "uri", "folder", "parent_id", "media_type")
+    counts = ("generation", "live_generation", "pages", "chunks", "page_errors", "error")
+    times = ("created_at", "processing_started_at", "processing_finished_at", "gone_at")
+    return {
+        **{name: getattr(row, name) for name in plain},
+        "media_type": row.media_type or row.newest_type,
+        "corpora": names.get(row.id, []),
+        "state": row.state,
+        "locked": row.state in DOCUMENT_LOCKED,
+        **{name: getattr(row, name) for name in counts},
+        "reused": reuse(row.reused),
+        "settings": json.loads(row.settings),
+        "metadata": json.loads(row.metadata),
+        "size": row.size,
+        "digest": row.digest,
+        "thumbnail": row.thumbnail,
+        "job_id": row.job_id,
+        **{name: iso(getattr(row, name)) for name in times},
+    }
+
+
+def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]:
+    cd = corpus_documents.c
+    rows = conn.execute(
+        sa.select(cd.document_id, corpora.c.name)
+        .join(corpora, corpora.c.id == cd.corpus_id)
+        .where(cd.document_id.in_(list(ids)))
+        .order_by(corpora.c.name)
+    )
+    found: dict[int, list[str]] = {}
+    for document_id, name in rows:
+        found.setdefault(document_id, []).append(name)
+    return found
+
+
+def _generations(conn: sa.Connection, document_id: int, limit: int = 20) -> list[dict[str, Any]]:
+    names = ("generation", "state", "why", "job_id", "pages", "chunks", "page_errors", "error")
+    times = ("created_at", "started_at", "finished_at")
+    rows = conn.execute(
+        sa.select(generations)
+        .where(g.document_id == document_id)
+        .order_by(g.generation.desc())
+        .limit(limit)
+    )
+    return [
+        {
+            **{name: getattr(row, name) for name in names},
+            "reused": reuse(row.reused),
+            **{name: iso(getattr(row, name)) for name in times},
+        }
+        for row in rows
+    ]
+
+
+def generations_of(conn: sa.Connection, document_id: int, limit: int = 2) -> Sequence[Any]:
+    """Return the newest generations of a document, newest first."""
+    query = sa.select(generations).where(g.document_id == document_id)
+    return conn.execute(query.order_by(g.generation.desc()).limit(limit)).all()
+
+
+def open_task(conn: sa.Connection, document_id: int, generation: int) -> int | None:
+    """Return the most advanced open task of a generation."""
+    order = sa.case({TaskState.RUNNING.value: 0, TaskState.READY.value: 1}, value=t.state, else_=2)
+    found: int | None = conn.scalar(
+        sa.select(t.id)
+        .where(
+            t.document_id == document_id,
+            t.generation == generation,
+            is_state(t.state, *TASK_OPEN),
+        )
+        .order_by(order, t.id)
+        .limit(1)
+    )
+    return found
+
+
+def listed_at_source(
+    conn: sa.Connection, tenant: str, source: str, *, after_id: int = 0, limit: int = 1000
+) -> list[tuple[int, str, str]]:
+    """List (id, uri, name) of the documents that a source listed before and that were not gone."""
+    rows = conn.execute(
+        sa.select(d.id, d.uri, d.name)
+        .where(
+            d.tenant == tenant,
+            d.source == source,
+            d.parent_id.is_(None),
+            d.gone_at.is_(None),
+            d.id > after_id,
+        )
+        .order_by(d.id)
+        .limit(limit)
+    )
+    return [(row.id, row.uri, row.name) for row in rows]

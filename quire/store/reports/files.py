@@ -1,0 +1,199 @@
+"""Read models of the files of a job: their states, and how far each is. Nothing here writes."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.states import (
+    DOCUMENT_LOCKED,
+    TASK_OPEN,
+    DocumentState,
+    GenerationState,
+    TaskState,
+)
+from quire.store.db import dialect
+from quire.store.db.schema.documents import documents, generations, leaves
+from quire.store.db.schema.queue import is_state, tasks
+from quire.store.reports.documents import reuse
+
+d, g, leaf, t = documents.c, generations.c, leaves.c, tasks.c
+#: States of a file in its job, in the order of its life.
+STATES = ("pending", "indexing", "success", "failed", "cancelled")
+_RANK = {"failed": 0, "indexing": 1}
+
+
+def _state() -> sa.Case[Any]:
+    """Say in what state a file is for the job that asked for its generation."""
+    again = sa.exists().where(
+        t.document_id == g.document_id,
+        t.generation == g.generation,
+        t.job_id == g.job_id,
+        is_state(t.state, *TASK_OPEN),
+    )
+    is_begun = sa.and_(d.generation == g.generation, is_state(d.state, DocumentState.INDEXING))
+    return sa.case(
+        (is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED), "success"),
+        (sa.and_(is_state(g.state, GenerationState.BUILDING), is_begun), "indexing"),
+        (is_state(g.state, GenerationState.BUILDING), "pending"),
+        # One that failed and was asked for again waits like any other.
+        (again, "pending"),
+        (is_state(g.state, GenerationState.FAILED), "failed"),
+        else_="cancelled",
+    )
+
+
+def _of_jobs(query: sa.Select[Any], mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Narrow to the newest generation that each of some jobs has of each of its documents."""
+    later = generations.alias("later")
+    return query.join(documents, d.id == g.document_id).where(
+        mine,
+        sa.not_(
+            sa.exists().where(
+                later.c.document_id == g.document_id,
+                later.c.generation > g.generation,
+                later.c.job_id == g.job_id,
+            )
+        ),
+    )
+
+
+class Tally(dict[str, int]):
+    """How many files of a job are in which state; beside it, how many have page errors."""
+
+    with_errors = 0
+    pages = 0
+
+
+def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
+    """Count the files of jobs by state; a job without files is left out."""
+    if not job_ids:
+        return {}
+    query = dialect.cached(conn, "tallies", lambda: _tallying(conn))
+    found: dict[int, Tally] = {}
+    for job_id, name, count, spoilt, read in conn.execute(
+        query, {"jobs": dialect.id_list(conn, sorted(job_ids))}
+    ):
+        tally = found.setdefault(job_id, Tally())
+        tally[name] = count
+        if name == "success":
+            tally.with_errors, tally.pages = spoilt, int(read or 0)
+    for tally in found.values():
+        ordered = {name: tally[name] for name in STATES if name in tally}
+        tally.clear()
+        tally.update(ordered)
+    return found
+
+
+def _tallying(conn: sa.Connection) -> sa.Select[Any]:
+    state = _state().label("state")
+    return _of_jobs(
+        sa.select(
+            g.job_id,
+            state,
+            sa.func.count(),
+            sa.func.count().filter(g.page_errors > 0),
+            sa.func.sum(g.pages),
+        ),
+        dialect.id_in(conn, g.job_id, "jobs"),
+    ).group_by(g.job_id, state)
+
+
+def page_of_files(
+    conn: sa.Connection,
+    tenant: str,
+    job_id: int,
+    *,
+    states: Sequence[str] = (),
+    with_errors: bool = False,
+    worst_first: bool = False,
+    limit: int = 50,
+    cursor: int | None = None,
+) -> dict[str, Any]:
+    """List the files of a tenant's job, oldest first; of some states, or with page errors.
+
+    With `worst_first` the failed ones lead, and there is no next page.
+    """
+    state = _state()
+    query = _of_jobs(
+        sa.select(
+            d.id, d.name, d.uri, state.label("state"), g.generation, g.pages, g.chunks,
+            g.page_errors, g.error, g.why,
+        ),
+        g.job_id == job_id,
+    ).where(d.id > (cursor or 0), d.tenant == tenant)  # fmt: skip
+    if states:
+        query = query.where(state.in_(list(states)))
+    if with_errors:
+        query = query.where(g.page_errors > 0)
+    if worst_first:
+        rank = sa.case(_RANK, value=state, else_=len(_RANK))
+        query = query.order_by(rank, g.page_errors.desc())
+    rows = conn.execute(query.order_by(d.id).limit(limit + 1)).all()
+    items = [
+        {("document_id" if key == "id" else key): value for key, value in row._asdict().items()}
+        for row in rows[:limit]
+    ]
+    has_more = len(rows) > limit and not worst_first
+    return {"items": items, "next": str(items[-1]["document_id"]) if has_more else None}
+
+
+def at_work(conn: sa.Connection, job_id: int, *, limit: int = 8) -> list[dict[str, Any]]:
+    """List the documents whose tasks a job runs now, with the pages that are committed."""
+    running = conn.execute(
+        sa.select(t.document_id, t.generation, d.name, t.message, t.progress, t.kind)
+        .join(documents, d.id == t.document_id)
+        .where(t.job_id == job_id, is_state(t.state, TaskState.RUNNING))
+        .order_by(t.id)
+        .limit(limit * 4)
+    ).all()
+    found: dict[int, dict[str, Any]] = {}
+    for row in running:
+        if row.document_id not in found and len(found) < limit:
+            done, total = leaf_counts(conn, row.document_id, row.generation)
+            found[row.document_id] = {
+                "document_id": row.document_id, "name": row.name, "message": row.message,
+                "progress": row.progress, "kind": row.kind, "pages": done, "of": total,
+            }  # fmt: skip
+    return list(found.values())
+
+
+def leaf_counts(conn: sa.Connection, document_id: int, generation: int) -> tuple[int, int]:
+    """Return how many pages of a generation are read or given up, and how many it has."""
+    done, total = conn.execute(
+        sa.select(
+            sa.func.count().filter(sa.or_(leaf.page_id.is_not(None), leaf.error.is_not(None))),
+            sa.func.count(),
+        ).where(leaf.document_id == document_id, leaf.generation == generation)
+    ).one()
+    return done, total
+
+
+def reused_by(conn: sa.Connection, job_id: int) -> dict[str, Any]:
+    """Add up what the generations of a job reused and made."""
+    total: dict[str, int] = {}
+    for text in conn.scalars(sa.select(g.reused).where(g.job_id == job_id, g.reused != "{}")):
+        for name, count in json.loads(text).items():
+            total[name] = total.get(name, 0) + count
+    files = total.get("whole_reused", 0)
+    return {**reuse(json.dumps(total)), "whole": files}
+
+
+def held_elsewhere(
+    conn: sa.Connection, tenant: str, sources: Sequence[str], job_id: int
+) -> list[dict[str, Any]]:
+    """Count the locked documents of sources by the other job that holds them."""
+    rows = conn.execute(
+        sa.select(g.job_id, sa.func.count())
+        .join(documents, sa.and_(d.id == g.document_id, d.generation == g.generation))
+        .where(
+            d.tenant == tenant,
+            d.source.in_(list(sources)),
+            is_state(d.state, *DOCUMENT_LOCKED),
+            g.job_id != job_id,
+        )
+        .group_by(g.job_id)
+        .order_by(g.job_id)
+    )
+    return [{"job_id": row[0], "files": row[1]} for row in rows]

@@ -1,0 +1,69 @@
+"""What is measured of a tenant's work, counted from the rows that all processes write.
+
+Attempts, tasks and generations are forgotten with their jobs, so that a count may fall; who needs
+one that only grows adds up the rises.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from quire.model.states import TaskState
+from quire.store.db import dialect
+from quire.store.db.schema.documents import contents, generations
+from quire.store.db.schema.queue import attempts, is_state, owners, tasks
+
+t, a, g = tasks.c, attempts.c, generations.c
+#: Keys of a generation's account: pages read from text and by OCR, and vectors.
+ACCOUNT = ("pages", "ocr", "vectors")
+
+
+def tasks_by_kind(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], int]:
+    """Count tasks by kind and state."""
+    query = sa.select(t.kind, t.state, sa.func.count()).group_by(t.kind, t.state)
+    return {(row[0], row[1]): row[2] for row in conn.execute(_of(conn, query, tenant))}
+
+
+def waiting_since(conn: sa.Connection, tenant: str) -> dict[str, float]:
+    """Return when the oldest task of each kind became ready that is still not claimed."""
+    query = (
+        sa.select(t.kind, sa.func.min(t.ready_at))
+        .where(is_state(t.state, TaskState.READY), t.ready_at.is_not(None))
+        .group_by(t.kind)
+    )
+    return {row[0]: row[1] for row in conn.execute(_of(conn, query, tenant))}
+
+
+def runs(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], tuple[int, float]]:
+    """Count ended runs by kind and outcome, with the seconds they took together."""
+    query = (
+        sa.select(t.kind, a.outcome, sa.func.count(), sa.func.sum(a.duration))
+        .select_from(attempts)
+        .join(tasks, t.id == a.task_id)
+        .group_by(t.kind, a.outcome)
+    )
+    found = conn.execute(_of(conn, query, tenant))
+    return {(row[0], row[1]): (row[2], float(row[3] or 0.0)) for row in found}
+
+
+def work(conn: sa.Connection, tenant: str) -> dict[str, int]:
+    """Sum up the accounts of generations: what was made, and what was reused."""
+    keys = [f"{name}_{how}" for name in ACCOUNT for how in ("made", "reused")]
+    sums = [sa.func.sum(dialect.json_number(conn, g.reused, key)) for key in keys]
+    row = conn.execute(sa.select(*sums).where(g.tenant == tenant)).one()
+    return {key: int(value or 0) for key, value in zip(keys, row, strict=True)}
+
+
+def bytes_kept(conn: sa.Connection, tenant: str) -> int:
+    """Return the bytes of all files that were fetched or uploaded and are kept."""
+    query = sa.select(sa.func.sum(contents.c.size)).where(contents.c.tenant == tenant)
+    return int(conn.scalar(query) or 0)
+
+
+def _of(conn: sa.Connection, query: sa.Select[Any], tenant: str) -> sa.Select[Any]:
+    """Keep to a tenant's tasks. Where it is the only one, no row needs to be compared."""
+    all_tenants = set(conn.scalars(sa.select(owners.c.tenant).distinct()))
+    if all_tenants <= {tenant}:
+        return query
+    own = sa.select(owners.c.id).where(owners.c.tenant == tenant)
+    return query.where(t.owner_id.in_(own))

@@ -1,0 +1,201 @@
+"""What a job or a task waits for: the questions that `explain` asks. Nothing here writes.
+
+Every count is bounded: an explanation costs the same with ten tasks in the queue and a million.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.states import JOB_ACTIVE, JobState, TaskState
+from quire.store.db.schema.queue import (
+    attempts,
+    edges,
+    is_state,
+    jobs,
+    kinds,
+    owners,
+    tasks,
+    workers,
+)
+from quire.store.queue import workers as worker_rows
+from quire.store.queue.release import takes_turn
+
+t, j = tasks.c, jobs.c
+#: Counting stops here; more is reported as "more than".
+MOST = 10_000
+
+
+class Before(NamedTuple):
+    """A predecessor that has not let go of its successor."""
+
+    noun: str  # job or task
+    id: int
+    state: str | None  # None where it is gone
+    progress: float
+    on_failure: str
+
+
+class Ahead(NamedTuple):
+    """The part of the queue in front of a ready task."""
+
+    tasks: int
+    owners: int
+
+
+class Crew(NamedTuple):
+    """A worker that can claim now, with what it serves."""
+
+    id: str
+    queues: frozenset[str]
+    kinds: frozenset[str]
+
+
+def job(conn: sa.Connection, tenant: str, job_id: int) -> Any | None:
+    """Return a job of the tenant, or None."""
+    return conn.execute(
+        sa.select(jobs, owners.c.user_name)
+        .join(owners, owners.c.id == j.owner_id)
+        .where(j.id == job_id, owners.c.tenant == tenant)
+    ).one_or_none()
+
+
+def task(conn: sa.Connection, tenant: str, task_id: int) -> Any | None:
+    """Return a task of the tenant with its job, kind and owner, or None."""
+    return conn.execute(_tasks().where(t.id == task_id, owners.c.tenant == tenant)).one_or_none()
+
+
+def tasks_of(conn: sa.Connection, job_id: int, states: Sequence[str], *, limit: int) -> list[Any]:
+    """List tasks of a job, state by state in the order given, each oldest first."""
+    found: list[Any] = []
+    for state in states:
+        query = _tasks().where(t.job_id == job_id, is_state(t.state, state)).order_by(t.id)
+        found += conn.execute(query.limit(limit - len(found))).all()
+        if len(found) == limit:
+            break
+    return found
+
+
+def count_reasons(conn: sa.Connection, job_id: int) -> dict[str, int]:
+    """Count the blocked tasks of a job by reason, among the first of them."""
+    first = (
+        sa.select(t.reason)
+        .where(t.job_id == job_id, is_state(t.state, TaskState.BLOCKED))
+        .order_by(t.id)
+        .limit(MOST)
+        .subquery()
+    )
+    rows = conn.execute(sa.select(first.c.reason, sa.func.count()).group_by(first.c.reason))
+    return {row[0]: row[1] for row in rows}
+
+
+def predecessors(conn: sa.Connection, task_id: int, *, limit: int) -> list[Before]:
+    """List what a task still waits for, oldest first."""
+    e = edges.c
+    before = tasks.alias("before")
+    rows = conn.execute(
+        sa.select(
+            e.before_job_id,
+            e.before_task_id,
+            e.on_failure,
+            sa.func.coalesce(j.state, before.c.state).label("state"),
+            sa.func.coalesce(j.progress, before.c.progress, 0.0).label("progress"),
+        )
+        .join(jobs, j.id == e.before_job_id, isouter=True)
+        .join(before, before.c.id == e.before_task_id, isouter=True)
+        .where(e.task_id == task_id, e.satisfied_at.is_(None))
+        .order_by(e.id)
+        .limit(limit)
+    )
+    return [
+        Before("job", r.before_job_id, r.state, r.progress, r.on_failure)
+        if r.before_job_id is not None
+        else Before("task", r.before_task_id, r.state, r.progress, r.on_failure)
+        for r in rows
+    ]
+
+
+def user_job_first(conn: sa.Connection, row: Any) -> Any | None:
+    """Return the other job of the same user that goes before this task's job."""
+    return conn.execute(
+        sa.select(j.id, j.state, j.progress)
+        .where(
+            j.owner_id == row.owner_id,
+            j.exclusive_key == row.job_exclusive_key,
+            is_state(j.state, *JOB_ACTIVE),
+            sa.or_(
+                sa.and_(j.id < row.job_id, takes_turn(jobs)), is_state(j.state, JobState.RUNNING)
+            ),
+            j.id != row.job_id,
+        )
+        # The one that runs is the one that is waited for.
+        .order_by(j.state.desc(), j.id)
+        .limit(1)
+    ).one_or_none()
+
+
+def ahead(conn: sa.Connection, row: Any) -> Ahead:
+    """Count the ready tasks in front of this one and their owners, up to `MOST` + 1 tasks."""
+    front = (
+        sa.select(t.owner_id)
+        .where(
+            is_state(t.state, TaskState.READY),
+            t.queue == row.queue,
+            sa.tuple_(t.priority, t.fair_tag, t.id)
+            < sa.tuple_(sa.literal(row.priority), sa.literal(row.fair_tag), sa.literal(row.id)),
+        )
+        .limit(MOST + 1)
+        .subquery()
+    )
+    count = sa.func.count
+    return Ahead(*conn.execute(sa.select(count(), count(front.c.owner_id.distinct()))).one())
+
+
+def running_of(conn: sa.Connection, owner_id: int) -> int:
+    """Count the tasks that an owner runs."""
+    return conn.execute(
+        sa.select(sa.func.count()).where(
+            is_state(t.state, TaskState.RUNNING), t.owner_id == owner_id
+        )
+    ).scalar_one()
+
+
+def crews(conn: sa.Connection, *, now: Instant, patience: float) -> list[Crew]:
+    """List the workers that take tasks: not draining, and heard of within `patience` seconds."""
+    return [
+        Crew(worker.id, frozenset(worker.queues.split(",")), frozenset(known))
+        for worker, known in worker_rows.kinds_served(conn)
+        if worker.state == "running" and worker.heartbeat_at >= now.wall - patience
+    ]
+
+
+def holder(conn: sa.Connection, worker_id: str) -> Any | None:
+    """Return the worker of that id, alive or not."""
+    return conn.execute(sa.select(workers).where(workers.c.id == worker_id)).one_or_none()
+
+
+def last_attempts(conn: sa.Connection, task_id: int, *, limit: int) -> Sequence[Any]:
+    """List the last runs of a task, latest first."""
+    a = attempts.c
+    query = sa.select(attempts).where(a.task_id == task_id).order_by(a.fence.desc())
+    return conn.execute(query.limit(limit)).all()
+
+
+def _tasks() -> sa.Select[Any]:
+    return (
+        sa.select(
+            tasks,
+            j.state.label("job_state"),
+            j.error.label("job_error"),
+            j.finished_at.label("job_finished_at"),
+            j.exclusive_key.label("job_exclusive_key"),
+            kinds.c.paused_at,
+            owners.c.user_name,
+            owners.c.max_running,
+        )
+        .join(jobs, j.id == t.job_id)
+        .join(owners, owners.c.id == j.owner_id)
+        .join(kinds, kinds.c.name == t.kind, isouter=True)
+    )

@@ -1,0 +1,1 @@
+"""Full-text and vector search over chunks."""

@@ -1,0 +1,1 @@
+"""Copies an installation from SQLite to PostgreSQL."""

@@ -1,0 +1,148 @@
+"""Rows of a table in one form, whichever database they come from, and sums of their hashes.
+
+The sum does not depend on the order of rows: the two databases sort texts differently.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import sort_tables
+
+from quire.store.db.dialect import Vector
+from quire.store.db.schema import access as access_tables
+from quire.store.db.schema import documents as document_tables
+from quire.store.db.schema.queue import ENGINE, events, meta, tasks
+from quire.store.transfer.markers import PREFIX, Mark
+
+#: All tables, those first that others refer to; and `meta` last.
+TABLES = (
+    *(
+        table
+        for table in sort_tables([*ENGINE, *document_tables.TABLES, *access_tables.TABLES])
+        if table is not meta
+    ),
+    meta,
+)
+
+#: What belongs to one database alone: its schema, its counters, and the marks of a move.
+_OWN = sa.or_(
+    meta.c.key.startswith("schema_", autoescape=True),
+    meta.c.key.startswith("last_id.", autoescape=True),
+    meta.c.key.startswith(PREFIX, autoescape=True),
+)
+#: Rows that are fetched at a time.
+_FETCH = 200
+_MODULUS = 1 << 128
+
+Row = tuple[Any, ...]
+
+
+class Shape:
+    """How the rows of one table are read and compared."""
+
+    def __init__(self, table: sa.Table, lease: float) -> None:
+        self.table = table
+        # PostgreSQL fills in which transaction wrote an event, SQLite has none.
+        self.columns = [column for column in table.c if column is not events.c.xid]
+        self.names = [column.name for column in self.columns]
+        self.keys = list(table.primary_key)
+        self._key_places = [self.names.index(key.name) for key in self.keys]
+        self._forms = [_form(column, lease) for column in self.columns]
+
+    def count(self, conn: sa.Connection) -> int:
+        """Count the rows."""
+        return conn.scalar(self._only(sa.select(sa.func.count()).select_from(self.table))) or 0
+
+    def has_rows(self, conn: sa.Connection) -> bool:
+        """Tell whether there are any."""
+        first = self._only(sa.select(sa.true()).select_from(self.table)).limit(1)
+        return conn.execute(first).first() is not None
+
+    def raw(
+        self, conn: sa.Connection, *, after: Sequence[Any] | None = None
+    ) -> Iterator[Sequence[Any]]:
+        """Read rows in the order of their keys, behind a key where one is given."""
+        query = self._only(sa.select(*self.columns)).order_by(*self.keys)
+        if after is not None:
+            query = query.where(sa.tuple_(*self.keys) > self._given(after))
+        return _streamed(conn, query)
+
+    def up_to(self, conn: sa.Connection, last: Sequence[Any]) -> Mark:
+        """Sum the rows up to a key."""
+        query = self._only(sa.select(*self.columns))
+        return self._sum(conn, query.where(sa.tuple_(*self.keys) <= self._given(last)))
+
+    def total(self, conn: sa.Connection) -> Mark:
+        """Sum all rows."""
+        return self._sum(conn, self._only(sa.select(*self.columns)))
+
+    def key(self, row: Sequence[Any]) -> list[Any]:
+        """Return the key of a row as it was read."""
+        return [row[place] for place in self._key_places]
+
+    def canonical(self, row: Sequence[Any]) -> Row:
+        """Return a row in the form that is the same on both databases."""
+        return tuple(
+            None if value is None else form(value)
+            for form, value in zip(self._forms, row, strict=True)
+        )
+
+    def _only(self, query: sa.Select[Any]) -> sa.Select[Any]:
+        return query.where(sa.not_(_OWN)) if self.table is meta else query
+
+    def _given(self, key: Sequence[Any]) -> Any:
+        pairs = zip(self.keys, key, strict=True)
+        return sa.tuple_(*(sa.literal(value, column.type) for column, value in pairs))
+
+    def _sum(self, conn: sa.Connection, query: sa.Select[Any]) -> Mark:
+        rows = checksum = 0
+        for row in _streamed(conn, query):
+            rows, checksum = rows + 1, added(checksum, self.canonical(row))
+        return Mark(None, rows, checksum)
+
+
+def added(checksum: int, row: Row) -> int:
+    """Add the hash of a row in canonical form to a sum."""
+    digest = blake2b(repr(row).encode(errors="surrogatepass"), digest_size=16).digest()
+    return (checksum + int.from_bytes(digest)) % _MODULUS
+
+
+def _streamed(conn: sa.Connection, query: sa.Select[Any]) -> Iterator[Sequence[Any]]:
+    yield from conn.execute(query.execution_options(yield_per=_FETCH))
+
+
+def _form(column: sa.Column[Any], lease: float) -> Callable[[Any], Any]:
+    if column is tasks.c.expires_at:
+        # The machine's clock counts from its boot, the database's from 1970: no lease goes on.
+        return lambda value: lease
+    if isinstance(column.type, Vector):
+        return _floats
+    for kind, form in _FORMS.items():
+        if isinstance(column.type, kind):
+            return form
+    raise AssertionError(column)
+
+
+def _text(value: Any) -> str:
+    # Not in any text of ours, but SQLite takes it and PostgreSQL does not.
+    return str(value).replace("\0", "\ufffd")
+
+
+def _floats(value: bytes | str) -> bytes:
+    """Return the bytes of a vector, which PostgreSQL prints as numbers."""
+    if isinstance(value, str):
+        return array("f", map(float, value.strip("[]").split(","))).tobytes()
+    return bytes(value)
+
+
+#: By type of column; SQLite may give a whole number where a fraction belongs.
+_FORMS: dict[type[sa.types.TypeEngine[Any]], Callable[[Any], Any]] = {
+    sa.Boolean: bool,
+    sa.Double: float,
+    sa.Integer: int,
+    sa.LargeBinary: bytes,
+    sa.Text: _text,
+}

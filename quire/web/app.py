@@ -1,0 +1,28 @@
+"""The dashboard put together: its routers, and pages in place of problems where a person asks."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from quire.web import admin, assets, corpora, documents, jobs, overview, search
+from quire.web.rendering import trouble, wants_page
+
+
+def routers() -> Sequence[APIRouter]:
+    """Return the routers of all pages."""
+    places = (overview, jobs, documents, corpora, search, admin, assets)
+    return [each.router for each in places]
+
+
+def install(api: FastAPI) -> None:
+    """Answer a person who asks for an address that is none with a page."""
+    known: Callable[[Request, Any], Awaitable[Response]] = api.exception_handlers[HTTPException]  # type: ignore[assignment]
+
+    async def answer(request: Request, error: Exception) -> Response:
+        if not wants_page(request):
+            return await known(request, error)
+        return trouble(request, error)
+
+    api.add_exception_handler(HTTPException, answer)

@@ -1,0 +1,188 @@
+"""Turns what a page shows into HTML: one Jinja environment that escapes everything.
+
+Also the routes' own class, `PageRoute`: what goes wrong on a page is answered with a page.
+"""
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+from urllib.parse import urlencode
+
+import jinja2
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from quire.api import problems
+from quire.api.state import office_of
+from quire.errors import NotSignedIn, QuireError
+from quire.model.access import Scope, Viewer
+from quire.web import assets, charts, formatting
+
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/jobs", "Jobs"),
+    ("/documents", "Documents"),
+    ("/corpora", "Corpora"),
+    ("/search", "Search"),
+    ("/workers", "Workers"),
+    ("/settings", "Settings"),
+    ("/tokens", "Tokens"),
+    ("/users", "Users"),
+)
+FOR_ADMINS = frozenset({"/settings", "/users"})
+#: What was done, by the code that a redirect carries: no text of others comes from an address.
+SAID = {
+    "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "started again",
+    "delete": "deleted", "priority": "given another priority", "create": "created",
+    "change": "changed", "pause": "paused", "unpause": "let go on",
+}  # fmt: skip
+
+#: What a page's verbs are about, by the first part of its address.
+NOUNS = {"": "job", "jobs": "job", "documents": "document", "corpora": "corpus", "workers": "kind"}
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Make the environment of the templates."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("quire.web"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters.update(
+        number=formatting.number, counted=formatting.counted, size=formatting.size,
+        span=formatting.span, tone=formatting.tone, state_of=formatting.state_of,
+        plain=formatting.plain, pretty=formatting.pretty, media=formatting.media,
+        clock=formatting.clock, when=_when, marked=formatting.marked, coded=formatting.coded,
+    )  # fmt: skip
+    made.globals.update(
+        asset=assets.address, charts=charts, reasons=formatting.REASONS, chained=_chained
+    )
+    return made
+
+
+@jinja2.pass_context
+def _when(context: jinja2.runtime.Context, at: Any) -> Any:
+    return formatting.when(at, context["now"])
+
+
+def _chained(path: str, kept: dict[str, Any], **changed: Any) -> str:
+    """Return an address with the parameters kept, some of them changed; None leaves one out."""
+    pairs = [(k, v) for k, v in {**kept, **changed}.items() if v not in (None, "", [])]
+    return f"{path}?{urlencode(pairs, doseq=True)}" if pairs else path
+
+
+def page(
+    request: Request, viewer: Viewer | None, template: str, *, status: int = 200, **shown: Any
+) -> HTMLResponse:
+    """Render a page for a viewer."""
+    text = environment().get_template(template).render(
+        viewer=viewer,
+        csrf=viewer.csrf if viewer else None,
+        may_write=bool(viewer and viewer.may(Scope.WRITE)),
+        may_admin=bool(viewer and viewer.may(Scope.ADMIN)),
+        navigation=[n for n in NAVIGATION if n[0] not in FOR_ADMINS or _is_admin(viewer)],
+        path=request.url.path,
+        here=_here(request),
+        now=office_of(request).db.clock.now().wall,
+        said=_said(request),
+        is_signed_in=bool(viewer and viewer.csrf),
+        **shown,
+    )  # fmt: skip
+    # Half a surrogate pair in a stored text cannot be sent as it is.
+    sent = text.encode("utf-8", "replace")
+    return HTMLResponse(sent, status, headers={"Cache-Control": "no-store"})
+
+
+def _is_admin(viewer: Viewer | None) -> bool:
+    return viewer is not None and viewer.may(Scope.ADMIN)
+
+
+def _here(request: Request) -> str:
+    """Return the address of the page without what the last verb said."""
+    kept = [(k, v) for k, v in request.query_params.multi_items() if k not in ("did", "n")]
+    return f"{request.url.path}?{urlencode(kept)}" if kept else request.url.path
+
+
+def _said(request: Request) -> str:
+    verb, count = request.query_params.get("did", ""), request.query_params.get("n", "1")
+    if verb not in SAID or not count.isdecimal():
+        return ""
+    noun = NOUNS.get(request.url.path.split("/")[1], "entry")
+    return f"{formatting.counted(int(count[:12]), noun)} {SAID[verb]}."
+
+
+def back(to: str, verb: str | None = None, count: int = 1) -> RedirectResponse:
+    """Go to a page of this site, saying what was done."""
+    place = local(to)
+    if verb:
+        place += ("&" if "?" in place else "?") + urlencode({"did": verb, "n": count})
+    return RedirectResponse(place, 303)
+
+
+def local(to: str) -> str:
+    """Return an address if it is one of this site, else the overview's."""
+    is_own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
+    return to if is_own else "/"
+
+
+def wants_page(request: Request) -> bool:
+    """Tell whether a person asks, not the API or a script."""
+    asks = "text/html" in request.headers.get("accept", "text/html")
+    return asks and not request.url.path.startswith("/api/")
+
+
+def trouble(request: Request, error: Exception) -> Response:
+    """Answer what went wrong with a page; who is not signed in is asked to."""
+    if isinstance(error, NotSignedIn):
+        return RedirectResponse("/sign-in", 303)
+    status, title = _status(error)
+    text = _text(error)
+    what, _, remedy = text.partition(". ")
+    made = page(
+        request, None, "trouble.html", status=status, code=status, title=title,
+        what=what.rstrip(".") + ".", remedy=remedy,
+    )  # fmt: skip
+    if status in (429, 503):
+        made.headers["Retry-After"] = str(problems.RETRY_SECONDS)
+    return made
+
+
+def _status(error: Exception) -> tuple[int, str]:
+    if isinstance(error, HTTPException):
+        return error.status_code, "Not found" if error.status_code == 404 else str(error.detail)
+    if isinstance(error, RequestValidationError):
+        return 422, "Not accepted"
+    return problems.status_of(error)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, RequestValidationError):
+        first = next(iter(error.errors()), {"loc": ("request",), "msg": "not readable"})
+        return f"{first['loc'][-1]}: {first['msg']}. Nothing was changed."
+    if isinstance(error, HTTPException):
+        return "There is no page at this address. It may have moved, or been deleted."
+    return str(error)
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages where a person asked."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the route: what it raises becomes a page."""
+        inner = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await inner(request)
+            except (QuireError, RequestValidationError, HTTPException) as error:
+                if not wants_page(request):
+                    raise
+                return trouble(request, error)
+
+        return answer

@@ -1,0 +1,109 @@
+"""Figures of the last runs in equal spans of time: how many, how long, how many failed."""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from quire.store.db.engine import Database
+from quire.store.reports import dashboard
+from quire.store.reports.dashboard import Run
+from quire.web import formatting
+from quire.web.charts import Bar
+
+BUCKETS = 48
+LONGEST = 86_400.0
+SHORTEST = 600.0
+#: Seconds for which the figures of a tenant are used again: many pages are open at once.
+FRESH = 5.0
+FAILED = frozenset({"failed", "crashed", "timeout", "memory", "wedged"})
+#: Ended from outside; such a run costs no attempt.
+PASSING = frozenset({"died"})
+
+
+class Figures:
+    """The figures by tenant, read at most every few seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    def of(self, db: Database, conn: Any, tenant: str) -> dict[str, Any]:
+        """Return a tenant's figures."""
+        at = time.monotonic()
+        with self._lock:
+            kept = self._known.get(tenant)
+        if kept and at - kept[0] < FRESH:
+            return kept[1]
+        now = db.now(conn).wall
+        made = figures(*dashboard.lately(conn, tenant, since=now - LONGEST), now=now)
+        with self._lock:
+            self._known = {k: v for k, v in self._known.items() if at - v[0] < FRESH}
+            self._known[tenant] = (at, made)
+        return made
+
+
+def figures(runs: Sequence[Run], begins: float | None = None, *, now: float) -> dict[str, Any]:
+    """Put runs into spans of time and count them; none is known from before `begins`."""
+    first = min((run.finished_at for run in runs), default=now)
+    # A span of which only the end is known would show less than there was.
+    window = max(now - first, SHORTEST) if begins is None else max(now - begins, 1.0)
+    window = min(window, LONGEST)
+    spans: list[list[Run]] = [[] for _ in range(BUCKETS)]
+    for run in runs:
+        at = int((run.finished_at - (now - window)) / window * BUCKETS)
+        spans[min(max(at, 0), BUCKETS - 1)].append(run)
+    times = [_times(some) for some in spans]
+    everything = _times(runs)
+    done = sum(run.outcome == "done" for run in runs)
+    step = window / BUCKETS
+    return {
+        "bars": [_bar(s, step, now - window + i * step, good=True) for i, s in enumerate(spans)]
+        if runs
+        else [],
+        "bars_bad": [_bar(s, step, now - window + i * step) for i, s in enumerate(spans)],
+        "medians": [_share(some, 0.5) for some in times],
+        "p95s": [_share(some, 0.95) for some in times],
+        "median": _share(everything, 0.5),
+        "p95": _share(everything, 0.95),
+        "failed": sum(run.outcome in FAILED for run in runs),
+        "total": len(runs),
+        "rate": _rate(done, window),
+        "window": f"last {formatting.span(round(window / 60) * 60 or round(window))}",
+        "begins": now - window,
+    }
+
+
+def _bar(some: Sequence[Run], step: float, begins: float, *, good: bool = False) -> Bar:
+    counts = {"good": sum(run.outcome == "done" for run in some)}
+    if not good:
+        counts = {
+            "bad": sum(run.outcome in FAILED for run in some),
+            "warn": sum(run.outcome in PASSING for run in some),
+        }
+    told = ", ".join(f"{formatting.number(n)} {_NAMES[name]}" for name, n in counts.items())
+    return Bar(
+        counts, f"{formatting.clock(begins)} to {formatting.clock(begins + step)} UTC: {told}"
+    )
+
+
+_NAMES = {"good": "succeeded", "bad": "failed", "warn": "died with their worker"}
+
+
+def _times(some: Sequence[Run]) -> list[float]:
+    return sorted(run.duration for run in some if run.duration is not None)
+
+
+def _share(ordered: Sequence[float], share: float) -> float | None:
+    """Return the value that a share of them does not exceed."""
+    return ordered[max(math.ceil(len(ordered) * share) - 1, 0)] if ordered else None
+
+
+def _rate(done: int, window: float) -> str:
+    a_minute = done / window * 60
+    if a_minute >= 100:
+        return f"{formatting.number(round(a_minute / 60))} runs a second"
+    if a_minute >= 1 or not done:
+        return f"{a_minute:.0f} runs a minute"
+    return f"{a_minute * 60:.0f} runs an hour"
