@@ -1,18 +1,18 @@
 """Job kinds that come with Quire, for trying it out and for measuring it."""
 
 import time
-from typing import Any
 
+from quire.model.context import TaskContext
 from quire.model.contracts import job
 
 
 @job("noop", retries=2)
-def noop(ctx: Any, **payload: object) -> None:
+def noop(ctx: TaskContext, **payload: object) -> None:
     """Do nothing: what remains is the cost of the engine."""
 
 
 @job("wait", retries=2)
-def wait(ctx: Any, seconds: float = 1.0) -> dict[str, float]:
+def wait(ctx: TaskContext, seconds: float = 1.0) -> dict[str, float]:
     """Take `seconds`, reporting progress and obeying a stop."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:

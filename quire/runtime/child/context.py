@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.errors import LeaseLost, Stopped
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from quire.runtime.child.wire import Assignment
     from quire.store.db.engine import Database
     from quire.store.queue.fenced import Transaction
+
+T = TypeVar("T")
 
 _open: dict[str, "Database"] = {}
 
@@ -122,13 +124,13 @@ class Context:
         self._ring(seen)
         return made
 
-    def write(self, act: "Callable[[Transaction], Any]") -> Any:
+    def write(self, act: "Callable[[Transaction], T]") -> T:
         """Write under the fence while the task goes on; a later try may write the same again."""
         from quire.store.queue import fenced
 
         self.check()
         seen: list[Transaction] = []
-        made = fenced.write(self._database(), self.task_id, self._task.fence, _noting(act, seen))
+        made: T = fenced.write(self._database(), self.task_id, self._task.fence, _noting(act, seen))
         self._ring(seen)
         return made
 
