@@ -7,7 +7,7 @@ CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help run up test test-all check format bench chaos browser docs image compose lock ci clean setup dev
+.PHONY: help run up quick test test-all check format bench chaos browser docs image compose lock ci clean setup dev
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -18,10 +18,13 @@ run: setup ## set up and run the demonstration
 up: setup ## run Quire on this machine until Ctrl-C
 	$(BIN)/quire up
 
-test: check ## check, then every test but the slow ones, on SQLite and PostgreSQL
+quick: check ## check, then unit and store tests on SQLite: under two minutes
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/unit tests/store -k "not postgres"
+
+test: check ## check, then every test that a change could break, on SQLite and PostgreSQL
 	$(PYTEST) -n $(WORKERS) --dist worksteal
 
-test-all: check ## check, then every test but the measurements, also on PostgreSQL + Celery + S3
+test-all: check ## the same, and every integration test on PostgreSQL + Celery + S3
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not bench" --columns all
 
 check: dev ## lint, format, types, import layers
@@ -34,7 +37,7 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure the queue, ingestion and the API
+bench: dev ## run the benchmarks of queue, ingestion and API
 	$(BIN)/python -m benchmarks queue
 	$(BIN)/python -m benchmarks ingest
 	$(BIN)/python -m benchmarks api
@@ -45,19 +48,20 @@ chaos: dev ## kill, stall and restart real processes
 browser: dev ## drive the dashboard in Chromium
 	$(PYTEST) -m browser tests/browser
 
-docs: dev ## check that the documents and the code agree
+docs: dev ## regenerate parts of the docs and check that docs and code agree
+	$(BIN)/python tools/docs.py
 	$(PYTEST) tests/docs
 
-image: dev ## build the container image and try it (needs Docker; PIP_CONF names a pip.conf)
+image: dev ## build and try the container image (needs Docker; PIP_CONF names a pip.conf)
 	$(BIN)/python tools/trial.py image
 
-compose: dev ## the same for all containers of `quire deploy compose`, killing some
+compose: dev ## try all containers of `quire deploy compose`, killing some (needs Docker)
 	$(BIN)/python tools/trial.py compose
 
-lock: ## resolve requirements/*.lock again (needs uv; UPGRADE=1 takes new releases)
+lock: ## resolve requirements/*.lock (needs uv; UPGRADE=1 upgrades)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
 
-ci: ## what CI runs: nothing may be skipped
+ci: ## what CI runs: `make test`, and a skip is a failure
 	sh tools/packages.sh $(CI_PACKAGES)
 	QUIRE_REQUIRE_ALL=1 $(MAKE) test
 

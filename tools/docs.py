@@ -27,12 +27,6 @@ _PART = re.compile(
     r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL | re.MULTILINE
 )
 _TEST_LINK = re.compile(r"\[`?(?P<name>test_\w+)`?\]\([^)]*\)")
-#: Packages whose modules the code map names and does not describe.
-FOLDED = (
-    "quire/api", "quire/cli", "quire/control", "quire/fetch", "quire/ingest",
-    "quire/model", "quire/parse", "quire/runtime", "quire/store", "quire/text", "quire/web",
-    "quire/store/migrations",
-)  # fmt: skip
 
 
 def documents() -> list[Path]:
@@ -194,15 +188,17 @@ def _default(name: str, default: Any) -> str:
 
 
 def _branch(folder: Path, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    yield f"{indent}{folder.name}/".ljust(20) + _first_line(folder / "__init__.py")
-    for path in sorted(folder.glob("*.py")):
-        if path.name != "__init__.py":
-            yield f"{indent}  {path.name}".ljust(20) + _first_line(path)
-    for inner in sorted(each.parent for each in folder.glob("*/__init__.py")):
-        if str(inner.relative_to(ROOT)) in FOLDED:
-            yield from _folded(inner, indent)
-        else:
+    yield f"{'  ' * depth}{folder.name}/".ljust(20) + _first_line(folder / "__init__.py")
+    modules = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+    if depth == 0:
+        for path in modules:
+            yield f"  {path.name}".ljust(20) + _first_line(path)
+    elif modules:
+        names = " ".join(path.stem for path in modules)
+        margin = " " * 20
+        yield from textwrap.wrap(names, MAP_WIDTH, initial_indent=margin, subsequent_indent=margin)
+    for inner in sorted(folder.iterdir()):
+        if (inner / "__init__.py").exists() and inner.name != "migrations":
             yield from _branch(inner, depth + 1)
 
 

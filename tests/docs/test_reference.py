@@ -32,10 +32,6 @@ def test_every_part_that_can_be_generated_is_in_a_document():
     assert used == set(docs.PARTS)
 
 
-def test_the_architecture_fits_its_budget():
-    assert len(markdown.read("docs/ARCHITECTURE.md").splitlines()) <= 200
-
-
 def test_every_setting_has_its_sentence():
     table = {row[0]: row[2] for row in markdown.rows(markdown.read("docs/settings.md"))}
     assert table == {f"`{name}`": sentence for name, _, sentence in settings.described()}
