@@ -21,6 +21,7 @@ from quire.runtime.child.main import DONE, judge
 from quire.runtime.child.main import result_of as _result
 from quire.runtime.child.wire import Assignment, Ended
 from quire.settings import load
+from quire.store import Connection
 from quire.store.queue import claim, kinds, progress, release, settle
 
 __all__ = ["FakeClock", "drain", "scratch_app"]
@@ -54,7 +55,7 @@ def drain(app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000
 
 
 def _claim(app: App, queue: str) -> list[Lease]:
-    def act(conn: Any, now: Instant) -> list[Lease]:
+    def act(conn: Connection, now: Instant) -> list[Lease]:
         release.move_due(conn, now=now)
         leases = claim.claim(conn, WORKER, queue, app.registry.kinds, now=now, ttl=60.0)
         claim.advance(conn, leases)

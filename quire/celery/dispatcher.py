@@ -19,6 +19,7 @@ from quire.clock import Instant
 from quire.errors import DatabaseUnavailable
 from quire.runtime import wakeup
 from quire.settings import Settings
+from quire.store import Connection
 from quire.store.db.engine import Database
 from quire.store.db.notify import Listener
 from quire.store.queue import doorbells, release
@@ -45,7 +46,7 @@ class Dispatcher:
         self._name = celery_settings.shown(settings.broker_url)
         self._db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
         self._bells = Bells(settings)
-        self._listener = Listener(self._db, "quire")
+        self._listener = Listener(self._db)
         self._selector = selectors.DefaultSelector()
         self._ear = wakeup.listen(settings.home, self._id)
         self._selector.register(self._ear, selectors.EVENT_READ, "ear")
@@ -165,7 +166,7 @@ class Dispatcher:
         self._note(slots, text)
 
     def _note(self, slots: dict[str, int], error: str | None) -> None:
-        def act(conn: Any, now: Instant) -> None:
+        def act(conn: Connection, now: Instant) -> None:
             doorbells.note(conn, self._name, slots, now=now, error=error)
 
         self._db.write(act)
@@ -174,7 +175,7 @@ class Dispatcher:
     def _ring(self, queue: str, tasks: list[Wanted], seen: int) -> None:
         """Take the numbers first: of two dispatchers that saw the same, one goes on."""
 
-        def act(conn: Any, now: Instant) -> bool:
+        def act(conn: Connection, now: Instant) -> bool:
             return doorbells.advance(conn, queue, seen=seen, count=len(tasks), now=now)
 
         if self._db.write(act):

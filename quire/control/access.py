@@ -14,6 +14,7 @@ from quire.control import submission_checks
 from quire.control.jobs import Desk
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
+from quire.store import Connection
 from quire.store.access import audit, users
 from quire.store.access.users import User
 
@@ -32,7 +33,7 @@ def create_user(desk: Desk, name: str, role: str, *, address: str | None = None)
     wanted = _role(role)
     _check_name("user", name)
 
-    def act(conn: Any, now: Instant) -> dict[str, Any]:
+    def act(conn: Connection, now: Instant) -> dict[str, Any]:
         action = "user.create"
         if not users.add_user(conn, desk.tenant, name, wanted, now=now):
             found = locked_user(conn, desk, name)
@@ -53,7 +54,7 @@ def set_role(desk: Desk, name: str, role: str, *, address: str | None = None) ->
     """Give a user another role; it counts from the next request on."""
     wanted = _role(role)
 
-    def act(conn: Any, now: Instant) -> dict[str, Any]:
+    def act(conn: Connection, now: Instant) -> dict[str, Any]:
         others = users.admins(conn, desk.tenant)
         found = locked_user(conn, desk, name)
         if wanted is not Role.ADMIN:
@@ -70,7 +71,7 @@ def set_role(desk: Desk, name: str, role: str, *, address: str | None = None) ->
 def disable_user(desk: Desk, name: str, *, address: str | None = None) -> dict[str, Any]:
     """Shut a user out: tokens, sessions and links end at once."""
 
-    def act(conn: Any, now: Instant) -> dict[str, Any]:
+    def act(conn: Connection, now: Instant) -> dict[str, Any]:
         others = users.admins(conn, desk.tenant)
         found = locked_user(conn, desk, name)
         _not_the_last(found, others)
@@ -111,7 +112,7 @@ def create_token(
         ensure_admin(desk)
     plain = PREFIX + secrets.token_urlsafe(32)
 
-    def act(conn: Any, now: Instant) -> dict[str, Any]:
+    def act(conn: Connection, now: Instant) -> dict[str, Any]:
         owner = locked_user(conn, desk, whose)
         if owner.disabled_at is not None:
             raise Conflict(f"user {whose}: is disabled. No token was made.")
@@ -146,7 +147,7 @@ def revoke_token(
 ) -> dict[str, Any]:
     """Revoke a token at once; one of this user only, where one is named."""
 
-    def act(conn: Any, now: Instant) -> dict[str, Any]:
+    def act(conn: Connection, now: Instant) -> dict[str, Any]:
         def look() -> list[dict[str, Any]]:
             return users.tokens_of(conn, desk.tenant, user=user, ids=[token_id], now=now)
 
@@ -164,7 +165,7 @@ def ensure_admin(desk: Desk) -> bool:
     """Make the desk's user the admin of a tenant without users; returns whether that was so."""
     _check_name("user", desk.user)
 
-    def act(conn: Any, now: Instant) -> bool:
+    def act(conn: Connection, now: Instant) -> bool:
         if users.has_users(conn, desk.tenant):
             return False
         if not users.add_user(conn, desk.tenant, desk.user, Role.ADMIN, now=now):
@@ -181,7 +182,7 @@ def read_audit(desk: Desk, **wanted: Any) -> list[dict[str, Any]]:
         return audit.listed(conn, desk.tenant, **wanted)
 
 
-def locked_user(conn: Any, desk: Desk, name: str) -> User:
+def locked_user(conn: Connection, desk: Desk, name: str) -> User:
     """Return a user of the tenant with its row locked, or refuse."""
     found = users.user(conn, desk.tenant, name, lock=True) if _is_storable(name) else None
     if found is None:
@@ -190,7 +191,7 @@ def locked_user(conn: Any, desk: Desk, name: str) -> User:
 
 
 def _note(
-    conn: Any,
+    conn: Connection,
     desk: Desk,
     action: str,
     subject: str,

@@ -7,6 +7,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.model.records import WorkerRow
+from quire.store import Connection
 from quire.store.queue import doorbells
 from quire.store.reports.reports import iso
 
@@ -16,7 +17,7 @@ INSTEAD = "Workers claim from the database instead, a few seconds later than els
 
 
 def standing(
-    conn: Any, *, now: Instant, patience: float, queue: str | None = None
+    conn: Connection, *, now: Instant, patience: float, queue: str | None = None
 ) -> dict[str, Any] | None:
     """Return the broker of the live workers, of one queue where named; None where none has one."""
     served = doorbells.served(conn, now=now, patience=patience)

@@ -10,6 +10,7 @@ from quire.control.jobs import Desk
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.pipeline import Pipeline, described, parsed
 from quire.parse import plugin_parser
+from quire.store import Connection
 from quire.store.documents import corpora
 
 LONGEST_NAME = 100
@@ -37,7 +38,7 @@ def create(desk: Desk, name: str, given: Mapping[str, Any]) -> None:
     _check_name(name)
     plugin_parser.require(Pipeline().merged(given).parser)
 
-    def act(conn: Any, now: Instant) -> bool:
+    def act(conn: Connection, now: Instant) -> bool:
         return corpora.create(conn, desk.tenant, name, parsed(given), now=now)
 
     if not desk.db.write(act):
@@ -81,7 +82,7 @@ def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
             f"{shlex.quote(name)}` lists them."
         )
 
-    def act(conn: Any, now: Instant) -> list[str]:
+    def act(conn: Connection, now: Instant) -> list[str]:
         found = corpora.found(conn, desk.tenant, name)
         if found is None:
             raise _missing(name)
@@ -132,7 +133,7 @@ def lacking(given: Mapping[str, Any], embed_url: str) -> str:
 def delete(desk: Desk, name: str) -> int:
     """Delete a corpus; returns how many documents were in it, which stay."""
 
-    def act(conn: Any, now: Instant) -> int:
+    def act(conn: Connection, now: Instant) -> int:
         found = corpora.found(conn, desk.tenant, name)
         if found is None:
             raise _missing(name)

@@ -19,6 +19,7 @@ from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, Submission
 from quire.model.states import DOCUMENT_LOCKED
 from quire.parse import plugin_parser
+from quire.store import Connection
 from quire.store.documents import corpora
 from quire.store.documents import pages as stored
 from quire.store.documents import reindex as again
@@ -49,7 +50,7 @@ def found(desk: Desk, document_id: int) -> dict[str, Any]:
     return one
 
 
-def row_of(conn: Any, desk: Desk, document_id: int) -> Any:
+def row_of(conn: Connection, desk: Desk, document_id: int) -> Any:
     """Return a document's row, or refuse."""
     row = reports.row_of(conn, desk.tenant, document_id) if _is_id(document_id) else None
     if row is None:
@@ -78,7 +79,7 @@ def reindex(
         plugin_parser.require(str(given["parser"]))
     payload = {"document": document_id, "force": True, "settings": parsed(given)}
 
-    def then(conn: Any, ids: list[int], now: Instant) -> None:
+    def then(conn: Connection, ids: list[int], now: Instant) -> None:
         row = row_of(conn, desk, document_id)
         if row.state in DOCUMENT_LOCKED and not force:
             raise Conflict(
@@ -95,7 +96,7 @@ def reindex(
     return job_id
 
 
-def _settings(conn: Any, desk: Desk, row: Any, given: Mapping[str, Any]) -> tuple[str, str]:
+def _settings(conn: Connection, desk: Desk, row: Any, given: Mapping[str, Any]) -> tuple[str, str]:
     """Return the settings of the document's corpus, and those that it has of its own."""
     own = json.loads(row.settings) | parsed(given)
     told: dict[str, Any] = json.loads(row.pipeline or "{}")
@@ -111,7 +112,7 @@ def _settings(conn: Any, desk: Desk, row: Any, given: Mapping[str, Any]) -> tupl
 def delete(desk: Desk, document_id: int) -> None:
     """Delete a document and the files inside it; pages and bytes are collected later."""
 
-    def act(conn: Any, now: Instant) -> None:
+    def act(conn: Connection, now: Instant) -> None:
         row = row_of(conn, desk, document_id)
         if not corpora.delete_documents(conn, desk.tenant, [document_id], now=now):
             raise Conflict(

@@ -16,6 +16,7 @@ from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.contracts import JobKind
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
+from quire.store import Connection
 from quire.store.db import dialect
 from quire.store.db.engine import Database
 from quire.store.documents import reindex
@@ -24,7 +25,6 @@ from quire.store.queue import submit as storing
 from quire.store.reports import reports
 
 #: PostgreSQL channel on which workers listen.
-CHANNEL = "quire"
 #: Jobs handled in one transaction by the verbs that take many.
 PAGE = 200
 
@@ -61,7 +61,7 @@ def submit(
     key = submission_checks.key(key) or uuid.uuid4().hex
     body = _digest(wishes, payloads)
 
-    def act(conn: Any, now: Instant) -> list[int]:
+    def act(conn: Connection, now: Instant) -> list[int]:
         owner = owners.locked(conn, desk.tenant, desk.user)
         if (made := storing.earlier(conn, owner.id, key, body)) is not None:
             return made
@@ -75,7 +75,7 @@ def submit(
             _replace(conn, owner, ids, now)
         then(conn, ids, now)
         storing.remember(conn, owner.id, key, body, ids, now=now)
-        dialect.notify(conn, CHANNEL)
+        dialect.notify(conn)
         return ids
 
     # The key makes a second try safe even where the first one's COMMIT went through unseen.
@@ -121,10 +121,10 @@ def reprioritise(desk: Desk, job_ids: Sequence[int], priority: int) -> list[int]
     """Give jobs another priority, 1 (first) to 10."""
     submission_checks.priority(priority)
 
-    def act(conn: Any, now: Instant) -> list[int]:
+    def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
         changed = job_actions.reprioritise(conn, job_ids, priority, now=now)
-        dialect.notify(conn, CHANNEL)
+        dialect.notify(conn)
         return changed
 
     return _told(desk, desk.db.write(act))
@@ -133,7 +133,7 @@ def reprioritise(desk: Desk, job_ids: Sequence[int], priority: int) -> list[int]
 def delete(desk: Desk, job_ids: Sequence[int]) -> list[int]:
     """Delete jobs that are over, with their history."""
 
-    def act(conn: Any, now: Instant) -> list[int]:
+    def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
         return job_actions.delete(conn, job_ids, now=now)
 
@@ -143,7 +143,7 @@ def delete(desk: Desk, job_ids: Sequence[int]) -> list[int]:
 def pause(desk: Desk, kind: str) -> bool:
     """Let no task of a kind be claimed until `unpause`; running ones go on."""
 
-    def act(conn: Any, now: Instant) -> bool:
+    def act(conn: Connection, now: Instant) -> bool:
         _known_kind(desk, conn, kind)
         return kinds.pause(conn, kind, now=now)
 
@@ -153,7 +153,7 @@ def pause(desk: Desk, kind: str) -> bool:
 def unpause(desk: Desk, kind: str) -> bool:
     """Let tasks of a kind be claimed again."""
 
-    def act(conn: Any, now: Instant) -> bool:
+    def act(conn: Connection, now: Instant) -> bool:
         _known_kind(desk, conn, kind)
         return kinds.unpause(conn, kind)
 
@@ -164,11 +164,11 @@ def unpause(desk: Desk, kind: str) -> bool:
     return changed
 
 
-def release_paused(conn: Any, kind: str, now: Instant) -> int:
+def release_paused(conn: Connection, kind: str, now: Instant) -> int:
     """Release one batch of what a pause held back; returns how many were looked at."""
     ids = release.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
     release.release(conn, ids, now=now)
-    dialect.notify(conn, CHANNEL)
+    dialect.notify(conn)
     return len(ids)
 
 
@@ -235,10 +235,10 @@ def states_for(verb: str) -> list[str]:
 
 
 def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
-    def act(conn: Any, now: Instant) -> list[int]:
+    def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
         changed = job_actions.halt(conn, job_ids, verb, why, now=now)
-        dialect.notify(conn, CHANNEL)
+        dialect.notify(conn)
         return changed
 
     changed = desk.db.write(act)
@@ -259,7 +259,7 @@ def _revive(
     *,
     document_id: int | None = None,
 ) -> list[int]:
-    def act(conn: Any, now: Instant) -> list[int]:
+    def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, desk, job_ids)
         whose = owners.of_jobs(conn, job_ids, lock=True)
         if document_id is not None and not reindex.ended_badly(conn, job_ids, document_id, states):
@@ -285,9 +285,9 @@ def _revive(
     return changed
 
 
-def _let_go(conn: Any, job_ids: Sequence[int], now: Instant) -> int:
+def _let_go(conn: Connection, job_ids: Sequence[int], now: Instant) -> int:
     count = job_actions.release_stopped(conn, job_ids, now=now)
-    dialect.notify(conn, CHANNEL)
+    dialect.notify(conn)
     return count
 
 
@@ -296,7 +296,7 @@ def _told(desk: Desk, changed: list[int]) -> list[int]:
     return changed
 
 
-def _own(conn: Any, desk: Desk, job_ids: Sequence[int]) -> None:
+def _own(conn: Connection, desk: Desk, job_ids: Sequence[int]) -> None:
     """Refuse ids that this tenant does not have, as if they did not exist."""
     found = set(owners.jobs_of_tenant(conn, desk.tenant, job_ids))
     if missing := [i for i in job_ids if i not in found]:
@@ -309,7 +309,9 @@ def _policy(desk: Desk, owner: Owner) -> str:
     return owner.policy or desk.policy
 
 
-def _apply_policy(desk: Desk, conn: Any, owner: Owner, by_person: bool) -> tuple[str | None, bool]:
+def _apply_policy(
+    desk: Desk, conn: Connection, owner: Owner, by_person: bool
+) -> tuple[str | None, bool]:
     """Return the exclusive key of the jobs to come, and whether another job goes first."""
     policy = _policy(desk, owner)
     if not by_person or policy in ("all", "replace"):
@@ -329,13 +331,13 @@ def _refuse_second(owner: Owner, active: Sequence[int]) -> None:
         )
 
 
-def _replace(conn: Any, owner: Owner, ids: Sequence[int], now: Instant) -> None:
+def _replace(conn: Connection, owner: Owner, ids: Sequence[int], now: Instant) -> None:
     others = [i for i in storing.active_jobs(conn, owner.id) if i not in set(ids)]
     if others and ids:
         job_actions.halt(conn, others, "stop", f"replaced by job {ids[0]}", now=now)
 
 
-def _kinds_for(desk: Desk, conn: Any, wishes: Sequence[Submission]) -> dict[str, KindRow]:
+def _kinds_for(desk: Desk, conn: Connection, wishes: Sequence[Submission]) -> dict[str, KindRow]:
     rows = kinds.listed(conn)
     wanted = {wish.kind for wish in wishes}
     if fresh := [desk.known[k] for k in wanted if k not in rows and k in desk.known]:
@@ -346,7 +348,7 @@ def _kinds_for(desk: Desk, conn: Any, wishes: Sequence[Submission]) -> dict[str,
     return rows
 
 
-def _known_kind(desk: Desk, conn: Any, kind: str) -> None:
+def _known_kind(desk: Desk, conn: Connection, kind: str) -> None:
     rows = kinds.listed(conn)
     if kind not in rows and kind in desk.known:
         kinds.announce(conn, [desk.known[kind]])

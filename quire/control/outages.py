@@ -3,15 +3,14 @@
 It is read from what workers and dispatchers wrote down: no page waits for what is away.
 """
 
-from typing import Any
-
 from quire.clock import Instant
 from quire.control import broker_status
+from quire.store import Connection
 from quire.store.reports import outages, waiting
 from quire.store.reports.reports import iso
 
 
-def listed(conn: Any, tenant: str | None, *, now: Instant, patience: float) -> list[str]:
+def listed(conn: Connection, tenant: str | None, *, now: Instant, patience: float) -> list[str]:
     """Say everything that is wrong for a tenant, or for all; nothing where all is well."""
     broker = broker_status.standing(conn, now=now, patience=patience)
     told = [broker["trouble"]] if broker and broker["trouble"] else []
@@ -19,7 +18,7 @@ def listed(conn: Any, tenant: str | None, *, now: Instant, patience: float) -> l
     return told + _away(conn, tenant, now)
 
 
-def _unserved(conn: Any, tenant: str | None, now: Instant, patience: float) -> list[str]:
+def _unserved(conn: Connection, tenant: str | None, now: Instant, patience: float) -> list[str]:
     """Say which queues have tasks that nobody is there to claim."""
     crews = waiting.crews(conn, now=now, patience=patience)
     served = sorted({queue for crew in crews for queue in crew.queues})
@@ -33,7 +32,7 @@ def _unserved(conn: Any, tenant: str | None, now: Instant, patience: float) -> l
     ]
 
 
-def _away(conn: Any, tenant: str | None, now: Instant) -> list[str]:
+def _away(conn: Connection, tenant: str | None, now: Instant) -> list[str]:
     """Say what tasks wait for that was away when they tried last, as a bucket."""
     return [
         f"Tasks wait for what was away at {iso(each.at)}: {each.error} They try again every few "

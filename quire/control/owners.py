@@ -5,11 +5,12 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.control import submission_checks
-from quire.control.jobs import CHANNEL, Desk
+from quire.control.jobs import Desk
 from quire.errors import BadInput
 from quire.model.records import Owner
 from quire.model.states import Reason
 from quire.settings import POLICIES
+from quire.store import Connection
 from quire.store.db import dialect
 from quire.store.queue import owners, release
 
@@ -30,11 +31,11 @@ def change(
     """Set what is given of an owner, made if missing; `max_running` 0 removes the cap."""
     values = _checked(user, policy, weight, max_running)
 
-    def act(conn: Any, now: Instant) -> Owner:
+    def act(conn: Connection, now: Instant) -> Owner:
         owner = owners.locked(conn, desk.tenant, user)
         if values:
             owners.change(conn, owner.id, **values)
-        dialect.notify(conn, CHANNEL)
+        dialect.notify(conn)
         return owners.by_id(conn, owner.id)
 
     owner = desk.db.write(act)
@@ -45,10 +46,10 @@ def change(
     return owner
 
 
-def _release_capped(conn: Any, now: Instant) -> int:
+def _release_capped(conn: Connection, now: Instant) -> int:
     ids = release.blocked_for(conn, Reason.CAP)
     release.release(conn, ids, now=now)
-    dialect.notify(conn, CHANNEL)
+    dialect.notify(conn)
     return len(ids)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from quire.errors import BadInput, NotFound, QuireError
 from quire.model.search import Counts, Found, Model, Place, Scope, Words
 from quire.parse import word_boxes as boxing
+from quire.store import Connection
 from quire.store.db.engine import Database
 from quire.store.documents import corpora
 from quire.store.search import fulltext, vectors
@@ -102,7 +103,7 @@ def _prepared(
     return Wanted(scope, terms, simple, points, " ".join(notes) or None)
 
 
-def _corpus(conn: Any, tenant: str, name: str | None) -> int | None:
+def _corpus(conn: Connection, tenant: str, name: str | None) -> int | None:
     if name is None:
         return None
     found = corpora.found(conn, tenant, name)
@@ -128,7 +129,7 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
     return found
 
 
-def _ranked(conn: Any, wanted: Wanted, mode: str, limit: int) -> tuple[Ranked, str | None]:
+def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ranked, str | None]:
     """Return chunks, best first, with scores from 0 to 1; and what is to be said about them."""
     within = store.reach(conn, wanted.scope)
     if mode == "text":
@@ -153,12 +154,12 @@ def _best(by_vector: Ranked) -> float:
     return max((cosine for _, cosine in by_vector), default=0.0)
 
 
-def _covered(conn: Any, wanted: Wanted, by_words: Ranked) -> ranking.Covered:
+def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> ranking.Covered:
     best = [chunk_id for chunk_id, _ in by_words[: ranking.COVERED_TEXTS]]
     return ranking.covered(store.texts(conn, best), wanted.terms)
 
 
-def _by_words(conn: Any, wanted: Wanted, within: store.Reach, limit: int) -> Ranked:
+def _by_words(conn: Connection, wanted: Wanted, within: store.Reach, limit: int) -> Ranked:
     if not wanted.terms:
         return []
     asked = Words(
@@ -180,7 +181,7 @@ class _Near:
     """What is near to a query by one model."""
 
     def __init__(
-        self, conn: Any, within: store.Reach, model: Model, point: bytes, limit: int
+        self, conn: Connection, within: store.Reach, model: Model, point: bytes, limit: int
     ) -> None:
         self._conn, self._within, self._limit, self._model = conn, within, limit, model
         self._depth = max(ranking.DEPTH, limit)

@@ -9,6 +9,7 @@ from quire.control.access import digest
 from quire.control.jobs import Desk
 from quire.errors import Conflict, DatabaseUnavailable, NotSignedIn
 from quire.model.access import MAY, Scope, Viewer
+from quire.store import Connection
 from quire.store.access import audit, sessions, users
 from quire.store.db.engine import Database
 from quire.store.db.times import iso
@@ -35,7 +36,7 @@ def sign_in_link(desk: Desk, user: str, *, address: str | None = None) -> dict[s
     if user == desk.user:
         verbs.ensure_admin(desk)
 
-    def act(conn: Any, now: Instant) -> dict[str, Any]:
+    def act(conn: Connection, now: Instant) -> dict[str, Any]:
         found = verbs.locked_user(conn, desk, user)
         if found.disabled_at is not None:
             raise Conflict(f"user {user}: is disabled. No link was made.")
@@ -91,7 +92,7 @@ def sign_in(
     """
     cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 
-    def act(conn: Any, now: Instant) -> Entry | str:
+    def act(conn: Connection, now: Instant) -> Entry | str:
         found = sessions.link(conn, digest(secret)) if _plausible(secret) else None
         used = sessions.use_link(conn, digest(secret), now=now) if found else None
         if found is None or used is None or not sessions.enabled(conn, used):
@@ -117,7 +118,7 @@ def sign_in(
 def sign_out(db: Database, cookie: str, viewer: Viewer, *, address: str | None = None) -> None:
     """End a session."""
 
-    def act(conn: Any, now: Instant) -> None:
+    def act(conn: Connection, now: Instant) -> None:
         if sessions.end(conn, digest(cookie)):
             audit.record(conn, viewer.tenant, viewer.user, "sign_out", address=address, now=now)
 
@@ -159,7 +160,7 @@ def note_refused_token(
 ) -> None:
     """Write a token that was not let in to the audit of its tenant, or of `tenant`."""
 
-    def act(conn: Any, now: Instant) -> None:
+    def act(conn: Connection, now: Instant) -> None:
         found = users.key(conn, digest(token)) if _plausible(token) else None
         _refuse(conn, now, found or tenant, "token", reason, address)
 
@@ -182,7 +183,7 @@ def _refused_link(found: sessions.Link | None, now: Instant) -> str | None:
 
 
 def _refuse(
-    conn: Any,
+    conn: Connection,
     now: Instant,
     whose: users.Key | sessions.Link | str,
     what: str,

@@ -12,6 +12,7 @@ from quire.errors import BadInput
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, KindRow, Submission
 from quire.parse import plugin_parser
+from quire.store import Connection
 from quire.store.documents import admission, corpora, pages
 from quire.store.documents import uploads as storing
 from quire.store.queue import kinds, owners
@@ -63,7 +64,7 @@ def upload(
     told = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
     payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": told}
 
-    def then(conn: Any, ids: list[int], now: Instant) -> None:
+    def then(conn: Connection, ids: list[int], now: Instant) -> None:
         _admit(desk, conn, ids[0], unique, corpus, given, now)
 
     wish = Submission("ingest", payload, priority)
@@ -105,7 +106,7 @@ def _keep(desk: Desk, blobs: "Blobs", one: Received) -> None:
 
 def _admit(
     desk: Desk,
-    conn: Any,
+    conn: Connection,
     job_id: int,
     received: Sequence[Received],
     corpus: str | None,
@@ -128,7 +129,7 @@ def _admit(
     storing.plant(conn, owner, job_id, _kind(desk, conn), taken, now=now)
 
 
-def _kind(desk: Desk, conn: Any) -> KindRow:
+def _kind(desk: Desk, conn: Connection) -> KindRow:
     found = kinds.listed(conn)
     if _KIND not in found:
         kinds.announce(conn, [desk.known[_KIND]])

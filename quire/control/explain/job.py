@@ -11,6 +11,7 @@ from quire.control.explain.wording import Finding, number
 from quire.control.jobs import Desk
 from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.store import Connection
 from quire.store.reports import waiting
 from quire.store.reports.reports import iso
 
@@ -63,7 +64,7 @@ def _is_id(number_given: int) -> bool:
     return 0 < number_given < 2**63
 
 
-def _case(conn: Any, row: Any, now: Instant, patience: float) -> Case:
+def _case(conn: Connection, row: Any, now: Instant, patience: float) -> Case:
     runs = waiting.last_attempts(conn, row.id, limit=SHOWN)
     names = ("task_id", "attempt", "outcome", "error", "worker_id")
     history = [

@@ -15,6 +15,7 @@ from quire.control.explain.wording import (
     span,
 )
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
+from quire.store import Connection
 from quire.store.queue import exclusive
 from quire.store.reports import waiting
 from quire.store.reports.reports import iso
@@ -26,7 +27,7 @@ SHOWN = 5
 class Case(NamedTuple):
     """A task under examination."""
 
-    conn: Any
+    conn: Connection
     row: Any
     now: Instant
     patience: float  # seconds after which a silent worker counts as gone

@@ -21,8 +21,6 @@ from quire.store.db.engine import Database
 from quire.store.db.notify import Listener
 from quire.store.queue import kinds, settle, workers
 
-CHANNEL = "quire"
-
 
 class Presence:
     """A worker as others see it, from its start to its end."""
@@ -41,7 +39,7 @@ class Presence:
         self._queue_by_kind = settings.queue_by_kind
         self._id = worker_id
         self._selector = selector
-        self._listener = Listener(db, CHANNEL)
+        self._listener = Listener(db)
         self._lock = liveness.hold(wakeup.run_folder(settings.home) / f"{worker_id}.lock")
         self._ear = wakeup.listen(settings.home, worker_id)
         selector.register(self._ear, selectors.EVENT_READ, "ear")
@@ -123,7 +121,7 @@ class Presence:
         def act(conn: Any, now: Instant) -> None:
             settle.settle(conn, endings, now=now)
             workers.set_state(conn, [self._id], "stopped", now=now)
-            dialect.notify(conn, CHANNEL)
+            dialect.notify(conn)
 
         try:
             self._db.write(act)

@@ -13,6 +13,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from quire.clock import Clock, FakeClock, Instant
 from quire.errors import Refused
 
+#: The channel of every NOTIFY: it says only that the queue has changed.
+CHANNEL = "quire"
 #: Types a column of `rows` may have, by the word used there.
 _SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
     "int": sa.BigInteger,
@@ -206,10 +208,10 @@ def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
     return [row[0] for row in found]
 
 
-def notify(conn: sa.Connection, channel: str) -> None:
-    """Ring at commit, on PostgreSQL; on SQLite the wake-up is a local datagram after it."""
+def notify(conn: sa.Connection) -> None:
+    """Send NOTIFY at commit on PostgreSQL; on SQLite a local datagram follows the commit."""
     if not is_sqlite(conn):
-        conn.exec_driver_sql(f"NOTIFY {channel}")
+        conn.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
 
 def stamp_transactions(conn: sa.Connection, table: sa.Table) -> None:

@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 from quire import log
-from quire.store.db import urls
+from quire.store.db import dialect, urls
 from quire.store.db.engine import Database
 
 #: An answer that takes longer is not waited for: the worker's loop stands still meanwhile.
@@ -14,9 +14,8 @@ PATIENCE = 2.0
 class Listener:
     """A connection that waits for rings; after an error it is opened again by `reopen`."""
 
-    def __init__(self, db: Database, channel: str) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._channel = channel
         self._conn: Any = None
 
     @property
@@ -39,7 +38,7 @@ class Listener:
                 postgres.Limits.below(lease), urls.plain_url(self._db.engine), **given
             )
             self._conn.patience = PATIENCE
-            self._conn.execute(f"LISTEN {self._channel}")
+            self._conn.execute(f"LISTEN {dialect.CHANNEL}")
         except psycopg.Error as error:
             self.close()
             log.event("listen.failed", level="warning", error=str(error).split("\n")[0])

@@ -174,7 +174,7 @@ def ending(
         )  # fmt: skip
         if not settle.settle(conn, [done], now=now):
             raise LeaseLost(f"task {task_id}: fence {fence} is no longer current")
-        dialect.notify(conn, "quire")
+        dialect.notify(conn)
 
 
 @contextlib.contextmanager
@@ -226,7 +226,7 @@ def step(
             transaction = Transaction(conn, row, now)
             result = compute(transaction)
             transaction.plant()
-            dialect.notify(conn, "quire")
+            dialect.notify(conn)
         steps.store(conn, task_id, name, fence, _encoded(result, f"step {name!r}"), now=now)
         return result
 
