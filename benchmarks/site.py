@@ -19,7 +19,7 @@ import psutil
 from benchmarks.queue import bare
 from quire import settings
 from quire.app import App
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import WorkerStartFailed
 from quire.model.records import Submission
 
@@ -102,9 +102,9 @@ class Bed:
 
     # ------------------------------------------------------------------ requests
 
-    def desk(self, user: str, ring: Callable[[], None] | None = None) -> Desk:
+    def caller(self, user: str, ring: Callable[[], None] | None = None) -> Caller:
         """Return where requests of a user are made."""
-        own = self.app.desk
+        own = self.app.caller
         return dataclasses.replace(own, user=user, ring=ring or own.ring)
 
     def wish(self, kind: str, name: str, **payload: Any) -> Submission:

@@ -8,6 +8,7 @@ from typing import Any
 from quire import plugins
 from quire import settings as settings_module
 from quire.control import jobs
+from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, QuireError, Refused
 from quire.model.contracts import in_queues
 from quire.model.records import Submission
@@ -82,10 +83,10 @@ class App:
         return self.settings.user or getpass.getuser()
 
     @property
-    def desk(self) -> jobs.Desk:
-        """Where this app's requests are made."""
+    def caller(self) -> Caller:
+        """The user and tenant of the settings, as verbs and queries take them."""
         s = self.settings
-        return jobs.Desk(
+        return Caller(
             self.db,
             tenant=s.tenant,
             user=self.user,
@@ -93,6 +94,7 @@ class App:
             known=self.registry.kinds,
             payload_limit=s.payload_limit,
             ring=lambda: wakeup.ring(s.home),
+            is_alive=live_workers.is_alive,
         )
 
     def submit(self, kind: str, /, **payload: Any) -> int:
@@ -102,7 +104,7 @@ class App:
 
     def submit_many(self, wishes: Sequence[Submission], *, key: str | None = None) -> list[int]:
         """Submit many jobs in one transaction, all or none."""
-        return jobs.submit(self.desk, wishes, key=key)
+        return jobs.submit(self.caller, wishes, key=key)
 
     def close(self) -> None:
         """Close the database."""

@@ -120,16 +120,16 @@ class Shelf:
         return job_id
 
     def stop(self, job_id: int) -> None:
-        jobs.stop(self.app.desk, [job_id])
+        jobs.stop(self.app.caller, [job_id])
 
     def resume(self, job_id: int) -> None:
-        jobs.resume(self.app.desk, [job_id])
+        jobs.resume(self.app.caller, [job_id])
 
     def retry(self, job_id: int) -> None:
-        jobs.retry(self.app.desk, [job_id])
+        jobs.retry(self.app.caller, [job_id])
 
     def cancel(self, job_id: int) -> None:
-        jobs.cancel(self.app.desk, [job_id])
+        jobs.cancel(self.app.caller, [job_id])
 
     def rows(self, table: str, **where: Any) -> Sequence[Any]:
         return rows_of(self.db, table, **where)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from quire.app import App
-    from quire.control.jobs import Desk
+    from quire.control.caller import Caller
 
 #: A name that is answered also where authentication is off.
 PLACE = "http://localhost"
@@ -38,8 +38,8 @@ def by_token(
     days: float | None = None,
 ) -> TestClient:
     """Return a client with a token of a user of this role, who is made if missing."""
-    desk = member(api, role, user=user, tenant=tenant)
-    made = access.create_token(desk, "test", scopes, days, user=desk.user)
+    caller = member(api, role, user=user, tenant=tenant)
+    made = access.create_token(caller, "test", scopes, days, user=caller.user)
     client = stranger(api)
     client.headers["Authorization"] = f"Bearer {made['token']}"
     return client
@@ -49,23 +49,27 @@ def by_session(
     api: FastAPI, role: str = "admin", *, user: str | None = None, tenant: str | None = None
 ) -> TestClient:
     """Return a client with a session of such a user, which sends its csrf as a header."""
-    desk = member(api, role, user=user, tenant=tenant)
-    link = sign_in.sign_in_link(desk, desk.user)["link"]
-    entry = sign_in.sign_in(desk.db, link, days=14, tenant=desk.tenant)
+    caller = member(api, role, user=user, tenant=tenant)
+    link = sign_in.sign_in_link(caller, caller.user)["link"]
+    entry = sign_in.sign_in(caller.db, link, days=14, tenant=caller.tenant)
     client = stranger(api)
     client.cookies.set(authenticate.COOKIE, entry.cookie, domain="localhost.local")
     client.headers[authenticate.CSRF_HEADER] = entry.viewer.csrf or ""
     return client
 
 
-def member(api: FastAPI, role: str, *, user: str | None = None, tenant: str | None = None) -> Desk:
-    """Return a desk of a user of this role, made if missing; named after the role by default."""
-    app: App = api.state.office.app
-    desk = dataclasses.replace(app.desk, tenant=tenant or app.settings.tenant, user=user or role)
-    known = {each["name"] for each in access.list_users(desk)}
-    if desk.user not in known:
-        access.create_user(desk, desk.user, role)
-    return desk
+def member(
+    api: FastAPI, role: str, *, user: str | None = None, tenant: str | None = None
+) -> Caller:
+    """Return a caller of a user of this role, made if missing; named after the role by default."""
+    app: App = api.state.app_state.app
+    caller = dataclasses.replace(
+        app.caller, tenant=tenant or app.settings.tenant, user=user or role
+    )
+    known = {each["name"] for each in access.list_users(caller)}
+    if caller.user not in known:
+        access.create_user(caller, caller.user, role)
+    return caller
 
 
 def api_of(app: App) -> FastAPI:

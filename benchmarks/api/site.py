@@ -75,9 +75,9 @@ def timed(http: httpx.Client, path: str, count: int) -> list[float]:
 def plant(bed: Bed, count: int, users: int) -> None:
     """Add jobs of many users, most of them completed, with a task each."""
     for user in range(users):
-        jobs.submit(bed.desk(f"user-{user}"), [Submission("bench.noop")])
+        jobs.submit(bed.caller(f"user-{user}"), [Submission("bench.noop")])
     owners = [row[0] for row in bed.rows("SELECT id FROM owners ORDER BY id")]
-    templates = jobs.submit(bed.desk("user-0"), [Submission("bench.noop")] * len(_SHARES))
+    templates = jobs.submit(bed.caller("user-0"), [Submission("bench.noop")] * len(_SHARES))
     for template, (state, share) in zip(templates, _SHARES.items(), strict=True):
         _end(bed, template, state)
         for at, owner in enumerate(owners):

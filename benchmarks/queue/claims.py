@@ -110,7 +110,7 @@ def _plant(bed: Bed, count: int) -> list[int]:
     """Let each owner submit a job now and one far in the future; returns the owners."""
     wishes = [Submission("bench.noop"), Submission("bench.noop", run_at=FAR)]
     for owner in range(count):
-        jobs.submit(bed.desk(f"owner-{owner}"), wishes)
+        jobs.submit(bed.caller(f"owner-{owner}"), wishes)
     return [row[0] for row in bed.rows("SELECT id FROM owners ORDER BY id")]
 
 

@@ -115,7 +115,7 @@ def _submit_mixed(bed: Bed, sizes: Sizes) -> None:
             Submission("bench.fail" if n % 10 == 0 else "bench.noop", {"text": text})
             for n in range(share)
         ]
-        jobs.submit(bed.desk(f"owner-{owner}"), wishes)
+        jobs.submit(bed.caller(f"owner-{owner}"), wishes)
 
 
 def _bytes(bed: Bed, workers: list[psutil.Process], before: int | None, count: int) -> float | None:

@@ -37,21 +37,21 @@ def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
             _claimed(bed)
         yield _wait("wait of a newcomer", bed, "newcomer", sizes)
         wishes = [Submission("bench.noop")] * sizes.cancelled
-        ids = jobs.submit(bed.desk("regretful"), wishes)
+        ids = jobs.submit(bed.caller("regretful"), wishes)
         for first in range(0, len(ids), jobs.PAGE):
-            jobs.cancel(bed.desk("regretful"), ids[first : first + jobs.PAGE])
+            jobs.cancel(bed.caller("regretful"), ids[first : first + jobs.PAGE])
         yield _wait(f"wait after cancelling {sizes.cancelled:,}", bed, "regretful", sizes)
 
 
 def _fill(bed: Bed, sizes: Sizes) -> None:
     wishes = [Submission("bench.noop")] * sizes.per_owner
     for owner in range(sizes.owners):
-        jobs.submit(bed.desk(f"owner-{owner}"), wishes)
+        jobs.submit(bed.caller(f"owner-{owner}"), wishes)
 
 
 def _wait(name: str, bed: Bed, user: str, sizes: Sizes) -> Figure:
     """Submit one job for a user and count the tasks claimed before it."""
-    [job_id] = jobs.submit(bed.desk(user), [Submission("bench.noop")])
+    [job_id] = jobs.submit(bed.caller(user), [Submission("bench.noop")])
     before = 0
     while leases := _claimed(bed):
         ahead = [lease.job_id for lease in leases]

@@ -49,13 +49,13 @@ def _died(bed: Bed, name: str) -> float:
 def _stop(bed: Bed, job_id: int) -> float:
     """Stop a job; returns when the stop was committed: the ring comes right after it."""
     rings: list[float] = []
-    own = bed.app.desk.ring
+    own = bed.app.caller.ring
 
     def ring() -> None:
         rings.append(time.time())
         own()
 
-    jobs.stop(bed.desk("bench", ring), [job_id])
+    jobs.stop(bed.caller("bench", ring), [job_id])
     return rings[0]
 
 

@@ -11,7 +11,7 @@ from quire.api import problems
 from quire.api.body_limits import Bounded
 from quire.api.request_ids import Traced
 from quire.api.routes.metrics import Meters
-from quire.api.state import Office
+from quire.api.state import AppState
 from quire.api.stream import Tail
 from quire.app import App
 
@@ -31,7 +31,7 @@ def build(app: App, *more: APIRouter) -> FastAPI:
     """Make the web application of an app; `more` are routers beside the API's own."""
     api = FastAPI(title="Quire", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     plugins.equip(app.registry)  # settings may name a plugin's parser
-    api.state.office = Office(app)
+    api.state.app_state = AppState(app)
     api.state.meters = Meters(app)
     api.state.tail = Tail(app.db, app.settings.api_streams)
     problems.install(api)

@@ -1,4 +1,4 @@
-"""What routes work with: the app, its blobs, and a desk for whoever asks."""
+"""State of one API process that routes share: settings, database, blobs, caches."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from fastapi import Request
 from quire.api.auth.rate_limit import Rates
 from quire.api.response_cache import Recent
 from quire.app import App
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.fetch.blobs.folder import Blobs
 from quire.ingest import resources
@@ -22,8 +22,8 @@ from quire.store.db.engine import Database
 SCHEMA_SECONDS = 2.0
 
 
-class Office:
-    """One for each API process, kept as `api.state.office`."""
+class AppState:
+    """One per API process, kept as `api.state.app_state`."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -65,12 +65,12 @@ class Office:
         """Answers that took long to make."""
         return Recent()
 
-    def desk(self, viewer: Viewer) -> Desk:
-        """Return a desk at which everything is done for this viewer's tenant."""
-        return dataclasses.replace(self.app.desk, tenant=viewer.tenant, user=viewer.user)
+    def caller(self, viewer: Viewer) -> Caller:
+        """Return the signed-in user as verbs and queries take it."""
+        return dataclasses.replace(self.app.caller, tenant=viewer.tenant, user=viewer.user)
 
 
-def office_of(request: Request) -> Office:
-    """Return the office of the process that serves a request."""
-    found: Office = request.app.state.office
+def app_state_of(request: Request) -> AppState:
+    """Return the state of the process that serves a request."""
+    found: AppState = request.app.state.app_state
     return found

@@ -125,15 +125,15 @@ class Here:
         """Stop, resume, cancel, retry, reprioritise or delete a job."""
         from quire.control import jobs
 
-        jobs.one(self.app.desk, verb, job_id, **options)
+        jobs.one(self.app.caller, verb, job_id, **options)
 
     def explain(self, job_id: int, task_id: int | None) -> Json:
         """Explain a job, or one task of it."""
         from quire.control.explain import job as explaining
 
-        answer = explaining.explain_job(self.app.desk, job_id)
+        answer = explaining.explain_job(self.app.caller, job_id)
         if task_id is not None:
-            answer = explaining.explain_task(self.app.desk, task_id)
+            answer = explaining.explain_task(self.app.caller, task_id)
             if answer["job_id"] != job_id:
                 raise NotFound(f"task {task_id}: no such task in job {job_id}.")
         return answer
@@ -184,7 +184,7 @@ class Here:
         """Return a document, or refuse."""
         from quire.control import documents
 
-        return documents.found(self.app.desk, document_id)
+        return documents.found(self.app.caller, document_id)
 
 
 class Far:

@@ -31,8 +31,8 @@ def create(name: Name, set: options.Set = None, json: options.Json = False) -> N
 
     session.equip()
     with session.writing() as opened:
-        corpora.create(opened.desk, name, given := options.pairs(set))
-        one = corpora.shown(opened.desk, name)
+        corpora.create(opened.caller, name, given := options.pairs(set))
+        one = corpora.shown(opened.caller, name)
         _warn(given, opened.settings)
     if json:
         console.as_json(one)
@@ -49,7 +49,7 @@ def listing(json: options.Json = False) -> None:
     from quire.control import corpora
 
     with session.reading() as opened:
-        found = corpora.listed(opened.desk)
+        found = corpora.listed(opened.caller)
     if json:
         console.as_json({"items": found, "next": None})
     elif not found:
@@ -75,7 +75,7 @@ def show(name: Name, json: options.Json = False) -> None:
     from quire.control import corpora
 
     with session.reading() as opened:
-        one = corpora.shown(opened.desk, name)
+        one = corpora.shown(opened.caller, name)
     if json:
         console.as_json(one)
         return
@@ -94,8 +94,8 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
 
     session.equip()
     with session.reading() as opened:
-        changed = corpora.change(opened.desk, name, given := options.pairs(pairs))
-        one = corpora.shown(opened.desk, name)
+        changed = corpora.change(opened.caller, name, given := options.pairs(pairs))
+        one = corpora.shown(opened.caller, name)
         _warn(given, opened.settings)
     if json:
         console.as_json({**one, "changed": changed})
@@ -118,7 +118,7 @@ def delete(name: Name) -> None:
     from quire.control import corpora
 
     with session.reading() as opened:
-        left = corpora.delete(opened.desk, name)
+        left = corpora.delete(opened.caller, name)
     stay = (
         f" Its {formatting.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
     )

@@ -64,7 +64,7 @@ def pages(
 
     with session.reading() as opened:
         page = documents.pages(
-            opened.desk, document, limit=options.limit(limit), cursor=options.cursor(cursor)
+            opened.caller, document, limit=options.limit(limit), cursor=options.cursor(cursor)
         )
     if json:
         console.as_json(page)
@@ -98,7 +98,7 @@ def save(
     from quire.control import documents
 
     with session.reading() as opened:
-        goal = documents.save(opened.desk, _blobs(opened), document, path, replace=force)
+        goal = documents.save(opened.caller, _blobs(opened), document, path, replace=force)
     console.say(f"saved as {formatting.one_line(goal, 1000)}")
 
 
@@ -124,7 +124,7 @@ def reindex(
 
     session.equip()
     with session.reading() as opened:
-        job_id = documents.reindex(opened.desk, document, options.pairs(set), force=force)
+        job_id = documents.reindex(opened.caller, document, options.pairs(set), force=force)
         if wait:
             raise typer.Exit(follow.to_the_end(opened, job_id, json=json))
     if json:
@@ -141,7 +141,7 @@ def delete(document: options.DocumentId) -> None:
     from quire.control import documents
 
     with session.reading() as opened:
-        documents.delete(opened.desk, document)
+        documents.delete(opened.caller, document)
     console.say(f"document {document} deleted.")
 
 
@@ -152,7 +152,7 @@ def explain(document: options.DocumentId, json: options.Json = False) -> None:
     from quire.control.explain.document import explain_document
 
     with session.reading() as opened:
-        answer = explain_document(opened.desk, document)
+        answer = explain_document(opened.caller, document)
     if json:
         console.as_json(answer)
         return
@@ -179,7 +179,7 @@ def read(
 
     session.equip()
     with session.reading() as opened:
-        found = documents.read_page(opened.desk, _blobs(opened), document, page)
+        found = documents.read_page(opened.caller, _blobs(opened), document, page)
     one, error = found.page, getattr(found.page, "error", None)
     if json:
         names = ("text", "width", "height", "via", "label")
@@ -207,7 +207,7 @@ def tokens(
     if version not in (1, 2):
         raise BadInput(f"--version: {version} is not 1 or 2.")
     with session.reading() as opened:
-        console.as_json(documents.tokens(opened.desk, document, version), on_one_line=True)
+        console.as_json(documents.tokens(opened.caller, document, version), on_one_line=True)
 
 
 def _blobs(opened: "App") -> "Blobs":

@@ -136,7 +136,7 @@ def priority(
     from quire.control import jobs
 
     with session.reading() as opened:
-        if not jobs.reprioritise(opened.desk, [job], number):
+        if not jobs.reprioritise(opened.caller, [job], number):
             state = found(opened, job)["state"]
             raise Conflict(f"job {job}: it is {state}, so its priority no longer matters.")
     console.say(f"job {job} has priority {number} now.")

@@ -77,7 +77,7 @@ def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
             return
         if not yes:
             _ask(verb, number)
-        done = verbs.in_bulk(opened.desk, verb, options=how, **filters)
+        done = verbs.in_bulk(opened.caller, verb, options=how, **filters)
         console.say(f"{formatting.count(done, 'job')} {PAST[verb]}.")
 
 

@@ -15,7 +15,7 @@ def pause(kind: Kind, plugin: options.Plugins = None) -> None:
     from quire.control import jobs
 
     with session.writing(plugin) as app:
-        changed = jobs.pause(app.desk, kind)
+        changed = jobs.pause(app.caller, kind)
     console.say(
         f"{kind} is paused. Go on with: quire unpause {kind}"
         if changed
@@ -29,5 +29,5 @@ def unpause(kind: Kind, plugin: options.Plugins = None) -> None:
     from quire.control import jobs
 
     with session.writing(plugin) as app:
-        changed = jobs.unpause(app.desk, kind)
+        changed = jobs.unpause(app.caller, kind)
     console.say(f"{kind} runs again." if changed else f"{kind} was not paused.")

@@ -76,7 +76,7 @@ def set_(
 
     with session.writing() as opened:
         owner = owners.change(
-            opened.desk, user, policy=policy, weight=weight, max_running=max_running
+            opened.caller, user, policy=policy, weight=weight, max_running=max_running
         )
     if json:
         console.as_json(owner._asdict())

@@ -64,7 +64,7 @@ def create(
     from quire.control import access
 
     with session.writing() as opened:
-        made = access.create_token(opened.desk, name, scope, days, user=user)
+        made = access.create_token(opened.caller, name, scope, days, user=user)
     if json:
         console.as_json(made)
         return
@@ -89,7 +89,7 @@ def listing(user: Only = None, json: options.Json = False) -> None:
     from quire.control import access
 
     with session.reading() as opened:
-        found = access.list_tokens(opened.desk, user=user)
+        found = access.list_tokens(opened.caller, user=user)
     if json:
         console.as_json({"items": found, "next": None})
     elif not found:
@@ -121,7 +121,7 @@ def revoke(token: TokenId, json: options.Json = False) -> None:
     from quire.control import access
 
     with session.reading() as opened:
-        gone = access.revoke_token(opened.desk, token)
+        gone = access.revoke_token(opened.caller, token)
     if json:
         console.as_json(gone)
     else:

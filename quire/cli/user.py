@@ -31,8 +31,8 @@ def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> 
     from quire.control import access
 
     with session.writing() as opened:
-        access.ensure_admin(opened.desk)
-        made = access.create_user(opened.desk, name, role)
+        access.ensure_admin(opened.caller)
+        made = access.create_user(opened.caller, name, role)
     if json:
         console.as_json(made)
     else:
@@ -49,7 +49,7 @@ def listing(json: options.Json = False) -> None:
     from quire.control import access
 
     with session.reading() as opened:
-        found = access.list_users(opened.desk)
+        found = access.list_users(opened.caller)
     if json:
         console.as_json({"items": found, "next": None})
     elif not found:
@@ -74,7 +74,7 @@ def give_role(name: Name, role: Role, json: options.Json = False) -> None:
     from quire.control import access
 
     with session.reading() as opened:
-        changed = access.set_role(opened.desk, name, role)
+        changed = access.set_role(opened.caller, name, role)
     if json:
         console.as_json(changed)
     else:
@@ -88,7 +88,7 @@ def disable(name: Name, json: options.Json = False) -> None:
     from quire.control import access
 
     with session.reading() as opened:
-        changed = access.disable_user(opened.desk, name)
+        changed = access.disable_user(opened.caller, name)
     if json:
         console.as_json(changed)
     else:
@@ -103,7 +103,7 @@ def link(name: OwnName = None, json: options.Json = False) -> None:
     from quire.control import sign_in
 
     with session.writing() as opened:
-        made = sign_in.sign_in_link(opened.desk, opened.user if name is None else name)
+        made = sign_in.sign_in_link(opened.caller, opened.user if name is None else name)
         made["url"] = f"{_place(opened.settings)}/sign-in/{made.pop('link')}"
     if json:
         console.as_json(made)

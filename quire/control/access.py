@@ -11,7 +11,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.control import submission_checks
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
 from quire.store import Connection
@@ -28,15 +28,17 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def create_user(desk: Desk, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
+def create_user(
+    caller: Caller, name: str, role: str, *, address: str | None = None
+) -> dict[str, Any]:
     """Add a user, or let one who was disabled in again; old tokens stay revoked."""
     wanted = _role(role)
     _check_name("user", name)
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
         action = "user.create"
-        if not users.add_user(conn, desk.tenant, name, wanted, now=now):
-            found = locked_user(conn, desk, name)
+        if not users.add_user(conn, caller.tenant, name, wanted, now=now):
+            found = locked_user(conn, caller, name)
             if found.disabled_at is None:
                 raise Conflict(
                     f"user {name}: exists already, as {found.role}. Nothing was changed; "
@@ -44,55 +46,55 @@ def create_user(desk: Desk, name: str, role: str, *, address: str | None = None)
                 )
             users.set_user(conn, found.id, role=wanted, disabled_at=None)
             action = "user.enable"
-        _note(conn, desk, action, name, {"role": wanted}, address, now)
-        return locked_user(conn, desk, name).as_json()
+        _note(conn, caller, action, name, {"role": wanted}, address, now)
+        return locked_user(conn, caller, name).as_json()
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def set_role(desk: Desk, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
+def set_role(caller: Caller, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
     """Give a user another role; it counts from the next request on."""
     wanted = _role(role)
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        others = users.admins(conn, desk.tenant)
-        found = locked_user(conn, desk, name)
+        others = users.admins(conn, caller.tenant)
+        found = locked_user(conn, caller, name)
         if wanted is not Role.ADMIN:
             _not_the_last(found, others)
         if found.role != wanted:
             users.set_user(conn, found.id, role=wanted)
             detail = {"role": wanted, "before": found.role}
-            _note(conn, desk, "user.role", name, detail, address, now)
+            _note(conn, caller, "user.role", name, detail, address, now)
         return found._replace(role=wanted).as_json()
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def disable_user(desk: Desk, name: str, *, address: str | None = None) -> dict[str, Any]:
+def disable_user(caller: Caller, name: str, *, address: str | None = None) -> dict[str, Any]:
     """Shut a user out: tokens, sessions and links end at once."""
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        others = users.admins(conn, desk.tenant)
-        found = locked_user(conn, desk, name)
+        others = users.admins(conn, caller.tenant)
+        found = locked_user(conn, caller, name)
         _not_the_last(found, others)
         if found.disabled_at is None:
             users.set_user(conn, found.id, disabled_at=now.wall)
             users.end_all_of(conn, found.id, now=now)
-            _note(conn, desk, "user.disable", name, None, address, now)
+            _note(conn, caller, "user.disable", name, None, address, now)
             found = found._replace(disabled_at=now.wall)
         return found.as_json()
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def list_users(desk: Desk) -> list[dict[str, Any]]:
+def list_users(caller: Caller) -> list[dict[str, Any]]:
     """List the tenant's users by name."""
-    with desk.db.read() as conn:
-        return [each.as_json() for each in users.listed(conn, desk.tenant)]
+    with caller.db.read() as conn:
+        return [each.as_json() for each in users.listed(conn, caller.tenant)]
 
 
 def create_token(
-    desk: Desk,
+    caller: Caller,
     name: str,
     scopes: Iterable[str] | None = None,
     days: float | None = None,
@@ -100,20 +102,20 @@ def create_token(
     user: str | None = None,
     address: str | None = None,
 ) -> dict[str, Any]:
-    """Make a token of the desk's user, or of another one; `token` in it is not shown again.
+    """Make a token of the caller's user, or of another one; `token` in it is not shown again.
 
     Without scopes it may do what its user may; without days it does not expire.
     """
     _check_name("token", name)
     asked = _scopes(scopes)
     _check_days(days)
-    whose = desk.user if user is None else user
+    whose = caller.user if user is None else user
     if user is None:
-        ensure_admin(desk)
+        ensure_admin(caller)
     plain = PREFIX + secrets.token_urlsafe(32)
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        owner = locked_user(conn, desk, whose)
+        owner = locked_user(conn, caller, whose)
         if owner.disabled_at is not None:
             raise Conflict(f"user {whose}: is disabled. No token was made.")
         given = _allowed(owner, asked)
@@ -122,69 +124,69 @@ def create_token(
             conn, owner, name, digest(plain), given, expires_at=expires_at, now=now
         )
         detail = {"token": token_id, "user": whose, "scopes": written(given)}
-        _note(conn, desk, "token.create", name, detail, address, now)
-        [made] = users.tokens_of(conn, desk.tenant, ids=[token_id], now=now)
+        _note(conn, caller, "token.create", name, detail, address, now)
+        [made] = users.tokens_of(conn, caller.tenant, ids=[token_id], now=now)
         return {**made, "token": plain}
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
 def list_tokens(
-    desk: Desk,
+    caller: Caller,
     *,
     user: str | None = None,
     limit: int = 1000,
     before: int | None = None,
 ) -> list[dict[str, Any]]:
     """List the tenant's tokens, the newest first; those of one user only, where one is named."""
-    with desk.db.read() as conn:
-        now = desk.db.now(conn)
-        return users.tokens_of(conn, desk.tenant, user=user, before=before, limit=limit, now=now)
+    with caller.db.read() as conn:
+        now = caller.db.now(conn)
+        return users.tokens_of(conn, caller.tenant, user=user, before=before, limit=limit, now=now)
 
 
 def revoke_token(
-    desk: Desk, token_id: int, *, user: str | None = None, address: str | None = None
+    caller: Caller, token_id: int, *, user: str | None = None, address: str | None = None
 ) -> dict[str, Any]:
     """Revoke a token at once; one of this user only, where one is named."""
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
         def look() -> list[dict[str, Any]]:
-            return users.tokens_of(conn, desk.tenant, user=user, ids=[token_id], now=now)
+            return users.tokens_of(conn, caller.tenant, user=user, ids=[token_id], now=now)
 
         if not (found := look()):
             raise NotFound(f"token {token_id}: no such token. `quire token list` lists them.")
-        if users.revoke(conn, desk.tenant, token_id, now=now):
+        if users.revoke(conn, caller.tenant, token_id, now=now):
             detail = {"token": token_id, "user": found[0]["user"]}
-            _note(conn, desk, "token.revoke", found[0]["name"], detail, address, now)
+            _note(conn, caller, "token.revoke", found[0]["name"], detail, address, now)
         return look()[0]
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def ensure_admin(desk: Desk) -> bool:
-    """Make the desk's user the admin of a tenant without users; returns whether that was so."""
-    _check_name("user", desk.user)
+def ensure_admin(caller: Caller) -> bool:
+    """Make the caller's user the admin of a tenant without users; returns whether that was so."""
+    _check_name("user", caller.user)
 
     def act(conn: Connection, now: Instant) -> bool:
-        if users.has_users(conn, desk.tenant):
+        if users.has_users(conn, caller.tenant):
             return False
-        if not users.add_user(conn, desk.tenant, desk.user, Role.ADMIN, now=now):
+        if not users.add_user(conn, caller.tenant, caller.user, Role.ADMIN, now=now):
             return False  # another process was first
-        _note(conn, desk, "user.create", desk.user, {"role": Role.ADMIN}, None, now)
+        _note(conn, caller, "user.create", caller.user, {"role": Role.ADMIN}, None, now)
         return True
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def read_audit(desk: Desk, **wanted: Any) -> list[dict[str, Any]]:
+def read_audit(caller: Caller, **wanted: Any) -> list[dict[str, Any]]:
     """List the tenant's audit, the newest first; see `store.audit.listed` for what may be asked."""
-    with desk.db.read() as conn:
-        return audit.listed(conn, desk.tenant, **wanted)
+    with caller.db.read() as conn:
+        return audit.listed(conn, caller.tenant, **wanted)
 
 
-def locked_user(conn: Connection, desk: Desk, name: str) -> User:
+def locked_user(conn: Connection, caller: Caller, name: str) -> User:
     """Return a user of the tenant with its row locked, or refuse."""
-    found = users.user(conn, desk.tenant, name, lock=True) if _is_storable(name) else None
+    found = users.user(conn, caller.tenant, name, lock=True) if _is_storable(name) else None
     if found is None:
         raise NotFound(f"user {name[:100]!r}: no such user. `quire user list` lists them.")
     return found
@@ -192,7 +194,7 @@ def locked_user(conn: Connection, desk: Desk, name: str) -> User:
 
 def _note(
     conn: Connection,
-    desk: Desk,
+    caller: Caller,
     action: str,
     subject: str,
     detail: dict[str, Any] | None,
@@ -201,8 +203,8 @@ def _note(
 ) -> None:
     audit.record(
         conn,
-        desk.tenant,
-        desk.user,
+        caller.tenant,
+        caller.user,
         action,
         subject=subject,
         detail=detail,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from quire.clock import Instant
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.pipeline import Pipeline, described, parsed
 from quire.parse import plugin_parser
@@ -33,30 +33,30 @@ STAGES = {
 }
 
 
-def create(desk: Desk, name: str, given: Mapping[str, Any]) -> None:
+def create(caller: Caller, name: str, given: Mapping[str, Any]) -> None:
     """Create a corpus with settings that differ from the defaults."""
     _check_name(name)
     plugin_parser.require(Pipeline().merged(given).parser)
 
     def act(conn: Connection, now: Instant) -> bool:
-        return corpora.create(conn, desk.tenant, name, parsed(given), now=now)
+        return corpora.create(conn, caller.tenant, name, parsed(given), now=now)
 
-    if not desk.db.write(act):
+    if not caller.db.write(act):
         raise Conflict(
             f"corpus {name}: it exists already. Nothing was changed; `quire corpus set "
             f"{shlex.quote(name)} KEY=VALUE` changes its settings."
         )
 
 
-def listed(desk: Desk) -> list[dict[str, Any]]:
+def listed(caller: Caller) -> list[dict[str, Any]]:
     """List the tenant's corpora with the number of their documents."""
-    with desk.db.read() as conn:
-        return corpora.listed(conn, desk.tenant)
+    with caller.db.read() as conn:
+        return corpora.listed(conn, caller.tenant)
 
 
-def shown(desk: Desk, name: str) -> dict[str, Any]:
+def shown(caller: Caller, name: str) -> dict[str, Any]:
     """Return a corpus with every setting of its pipeline."""
-    for each in listed(desk):
+    for each in listed(caller):
         if each["name"] == name:
             pipeline = asdict(Pipeline().merged(each["settings"]))
             return {**each, "pipeline": pipeline}
@@ -74,7 +74,7 @@ def differing(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value != defaults.get(name)}
 
 
-def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
+def change(caller: Caller, name: str, given: Mapping[str, Any]) -> list[str]:
     """Set some settings of a corpus; returns the names of those that have another value now."""
     if not given:
         raise BadInput(
@@ -83,19 +83,19 @@ def change(desk: Desk, name: str, given: Mapping[str, Any]) -> list[str]:
         )
 
     def act(conn: Connection, now: Instant) -> list[str]:
-        found = corpora.found(conn, desk.tenant, name)
+        found = corpora.found(conn, caller.tenant, name)
         if found is None:
             raise _missing(name)
         changed = _compared(found.settings, given)
         corpora.change(conn, found.id, {**found.settings, **parsed(given)})
         return [key for key, _, _ in changed]
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def preview(desk: Desk, name: str, given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def preview(caller: Caller, name: str, given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """List name, present and other value of each setting that a change would change."""
-    return _compared(shown(desk, name)["settings"], given)
+    return _compared(shown(caller, name)["settings"], given)
 
 
 def _compared(settings: Mapping[str, Any], given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -130,16 +130,16 @@ def lacking(given: Mapping[str, Any], embed_url: str) -> str:
     )
 
 
-def delete(desk: Desk, name: str) -> int:
+def delete(caller: Caller, name: str) -> int:
     """Delete a corpus; returns how many documents were in it, which stay."""
 
     def act(conn: Connection, now: Instant) -> int:
-        found = corpora.found(conn, desk.tenant, name)
+        found = corpora.found(conn, caller.tenant, name)
         if found is None:
             raise _missing(name)
         return corpora.delete(conn, found.id)
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
 def _check_name(name: str) -> None:

@@ -3,8 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
+from quire.control.caller import Caller
 from quire.control.documents import row_of
-from quire.control.jobs import Desk
 from quire.errors import BadInput, Gone, NotFound
 from quire.parse import word_boxes
 from quire.parse.image import render
@@ -24,11 +24,11 @@ class Kept(NamedTuple):
     media_type: str | None
 
 
-def original_of(desk: Desk, document_id: int) -> Kept:
+def original_of(caller: Caller, document_id: int) -> Kept:
     """Return the blob of a document's bytes."""
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
-        size = stored.size_of(conn, desk.tenant, row.digest) if row.digest else None
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
+        size = stored.size_of(conn, caller.tenant, row.digest) if row.digest else None
     if size is None:
         raise Gone(
             f"document {document_id}: its bytes are not here (it is {row.state}). Wait until it "
@@ -37,20 +37,20 @@ def original_of(desk: Desk, document_id: int) -> Kept:
     return Kept(row.digest, size, row.name, row.media_type or row.newest_type)
 
 
-def thumbnail_of(desk: Desk, document_id: int) -> Kept:
+def thumbnail_of(caller: Caller, document_id: int) -> Kept:
     """Return the blob of the small picture of a document's first page."""
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
-        size = stored.size_of(conn, desk.tenant, row.thumbnail) if row.thumbnail else None
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
+        size = stored.size_of(conn, caller.tenant, row.thumbnail) if row.thumbnail else None
     if size is None:
         raise NotFound(f"document {document_id}: it has no thumbnail. Its type may have none.")
     return Kept(row.thumbnail, size, "thumbnail.jpg", "image/jpeg")
 
 
-def page(desk: Desk, document_id: int, number: int) -> dict[str, Any]:
+def page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
     """Return a page with its text and its words with boxes."""
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
         found = reports.leaves_of(conn, row, limit=1, after=number - 1)
         listed = reports.page_of_leaves(conn, row, limit=1, cursor=number - 1)["items"]
     if not found or found[0].number != number:
@@ -60,7 +60,7 @@ def page(desk: Desk, document_id: int, number: int) -> dict[str, Any]:
     return {**listed[0], "text": text, "words": boxes}
 
 
-def chunks(desk: Desk, document_id: int, *, limit: int, cursor: str | None) -> dict[str, Any]:
+def chunks(caller: Caller, document_id: int, *, limit: int, cursor: str | None) -> dict[str, Any]:
     """List the chunks of a document in the order of its text."""
     at = (0, -1)
     if cursor is not None:
@@ -68,21 +68,21 @@ def chunks(desk: Desk, document_id: int, *, limit: int, cursor: str | None) -> d
         if match is None:
             raise BadInput(f"cursor: {cursor[:40]!r} is not the `next` of an earlier page.")
         at = (int(match[1]), int(match[2]))
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
         return chunk_reports.page_of_chunks(conn, row, limit=limit, cursor=at)
 
 
-def drawable(desk: Desk, document_id: int, number: int) -> Kept:
+def drawable(caller: Caller, document_id: int, number: int) -> Kept:
     """Return the blob that the picture of a page is drawn from."""
-    found = original_of(desk, document_id)
+    found = original_of(caller, document_id)
     if not render.can_draw(found.media_type):
         raise NotFound(
             f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "
             "Its text is there: see its pages."
         )
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
         last = row.pages
     if last is not None and number > last:
         raise _no_page(document_id, number)

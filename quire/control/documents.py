@@ -1,6 +1,6 @@
 """The verbs on documents: show, save, index again, delete, read one page.
 
-Each takes a `Desk`; those that need the bytes of a document also take where blobs are kept.
+Each takes a `Caller`; those that need the bytes of a document also take where blobs are kept.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.clock import Instant
 from quire.control import jobs
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import Conflict, Gone, NotFound
 from quire.model.pages import Page, PageFailure
 from quire.model.pipeline import Pipeline, parsed
@@ -41,18 +41,18 @@ class Reading(NamedTuple):
     seconds: float
 
 
-def found(desk: Desk, document_id: int) -> dict[str, Any]:
+def found(caller: Caller, document_id: int) -> dict[str, Any]:
     """Return a document of this tenant, or refuse."""
-    with desk.db.read() as conn:
-        one = reports.document(conn, desk.tenant, document_id) if _is_id(document_id) else None
+    with caller.db.read() as conn:
+        one = reports.document(conn, caller.tenant, document_id) if _is_id(document_id) else None
     if one is None:
         raise missing(document_id)
     return one
 
 
-def row_of(conn: Connection, desk: Desk, document_id: int) -> Any:
+def row_of(conn: Connection, caller: Caller, document_id: int) -> Any:
     """Return a document's row, or refuse."""
-    row = reports.row_of(conn, desk.tenant, document_id) if _is_id(document_id) else None
+    row = reports.row_of(conn, caller.tenant, document_id) if _is_id(document_id) else None
     if row is None:
         raise missing(document_id)
     return row
@@ -64,7 +64,7 @@ def missing(document_id: int) -> NotFound:
 
 
 def reindex(
-    desk: Desk,
+    caller: Caller,
     document_id: int,
     given: Mapping[str, Any],
     *,
@@ -80,28 +80,30 @@ def reindex(
     payload = {"document": document_id, "force": True, "settings": parsed(given)}
 
     def then(conn: Connection, ids: list[int], now: Instant) -> None:
-        row = row_of(conn, desk, document_id)
+        row = row_of(conn, caller, document_id)
         if row.state in DOCUMENT_LOCKED and not force:
             raise Conflict(
                 f"document {document_id}: it is {row.state}, by job {row.job_id}. Nothing was "
                 "changed; wait for it, or begin anew with --force."
             )
-        settings, overrides = _settings(conn, desk, row, given)
-        owner = owners.locked(conn, desk.tenant, desk.user)
+        settings, overrides = _settings(conn, caller, row, given)
+        owner = owners.locked(conn, caller.tenant, caller.user)
         again.index(conn, owner, ids[0], row, settings, overrides, now=now)
 
-    with desk.db.read() as conn:
-        row_of(conn, desk, document_id)
-    [job_id] = jobs.submit(desk, [Submission("ingest", payload, priority)], then=then)
+    with caller.db.read() as conn:
+        row_of(conn, caller, document_id)
+    [job_id] = jobs.submit(caller, [Submission("ingest", payload, priority)], then=then)
     return job_id
 
 
-def _settings(conn: Connection, desk: Desk, row: Any, given: Mapping[str, Any]) -> tuple[str, str]:
+def _settings(
+    conn: Connection, caller: Caller, row: Any, given: Mapping[str, Any]
+) -> tuple[str, str]:
     """Return the settings of the document's corpus, and those that it has of its own."""
     own = json.loads(row.settings) | parsed(given)
     told: dict[str, Any] = json.loads(row.pipeline or "{}")
     inside = corpora.of_document(conn, row.id)
-    for each in corpora.listed(conn, desk.tenant) if len(inside) == 1 else ():
+    for each in corpora.listed(conn, caller.tenant) if len(inside) == 1 else ():
         if each["id"] == inside[0]:
             told = each["settings"]
     pipeline = Pipeline().merged(told)
@@ -109,46 +111,46 @@ def _settings(conn: Connection, desk: Desk, row: Any, given: Mapping[str, Any]) 
     return canonical(asdict(pipeline)), canonical(own)
 
 
-def delete(desk: Desk, document_id: int) -> None:
+def delete(caller: Caller, document_id: int) -> None:
     """Delete a document and the files inside it; pages and bytes are collected later."""
 
     def act(conn: Connection, now: Instant) -> None:
-        row = row_of(conn, desk, document_id)
-        if not corpora.delete_documents(conn, desk.tenant, [document_id], now=now):
+        row = row_of(conn, caller, document_id)
+        if not corpora.delete_documents(conn, caller.tenant, [document_id], now=now):
             raise Conflict(
                 f"document {document_id}: it is {row.state}, by job {row.job_id}, and can only be "
                 "deleted when nothing works on it or on a file inside it. Wait, or cancel the job "
                 f"first: quire job cancel {row.job_id}"
             )
 
-    desk.db.write(act)
+    caller.db.write(act)
 
 
 def save(
-    desk: Desk, blobs: "Blobs", document_id: int, target: Path, *, replace: bool = False
+    caller: Caller, blobs: "Blobs", document_id: int, target: Path, *, replace: bool = False
 ) -> Path:
     """Write the original bytes to a file, or under their own name into a folder."""
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
     return blobs.save_as(_digest(row), row.name, target, replace=replace)
 
 
 def pages(
-    desk: Desk, document_id: int, *, limit: int = 50, cursor: int | None = None
+    caller: Caller, document_id: int, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
     """List the pages of a document with how each was read."""
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
         return reports.page_of_leaves(conn, row, limit=limit, cursor=cursor)
 
 
-def tokens(desk: Desk, document_id: int, version: int) -> Any:
+def tokens(caller: Caller, document_id: int, version: int) -> Any:
     """Return the words of a document with their boxes, in the PAWLs form."""
     from quire.parse import word_boxes
 
     some: list[Page] = []
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
         while True:
             after = some[-1].number if some else 0
             leaves = reports.leaves_of(conn, row, limit=PAGE, after=after)
@@ -161,16 +163,16 @@ def tokens(desk: Desk, document_id: int, version: int) -> Any:
                 return word_boxes.pawls(some, version)
 
 
-def read_page(desk: Desk, blobs: "Blobs", document_id: int, number: int) -> Reading:
+def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> Reading:
     """Read one page in this process, as a task would, to see what it does."""
     from quire.ingest.read import options_of
     from quire.parse import file_type, formats
     from quire.parse.pdf import reader as pdf
 
-    with desk.db.read() as conn:
-        row = row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
         digest = row.newest_digest or _digest(row)
-        size = stored.size_of(conn, desk.tenant, digest)
+        size = stored.size_of(conn, caller.tenant, digest)
     path = blobs.checked_path(digest, size or 0)
     media_type = row.newest_type or file_type.media_type(path, row.name)
     options = options_of(Pipeline().merged(json.loads(row.pipeline or "{}")))

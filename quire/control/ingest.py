@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import BadInput, SourceRefused
 from quire.model import admission
 from quire.model.pipeline import Pipeline, parsed
@@ -109,18 +109,18 @@ def _require_there(path: Path, text: str) -> None:
     raise BadInput(f"{text}: there is no such file or folder. Check the path.")
 
 
-def plan(desk: Desk | None, reach: Mapping[str, Any], order: Order) -> Iterator[Judged]:
+def plan(caller: Caller | None, reach: Mapping[str, Any], order: Order) -> Iterator[Judged]:
     """Say what an ingest would do, from the listing alone; nothing is written or fetched.
 
-    Without a desk there is no database yet, and everything is new.
+    Without a caller there is no database yet, and everything is new.
     """
-    settings = _wanted(desk, order)
+    settings = _wanted(caller, order)
     for url in order.sources:
-        yield from _plan_one(desk, reach, order, url, settings)
+        yield from _plan_one(caller, reach, order, url, settings)
 
 
 def _plan_one(
-    desk: Desk | None, reach: Mapping[str, Any], order: Order, url: str, settings: str
+    caller: Caller | None, reach: Mapping[str, Any], order: Order, url: str, settings: str
 ) -> Iterator[Judged]:
     from quire.fetch.items import seen
     from quire.ingest import resources
@@ -128,11 +128,11 @@ def _plan_one(
     met: set[str] = set()
     for page in resources.source_of(reach, url, order.options).pages(None):
         known: dict[str, admission.Standing] = {}
-        if desk is not None:
-            with desk.db.read() as conn:
-                now = desk.db.now(conn)
+        if caller is not None:
+            with caller.db.read() as conn:
+                now = caller.db.now(conn)
                 uris = [item.uri for item in page.items]
-                known = admit.standing(conn, desk.tenant, uris, lock=False)
+                known = admit.standing(conn, caller.tenant, uris, lock=False)
         for item in page.items:
             met.add(item.uri)
             found = known.get(item.uri)
@@ -144,15 +144,15 @@ def _plan_one(
             yield Judged(verdict, item.uri, item.name, admission.words(why), item.size, number)
         for left in page.skipped:
             yield Judged("left out", left.uri, left.uri, left.reason)
-    if desk is not None and not (order.options.get("include") or order.options.get("exclude")):
-        yield from _gone(desk, url, met)
+    if caller is not None and not (order.options.get("include") or order.options.get("exclude")):
+        yield from _gone(caller, url, met)
 
 
-def _gone(desk: Desk, url: str, met: set[str]) -> Iterator[Judged]:
+def _gone(caller: Caller, url: str, met: set[str]) -> Iterator[Judged]:
     last = 0
     while True:
-        with desk.db.read() as conn:
-            some = reports.listed_at_source(conn, desk.tenant, url, after_id=last)
+        with caller.db.read() as conn:
+            some = reports.listed_at_source(conn, caller.tenant, url, after_id=last)
         for document_id, uri, name in some:
             if uri not in met:
                 why = "its source does not list it any more"
@@ -162,11 +162,11 @@ def _gone(desk: Desk, url: str, met: set[str]) -> Iterator[Judged]:
         last = some[-1][0]
 
 
-def _wanted(desk: Desk | None, order: Order) -> str:
+def _wanted(caller: Caller | None, order: Order) -> str:
     found = None
-    if desk is not None and order.corpus:
-        with desk.db.read() as conn:
-            found = corpora.found(conn, desk.tenant, order.corpus)
+    if caller is not None and order.corpus:
+        with caller.db.read() as conn:
+            found = corpora.found(conn, caller.tenant, order.corpus)
     told = found.settings if found else {}
     return admit.canonical(asdict(Pipeline().merged({**told, **order.settings})))
 

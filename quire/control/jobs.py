@@ -1,24 +1,19 @@
-"""The verbs on jobs: submit, stop, resume, cancel, retry, reprioritise, delete, pause a kind.
-
-Each takes a `Desk`: the database, whose request it is, and what this process can run.
-"""
+"""The verbs on jobs: submit, stop, resume, cancel, retry, reprioritise, delete, pause a kind."""
 
 import hashlib
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from quire.clock import Instant
 from quire.control import submission_checks
+from quire.control.caller import Caller
 from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
-from quire.model.contracts import JobKind
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store import Connection
 from quire.store.db import dialect
-from quire.store.db.engine import Database
 from quire.store.documents import reindex
 from quire.store.queue import job_actions, kinds, owners, release
 from quire.store.queue import submit as storing
@@ -29,21 +24,8 @@ from quire.store.reports import reports
 PAGE = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """Where a request is made: the database, the requester, and how workers are woken."""
-
-    db: Database
-    tenant: str = "default"
-    user: str = "default"
-    policy: str = "all"
-    known: dict[str, JobKind] = field(default_factory=dict)
-    payload_limit: int = 1 << 20
-    ring: Callable[[], None] = lambda: None
-
-
 def submit(
-    desk: Desk,
+    caller: Caller,
     wishes: Sequence[Submission],
     *,
     key: str | None = None,
@@ -56,22 +38,22 @@ def submit(
     """
     if not wishes:
         return []
-    payloads = [submission_checks.payload(wish, desk.payload_limit) for wish in wishes]
+    payloads = [submission_checks.payload(wish, caller.payload_limit) for wish in wishes]
     submission_checks.wishes(wishes)
     key = submission_checks.key(key) or uuid.uuid4().hex
     body = _digest(wishes, payloads)
 
     def act(conn: Connection, now: Instant) -> list[int]:
-        owner = owners.locked(conn, desk.tenant, desk.user)
+        owner = owners.locked(conn, caller.tenant, caller.user)
         if (made := storing.earlier(conn, owner.id, key, body)) is not None:
             return made
-        rows = _kinds_for(desk, conn, wishes)
+        rows = _kinds_for(caller, conn, wishes)
         orders = [storing.Order(w, p, rows[w.kind]) for w, p in zip(wishes, payloads, strict=True)]
-        exclusive, behind = _apply_policy(desk, conn, owner, by_person)
+        exclusive, behind = _apply_policy(caller, conn, owner, by_person)
         ids = storing.insert(
             conn, owner, orders, exclusive_key=exclusive, is_behind=behind, now=now
         )
-        if by_person and _policy(desk, owner) == "replace":
+        if by_person and _policy(caller, owner) == "replace":
             _replace(conn, owner, ids, now)
         then(conn, ids, now)
         storing.remember(conn, owner.id, key, body, ids, now=now)
@@ -79,28 +61,28 @@ def submit(
         return ids
 
     # The key makes a second try safe even where the first one's COMMIT went through unseen.
-    ids = desk.db.write(act, is_repeatable=True)
-    desk.ring()
+    ids = caller.db.write(act, is_repeatable=True)
+    caller.ring()
     return ids
 
 
-def stop(desk: Desk, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
+def stop(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
     """Stop jobs: nothing more of them is written; finished work is kept and they can resume."""
-    return _halt(desk, job_ids, "stop", why)
+    return _halt(caller, job_ids, "stop", why)
 
 
-def cancel(desk: Desk, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
+def cancel(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
     """Cancel jobs for good."""
-    return _halt(desk, job_ids, "cancel", why)
+    return _halt(caller, job_ids, "cancel", why)
 
 
-def resume(desk: Desk, job_ids: Sequence[int]) -> list[int]:
+def resume(caller: Caller, job_ids: Sequence[int]) -> list[int]:
     """Go on with stopped or failed jobs: only what is pending or failed runs."""
-    return _revive(desk, job_ids, "resume", [TaskState.FAILED, TaskState.LOST])
+    return _revive(caller, job_ids, "resume", [TaskState.FAILED, TaskState.LOST])
 
 
 def retry(
-    desk: Desk,
+    caller: Caller,
     job_ids: Sequence[int],
     *,
     only_failed: bool = False,
@@ -109,7 +91,7 @@ def retry(
     """Run again, with fresh attempts, what did not succeed; only what failed, or only one file."""
     states = [TaskState.FAILED, TaskState.LOST]
     return _revive(
-        desk,
+        caller,
         job_ids,
         "retry",
         states if only_failed else [*states, TaskState.CANCELLED],
@@ -117,50 +99,50 @@ def retry(
     )
 
 
-def reprioritise(desk: Desk, job_ids: Sequence[int], priority: int) -> list[int]:
+def reprioritise(caller: Caller, job_ids: Sequence[int], priority: int) -> list[int]:
     """Give jobs another priority, 1 (first) to 10."""
     submission_checks.priority(priority)
 
     def act(conn: Connection, now: Instant) -> list[int]:
-        _own(conn, desk, job_ids)
+        _own(conn, caller, job_ids)
         changed = job_actions.reprioritise(conn, job_ids, priority, now=now)
         dialect.notify(conn)
         return changed
 
-    return _told(desk, desk.db.write(act))
+    return _told(caller, caller.db.write(act))
 
 
-def delete(desk: Desk, job_ids: Sequence[int]) -> list[int]:
+def delete(caller: Caller, job_ids: Sequence[int]) -> list[int]:
     """Delete jobs that are over, with their history."""
 
     def act(conn: Connection, now: Instant) -> list[int]:
-        _own(conn, desk, job_ids)
+        _own(conn, caller, job_ids)
         return job_actions.delete(conn, job_ids, now=now)
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def pause(desk: Desk, kind: str) -> bool:
+def pause(caller: Caller, kind: str) -> bool:
     """Let no task of a kind be claimed until `unpause`; running ones go on."""
 
     def act(conn: Connection, now: Instant) -> bool:
-        _known_kind(desk, conn, kind)
+        _known_kind(caller, conn, kind)
         return kinds.pause(conn, kind, now=now)
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def unpause(desk: Desk, kind: str) -> bool:
+def unpause(caller: Caller, kind: str) -> bool:
     """Let tasks of a kind be claimed again."""
 
     def act(conn: Connection, now: Instant) -> bool:
-        _known_kind(desk, conn, kind)
+        _known_kind(caller, conn, kind)
         return kinds.unpause(conn, kind)
 
-    changed = desk.db.write(act)
-    while desk.db.write(lambda conn, now: release_paused(conn, kind, now)):
+    changed = caller.db.write(act)
+    while caller.db.write(lambda conn, now: release_paused(conn, kind, now)):
         pass
-    desk.ring()
+    caller.ring()
     return changed
 
 
@@ -179,7 +161,7 @@ VERBS: dict[str, Callable[..., list[int]]] = {
 
 
 def in_bulk(
-    desk: Desk,
+    caller: Caller,
     verb: str,
     *,
     states: Sequence[str] | None = None,
@@ -190,28 +172,28 @@ def in_bulk(
     act = VERBS[verb]
     allowed = [s for s in states_for(verb) if not states or s in states]
     # Jobs move out of the allowed states as we go: a job made meanwhile must not keep us here.
-    with desk.db.read() as conn:
+    with caller.db.read() as conn:
         last = reports.last_job_id(conn)
     done, after = 0, 0
     while True:
-        with desk.db.read() as conn:
+        with caller.db.read() as conn:
             ids = reports.ids_of_jobs(
-                conn, desk.tenant, after_id=after, limit=PAGE, states=allowed, **filters
+                conn, caller.tenant, after_id=after, limit=PAGE, states=allowed, **filters
             )
         ids = [i for i in ids if i <= last]
         if not ids:
             return done
-        done += len(act(desk, ids, **(options or {})))
+        done += len(act(caller, ids, **(options or {})))
         after = ids[-1]
 
 
-def one(desk: Desk, verb: str, job_id: int, **options: Any) -> None:
+def one(caller: Caller, verb: str, job_id: int, **options: Any) -> None:
     """Apply a verb to one job, or say why its state does not allow it."""
-    with desk.db.read() as conn:
-        found = reports.job(conn, desk.tenant, job_id, now=0.0)
+    with caller.db.read() as conn:
+        found = reports.job(conn, caller.tenant, job_id, now=0.0)
     if found is None:
         raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
-    if not VERBS[verb](desk, [job_id], **options):
+    if not VERBS[verb](caller, [job_id], **options):
         raise Conflict(_refusal(verb, job_id, found))
 
 
@@ -234,25 +216,25 @@ def states_for(verb: str) -> list[str]:
     return [state for state in JobState if state in JOB_MOVES[verb].sources]
 
 
-def _halt(desk: Desk, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
+def _halt(caller: Caller, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
     def act(conn: Connection, now: Instant) -> list[int]:
-        _own(conn, desk, job_ids)
+        _own(conn, caller, job_ids)
         changed = job_actions.halt(conn, job_ids, verb, why, now=now)
         dialect.notify(conn)
         return changed
 
-    changed = desk.db.write(act)
-    desk.ring()
+    changed = caller.db.write(act)
+    caller.ring()
     if changed:
-        desk.db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
-        while desk.db.write(lambda conn, now: job_actions.sweep_halted(conn, changed, now=now)):
+        caller.db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
+        while caller.db.write(lambda conn, now: job_actions.sweep_halted(conn, changed, now=now)):
             pass
-        desk.ring()
+        caller.ring()
     return changed
 
 
 def _revive(
-    desk: Desk,
+    caller: Caller,
     job_ids: Sequence[int],
     verb: str,
     states: Sequence[str],
@@ -260,7 +242,7 @@ def _revive(
     document_id: int | None = None,
 ) -> list[int]:
     def act(conn: Connection, now: Instant) -> list[int]:
-        _own(conn, desk, job_ids)
+        _own(conn, caller, job_ids)
         whose = owners.of_jobs(conn, job_ids, lock=True)
         if document_id is not None and not reindex.ended_badly(conn, job_ids, document_id, states):
             raise Conflict(
@@ -272,16 +254,16 @@ def _revive(
         for owner in whose:
             active = storing.active_jobs(conn, owner.id)
             mine = [i for i in changed if i in set(active)]
-            if mine and _policy(desk, owner) == "replace":
+            if mine and _policy(caller, owner) == "replace":
                 _replace(conn, owner, mine, now)
-            if mine and _policy(desk, owner) == "reject":
+            if mine and _policy(caller, owner) == "reject":
                 _refuse_second(owner, [i for i in active if i != mine[0]])
         return changed
 
-    changed = desk.db.write(act)
-    while desk.db.write(lambda conn, now: _let_go(conn, changed, now)):
+    changed = caller.db.write(act)
+    while caller.db.write(lambda conn, now: _let_go(conn, changed, now)):
         pass
-    desk.ring()
+    caller.ring()
     return changed
 
 
@@ -291,29 +273,29 @@ def _let_go(conn: Connection, job_ids: Sequence[int], now: Instant) -> int:
     return count
 
 
-def _told(desk: Desk, changed: list[int]) -> list[int]:
-    desk.ring()
+def _told(caller: Caller, changed: list[int]) -> list[int]:
+    caller.ring()
     return changed
 
 
-def _own(conn: Connection, desk: Desk, job_ids: Sequence[int]) -> None:
+def _own(conn: Connection, caller: Caller, job_ids: Sequence[int]) -> None:
     """Refuse ids that this tenant does not have, as if they did not exist."""
-    found = set(owners.jobs_of_tenant(conn, desk.tenant, job_ids))
+    found = set(owners.jobs_of_tenant(conn, caller.tenant, job_ids))
     if missing := [i for i in job_ids if i not in found]:
         raise NotFound(
             f"job {', '.join(map(str, missing[:5]))}: no such job. `quire jobs` lists them."
         )
 
 
-def _policy(desk: Desk, owner: Owner) -> str:
-    return owner.policy or desk.policy
+def _policy(caller: Caller, owner: Owner) -> str:
+    return owner.policy or caller.policy
 
 
 def _apply_policy(
-    desk: Desk, conn: Connection, owner: Owner, by_person: bool
+    caller: Caller, conn: Connection, owner: Owner, by_person: bool
 ) -> tuple[str | None, bool]:
     """Return the exclusive key of the jobs to come, and whether another job goes first."""
-    policy = _policy(desk, owner)
+    policy = _policy(caller, owner)
     if not by_person or policy in ("all", "replace"):
         return None, False
     active = storing.active_jobs(conn, owner.id, lock=policy == "queue")
@@ -337,23 +319,25 @@ def _replace(conn: Connection, owner: Owner, ids: Sequence[int], now: Instant) -
         job_actions.halt(conn, others, "stop", f"replaced by job {ids[0]}", now=now)
 
 
-def _kinds_for(desk: Desk, conn: Connection, wishes: Sequence[Submission]) -> dict[str, KindRow]:
+def _kinds_for(
+    caller: Caller, conn: Connection, wishes: Sequence[Submission]
+) -> dict[str, KindRow]:
     rows = kinds.listed(conn)
     wanted = {wish.kind for wish in wishes}
-    if fresh := [desk.known[k] for k in wanted if k not in rows and k in desk.known]:
+    if fresh := [caller.known[k] for k in wanted if k not in rows and k in caller.known]:
         kinds.announce(conn, fresh)
         rows = kinds.listed(conn)
     for kind in sorted(wanted - set(rows)):
-        raise UnknownKind(_unknown(kind, {*rows, *desk.known}))
+        raise UnknownKind(_unknown(kind, {*rows, *caller.known}))
     return rows
 
 
-def _known_kind(desk: Desk, conn: Connection, kind: str) -> None:
+def _known_kind(caller: Caller, conn: Connection, kind: str) -> None:
     rows = kinds.listed(conn)
-    if kind not in rows and kind in desk.known:
-        kinds.announce(conn, [desk.known[kind]])
+    if kind not in rows and kind in caller.known:
+        kinds.announce(conn, [caller.known[kind]])
     elif kind not in rows:
-        raise UnknownKind(_unknown(kind, {*rows, *desk.known}))
+        raise UnknownKind(_unknown(kind, {*rows, *caller.known}))
 
 
 def _unknown(kind: str, known: set[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.control import submission_checks
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.records import Owner
 from quire.model.states import Reason
@@ -21,7 +21,7 @@ LARGEST_CAP = 1_000_000
 
 
 def change(
-    desk: Desk,
+    caller: Caller,
     user: str,
     *,
     policy: str | None = None,
@@ -32,17 +32,17 @@ def change(
     values = _checked(user, policy, weight, max_running)
 
     def act(conn: Connection, now: Instant) -> Owner:
-        owner = owners.locked(conn, desk.tenant, user)
+        owner = owners.locked(conn, caller.tenant, user)
         if values:
             owners.change(conn, owner.id, **values)
         dialect.notify(conn)
         return owners.by_id(conn, owner.id)
 
-    owner = desk.db.write(act)
+    owner = caller.db.write(act)
     # A claim looks only at the caps that there are: without one, nobody else would release these.
-    while max_running == 0 and desk.db.write(_release_capped):
+    while max_running == 0 and caller.db.write(_release_capped):
         pass
-    desk.ring()
+    caller.ring()
     return owner
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from quire.control import documents
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.parse import file_type
 from quire.parse import word_boxes as boxing
 from quire.store.reports import dashboard
@@ -17,16 +17,16 @@ LONGEST_QUERY = 500
 MOST_WORDS = 4000
 
 
-def page(desk: Desk, document_id: int, number: int, query: str = "") -> dict[str, Any] | None:
+def page(caller: Caller, document_id: int, number: int, query: str = "") -> dict[str, Any] | None:
     """Return one page with its words and chunks, and the places that a query finds; or None."""
-    with desk.db.read() as conn:
-        row = documents.row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = documents.row_of(conn, caller, document_id)
         leaf = dashboard.page_of(conn, row, number) if 0 < number < 2**31 else None
         if leaf is None:
             return None
         chunks = [each._asdict() for each in dashboard.chunks_of_page(conn, row, number)]
         before, behind = dashboard.neighbours(conn, row, number)
-        spoken = search.languages(conn, desk.tenant) if query.strip() else []
+        spoken = search.languages(conn, caller.tenant) if query.strip() else []
     text, packed = leaf.text or "", leaf.words or b""
     marks = _marks(text, query, spoken)
     return {

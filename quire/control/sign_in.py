@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from quire.clock import Instant
 from quire.control import access as verbs
 from quire.control.access import digest
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import Conflict, DatabaseUnavailable, NotSignedIn
 from quire.model.access import MAY, Scope, Viewer
 from quire.store import Connection
@@ -30,39 +30,39 @@ class Entry(NamedTuple):
     viewer: Viewer
 
 
-def sign_in_link(desk: Desk, user: str, *, address: str | None = None) -> dict[str, Any]:
+def sign_in_link(caller: Caller, user: str, *, address: str | None = None) -> dict[str, Any]:
     """Make a link's secret that signs a user in once, within 15 minutes."""
     secret = secrets.token_urlsafe(32)
-    if user == desk.user:
-        verbs.ensure_admin(desk)
+    if user == caller.user:
+        verbs.ensure_admin(caller)
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        found = verbs.locked_user(conn, desk, user)
+        found = verbs.locked_user(conn, caller, user)
         if found.disabled_at is not None:
             raise Conflict(f"user {user}: is disabled. No link was made.")
         until = now.wall + LINK_SECONDS
         sessions.add_link(conn, found.id, digest(secret), expires_at=until, now=now)
         audit.record(
-            conn, desk.tenant, desk.user, "link.create", subject=user, address=address, now=now
+            conn, caller.tenant, caller.user, "link.create", subject=user, address=address, now=now
         )
         return {"user": user, "link": secret, "expires_at": iso(until)}
 
-    return desk.db.write(act)
+    return caller.db.write(act)
 
 
-def first_start(desk: Desk) -> str | None:
+def first_start(caller: Caller) -> str | None:
     """Return the secret of a sign-in link as long as nobody of the tenant has ever signed in.
 
-    Where the tenant has no user yet, the desk's user becomes its admin.
+    Where the tenant has no user yet, the caller's user becomes its admin.
     """
-    verbs.ensure_admin(desk)
-    with desk.db.read() as conn:
-        if users.has_users(conn, desk.tenant, signed_in=True):
+    verbs.ensure_admin(caller)
+    with caller.db.read() as conn:
+        if users.has_users(conn, caller.tenant, signed_in=True):
             return None
-        found = users.user(conn, desk.tenant, desk.user)
+        found = users.user(conn, caller.tenant, caller.user)
     if found is None or found.disabled_at is not None:
         return None
-    secret: str = sign_in_link(desk, desk.user)["link"]
+    secret: str = sign_in_link(caller, caller.user)["link"]
     return secret
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.clock import Instant
 from quire.control import jobs
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, KindRow, Submission
@@ -42,7 +42,7 @@ class Received(NamedTuple):
 
 
 def upload(
-    desk: Desk,
+    caller: Caller,
     blobs: "Blobs",
     received: Sequence[Received],
     *,
@@ -60,17 +60,17 @@ def upload(
     given = parsed(settings or {})
     plugin_parser.require(Pipeline().merged(given).parser)
     for each in unique:
-        _keep(desk, blobs, each)
+        _keep(caller, blobs, each)
     told = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
     payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": told}
 
     def then(conn: Connection, ids: list[int], now: Instant) -> None:
-        _admit(desk, conn, ids[0], unique, corpus, given, now)
+        _admit(caller, conn, ids[0], unique, corpus, given, now)
 
     wish = Submission("ingest", payload, priority)
-    [job_id] = jobs.submit(desk, [wish], key=key, then=then)
-    with desk.db.read() as conn:
-        standing = admission.standing(conn, desk.tenant, [one.uri for one in unique], lock=False)
+    [job_id] = jobs.submit(caller, [wish], key=key, then=then)
+    with caller.db.read() as conn:
+        standing = admission.standing(conn, caller.tenant, [one.uri for one in unique], lock=False)
     documents = [
         {"id": standing[one.uri].id, "name": one.name, "state": standing[one.uri].state}
         for one in unique
@@ -95,17 +95,17 @@ def _check(received: Sequence[Received], corpus: str | None) -> None:
         )
 
 
-def _keep(desk: Desk, blobs: "Blobs", one: Received) -> None:
+def _keep(caller: Caller, blobs: "Blobs", one: Received) -> None:
     """Keep a part as a blob; its row comes first, so that no collector takes the file away."""
-    desk.db.write(
-        lambda conn, now: pages.put_content(conn, desk.tenant, one.digest, one.size, now.wall)
+    caller.db.write(
+        lambda conn, now: pages.put_content(conn, caller.tenant, one.digest, one.size, now.wall)
     )
     if one.part.exists():
         blobs.put(one.part, one.digest, is_own=True)
 
 
 def _admit(
-    desk: Desk,
+    caller: Caller,
     conn: Connection,
     job_id: int,
     received: Sequence[Received],
@@ -113,8 +113,8 @@ def _admit(
     given: Mapping[str, Any],
     now: Instant,
 ) -> None:
-    owner = owners.locked(conn, desk.tenant, desk.user)
-    inside = corpora.named(conn, desk.tenant, corpus, now=now) if corpus else None
+    owner = owners.locked(conn, caller.tenant, caller.user)
+    inside = corpora.named(conn, caller.tenant, corpus, now=now) if corpus else None
     pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})
     wish = admission.Wish(
         owner, job_id, SOURCE, admission.canonical(asdict(pipeline)), (inside.id,) if inside else ()
@@ -126,12 +126,12 @@ def _admit(
         for made, one in zip(admitted, received, strict=True)
         if made.is_taken
     ]
-    storing.plant(conn, owner, job_id, _kind(desk, conn), taken, now=now)
+    storing.plant(conn, owner, job_id, _kind(caller, conn), taken, now=now)
 
 
-def _kind(desk: Desk, conn: Connection) -> KindRow:
+def _kind(caller: Caller, conn: Connection) -> KindRow:
     found = kinds.listed(conn)
     if _KIND not in found:
-        kinds.announce(conn, [desk.known[_KIND]])
+        kinds.announce(conn, [caller.known[_KIND]])
         found = kinds.listed(conn)
     return found[_KIND]

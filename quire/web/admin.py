@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire.api.auth.authenticate import Admin, Reader, Writer
 from quire.api.routes.tokens import TokenId, following, refuse_tokens
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import access, shown_settings, sign_in
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
@@ -21,7 +21,7 @@ Asked = Annotated[str, Query(max_length=200)]
 @router.get("/settings")
 def settings(request: Request, viewer: Admin) -> Response:
     """List the settings in force."""
-    items = shown_settings.listed(office_of(request).settings)
+    items = shown_settings.listed(app_state_of(request).settings)
     for each in items:
         each["text"] = shown_settings.in_words(each["value"])
     return page(request, viewer, "settings.html", settings=items)
@@ -39,7 +39,7 @@ def make_token(
 ) -> Response:
     """Make a token and show it once."""
     refuse_tokens(viewer)
-    desk = office_of(request).desk(viewer)
+    caller = app_state_of(request).caller(viewer)
     order = list(Scope)
     if scope not in order or Scope(scope) not in viewer.scopes:
         raise BadInput(f"scope: {scope[:40]!r} is not one that you have. No token was made.")
@@ -47,7 +47,7 @@ def make_token(
         lasting = float(days) if days else None
     except ValueError as error:
         raise BadInput(f"days: {days[:40]!r} is not a number. No token was made.") from error
-    made = access.create_token(desk, name, [scope], lasting, address=_address(request))
+    made = access.create_token(caller, name, [scope], lasting, address=_address(request))
     return _tokens(request, viewer, made)
 
 
@@ -56,14 +56,14 @@ def revoke_token(request: Request, viewer: Writer, token_id: TokenId) -> Respons
     """Revoke a token at once."""
     refuse_tokens(viewer)
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
-    desk = office_of(request).desk(viewer)
-    access.revoke_token(desk, token_id, user=whose, address=_address(request))
+    caller = app_state_of(request).caller(viewer)
+    access.revoke_token(caller, token_id, user=whose, address=_address(request))
     return back("/tokens")
 
 
 def _tokens(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
-    listed = access.list_tokens(office_of(request).desk(viewer), user=whose, limit=200)
+    listed = access.list_tokens(app_state_of(request).caller(viewer), user=whose, limit=200)
     own = [scope for scope in Scope if viewer.may(scope)]
     return page(request, viewer, "tokens.html", tokens=listed, made=made, scopes=own)
 
@@ -77,36 +77,36 @@ def users(request: Request, viewer: Admin) -> Response:
 @router.post("/users")
 def add_user(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
     """Add a user, or let one in again."""
-    desk = office_of(request).desk(viewer)
-    access.create_user(desk, name, role, address=_address(request))
+    caller = app_state_of(request).caller(viewer)
+    access.create_user(caller, name, role, address=_address(request))
     return back("/users")
 
 
 @router.post("/users/role")
 def set_role(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
     """Give a user another role."""
-    access.set_role(office_of(request).desk(viewer), name, role, address=_address(request))
+    access.set_role(app_state_of(request).caller(viewer), name, role, address=_address(request))
     return back("/users")
 
 
 @router.post("/users/disable")
 def disable(request: Request, viewer: Admin, name: Text) -> Response:
     """Shut a user out."""
-    access.disable_user(office_of(request).desk(viewer), name, address=_address(request))
+    access.disable_user(app_state_of(request).caller(viewer), name, address=_address(request))
     return back("/users")
 
 
 @router.post("/users/link")
 def link(request: Request, viewer: Admin, name: Text) -> Response:
     """Make a link that signs a user in once, and show it."""
-    desk = office_of(request).desk(viewer)
-    made = sign_in.sign_in_link(desk, name, address=_address(request))
+    caller = app_state_of(request).caller(viewer)
+    made = sign_in.sign_in_link(caller, name, address=_address(request))
     made["address"] = f"{request.base_url}sign-in/{made['link']}"
     return _users(request, viewer, made)
 
 
 def _users(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
-    listed = access.list_users(office_of(request).desk(viewer))
+    listed = access.list_users(app_state_of(request).caller(viewer))
     return page(request, viewer, "users.html", users=listed, link=made, roles=list(Role))
 
 
@@ -118,8 +118,8 @@ def audit(
     kept = {"user": user.strip(), "action": action.strip(), "cursor": cursor}
     wanted = {name: kept[name].replace("\0", "") or None for name in ("user", "action")}
     before = min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None
-    desk = office_of(request).desk(viewer)
-    found = access.read_audit(desk, **wanted, limit=PAGE + 1, before=before)
+    caller = app_state_of(request).caller(viewer)
+    found = access.read_audit(caller, **wanted, limit=PAGE + 1, before=before)
     for each in found:
         each["words"] = "; ".join(f"{k} {_worded(v)}" for k, v in each["detail"].items())
     return page(

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Form, Query, Request, Response
 
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.routes.corpora import Name
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import corpora as verbs
 from quire.errors import BadInput
 from quire.model.access import Scope, Viewer
@@ -49,7 +49,7 @@ Given = Annotated[dict[str, str], Depends(_given)]
 @router.get("")
 def listing(request: Request, viewer: Reader) -> Response:
     """List corpora with what sets them apart."""
-    listed = verbs.listed(office_of(request).desk(viewer))
+    listed = verbs.listed(app_state_of(request).caller(viewer))
     for each in listed:
         each["differing"] = _words(verbs.differing(each["settings"]))
     return page(request, viewer, "corpora.html", corpora=listed)
@@ -60,7 +60,7 @@ def create(
     request: Request, viewer: Writer, name: Annotated[str, Form(max_length=200)]
 ) -> Response:
     """Create a corpus with the default settings, and show it."""
-    verbs.create(office_of(request).desk(viewer), name.strip(), {})
+    verbs.create(app_state_of(request).caller(viewer), name.strip(), {})
     return back(_place(name.strip()), "create")
 
 
@@ -72,7 +72,7 @@ def one(
     ask: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """Show one corpus, or ask before it is deleted."""
-    corpus = verbs.shown(office_of(request).desk(viewer), name)
+    corpus = verbs.shown(app_state_of(request).caller(viewer), name)
     if ask == "delete" and viewer.may(Scope.WRITE):
         return _ask_to_delete(request, viewer, corpus)
     rows = [
@@ -97,16 +97,16 @@ def act(
     sure: Annotated[str, Form(max_length=20)] = "",
 ) -> Response:
     """Change or delete a corpus; what a change costs is said before it is made."""
-    desk = office_of(request).desk(viewer)
+    caller = app_state_of(request).caller(viewer)
     if verb == "delete":
-        verbs.delete(desk, name)
+        verbs.delete(caller, name)
         return back("/corpora", "delete")
-    changes = verbs.preview(desk, name, given)
+    changes = verbs.preview(caller, name, given)
     if not changes:
         raise BadInput(f"corpus {name}: no setting has another value. Nothing was changed.")
     if not sure:
-        return _ask_to_change(request, viewer, verbs.shown(desk, name), changes)
-    verbs.change(desk, name, given)
+        return _ask_to_change(request, viewer, verbs.shown(caller, name), changes)
+    verbs.change(caller, name, given)
     return back(_place(name), "change")
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes import uploads
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import corpora, documents, page_view
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
@@ -37,8 +37,8 @@ def listing(
     """List documents, latest first."""
     kept = {"state": state, "corpus": corpus, "type": type, "q": q.strip(), "cursor": cursor}
     bare = {name: value.replace("\0", "") or None for name, value in kept.items()}
-    office = office_of(request)
-    with office.db.read() as conn:
+    app_state = app_state_of(request)
+    with app_state.db.read() as conn:
         listed = document_reports.page_of_documents(
             conn, viewer.tenant, limit=PAGE,
             cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
@@ -48,7 +48,7 @@ def listing(
     return page(
         request, viewer, "documents.html", next=listed["next"],
         documents=formatting.told_apart(listed["items"]),
-        kept=kept, states=list(DocumentState), corpora=corpora.listed(office.desk(viewer)),
+        kept=kept, states=list(DocumentState), corpora=corpora.listed(app_state.caller(viewer)),
         is_filtered=any(kept[name] for name in FILTERS), searched=substring_filter.SEARCHED,
     )  # fmt: skip
 
@@ -69,19 +69,19 @@ def one(
     q: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
     """Show one document, opened at a page, with what a query finds marked."""
-    office = office_of(request)
-    desk = office.desk(viewer)
-    document = documents.found(desk, document_id)
+    app_state = app_state_of(request)
+    caller = app_state.caller(viewer)
+    document = documents.found(caller, document_id)
     for each in document["generations"]:
         each["reuse_words"] = reuse_words(each["reused"])
-    with office.db.read() as conn:
+    with app_state.db.read() as conn:
         runs = dashboard.attempts_of_document(conn, viewer.tenant, document_id)
         ranges = dashboard.ranges_of_document(conn, viewer.tenant, document_id)
-    explained = explain_document.explain_document(desk, document_id)
+    explained = explain_document.explain_document(caller, document_id)
     return page(
         request, viewer, "document.html", document=document, explained=explained,
         reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
-        page=page_view.page(desk, document_id, page_number, q), attempts=runs,
+        page=page_view.page(caller, document_id, page_number, q), attempts=runs,
         kept={"page": page_number, "q": q.strip(), "chunks": ""}, **page_range_strip.shown(ranges),
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def one(
 @router.get("/{document_id}/delete")
 def ask_to_delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
     """Ask before a document is deleted."""
-    found: dict[str, Any] = documents.found(office_of(request).desk(viewer), document_id)
+    found: dict[str, Any] = documents.found(app_state_of(request).caller(viewer), document_id)
     return page(
         request, viewer, "confirm.html", question=f"Delete {found['name'][:200]}?",
         consequence="It is no longer found, and its pages and bytes are collected later. A source "
@@ -102,7 +102,7 @@ def ask_to_delete(request: Request, viewer: Writer, document_id: requests.Docume
 @router.post("/{document_id}/delete")
 def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
     """Delete a document that nothing works on."""
-    documents.delete(office_of(request).desk(viewer), document_id)
+    documents.delete(app_state_of(request).caller(viewer), document_id)
     return back("/documents", "delete")
 
 
@@ -114,5 +114,5 @@ def reindex(
     to: Annotated[str, Form()] = "",
 ) -> Response:
     """Index a document again under a new generation."""
-    documents.reindex(office_of(request).desk(viewer), document_id, {})
+    documents.reindex(app_state_of(request).caller(viewer), document_id, {})
     return back(to or f"/documents/{document_id}", "retry")

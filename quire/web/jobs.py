@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes.jobs import found
-from quire.api.state import Office, office_of
+from quire.api.state import AppState, app_state_of
 from quire.control import jobs as verbs
 from quire.control.explain import job as explain_job
 from quire.errors import BadInput
@@ -48,9 +48,9 @@ def listing(
     """List jobs, latest first; a number that is asked for is a job's."""
     kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
             "q": q.strip(), "cursor": cursor}  # fmt: skip
-    office = office_of(request)
-    with office.db.read() as conn:
-        now = office.db.now(conn).wall
+    app_state = app_state_of(request)
+    with app_state.db.read() as conn:
+        now = app_state.db.now(conn).wall
         if kept["q"].isdecimal() and reports.job(conn, viewer.tenant, _number(q), now=now):
             return back(f"/jobs/{int(q)}")
         found_page = reports.page_of_jobs(
@@ -91,12 +91,12 @@ def bulk(
     if not sure and (verb == "delete" or scope == "filter"):
         fields = [*kept.items(), *(("id", one) for one in chosen if scope != "filter")]
         return _ask(request, viewer, verb, scope, [*fields, ("to", to)], len(chosen))
-    desk = office_of(request).desk(viewer)
+    caller = app_state_of(request).caller(viewer)
     if scope == "filter":
         filters = _filters(kept)
-        count = verbs.in_bulk(desk, verb, **filters)
+        count = verbs.in_bulk(caller, verb, **filters)
     else:
-        count = len(verbs.VERBS[verb](desk, chosen))
+        count = len(verbs.VERBS[verb](caller, chosen))
     return back(to, verb, count)
 
 
@@ -125,11 +125,11 @@ def _ask(
 @router.get("/{job_id}")
 def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
     """Show one job."""
-    office = office_of(request)
-    job = found(office, viewer, job_id)
-    explained = explain_job.explain_job(office.desk(viewer), job_id)
+    app_state = app_state_of(request)
+    job = found(app_state, viewer, job_id)
+    explained = explain_job.explain_job(app_state.caller(viewer), job_id)
     tenant = viewer.tenant
-    with office.db.read() as conn:
+    with app_state.db.read() as conn:
         listed = files.page_of_files(conn, tenant, job_id, worst_first=True, limit=FILES)["items"]
         tasks = dashboard.tasks_of_job(conn, tenant, job_id, TELLING, limit=LOOKED_AT)
         ids = [task["id"] for task in tasks]
@@ -145,7 +145,7 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
         files=formatting.told_apart(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
-        events=[_line(each) for each in lines], took=_took(job), reused=_reused(office, job),
+        events=[_line(each) for each in lines], took=_took(job), reused=_reused(app_state, job),
         **(page_range_strip.counted(job["tasks"]) if is_huge else page_range_strip.shown(ranges)),
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
 @router.get("/{job_id}/delete")
 def ask_to_delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
     """Ask before a job is deleted."""
-    job = found(office_of(request), viewer, job_id)
+    job = found(app_state_of(request), viewer, job_id)
     return page(
         request, viewer, "confirm.html", question=f"Delete job {job_id}?",
         consequence=f"It is {job['state']}. Its history is gone for good; documents that it took "
@@ -180,7 +180,7 @@ def act(
     if verb == "priority":
         how["priority"] = priority
     meant = "reprioritise" if verb == "priority" else verb
-    verbs.one(office_of(request).desk(viewer), meant, job_id, **how)
+    verbs.one(app_state_of(request).caller(viewer), meant, job_id, **how)
     return back(to or f"/jobs/{job_id}", verb)
 
 
@@ -214,10 +214,10 @@ def _took(job: dict[str, Any]) -> float | None:
     return None if begun is None or ended is None else ended - begun
 
 
-def _reused(office: Office, job: dict[str, Any]) -> str:
+def _reused(app_state: AppState, job: dict[str, Any]) -> str:
     if not job["files"]:
         return ""
-    with office.db.read() as conn:
+    with app_state.db.read() as conn:
         return reuse_words(files.reused_by(conn, job["id"]))
 
 

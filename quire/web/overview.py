@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from quire.api.auth.authenticate import Admin, Reader
 from quire.api.routes.kinds import Name
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import broker_status, jobs, outages
 from quire.errors import BadInput
 from quire.model.states import JobState
@@ -28,15 +28,15 @@ PAUSING = {"pause": jobs.pause, "unpause": jobs.unpause}
 @router.get("/")
 def overview(request: Request, viewer: Reader) -> Response:
     """Show what goes on."""
-    office = office_of(request)
-    with office.db.read() as conn:
-        at, patience = office.db.now(conn), office.db.lease_seconds
+    app_state = app_state_of(request)
+    with app_state.db.read() as conn:
+        at, patience = app_state.db.now(conn), app_state.db.lease_seconds
         now = at.wall
         running = reports.page_of_jobs(
             conn, viewer.tenant, now=now, limit=RUNNING, states=[JobState.RUNNING]
         )["items"]
         waiting = dashboard.waiting(conn, viewer.tenant, explained=GROUPS)
-        workers = live_workers.listed(office.db, conn, viewer.tenant)
+        workers = live_workers.listed(app_state.db, conn, viewer.tenant)
         shown: dict[str, Any] = {
             "running": running,
             "running_count": dashboard.active(conn, viewer.tenant)
@@ -48,19 +48,21 @@ def overview(request: Request, viewer: Reader) -> Response:
             "workers": workers,
             "troubles": outages.listed(conn, viewer.tenant, now=at, patience=patience),
             "alive": sum(worker["alive"] for worker in workers),
-            "lately": _figures(request).of(office.db, conn, viewer.tenant),
+            "lately": _figures(request).of(app_state.db, conn, viewer.tenant),
             "is_new": not dashboard.owners_of(conn, viewer.tenant),
         }
-    return page(request, viewer, "overview.html", machine=_machine(office.settings.home), **shown)
+    return page(
+        request, viewer, "overview.html", machine=_machine(app_state.settings.home), **shown
+    )
 
 
 @router.get("/workers")
 def workers(request: Request, viewer: Reader) -> Response:
     """List the workers that have not ended."""
-    office = office_of(request)
-    with office.db.read() as conn:
-        listed = live_workers.listed(office.db, conn, viewer.tenant)
-        now, patience = office.db.now(conn), office.db.lease_seconds
+    app_state = app_state_of(request)
+    with app_state.db.read() as conn:
+        listed = live_workers.listed(app_state.db, conn, viewer.tenant)
+        now, patience = app_state.db.now(conn), app_state.db.lease_seconds
         shown: dict[str, Any] = {
             "broker": broker_status.standing(conn, now=now, patience=patience),
             "troubles": outages.listed(conn, viewer.tenant, now=now, patience=patience),
@@ -76,7 +78,7 @@ def act_on_kind(request: Request, viewer: Admin, name: Name, verb: str) -> Respo
         raise BadInput(
             f"kinds: {verb[:40]!r} is not one of {', '.join(PAUSING)}. Nothing was done."
         )
-    PAUSING[verb](office_of(request).desk(viewer), name)
+    PAUSING[verb](app_state_of(request).caller(viewer), name)
     return back("/workers", verb)
 
 

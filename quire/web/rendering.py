@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from quire.api import problems
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.errors import NotSignedIn, QuireError
 from quire.model.access import Scope, Viewer
 from quire.web import assets, charts, formatting
@@ -89,7 +89,7 @@ def page(
         navigation=[n for n in NAVIGATION if n[0] not in FOR_ADMINS or _is_admin(viewer)],
         path=request.url.path,
         here=_here(request),
-        now=office_of(request).db.clock.now().wall,
+        now=app_state_of(request).db.clock.now().wall,
         said=_said(request),
         is_signed_in=bool(viewer and viewer.csrf),
         **shown,

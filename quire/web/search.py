@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from quire.api.auth.authenticate import Reader
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import corpora
 from quire.control import search as searching
 from quire.web.rendering import PageRoute, page
@@ -23,15 +23,16 @@ def search(
     mode: Annotated[str, Query(max_length=20)] = "fused",
 ) -> Response:
     """Search the tenant's documents."""
-    office = office_of(request)
+    app_state = app_state_of(request)
     found: dict[str, Any] | None = None
     query = q.replace("\0", " ").strip()
     if query:
         found = {"note": None} | searching.search(
-            office.db, viewer.tenant, query, limit=HITS, mode=mode,
+            app_state.db, viewer.tenant, query, limit=HITS, mode=mode,
             corpus=corpus.replace("\0", "") or None,
         )  # fmt: skip
     return page(
-        request, viewer, "search.html", found=found, corpora=corpora.listed(office.desk(viewer)),
+        request, viewer, "search.html", found=found,
+        corpora=corpora.listed(app_state.caller(viewer)),
         kept={"q": query, "corpus": corpus, "mode": mode},
     )  # fmt: skip

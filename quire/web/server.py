@@ -149,7 +149,7 @@ def invite(app: App, url: str) -> None:
     if app.settings.api_auth:
         # Without the database nobody gets in anyway; the next start prints it.
         with contextlib.suppress(DatabaseUnavailable):
-            link = sign_in.first_start(app.desk)
+            link = sign_in.first_start(app.caller)
     if link is not None:
         print(f"Sign in, once and within 15 minutes: {url}/sign-in/{link}", flush=True)
     else:

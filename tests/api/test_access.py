@@ -35,8 +35,8 @@ def api(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
 
 
 def link_of(api: FastAPI, user: str = "ada") -> str:
-    desk = signing.member(api, "admin", user="ada")
-    return f"/sign-in/{sign_in.sign_in_link(desk, user)['link']}"
+    caller = signing.member(api, "admin", user="ada")
+    return f"/sign-in/{sign_in.sign_in_link(caller, user)['link']}"
 
 
 def test_a_link_is_shown_any_number_of_times_and_used_once(api: FastAPI):

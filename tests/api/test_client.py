@@ -99,8 +99,8 @@ def test_an_address_that_is_none_is_said_so(url: str):
 
 def test_a_token_is_needed_and_its_scope_counts(home: Path):
     with served(home=home, api_auth=True) as at:
-        access.ensure_admin(at.app.desk)
-        token = access.create_token(at.app.desk, "t", ["read"])["token"]
+        access.ensure_admin(at.app.caller)
+        token = access.create_token(at.app.caller, "t", ["read"])["token"]
         with Client(at.url) as api, pytest.raises(errors.NotSignedIn):
             api.status()
         with Client(at.url, "quire_wrong") as api, pytest.raises(errors.NotSignedIn):
@@ -165,7 +165,7 @@ def remote(at: Served, quire: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_commands_use_the_server(remote: Run, at: Served, tmp_path: Path):
     [job_id] = [remote("submit", "wait", "--arg", "seconds=1", "--json").json["id"]]
-    assert at.app.desk.user == "ada"
+    assert at.app.caller.user == "ada"
     assert remote("submit", "noop", "--count", "2", "--json").json == {
         "ids": [job_id + 1, job_id + 2]
     }

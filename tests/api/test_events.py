@@ -189,15 +189,15 @@ def test_streams_end_with_a_message_when_the_server_stops(home: Path):
 def test_a_revoked_token_ends_its_stream(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streaming, "BEAT", 0.2)
     with served(home=home, api_auth=True) as at:
-        access.ensure_admin(at.app.desk)
-        token = access.create_token(at.app.desk, "t", ["read"])
+        access.ensure_admin(at.app.caller)
+        token = access.create_token(at.app.caller, "t", ["read"])
         assert at.http.get("/api/events").status_code == 401
         headers = {"Authorization": f"Bearer {token['token']}"}
         with stream(at, headers=headers) as opened:
             at.happen("one")
             assert opened.names(1) == ["one"]
             until(lambda: _beaten(at, opened))
-            access.revoke_token(at.app.desk, token["id"])
+            access.revoke_token(at.app.caller, token["id"])
             message = opened.next()
         assert message.kind == "bye"
 

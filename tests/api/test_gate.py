@@ -80,7 +80,7 @@ def opened(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
 
 
 def audit(api: FastAPI) -> list[dict[str, object]]:
-    return access.read_audit(api.state.office.app.desk, action="sign_in.refused", limit=1000)
+    return access.read_audit(api.state.app_state.app.caller, action="sign_in.refused", limit=1000)
 
 
 def test_a_token_lets_its_user_in_as_far_as_role_and_scopes_go(api: FastAPI):
@@ -117,10 +117,10 @@ def test_a_token_that_is_wrong_expired_revoked_or_of_a_disabled_user(
     expired = signing.by_token(api, "member", days=1)
     revoked = signing.by_token(api, "member", user="bob")
     disabled = signing.by_token(api, "member", user="eve")
-    desk = signing.member(api, "admin")
-    for each in access.list_tokens(desk, user="bob"):
-        access.revoke_token(desk, each["id"])
-    access.disable_user(desk, "eve")
+    caller = signing.member(api, "admin")
+    for each in access.list_tokens(caller, user="bob"):
+        access.revoke_token(caller, each["id"])
+    access.disable_user(caller, "eve")
     clock.advance(DAY)
     wrong = signing.stranger(api)
     wrong.headers["Authorization"] = "Bearer quire_wrong"
@@ -329,7 +329,7 @@ def test_the_document_says_how_to_sign_in(api: FastAPI):
 
 def test_a_database_that_is_away_is_not_a_refusal(api: FastAPI, home: Path):
     client = signing.by_token(api)
-    api.state.office.db.close()
+    api.state.app_state.db.close()
     for path in home.glob("quire.db*"):
         path.rename(path.with_name("moved" + path.name))
     (home / "quire.db").mkdir()
@@ -340,7 +340,7 @@ def test_a_database_that_is_away_is_not_a_refusal(api: FastAPI, home: Path):
 
 def test_the_first_link_of_a_home_signs_its_user_in(api: FastAPI):
     client: TestClient = signing.stranger(api)
-    link = sign_in.first_start(api.state.office.app.desk)
+    link = sign_in.first_start(api.state.app_state.app.caller)
     assert client.get(f"/sign-in/{link}").status_code == 200
     assert client.post(f"/sign-in/{link}").headers["location"] == "/"
     assert client.get("/api/me").json()["user"] == "ada"

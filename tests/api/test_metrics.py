@@ -67,7 +67,7 @@ def test_a_counter_never_falls_when_history_is_deleted(at: Served):
     first = stage.many(3)
     stage.run()
     assert read(at)["quire_settles_total", "noop", "done"] == 3
-    jobs.delete(stage.desk(), first)
+    jobs.delete(stage.caller(), first)
     assert read(at)["quire_settles_total", "noop", "done"] == 3
     stage.many(2)
     stage.run()
@@ -99,9 +99,9 @@ def test_a_tenant_sees_its_own_work_only(home: Path, monkeypatch: pytest.MonkeyP
         stage.submit(Submission("slow"), tenant="other")
         tokens = {}
         for tenant in ("default", "other"):
-            desk = stage.desk(tenant=tenant)
-            access.ensure_admin(desk)
-            tokens[tenant] = access.create_token(desk, "t", ["read"])["token"]
+            caller = stage.caller(tenant=tenant)
+            access.ensure_admin(caller)
+            tokens[tenant] = access.create_token(caller, "t", ["read"])["token"]
         assert at.http.get("/metrics").status_code == 401
         ours = read(at, Authorization=f"Bearer {tokens['default']}")
         theirs = read(at, Authorization=f"Bearer {tokens['other']}")

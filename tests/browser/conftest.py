@@ -60,7 +60,7 @@ class Stage:
         self.site.until_over(self.known["done"])
         found = {row.name: row.id for row in self.site.rows("documents")}
         self.known["book"] = found["book.pdf"]
-        corpora.create(self.site.app.desk, "letters", {"chunk_tokens": 200, "delimiter": "\n"})
+        corpora.create(self.site.app.caller, "letters", {"chunk_tokens": 200, "delimiter": "\n"})
 
     @contextlib.contextmanager
     def page(

@@ -21,10 +21,10 @@ def page(stage: Stage) -> Iterator[Page]:
     """The dashboard of a server that asks who one is, after signing in."""
     home = stage.site.home
     with served(home=home, plugins=(HANDLERS,), api_auth=True, user="olga") as server:
-        desk = server.app.desk
-        if "olga" not in {user["name"] for user in access.list_users(desk)}:
-            access.create_user(desk, "olga", "admin")
-        link = sign_in.sign_in_link(desk, "olga")["link"]
+        caller = server.app.caller
+        if "olga" not in {user["name"] for user in access.list_users(caller)}:
+            access.create_user(caller, "olga", "admin")
+        link = sign_in.sign_in_link(caller, "olga")["link"]
         with stage.page(at=server.url) as page:
             page.goto(f"/sign-in/{link}")
             page.get_by_role("button", name="Sign in").click()

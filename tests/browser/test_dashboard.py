@@ -117,7 +117,7 @@ def test_a_verb_that_comes_too_late_is_refused_in_words(stage: Stage):
             """() => document.querySelector("main").append(
                  document.querySelector("form[action$='/stop']").cloneNode(true))"""
         )
-        jobs.cancel(stage.site.app.desk, [job_id])
+        jobs.cancel(stage.site.app.caller, [job_id])
         expect(page.locator(".head .badge")).to_have_text("cancelled", timeout=10_000)
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#notice")).to_contain_text("it is cancelled; cannot stop it")
@@ -130,7 +130,7 @@ def test_a_job_that_is_deleted_while_it_is_shown_says_so(stage: Stage):
         page.clock.install()
         page.goto(f"/jobs/{job_id}")
         expect(page.locator("html")).to_have_attribute("data-stream", "live")
-        jobs.delete(stage.site.app.desk, [job_id])
+        jobs.delete(stage.site.app.caller, [job_id])
         # No event tells of it: the page finds out when it looks again, which it does each 30 s.
         page.clock.fast_forward(31_000)
         expect(page.locator("#notice")).to_have_text("What was shown here has been deleted.")

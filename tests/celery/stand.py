@@ -124,7 +124,7 @@ def trouble(site: Site) -> str:
 
 
 def explained(site: Site, job_id: int) -> str:
-    return str(explain_job(site.app.desk, job_id)["text"])
+    return str(explain_job(site.app.caller, job_id)["text"])
 
 
 def submit(site: Site, count: int, name: str = "t", **payload: Any) -> list[int]:

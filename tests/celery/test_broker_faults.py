@@ -85,7 +85,7 @@ def test_a_deleted_job_s_doorbell_finds_nothing(stand: ValkeyStand):
     gone = stand.submit(1, "gone", seconds=0.0)
     stand.assert_done_once(gone, "gone")
     [row] = site.rows("tasks", job_id=gone[0])
-    jobs.delete(site.app.desk, gone)
+    jobs.delete(site.app.caller, gone)
     bells = Bells(settings_of(site, broker_url=stand.valkey.url))
     bells.ring("default", [Wanted(row.id, gone[0], row.kind)], 0)
     bells.drop()

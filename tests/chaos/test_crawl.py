@@ -99,7 +99,7 @@ def test_a_killed_crawl_goes_on_where_it_was(
     files = pytestconfig.getoption("--chaos-crawl")
     root = tmp_path / "crawl"
     make(root, files)
-    jobs.pause(site.app.desk, "ingest.document")
+    jobs.pause(site.app.caller, "ingest.document")
     began = time.monotonic()
     job_id = site.submit("ingest", sources=[str(root)], settings=PLAIN)
     kill_and_list(site, job_id, files)

@@ -205,8 +205,8 @@ class Cluster:
         )
         with self.app.db.begin() as conn:
             conn.exec_driver_sql("CREATE TABLE effects (tag TEXT, task BIGINT, fence BIGINT)")
-        sign_in.first_start(self.app.desk)
-        self._token = access.create_token(self.app.desk, "people", ["write"], None)["token"]
+        sign_in.first_start(self.app.caller)
+        self._token = access.create_token(self.app.caller, "people", ["write"], None)["token"]
 
     def start_api(self, **settings: Any) -> None:
         address = {"api_host": self.api.address, "api_port": self.port}

@@ -201,10 +201,10 @@ class Site:
         return self.app.submit_many([Submission(kind, each, **wish) for each in payloads])
 
     def stop(self, *job_ids: int) -> list[int]:
-        return jobs.stop(self.app.desk, job_ids)
+        return jobs.stop(self.app.caller, job_ids)
 
     def resume(self, *job_ids: int) -> list[int]:
-        return jobs.resume(self.app.desk, job_ids)
+        return jobs.resume(self.app.caller, job_ids)
 
     def open_gate(self, name: str = "gate") -> None:
         (self.home / name).touch()

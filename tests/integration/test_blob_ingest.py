@@ -143,7 +143,7 @@ def test_a_bucket_that_is_away_is_explained_and_waited_for_without_attempts(
     for _ in range(5):
         assert {ended.outcome for ended in shelf.step(1)} == {"outage"}
         shelf.clock.advance(60)
-    why = explain_document(shelf.app.desk, document_of(shelf).id)
+    why = explain_document(shelf.app.caller, document_of(shelf).id)
     assert "s3://" in why["text"]
     assert "the store does not answer" in why["text"]
     assert "no attempt" in why["text"]
@@ -173,7 +173,7 @@ def test_wrong_bytes_fail_the_document_and_never_reach_the_index(
     digest = hashlib.sha256(BOOK).hexdigest()
     blobs = blobs_of(shelf)
     buckets.spoil(blobs, digest, BOOK.replace(b"harbour", b"library"))
-    job_id = verbs.reindex(shelf.app.desk, document_of(shelf).id, {}, force=True)
+    job_id = verbs.reindex(shelf.app.caller, document_of(shelf).id, {}, force=True)
     shelf.drain()
     assert shelf.job(job_id).state == "failed"
     assert "other bytes than were put there (expected sha256" in document_of(shelf).error
@@ -223,5 +223,5 @@ def test_a_document_is_read_on_a_machine_whose_folder_was_lost(shelf: Shelf, tmp
     blobs = blobs_of(shelf)
     for path in sorted(blobs.cache.root.glob("??/*")):
         path.unlink()
-    saved = verbs.save(shelf.app.desk, blobs, document_of(shelf).id, tmp_path / "saved.pdf")
+    saved = verbs.save(shelf.app.caller, blobs, document_of(shelf).id, tmp_path / "saved.pdf")
     assert saved.read_bytes() == BOOK

@@ -446,9 +446,9 @@ def test_a_file_that_failed_is_fetched_anew_though_its_job_is_deleted(shelf: She
     shelf.put("a.pdf", b"%PDF-1.4 and no more")
     job_id = shelf.ingest()
     assert shelf.document("a.pdf").state == "failed"
-    jobs.delete(shelf.app.desk, [job_id])
+    jobs.delete(shelf.app.caller, [job_id])
     shelf.put("a.pdf", documents.pdf("A mended lantern."))
-    verbs.reindex(shelf.app.desk, shelf.document("a.pdf").id, {})
+    verbs.reindex(shelf.app.caller, shelf.document("a.pdf").id, {})
     shelf.drain()
     assert shelf.document("a.pdf").state == "success"
     assert shelf.is_found("lantern")

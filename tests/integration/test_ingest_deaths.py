@@ -142,7 +142,7 @@ def test_a_killed_listing_goes_on_behind_the_last_page_that_was_stored(site: Sit
         (folder / f"{number:04}.txt").touch()
     site.settings.update(plugins=DYING)
     site.worker()
-    jobs.pause(site.app.desk, "ingest.document")
+    jobs.pause(site.app.caller, "ingest.document")
     job = ingest(site, folder)
     until(lambda: site.rows("tasks", job_id=job, kind="ingest", state="done"), what=site.logs)
     assert died_at(site) == {"list-1", "list-2"}

@@ -42,7 +42,7 @@ def test_a_child_that_the_kernel_kills_for_memory_is_a_crash_of_its_task(site: S
     assert group.kills == 2
     assert (site.task(job).attempt, site.task(job).crashes) == (2, 2)
     assert site.task(job).error == "killed by SIGKILL: out of memory"
-    assert "out of memory" in explain_job(site.app.desk, job)["text"]
+    assert "out of memory" in explain_job(site.app.caller, job)["text"]
     # The worker is alive and has a child again.
     after = site.submit("o.frugal")
     assert site.until_over(after) == {"completed": 1}

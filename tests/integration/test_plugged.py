@@ -148,10 +148,10 @@ def test_a_parser_that_is_not_known_fails_the_job_with_those_that_are(shelf: She
     with pytest.raises(BadInput, match=re.escape(said)):
         ingest.checked([str(shelf.folder)], reach, settings={"parser": "pdfx"})
     with pytest.raises(BadInput, match=re.escape(said)):
-        corpora.create(shelf.app.desk, "reports", {"parser": "pdfx"})
-    corpora.create(shelf.app.desk, "reports", {"parser": "epub"})
+        corpora.create(shelf.app.caller, "reports", {"parser": "pdfx"})
+    corpora.create(shelf.app.caller, "reports", {"parser": "epub"})
     with pytest.raises(BadInput, match=re.escape(said)):
-        corpora.change(shelf.app.desk, "reports", {"parser": "pdfx"})
+        corpora.change(shelf.app.caller, "reports", {"parser": "pdfx"})
     job_id = shelf.ingest(settings={**PLAIN, "parser": "pdfx"})
     assert shelf.job(job_id).state == "failed"
     assert said in shelf.job(job_id).error
@@ -168,7 +168,7 @@ def test_a_parser_that_went_away_fails_the_document_and_says_so(shelf: Shelf):
     assert "'epub' is not known here. Known: auto, operators." in shelf.document("note.txt").error
     shelf.app.registry.put(getattr(epub, MARK))
     with pytest.raises(BadInput, match="'pdfx' is not known"):
-        documents.reindex(shelf.app.desk, shelf.document("note.txt").id, {"parser": "pdfx"})
+        documents.reindex(shelf.app.caller, shelf.document("note.txt").id, {"parser": "pdfx"})
     shelf.ingest()
     assert shelf.document("note.txt").state == "success"
 
@@ -220,16 +220,16 @@ def test_a_look_before_ingesting_and_the_doctor_know_the_source(shelf: Shelf):
         True, [f"{url}: can be listed; files found: 3.", "one.txt: can be read."],
     )  # fmt: skip
     order = ingest.checked([url], reach, settings=PLAIN)
-    assert {each.verdict for each in ingest.plan(shelf.app.desk, reach, order)} == {"new"}
+    assert {each.verdict for each in ingest.plan(shelf.app.caller, reach, order)} == {"new"}
     shelf.ingest(url, settings=order.settings)
-    assert {each.verdict for each in ingest.plan(shelf.app.desk, reach, order)} == {"same"}
+    assert {each.verdict for each in ingest.plan(shelf.app.caller, reach, order)} == {"same"}
 
 
 def test_one_page_of_a_book_can_be_read_here_and_now(shelf: Shelf):
     shelf.put("whale.epub", book("Call me Ishmael", "The chapel"))
     shelf.ingest()
     blobs = resources.blobs_in(str(shelf.app.settings.home))
-    found = documents.read_page(shelf.app.desk, blobs, shelf.document("whale.epub").id, 2)
+    found = documents.read_page(shelf.app.caller, blobs, shelf.document("whale.epub").id, 2)
     assert found.page == Page(2, "The chapel", label="2.xhtml")
 
 

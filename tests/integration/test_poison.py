@@ -182,5 +182,5 @@ def test_kills_from_outside_quarantine_nothing(site: Site, folder: Path):
     outcomes = [row.outcome for row in site.rows("attempts") if row.task_id == task().id]
     assert outcomes.count("died") >= 3
     assert [row.state for row in site.rows("documents")] == ["indexing"]
-    jobs.cancel(site.app.desk, [job])
+    jobs.cancel(site.app.caller, [job])
     site.assert_healthy()

@@ -39,7 +39,7 @@ def test_a_task_in_a_queue_of_its_own_is_run_by_the_worker_that_serves_it_and_by
     usual = [site.submit("i.effect", tag=f"usual{n}") for n in range(3)]
     assert site.until_over(usual) == {"completed": 3}
     assert stays(lambda: site.states(slow) == {"pending": 3}, during=1.0)
-    why = explain_job(site.app.desk, slow[0])
+    why = explain_job(site.app.caller, slow[0])
     assert "No live worker serves queue 'slow'; they serve default." in why["text"]
     assert why["next"] == "Starts when a worker serves it: QUIRE_QUEUES=slow quire worker."
     assert [each for each in told(site) if "queue 'slow', where tasks are ready" in each]

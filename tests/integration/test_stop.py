@@ -99,7 +99,7 @@ def test_a_cancelled_job_ends_and_cannot_resume(site: Site):
     site.worker()
     job = site.submit("i.deaf", tag="a")
     pid = int(site.until_traced("began", "a")[2])
-    assert jobs.cancel(site.app.desk, [job]) == [job]
+    assert jobs.cancel(site.app.caller, [job]) == [job]
     until(lambda: not is_alive(pid), within=20, what=site.logs)
     assert site.job(job).state == "cancelled"
     assert site.resume(job) == []

@@ -105,8 +105,8 @@ def test_a_step_is_kept_over_tries(tmp_path: Path):
 def test_a_stopped_job_does_not_run_until_it_is_resumed(tmp_path: Path):
     app = scratch_app(tmp_path, greet)
     job_id = app.submit("t.greet", name="Ada")
-    jobs.stop(app.desk, [job_id])
+    jobs.stop(app.caller, [job_id])
     assert drain(app) == []
-    jobs.resume(app.desk, [job_id])
+    jobs.resume(app.caller, [job_id])
     assert [one.outcome for one in drain(app)] == ["done"]
     app.close()

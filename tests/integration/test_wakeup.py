@@ -96,9 +96,9 @@ def test_a_worker_serves_all_its_queues(embedded: Site):
     embedded.worker(queues="default,slow")
     job = embedded.submit("i.wait", tag="a", seconds=0)
     assert embedded.until_over(job) == {"completed": 1}
-    jobs.pause(embedded.app.desk, "i.wait")
+    jobs.pause(embedded.app.caller, "i.wait")
     held = embedded.submit("i.wait", tag="b", seconds=0)
     pause(0.5)
     assert embedded.trace("began", "b") == []
-    jobs.unpause(embedded.app.desk, "i.wait")
+    jobs.unpause(embedded.app.caller, "i.wait")
     assert embedded.until_over(held) == {"completed": 1}

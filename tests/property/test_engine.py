@@ -83,7 +83,7 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(pick=PICK, verb=st.sampled_from(["stop", "cancel", "resume", "retry"]))
     def ask(self, pick, verb):
-        getattr(verbs, verb)(self.stage.desk(), [self.jobs[pick % len(self.jobs)]])
+        getattr(verbs, verb)(self.stage.caller(), [self.jobs[pick % len(self.jobs)]])
         self.forget_halted()
 
     @precondition(lambda self: self.jobs)
@@ -93,7 +93,7 @@ class Engine(RuleBasedStateMachine):
     )
     def administer(self, pick, act):
         job_id = self.jobs[pick % len(self.jobs)]
-        desk, write = self.stage.desk(), self.stage.db.write
+        caller, write = self.stage.caller(), self.stage.db.write
         if act == "half a stop":  # whoever stopped it died before moving what waits
             write(lambda conn, now: job_actions.halt(conn, [job_id], "stop", None, now=now))
             self.forget_halted()
@@ -101,9 +101,9 @@ class Engine(RuleBasedStateMachine):
             while write(lambda conn, now: job_actions.sweep_halted(conn, now=now)):
                 pass
         elif act in ("first", "last"):
-            verbs.reprioritise(desk, [job_id], 1 if act == "first" else 10)
+            verbs.reprioritise(caller, [job_id], 1 if act == "first" else 10)
         else:
-            getattr(verbs, act)(desk, "other")
+            getattr(verbs, act)(caller, "other")
 
     # What workers do.
 
@@ -221,10 +221,10 @@ class Engine(RuleBasedStateMachine):
         """Let everything that is stopped go on, and run until nothing is left."""
         if not hasattr(self, "stage"):
             return
-        verbs.unpause(self.stage.desk(), "other")
+        verbs.unpause(self.stage.caller(), "other")
         for job in self.stage.rows("jobs"):
             if job.state == "stopped":
-                verbs.resume(self.stage.desk(), [job.id])
+                verbs.resume(self.stage.caller(), [job.id])
         for _ in range(self.tasks + 3):
             self.stage.clock.advance(1000)
             self.stage.reap()

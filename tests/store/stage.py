@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from quire.clock import FakeClock, Instant
 from quire.control import doctor
 from quire.control import jobs as verbs
+from quire.control.caller import Caller
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease, Submission, WorkerRow
 from quire.model.states import TaskState
@@ -60,11 +61,11 @@ class Stage:
         at = self.clock.now()
         return Instant(at.wall, at.wall) if self.is_postgres else at
 
-    def desk(self, user: str = "ada", policy: str = "all", tenant: str = "default") -> verbs.Desk:
-        return verbs.Desk(self.db, tenant=tenant, user=user, policy=policy, known=dict(KINDS))
+    def caller(self, user: str = "ada", policy: str = "all", tenant: str = "default") -> Caller:
+        return Caller(self.db, tenant=tenant, user=user, policy=policy, known=dict(KINDS))
 
     def submit(self, *wishes: Submission, **whose: Any) -> list[int]:
-        return verbs.submit(self.desk(**whose), wishes)
+        return verbs.submit(self.caller(**whose), wishes)
 
     def one(
         self, kind: str = "noop", *, user: str = "ada", policy: str = "all", **wish: Any

@@ -24,40 +24,40 @@ DAY = 86_400.0
 @pytest.fixture
 def house(stage: Stage) -> Stage:
     """A tenant with an admin called ada, and another one with its own ada."""
-    access.ensure_admin(stage.desk("ada"))
-    access.ensure_admin(stage.desk("ada", tenant="other"))
+    access.ensure_admin(stage.caller("ada"))
+    access.ensure_admin(stage.caller("ada", tenant="other"))
     return stage
 
 
 def actions(stage: Stage, tenant: str = "default") -> list[str]:
-    found = access.read_audit(stage.desk(tenant=tenant), limit=1000)
+    found = access.read_audit(stage.caller(tenant=tenant), limit=1000)
     return [each["action"] for each in reversed(found)]
 
 
 def enter(stage: Stage, user: str = "ada", **more: Any) -> sign_in.Entry:
-    link = sign_in.sign_in_link(stage.desk("ada", **more), user)["link"]
+    link = sign_in.sign_in_link(stage.caller("ada", **more), user)["link"]
     return sign_in.sign_in(stage.db, link, days=14, tenant="default", address="10.0.0.9")
 
 
 def test_the_first_user_is_an_admin_and_signs_in_with_a_link(stage: Stage):
-    desk = stage.desk("ada")
-    first = sign_in.first_start(desk)
+    caller = stage.caller("ada")
+    first = sign_in.first_start(caller)
     assert first is not None
     assert sign_in.user_of_link(stage.db, first) == "ada"
     # A restart before anybody came in gives another link; both work.
-    assert sign_in.first_start(desk) not in (None, first)
+    assert sign_in.first_start(caller) not in (None, first)
     entry = sign_in.sign_in(stage.db, first, days=14, tenant="default")
     viewer = sign_in.viewer_by_session(stage.db, entry.cookie)
     assert viewer == entry.viewer
     assert (viewer.user, viewer.role, viewer.scopes) == ("ada", Role.ADMIN, frozenset(Scope))
     assert viewer.csrf
-    assert sign_in.first_start(desk) is None
+    assert sign_in.first_start(caller) is None
     assert actions(stage) == ["user.create", "link.create", "link.create", "sign_in"]
 
 
 def test_only_hashes_are_stored(house: Stage):
-    token = access.create_token(house.desk(), "ci")["token"]
-    link = sign_in.sign_in_link(house.desk(), "ada")["link"]
+    token = access.create_token(house.caller(), "ci")["token"]
+    link = sign_in.sign_in_link(house.caller(), "ada")["link"]
     cookie = enter(house).cookie
     with house.db.read() as conn:
         for table in ("users", "tokens", "links", "sessions", "audit"):
@@ -67,12 +67,12 @@ def test_only_hashes_are_stored(house: Stage):
 
 
 def test_a_link_is_used_once_and_for_a_quarter_of_an_hour(house: Stage):
-    desk = house.desk()
-    link = sign_in.sign_in_link(desk, "ada")["link"]
+    caller = house.caller()
+    link = sign_in.sign_in_link(caller, "ada")["link"]
     sign_in.sign_in(house.db, link, days=14, tenant="default")
     with pytest.raises(NotSignedIn, match="was used already"):
         sign_in.sign_in(house.db, link, days=14, tenant="default")
-    late = sign_in.sign_in_link(desk, "ada")["link"]
+    late = sign_in.sign_in_link(caller, "ada")["link"]
     house.clock.advance(sign_in.LINK_SECONDS)
     for act in (
         lambda: sign_in.sign_in(house.db, late, days=14, tenant="default"),
@@ -83,7 +83,7 @@ def test_a_link_is_used_once_and_for_a_quarter_of_an_hour(house: Stage):
     for odd in ("", "x" * 10_000, "\0", "nothing", "\udcff"):
         with pytest.raises(NotSignedIn, match="not known"):
             sign_in.sign_in(house.db, odd, days=14, tenant="default", address="10.0.0.9")
-    refused = access.read_audit(desk, action="sign_in.refused", limit=1000)
+    refused = access.read_audit(caller, action="sign_in.refused", limit=1000)
     assert len(refused) == 7
     assert refused[0]["address"] == "10.0.0.9"
     assert refused[-1]["user"] == "ada"
@@ -91,7 +91,7 @@ def test_a_link_is_used_once_and_for_a_quarter_of_an_hour(house: Stage):
 
 
 def test_of_many_who_use_one_link_at_once_one_comes_in(house: Stage):
-    link = sign_in.sign_in_link(house.desk(), "ada")["link"]
+    link = sign_in.sign_in_link(house.caller(), "ada")["link"]
 
     def use() -> bool:
         try:
@@ -106,12 +106,12 @@ def test_of_many_who_use_one_link_at_once_one_comes_in(house: Stage):
 
 def test_two_admins_cannot_lower_each_other_at_once(house: Stage):
     for name in ("bob", "eve"):
-        access.create_user(house.desk(), name, "admin")
-    access.set_role(house.desk(), "ada", "member")
+        access.create_user(house.caller(), name, "admin")
+    access.set_role(house.caller(), "ada", "member")
 
     def lower(name: str) -> bool:
         try:
-            access.set_role(house.desk(), name, "viewer")
+            access.set_role(house.caller(), name, "viewer")
         except Conflict:
             return False
         return True
@@ -130,9 +130,9 @@ def test_a_session_ends_by_time_by_signing_out_and_with_its_user(house: Stage):
     entry = enter(house)
     sign_in.sign_out(house.db, entry.cookie, viewer)
     sign_in.sign_out(house.db, entry.cookie, viewer)
-    access.create_user(house.desk(), "bob", "member")
+    access.create_user(house.caller(), "bob", "member")
     other = enter(house, "bob")
-    access.disable_user(house.desk(), "bob")
+    access.disable_user(house.caller(), "bob")
     for cookie in (entry.cookie, other.cookie, "", "nothing", "x" * 10_000):
         with pytest.raises(NotSignedIn, match="session: has ended"):
             sign_in.viewer_by_session(house.db, cookie)
@@ -140,28 +140,28 @@ def test_a_session_ends_by_time_by_signing_out_and_with_its_user(house: Stage):
 
 
 def test_a_token_gives_its_scopes_and_no_more_than_its_user_s_role(house: Stage):
-    desk = house.desk()
-    access.create_user(desk, "bob", "member")
-    token = access.create_token(desk, "ci", ["write"], 30, user="bob")
+    caller = house.caller()
+    access.create_user(caller, "bob", "member")
+    token = access.create_token(caller, "ci", ["write"], 30, user="bob")
     assert token["scopes"] == ["read", "write"]
     viewer = sign_in.viewer_by_token(house.db, token["token"])
     assert (viewer.tenant, viewer.user, viewer.csrf) == ("default", "bob", None)
     assert (viewer.may(Scope.WRITE), viewer.may(Scope.ADMIN)) == (True, False)
-    access.set_role(desk, "bob", "viewer")
+    access.set_role(caller, "bob", "viewer")
     assert sign_in.viewer_by_token(house.db, token["token"]).scopes == {Scope.READ}
     with pytest.raises(BadInput, match="scopes: write is more than user bob may do as viewer"):
-        access.create_token(desk, "x", ["write"], user="bob")
-    assert access.create_token(desk, "all of it", user="bob")["scopes"] == ["read"]
+        access.create_token(caller, "x", ["write"], user="bob")
+    assert access.create_token(caller, "all of it", user="bob")["scopes"] == ["read"]
 
 
 def test_a_token_that_ended_says_why(house: Stage):
-    desk = house.desk()
-    access.create_user(desk, "bob", "member")
-    short = access.create_token(desk, "short", days=1)
-    gone = access.create_token(desk, "gone")
-    theirs = access.create_token(desk, "theirs", user="bob")
-    access.revoke_token(desk, gone["id"])
-    access.disable_user(desk, "bob")
+    caller = house.caller()
+    access.create_user(caller, "bob", "member")
+    short = access.create_token(caller, "short", days=1)
+    gone = access.create_token(caller, "gone")
+    theirs = access.create_token(caller, "theirs", user="bob")
+    access.revoke_token(caller, gone["id"])
+    access.disable_user(caller, "bob")
     house.clock.advance(DAY)
     for token, reason in (
         (short["token"], "has expired"),
@@ -173,22 +173,22 @@ def test_a_token_that_ended_says_why(house: Stage):
     ):
         with pytest.raises(NotSignedIn, match=reason):
             sign_in.viewer_by_token(house.db, token)
-    states = {each["name"]: each["state"] for each in access.list_tokens(desk)}
+    states = {each["name"]: each["state"] for each in access.list_tokens(caller)}
     assert states == {"short": "expired", "gone": "revoked", "theirs": "revoked"}
 
 
 def test_a_disabled_user_who_comes_back_keeps_no_token_or_session(house: Stage):
-    desk = house.desk()
-    access.create_user(desk, "bob", "member")
-    token = access.create_token(desk, "t", user="bob")["token"]
-    link = sign_in.sign_in_link(desk, "bob")["link"]
+    caller = house.caller()
+    access.create_user(caller, "bob", "member")
+    token = access.create_token(caller, "t", user="bob")["token"]
+    link = sign_in.sign_in_link(caller, "bob")["link"]
     cookie = enter(house, "bob").cookie
-    access.disable_user(desk, "bob")
+    access.disable_user(caller, "bob")
     with pytest.raises(Conflict, match="is disabled"):
-        access.create_token(desk, "t2", user="bob")
+        access.create_token(caller, "t2", user="bob")
     with pytest.raises(Conflict, match="is disabled"):
-        sign_in.sign_in_link(desk, "bob")
-    back = access.create_user(desk, "bob", "viewer")
+        sign_in.sign_in_link(caller, "bob")
+    back = access.create_user(caller, "bob", "viewer")
     assert (back["role"], back["disabled_at"]) == ("viewer", None)
     with pytest.raises(NotSignedIn, match="revoked"):
         sign_in.viewer_by_token(house.db, token)
@@ -200,7 +200,7 @@ def test_a_disabled_user_who_comes_back_keeps_no_token_or_session(house: Stage):
 
 
 def test_use_is_written_at_most_once_a_minute(house: Stage):
-    token = access.create_token(house.desk(), "ci")
+    token = access.create_token(house.caller(), "ci")
     cookie = enter(house).cookie
     began = house.now().wall
     seen = []
@@ -214,65 +214,65 @@ def test_use_is_written_at_most_once_a_minute(house: Stage):
 
 
 def test_the_last_admin_stays(house: Stage):
-    desk = house.desk()
-    access.create_user(desk, "bob", "admin")
-    access.disable_user(desk, "bob")
+    caller = house.caller()
+    access.create_user(caller, "bob", "admin")
+    access.disable_user(caller, "bob")
     for act in (
-        lambda: access.set_role(desk, "ada", "member"),
-        lambda: access.disable_user(desk, "ada"),
+        lambda: access.set_role(caller, "ada", "member"),
+        lambda: access.disable_user(caller, "ada"),
     ):
         with pytest.raises(Conflict, match="last admin"):
             act()
-    access.create_user(desk, "bob", "admin")
-    assert access.set_role(desk, "ada", "viewer")["role"] == "viewer"
+    access.create_user(caller, "bob", "admin")
+    assert access.set_role(caller, "ada", "viewer")["role"] == "viewer"
 
 
 @pytest.mark.parametrize(
     "name", ["", " ada", "a\nb", "a/b", "..", "x" * 201, "a\0b", "a\udcffb", "​"]
 )
 def test_a_bad_name_is_refused(house: Stage, name: str):
-    desk = house.desk()
+    caller = house.caller()
     with pytest.raises(BadInput, match="a name has"):
-        access.create_user(desk, name, "member")
+        access.create_user(caller, name, "member")
     with pytest.raises(BadInput, match="a name has"):
-        access.create_token(desk, name)
+        access.create_token(caller, name)
     with pytest.raises(BadInput, match="a name has"):
-        sign_in.first_start(house.desk(name))
+        sign_in.first_start(house.caller(name))
     for act in (
-        lambda: access.set_role(desk, name, "member"),
-        lambda: access.disable_user(desk, name),
-        lambda: access.create_token(desk, "t", user=name),
-        lambda: sign_in.sign_in_link(desk, name),
+        lambda: access.set_role(caller, name, "member"),
+        lambda: access.disable_user(caller, name),
+        lambda: access.create_token(caller, "t", user=name),
+        lambda: sign_in.sign_in_link(caller, name),
     ):
         with pytest.raises(NotFound, match="no such user"):
             act()
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(house: Stage):
-    desk = house.desk()
+    caller = house.caller()
     before = actions(house)
     with pytest.raises(Conflict, match="exists already, as admin"):
-        access.create_user(desk, "ada", "viewer")
+        access.create_user(caller, "ada", "viewer")
     for act in (
-        lambda: access.create_user(desk, "bob", "king"),
-        lambda: access.set_role(desk, "ada", ""),
-        lambda: access.create_token(desk, "t", ["fly"]),
-        lambda: access.create_token(desk, "t", []),
-        lambda: access.create_token(desk, "t", days=0),
-        lambda: access.create_token(desk, "t", days=float("nan")),
-        lambda: access.create_token(desk, "t", days=1e9),
+        lambda: access.create_user(caller, "bob", "king"),
+        lambda: access.set_role(caller, "ada", ""),
+        lambda: access.create_token(caller, "t", ["fly"]),
+        lambda: access.create_token(caller, "t", []),
+        lambda: access.create_token(caller, "t", days=0),
+        lambda: access.create_token(caller, "t", days=float("nan")),
+        lambda: access.create_token(caller, "t", days=1e9),
     ):
         with pytest.raises(BadInput):
             act()
     for unknown in (0, -1, 999, 2**70):
         with pytest.raises(NotFound, match="no such token"):
-            access.revoke_token(desk, unknown)
+            access.revoke_token(caller, unknown)
     assert actions(house) == before
     assert (house.count("users"), house.count("tokens")) == (2, 0)
 
 
 def test_another_tenant_s_users_and_tokens_are_not_there(house: Stage):
-    mine, other = house.desk(), house.desk(tenant="other")
+    mine, other = house.caller(), house.caller(tenant="other")
     access.create_user(other, "zoe", "admin")
     theirs = access.create_token(other, "theirs")
     assert [each["name"] for each in access.list_users(mine)] == ["ada"]
@@ -292,23 +292,23 @@ def test_another_tenant_s_users_and_tokens_are_not_there(house: Stage):
 
 
 def test_a_user_may_be_limited_to_their_own_tokens(house: Stage):
-    desk = house.desk()
-    access.create_user(desk, "bob", "member")
-    mine, his = access.create_token(desk, "mine"), access.create_token(desk, "his", user="bob")
-    assert [each["id"] for each in access.list_tokens(desk, user="bob")] == [his["id"]]
+    caller = house.caller()
+    access.create_user(caller, "bob", "member")
+    mine, his = access.create_token(caller, "mine"), access.create_token(caller, "his", user="bob")
+    assert [each["id"] for each in access.list_tokens(caller, user="bob")] == [his["id"]]
     with pytest.raises(NotFound):
-        access.revoke_token(desk, mine["id"], user="bob")
-    assert access.revoke_token(desk, his["id"], user="bob")["state"] == "revoked"
-    at = access.revoke_token(desk, his["id"], user="bob")["revoked_at"]
+        access.revoke_token(caller, mine["id"], user="bob")
+    assert access.revoke_token(caller, his["id"], user="bob")["state"] == "revoked"
+    at = access.revoke_token(caller, his["id"], user="bob")["revoked_at"]
     house.clock.advance(5)
-    assert access.revoke_token(desk, his["id"])["revoked_at"] == at
+    assert access.revoke_token(caller, his["id"])["revoked_at"] == at
     assert actions(house).count("token.revoke") == 1
-    assert [each["id"] for each in access.list_tokens(desk, before=his["id"])] == [mine["id"]]
+    assert [each["id"] for each in access.list_tokens(caller, before=his["id"])] == [mine["id"]]
 
 
 def test_what_ended_is_pruned_with_the_rest(house: Stage):
     enter(house)
-    sign_in.sign_in_link(house.desk(), "ada")
+    sign_in.sign_in_link(house.caller(), "ada")
     sweep = Settings(keep_audit_days=20.0)
     scheduler._prune(house.db, sweep)
     assert [house.count(name) for name in ("sessions", "links", "audit")] == [1, 2, 5]
@@ -322,19 +322,19 @@ def test_what_ended_is_pruned_with_the_rest(house: Stage):
 
 
 def test_the_audit_is_paged_and_filtered(house: Stage):
-    desk = house.desk()
+    caller = house.caller()
     for n in range(5):
-        access.create_user(desk, f"u{n}", "viewer", address="10.0.0.9")
-    first = access.read_audit(desk, limit=3)
-    rest = access.read_audit(desk, limit=10, before=first[-1]["id"])
+        access.create_user(caller, f"u{n}", "viewer", address="10.0.0.9")
+    first = access.read_audit(caller, limit=3)
+    rest = access.read_audit(caller, limit=10, before=first[-1]["id"])
     assert [each["subject"] for each in (*first, *rest)] == ["u4", "u3", "u2", "u1", "u0", "ada"]
     assert first[0]["user"] == "ada"
     assert first[0]["detail"] == {"role": "viewer"}
-    assert access.read_audit(desk, user="bob") == []
+    assert access.read_audit(caller, user="bob") == []
 
 
 def test_constraints_are_those_of_the_model(house: Stage):
-    access.create_token(house.desk(), "t")
+    access.create_token(house.caller(), "t")
     for column, table, words in (("role", "users", Role), ("scopes", "tokens", SCOPE_SETS)):
         [check] = [
             c for c in tables.metadata.tables[table].constraints if c.name == f"ck_{table}_{column}"
@@ -360,8 +360,8 @@ DAMAGES = [
 @pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.name)
 def test_the_doctor_finds_damage(db: Any, harm: Damage):
     stage = Stage(db)
-    access.ensure_admin(stage.desk("ada"))
-    access.create_token(stage.desk(), "t")
+    access.ensure_admin(stage.caller("ada"))
+    access.create_token(stage.caller(), "t")
     enter(stage)
     assert doctor.examine(db).is_healthy
     with unguarded(db) as conn:

@@ -89,7 +89,7 @@ def test_a_claim_cancels_tasks_of_a_cancelled_job(stage: Stage):
 
 def test_a_claim_moves_tasks_of_a_paused_kind_out_of_the_way(stage: Stage):
     held, free = stage.one("other"), stage.one("noop")
-    verbs.pause(stage.desk(), "other")
+    verbs.pause(stage.caller(), "other")
     assert stage.run() == [free]
     assert (stage.task(held).state, stage.task(held).reason) == ("blocked", "paused")
 
@@ -97,7 +97,7 @@ def test_a_claim_moves_tasks_of_a_paused_kind_out_of_the_way(stage: Stage):
 def test_a_claim_gets_past_any_number_of_tasks_that_may_not_run(stage: Stage):
     stage.submit(*[Submission("other")] * 50, user="ada")
     free = stage.one("noop", user="ada")
-    verbs.pause(stage.desk(), "other")
+    verbs.pause(stage.caller(), "other")
     assert stage.run(limit=1) == [free]
 
 
@@ -141,7 +141,7 @@ def test_lifting_a_cap_lets_everything_go(stage: Stage):
     stage.set_owner("ada", max_running=1)
     mine = stage.many(3)
     assert len(stage.claim(limit=3)) == 1
-    owners.change(stage.desk(), "ada", max_running=0)
+    owners.change(stage.caller(), "ada", max_running=0)
     assert len(stage.claim(limit=3)) == 2
     assert {stage.job(i).state for i in mine} == {"running"}
 

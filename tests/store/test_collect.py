@@ -118,7 +118,7 @@ def test_failed_and_dropped_generations_are_collected_too(shelf: Shelf):
     shelf.begin(dropped)
     shelf.fill(dropped, ["two"])
     shelf.end(failed, "fail", "permanent")
-    jobs.cancel(shelf.stage.desk(), [dropped.job_id])
+    jobs.cancel(shelf.stage.caller(), [dropped.job_id])
     states = [row.state for row in shelf.stage.rows("generations")]
     assert states == ["failed", "dropped"]
     shelf.stage.clock.advance(KEEP + 1)
@@ -451,8 +451,8 @@ def test_a_disk_that_refuses_does_not_stop_the_scheduler(
 
 def test_a_deleted_job_leaves_the_generations_that_it_made(shelf: Shelf):
     done, stopped = shelf.file("a.txt", "one"), shelf.queue("b.txt")
-    jobs.stop(shelf.stage.desk(), [stopped.job_id])
-    jobs.delete(shelf.stage.desk(), [done.job_id, stopped.job_id])
+    jobs.stop(shelf.stage.caller(), [stopped.job_id])
+    jobs.delete(shelf.stage.caller(), [done.job_id, stopped.job_id])
     live, dropped = shelf.stage.rows("generations")
     assert [(row.state, row.job_id) for row in (live, dropped)] == [
         ("live", None), ("dropped", None)

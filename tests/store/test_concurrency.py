@@ -75,7 +75,7 @@ def test_a_stop_that_waits_for_a_settle_finds_the_job_over(pg_stage: Stage):
     [lease] = pg_stage.claim()
     with pg_stage.db.begin() as conn:
         settle.settle(conn, [ending(lease)], now=pg_stage.now())
-        thread, stopped = later(lambda: verbs.stop(pg_stage.desk(), [job_id]))
+        thread, stopped = later(lambda: verbs.stop(pg_stage.caller(), [job_id]))
         pg_stage.wait_until_one_waits()
     thread.join()
     assert stopped == [[]]
@@ -99,7 +99,7 @@ def test_a_stop_that_waits_for_a_claim_ends_the_lease(pg_stage: Stage):
     pg_stage.claim(queue="slow")
     with pg_stage.db.begin() as conn:
         [lease] = claim.claim(conn, "w1", "default", KINDS, now=pg_stage.now(), ttl=TTL)
-        thread, stopped = later(lambda: verbs.stop(pg_stage.desk(), [job_id]))
+        thread, stopped = later(lambda: verbs.stop(pg_stage.caller(), [job_id]))
         pg_stage.wait_until_one_waits()
     thread.join()
     assert stopped == [[job_id]]
@@ -139,8 +139,8 @@ def test_stops_and_settles_of_the_same_jobs_do_not_deadlock_for_good(pg_stage: S
         results = at_once(
             partial(pg_stage.settle, *map(ending, leases[:10])),
             partial(pg_stage.settle, *map(ending, leases[:9:-1])),
-            partial(verbs.stop, pg_stage.desk(), ids[::-1]),
-            partial(verbs.cancel, pg_stage.desk(), ids[5:15]),
+            partial(verbs.stop, pg_stage.caller(), ids[::-1]),
+            partial(verbs.cancel, pg_stage.caller(), ids[5:15]),
         )
         settled, halted = results[0] | results[1], {*results[2], *results[3]}
         of = {lease.task_id: lease.job_id for lease in leases}
@@ -199,9 +199,9 @@ def test_two_replacing_submits_leave_one_active_job(pg_stage: Stage):
 def test_two_replacing_resumes_leave_one_active_job(pg_stage: Stage):
     a, b = pg_stage.many(2)
     for _ in range(5):
-        verbs.stop(pg_stage.desk(), [a, b])
-        desk = pg_stage.desk(policy="replace")
-        at_once(lambda: verbs.resume(desk, [a]), lambda: verbs.resume(desk, [b]))  # noqa: B023
+        verbs.stop(pg_stage.caller(), [a, b])
+        caller = pg_stage.caller(policy="replace")
+        at_once(lambda: verbs.resume(caller, [a]), lambda: verbs.resume(caller, [b]))  # noqa: B023
         active = [j for j in pg_stage.rows("jobs") if j.state in ("pending", "running")]
         assert len(active) == 1
 
@@ -231,13 +231,13 @@ def test_a_job_queued_while_the_one_before_it_ends_is_not_left_behind(pg_stage: 
 
 def test_two_jobs_of_one_exclusive_key_are_never_started_by_two_claims(pg_stage: Stage):
     first = pg_stage.one(policy="queue")
-    verbs.stop(pg_stage.desk(), [first])
+    verbs.stop(pg_stage.caller(), [first])
     second = pg_stage.one(policy="queue")
     pg_stage.claim(queue="slow"), pg_stage.claim("w2", queue="slow")
     with pg_stage.db.begin() as conn:
         [held] = claim.claim(conn, "w1", "default", KINDS, now=pg_stage.now(), ttl=TTL)
         assert held.job_id == second
-        verbs.resume(pg_stage.desk(policy="queue"), [first])
+        verbs.resume(pg_stage.caller(policy="queue"), [first])
         thread, claimed = later(lambda: pg_stage.claim("w2"))
         pg_stage.wait_until_one_waits()
     thread.join()
@@ -248,7 +248,7 @@ def test_two_jobs_of_one_exclusive_key_are_never_started_by_two_claims(pg_stage:
 
 def test_the_same_key_submitted_twice_at_once_makes_one_job(pg_stage: Stage):
     def submit() -> list[int]:
-        return verbs.submit(pg_stage.desk(), [Submission("noop")], key="k")
+        return verbs.submit(pg_stage.caller(), [Submission("noop")], key="k")
 
     made = at_once(submit, submit, submit)
     assert made[0] == made[1] == made[2]
@@ -296,11 +296,11 @@ def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by
     from quire.store.queue import release
 
     job_id = pg_stage.one("other")
-    verbs.pause(pg_stage.desk(), "other")
+    verbs.pause(pg_stage.caller(), "other")
     pg_stage.claim(queue="slow")
     with pg_stage.db.begin() as conn:
         assert claim.claim(conn, "w1", "default", KINDS, now=pg_stage.now(), ttl=TTL) == []
-        verbs.unpause(pg_stage.desk(), "other")
+        verbs.unpause(pg_stage.caller(), "other")
     assert pg_stage.task(job_id).reason == "paused"
     with pg_stage.db.begin() as conn:
         release.release(conn, release.no_longer_paused(conn), now=pg_stage.now())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quire.control import corpora
-from quire.control.jobs import Desk
+from quire.control.caller import Caller
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.pipeline import Pipeline, described
 from tests.shelf import PLAIN, Shelf, open_shelf
@@ -20,39 +20,39 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
 
 
 def test_a_corpus_is_created_shown_changed_and_deleted(shelf: Shelf):
-    desk = shelf.app.desk
-    corpora.create(desk, "tales", {"chunk_tokens": "200"})
-    shown = corpora.shown(desk, "tales")
+    caller = shelf.app.caller
+    corpora.create(caller, "tales", {"chunk_tokens": "200"})
+    shown = corpora.shown(caller, "tales")
     assert shown["settings"] == {"chunk_tokens": 200}
     assert shown["pipeline"]["chunk_tokens"] == 200
     assert shown["pipeline"]["overlap"] == Pipeline().overlap
-    assert corpora.change(desk, "tales", {"overlap": "16", "chunk_tokens": "200"}) == ["overlap"]
-    assert corpora.shown(desk, "tales")["settings"] == {"chunk_tokens": 200, "overlap": 16}
-    assert [each["name"] for each in corpora.listed(desk)] == ["tales"]
-    assert corpora.delete(desk, "tales") == 0
-    assert corpora.listed(desk) == []
+    assert corpora.change(caller, "tales", {"overlap": "16", "chunk_tokens": "200"}) == ["overlap"]
+    assert corpora.shown(caller, "tales")["settings"] == {"chunk_tokens": 200, "overlap": 16}
+    assert [each["name"] for each in corpora.listed(caller)] == ["tales"]
+    assert corpora.delete(caller, "tales") == 0
+    assert corpora.listed(caller) == []
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(shelf: Shelf):
-    desk = shelf.app.desk
-    corpora.create(desk, "tales", {})
+    caller = shelf.app.caller
+    corpora.create(caller, "tales", {})
     with pytest.raises(Conflict, match="exists already"):
-        corpora.create(desk, "tales", {"ocr": "never"})
+        corpora.create(caller, "tales", {"ocr": "never"})
     for name in ("", " x", "a\nb", "x" * 101):
         with pytest.raises(BadInput, match="a name has"):
-            corpora.create(desk, name, {})
+            corpora.create(caller, name, {})
     for given in ({"chunk_tokens": "1"}, {"colour": "red"}, {"ocr": "maybe"}, {}):
         with pytest.raises(BadInput):
-            corpora.change(desk, "tales", given)
-    assert corpora.shown(desk, "tales")["settings"] == {}
+            corpora.change(caller, "tales", given)
+    assert corpora.shown(caller, "tales")["settings"] == {}
     for act in (corpora.shown, corpora.delete):
         with pytest.raises(NotFound, match="no such corpus"):
-            act(desk, "other")
+            act(caller, "other")
 
 
 def test_a_corpus_of_another_tenant_is_not_there(shelf: Shelf):
-    corpora.create(shelf.app.desk, "tales", {})
-    stranger = Desk(shelf.db, tenant="other")
+    corpora.create(shelf.app.caller, "tales", {})
+    stranger = Caller(shelf.db, tenant="other")
     assert corpora.listed(stranger) == []
     with pytest.raises(NotFound):
         corpora.change(stranger, "tales", {"ocr": "never"})
@@ -60,14 +60,14 @@ def test_a_corpus_of_another_tenant_is_not_there(shelf: Shelf):
 
 def test_documents_follow_the_settings_at_the_next_ingest(shelf: Shelf):
     shelf.put("a.txt", "one two three")
-    corpora.create(shelf.app.desk, "tales", PLAIN)
+    corpora.create(shelf.app.caller, "tales", PLAIN)
     shelf.ingest(corpus="tales", settings=PLAIN)
-    changed = corpora.change(shelf.app.desk, "tales", {"chunk_tokens": "64"})
+    changed = corpora.change(shelf.app.caller, "tales", {"chunk_tokens": "64"})
     again = shelf.ingest(corpus="tales", settings=PLAIN)
     assert shelf.listed(again) == {"settings": 1}
     assert shelf.ledger("a.txt") == {"pages_reused": 1}
     assert "no page is read again" in corpora.consequence(changed)
-    assert corpora.delete(shelf.app.desk, "tales") == 1
+    assert corpora.delete(shelf.app.caller, "tales") == 1
     assert shelf.document("a.txt").state == "success"
 
 

@@ -67,7 +67,7 @@ def test_the_status_counts_what_a_plain_look_finds_however_it_is_read(
     ids = stage.many(9)
     stage.submit(*[Submission("noop")] * 5, user="eve", tenant="elsewhere")
     stage.run(limit=4)
-    verbs.stop(stage.desk(), ids[-1:])
+    verbs.stop(stage.caller(), ids[-1:])
     [lease] = stage.claim("w2", limit=1)
     owned = {row.id: row.tenant for row in stage.rows("owners")}
     plain = Counter(r.state for r in stage.rows("jobs") if owned[r.owner_id] == "default")

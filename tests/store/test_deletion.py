@@ -48,7 +48,7 @@ def test_the_files_inside_a_message_go_with_it_to_any_depth(shelf: Shelf):
     shelf.ingest()
     all_names = ["apple.txt", "apple.txt", "inner.eml", "mail.eml", "other.eml"]
     assert names(shelf) == [*all_names, "pear.txt", "plum.txt"]
-    documents.delete(shelf.app.desk, shelf.document("mail.eml").id)
+    documents.delete(shelf.app.caller, shelf.document("mail.eml").id)
     assert names(shelf) == ["apple.txt", "other.eml", "plum.txt"]
     assert shelf.document("apple.txt").parent_id is None
     assert shelf.document("plum.txt").parent_id == shelf.document("other.eml").id
@@ -66,10 +66,10 @@ def test_a_message_stays_while_a_file_inside_it_is_worked_on(shelf: Shelf):
     assert shelf.document("mail.eml").state == "success"
     before = names(shelf)
     with pytest.raises(Conflict, match=f"a file inside it.*quire job cancel {job_id}"):
-        documents.delete(shelf.app.desk, shelf.document("mail.eml").id)
+        documents.delete(shelf.app.caller, shelf.document("mail.eml").id)
     assert names(shelf) == before == ["apple.txt", "inner.eml", "mail.eml"]
     shelf.drain()
-    documents.delete(shelf.app.desk, shelf.document("mail.eml").id)
+    documents.delete(shelf.app.caller, shelf.document("mail.eml").id)
     assert names(shelf) == []
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_another_source_lists_stays_as_its_own_document(shelf: Shelf
     with shelf.db.begin() as conn:
         mine = documents_table.c.id == inner
         conn.execute(sa.update(documents_table).where(mine).values(source="plugin:letters"))
-    documents.delete(shelf.app.desk, shelf.document("mail.eml").id)
+    documents.delete(shelf.app.caller, shelf.document("mail.eml").id)
     assert names(shelf) == ["inner.eml", "pear.txt"]
     assert shelf.document("inner.eml").parent_id is None
     assert shelf.document("pear.txt").parent_id == inner
@@ -100,13 +100,13 @@ def test_a_message_that_its_source_lost_takes_its_files_along(shelf: Shelf):
 def test_what_was_at_work_when_its_source_lost_it_goes_at_the_next_listing(shelf: Shelf):
     path = shelf.put("a.txt", "one")
     settings = {**PLAIN, "propagate_deletions": "true"}
-    jobs.pause(shelf.app.desk, "ingest.document")
+    jobs.pause(shelf.app.caller, "ingest.document")
     shelf.ingest(settings=settings)
     path.unlink()
     shelf.clock.advance(5)
     assert shelf.listed(shelf.ingest(settings=settings)) == {"gone": 1}
     assert names(shelf) == ["a.txt"]
-    jobs.unpause(shelf.app.desk, "ingest.document")
+    jobs.unpause(shelf.app.caller, "ingest.document")
     shelf.drain()
     assert shelf.listed(shelf.ingest(settings=settings)) == {}
     assert names(shelf) == []

@@ -70,7 +70,7 @@ def test_a_cancellation_runs_down_a_chain(stage: Stage):
     chain = [stage.one()]
     for _ in range(5):
         chain.append(stage.one(after=(chain[-1],)))
-    verbs.cancel(stage.desk(), chain[:1])
+    verbs.cancel(stage.caller(), chain[:1])
     assert {stage.job(i).state for i in chain} == {"cancelled"}
     assert {len(stage.events(i)) for i in chain} == {1}
 
@@ -78,7 +78,7 @@ def test_a_cancellation_runs_down_a_chain(stage: Stage):
 def test_cancelling_a_job_and_its_successor_together_tells_of_each_once(stage: Stage):
     first = stage.one()
     second = stage.one(after=(first,))
-    verbs.cancel(stage.desk(), [first, second])
+    verbs.cancel(stage.caller(), [first, second])
     assert stage.events(first) == stage.events(second) == ["job.cancelled"]
 
 
@@ -93,9 +93,9 @@ def test_a_lost_predecessor_counts_as_failed(stage: Stage):
 def test_a_stopped_predecessor_is_waited_for_until_it_resumes(stage: Stage):
     first = stage.one()
     second = stage.one(after=(first,))
-    verbs.stop(stage.desk(), [first])
+    verbs.stop(stage.caller(), [first])
     assert stage.task(second).reason == "after"
-    verbs.resume(stage.desk(), [first])
+    verbs.resume(stage.caller(), [first])
     stage.run()
     assert stage.run() == [second]
 
@@ -114,7 +114,7 @@ def test_a_cancelled_successor_that_is_retried_does_not_wait_for_what_is_over(st
     fail_next(stage)
     late = stage.one(after=(first,))
     for job_id in (before, late):
-        verbs.retry(stage.desk(), [job_id])
+        verbs.retry(stage.caller(), [job_id])
         assert stage.run() == [job_id]
 
 
@@ -122,8 +122,8 @@ def test_deleting_a_stopped_predecessor_cancels_what_waits_for_it(stage: Stage):
     first = stage.one()
     second = stage.one(after=(first,))
     third = stage.one(after=(first,), after_failure="run")
-    verbs.stop(stage.desk(), [first])
-    verbs.delete(stage.desk(), [first])
+    verbs.stop(stage.caller(), [first])
+    verbs.delete(stage.caller(), [first])
     assert stage.job(second).state == "cancelled"
     assert stage.run() == [third]
 
@@ -131,18 +131,18 @@ def test_deleting_a_stopped_predecessor_cancels_what_waits_for_it(stage: Stage):
 def test_an_edge_satisfied_while_its_successor_is_stopped_counts_when_it_resumes(stage: Stage):
     first = stage.one()
     second = stage.one(after=(first,))
-    verbs.stop(stage.desk(), [second])
+    verbs.stop(stage.caller(), [second])
     assert stage.run() == [first]
-    verbs.resume(stage.desk(), [second])
+    verbs.resume(stage.caller(), [second])
     assert stage.run() == [second]
 
 
 def test_a_stopped_job_whose_predecessor_fails_does_not_pend_for_ever_when_resumed(stage: Stage):
     first = stage.one()
     second = stage.one(after=(first,))
-    verbs.stop(stage.desk(), [second])
+    verbs.stop(stage.caller(), [second])
     fail_next(stage)
-    verbs.resume(stage.desk(), [second])
+    verbs.resume(stage.caller(), [second])
     assert stage.job(second).state == "cancelled"
 
 
@@ -159,10 +159,10 @@ def test_a_job_that_waits_for_both_a_time_and_a_job_waits_for_the_later(stage: S
 def test_a_successor_in_a_paused_kind_waits_for_the_pause_too(stage: Stage):
     first = stage.one()
     second = stage.one("other", after=(first,))
-    verbs.pause(stage.desk(), "other")
+    verbs.pause(stage.caller(), "other")
     stage.run(limit=1)
     assert stage.task(second).reason == "paused"
-    verbs.unpause(stage.desk(), "other")
+    verbs.unpause(stage.caller(), "other")
     assert stage.run() == [second]
 
 
@@ -247,11 +247,11 @@ def test_stopping_a_job_stops_its_children_and_keeps_what_is_done(stage: Stage):
     job_id = split(stage, plant)
     first, second = stage.claim(limit=2)
     stage.settle(ending(first))
-    verbs.stop(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
     assert stage.settle(ending(second)) == set()
     job = stage.job(job_id)
     assert (job.state, job.tasks_done, job.tasks_blocked) == ("stopped", 2, 3)
-    verbs.resume(stage.desk(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     assert stage.run() == [job_id] * 3
     assert stage.job(job_id).state == "completed"
 
@@ -265,7 +265,7 @@ def test_resuming_a_failed_job_runs_only_what_failed(stage: Stage):
     a, b, c = stage.claim(limit=3)
     stage.settle(ending(a), ending(b, "fail", "permanent", error="x"), ending(c))
     assert (stage.job(job_id).state, stage.job(job_id).error) == ("failed", "x")
-    verbs.resume(stage.desk(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     [again] = stage.claim(limit=10)
     assert (again.task_id, again.attempt) == (b.task_id, 1)
     stage.settle(ending(again))

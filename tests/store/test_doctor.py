@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def busy(db: Database) -> Database:
     """A database with jobs in every state, a task for every reason to wait, and a live worker."""
     stage = Stage(db)
-    jobs.pause(stage.desk(), "other")
+    jobs.pause(stage.caller(), "other")
     four = stage.many(4, priority=1)
     held = stage.claim(limit=4)
     stage.settle(
@@ -47,8 +47,8 @@ def busy(db: Database) -> Database:
         Submission("once", ref="pay"),
         Submission("noop", after=["pay"], after_failure="run"),
     )
-    jobs.stop(stage.desk(), [stage.one()])
-    jobs.cancel(stage.desk(), [stage.one(), stage.one(run_at=3_000_000.0)])
+    jobs.stop(stage.caller(), [stage.one()])
+    jobs.cancel(stage.caller(), [stage.one(), stage.one(run_at=3_000_000.0)])
     stage.many(2, user="bob", policy="queue")
     return db
 
@@ -307,7 +307,7 @@ def test_a_person_may_ask_for_a_second_run_of_what_must_not_run_twice(db: Databa
     job = stage.one("once")
     stage.claim()
     stage.reap("w1")
-    assert jobs.retry(stage.desk(), [job]) == [job]
+    assert jobs.retry(stage.caller(), [job]) == [job]
     [lease] = stage.claim()
     assert doctor.examine(db).violations == []
     stage.settle(ending(lease))

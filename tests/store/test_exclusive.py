@@ -86,7 +86,7 @@ def test_a_task_that_is_revived_after_that_has_ten_tries_again(stage: Stage):
     lock_together(stage, first, second)
     [holder] = stage.claim()
     give_up(stage, holder)
-    jobs.retry(stage.desk(), [second])
+    jobs.retry(stage.caller(), [second])
     assert stage.claim() == []
     assert (stage.task(second).state, stage.task(second).reason) == ("blocked", "lock_held")
 

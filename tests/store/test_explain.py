@@ -27,9 +27,9 @@ def hire(
     stage.db.write(lambda conn, now: workers.register(conn, row, kinds or tuple(KINDS), now=now))
 
 
-def told(stage: Stage, job_id: int, **desk: str) -> dict[str, Any]:
+def told(stage: Stage, job_id: int, **caller: str) -> dict[str, Any]:
     """Explain a job."""
-    found = explain_job(stage.desk(**desk), job_id)
+    found = explain_job(stage.caller(**caller), job_id)
     assert found["id"] == job_id
     return found
 
@@ -84,7 +84,7 @@ def test_a_job_that_runs_whatever_happens_before_it_says_so(stage: Stage):
 def test_a_job_behind_a_stopped_one_names_the_remedy(stage: Stage):
     first = stage.one()
     second = stage.one(after=[first])
-    jobs.stop(stage.desk(), [first])
+    jobs.stop(stage.caller(), [first])
     said(told(stage, second), "after", "(stopped)", f"quire job resume {first}")
 
 
@@ -120,7 +120,7 @@ def test_a_task_of_an_owner_at_its_cap_says_how_many_run(stage: Stage):
 
 def test_a_task_of_a_paused_kind_says_since_when(stage: Stage):
     before = stage.one()
-    jobs.pause(stage.desk(), "noop")
+    jobs.pause(stage.caller(), "noop")
     after = stage.one()
     for job in (before, after):
         found = told(stage, job)
@@ -252,10 +252,10 @@ def test_a_task_that_runs_again_says_why(stage: Stage):
 
 def test_a_stopped_job_says_why_and_how_to_go_on(stage: Stage):
     job = stage.one()
-    jobs.stop(stage.desk(), [job])
+    jobs.stop(stage.caller(), [job])
     said(told(stage, job), "stopped", "on request", f"quire job resume {job}")
     task = stage.task(job)
-    said(explain_task(stage.desk(), task.id), "stopped", f"quire job resume {job}")
+    said(explain_task(stage.caller(), task.id), "stopped", f"quire job resume {job}")
 
 
 def test_a_replaced_job_names_the_one_that_replaced_it(stage: Stage):
@@ -263,7 +263,7 @@ def test_a_replaced_job_names_the_one_that_replaced_it(stage: Stage):
     second = stage.one(policy="replace")
     found = told(stage, first)
     said(found, "stopped", f"replaced by job {second}", f"quire job resume {first}")
-    task = explain_task(stage.desk(), stage.task(first).id)
+    task = explain_task(stage.caller(), stage.task(first).id)
     said(task, "stopped", f"replaced by job {second}")
 
 
@@ -273,7 +273,7 @@ def test_a_failed_job_says_what_failed_and_how_to_run_it_again(stage: Stage):
     stage.settle(ending(lease, "fail", "permanent", error="no such file"))
     found = told(stage, job)
     said(found, "failed", "1 of 1 tasks failed: no such file", f"quire job resume {job}")
-    task = explain_task(stage.desk(), lease.task_id)
+    task = explain_task(stage.caller(), lease.task_id)
     said(task, "failed", "attempt 1 of 3: no such file", f"quire job retry {job}")
 
 
@@ -282,7 +282,7 @@ def test_a_lost_task_says_that_its_end_was_not_seen(stage: Stage):
     [lease] = stage.claim("w1")
     stage.reap("w1")
     said(told(stage, job), "failed", "must not run twice")
-    said(explain_task(stage.desk(), lease.task_id), "lost", "end was never seen")
+    said(explain_task(stage.caller(), lease.task_id), "lost", "end was never seen")
 
 
 def test_a_completed_job_says_so(stage: Stage):
@@ -290,16 +290,16 @@ def test_a_completed_job_says_so(stage: Stage):
     stage.run()
     found = told(stage, job)
     said(found, "completed", "Every task succeeded", "over")
-    said(explain_task(stage.desk(), stage.task(job).id), "done", "succeeded")
+    said(explain_task(stage.caller(), stage.task(job).id), "done", "succeeded")
 
 
 def test_a_cancelled_job_says_why(stage: Stage):
     first = stage.one()
     second = stage.one(after=[first])
-    jobs.cancel(stage.desk(), [first], why="not needed")
+    jobs.cancel(stage.caller(), [first], why="not needed")
     said(told(stage, first), "cancelled", "not needed", f"quire job retry {first}")
     said(told(stage, second), "cancelled", f"job {first}, which it waited for, ended cancelled")
-    task = explain_task(stage.desk(), stage.task(second).id)
+    task = explain_task(stage.caller(), stage.task(second).id)
     said(task, "cancelled", f"job {first}, which it waited for")
 
 
@@ -319,7 +319,7 @@ def test_a_job_of_many_tasks_explains_the_most_advanced_and_counts_the_rest(stag
     assert [task["code"] for task in found["tasks"]] == ["running", *["ready"] * 4]
     expected = {"blocked": 2, "ready": 6, "running": 1, "done": 1, "reasons": {"after": 2}}
     assert found["counts"] == expected
-    blocked = explain_task(stage.desk(), lease.task_id + 8)
+    blocked = explain_task(stage.caller(), lease.task_id + 8)
     said(blocked, "after", f"Waits for task {child} (running, 0 %)")
     assert blocked["job_id"] == job
 
@@ -342,14 +342,14 @@ def test_a_batch_that_failed_in_part_shows_what_failed(stage: Stage):
 @pytest.mark.parametrize("strange", [0, -1, 999, 2**63, 2**80])
 def test_an_unknown_id_is_refused(stage: Stage, strange: int):
     with pytest.raises(NotFound):
-        explain_job(stage.desk(), strange)
+        explain_job(stage.caller(), strange)
     with pytest.raises(NotFound):
-        explain_task(stage.desk(), strange)
+        explain_task(stage.caller(), strange)
 
 
 def test_another_tenant_s_job_does_not_exist(stage: Stage):
     job = stage.one()
     with pytest.raises(NotFound):
-        explain_job(stage.desk(tenant="other"), job)
+        explain_job(stage.caller(tenant="other"), job)
     with pytest.raises(NotFound):
-        explain_task(stage.desk(tenant="other"), stage.task(job).id)
+        explain_task(stage.caller(tenant="other"), stage.task(job).id)

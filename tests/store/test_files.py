@@ -13,6 +13,7 @@ import pytest
 
 from quire import testing
 from quire.control import documents, jobs, uploads
+from quire.control.caller import Caller
 from quire.control.explain import document as explain_document
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
 from quire.ingest import resources
@@ -50,7 +51,7 @@ def names(shelf: Shelf, job_id: int, **which: Any) -> list[str]:
 
 
 def explained(shelf: Shelf, name: str) -> dict[str, Any]:
-    return explain_document.explain_document(shelf.app.desk, shelf.document(name).id)
+    return explain_document.explain_document(shelf.app.caller, shelf.document(name).id)
 
 
 def claimed(shelf: Shelf) -> Lease:
@@ -95,7 +96,7 @@ def test_a_file_with_page_errors_is_counted_apart(shelf: Shelf):
     assert found["files"] == {"success": 1}
     assert found["files_with_errors"] == 1
     assert names(shelf, job_id, with_errors=True) == ["book.pdf"]
-    one = documents.found(shelf.app.desk, shelf.document("book.pdf").id)
+    one = documents.found(shelf.app.caller, shelf.document("book.pdf").id)
     [error] = one["page_errors"]
     assert error["page"] == 7
     assert error["kind"] == "crashed"
@@ -137,7 +138,7 @@ def test_one_failed_file_is_tried_again_and_the_others_are_left(shelf: Shelf):
     job_id = shelf.ingest()
     shelf.put("a.txt", "now it has text")
     one = shelf.document("a.txt").id
-    jobs.retry(shelf.app.desk, [job_id], document_id=one)
+    jobs.retry(shelf.app.caller, [job_id], document_id=one)
     shelf.drain()
     found = job(shelf, job_id)
     assert found["state"] == "failed"
@@ -145,7 +146,7 @@ def test_one_failed_file_is_tried_again_and_the_others_are_left(shelf: Shelf):
     assert found["error"].startswith("1 of 2 files failed; the last: ")
     assert shelf.document("b.txt").generation == 1
     with pytest.raises(Conflict, match="it did not fail in job"):
-        jobs.retry(shelf.app.desk, [job_id], document_id=one)
+        jobs.retry(shelf.app.caller, [job_id], document_id=one)
 
 
 def test_a_failed_file_is_tried_again_while_its_job_is_at_work(shelf: Shelf):
@@ -156,7 +157,7 @@ def test_a_failed_file_is_tried_again_while_its_job_is_at_work(shelf: Shelf):
     one = shelf.document("a.txt")
     assert one.state == "failed"
     shelf.put("a.txt", "now it has text")
-    jobs.retry(shelf.app.desk, [job_id], document_id=one.id)
+    jobs.retry(shelf.app.caller, [job_id], document_id=one.id)
     shelf.drain()
     assert job(shelf, job_id)["state"] == "completed"
     assert job(shelf, job_id)["files"] == {"success": 2}
@@ -192,7 +193,7 @@ def test_a_document_has_the_shape_that_is_promised(shelf: Shelf):
     shelf.ingest(corpus="tales")
     with shelf.db.read() as conn:
         [listed] = document_reports.page_of_documents(conn, "default")["items"]
-    shown = documents.found(shelf.app.desk, listed["id"])
+    shown = documents.found(shelf.app.caller, listed["id"])
     assert set(listed) >= DOCUMENT
     assert set(shown) >= DOCUMENT
     assert listed["page_errors"] == 0
@@ -226,14 +227,14 @@ def test_documents_are_filtered_and_listed_in_pages(shelf: Shelf):
 def test_a_document_of_another_tenant_is_not_there(shelf: Shelf):
     shelf.put("a.txt", "one")
     shelf.ingest()
-    stranger = jobs.Desk(shelf.db, tenant="other", known=shelf.app.desk.known)
+    stranger = Caller(shelf.db, tenant="other", known=shelf.app.caller.known)
     for act in (
         lambda: documents.found(stranger, 1),
         lambda: documents.delete(stranger, 1),
         lambda: documents.reindex(stranger, 1, {}),
         lambda: documents.pages(stranger, 1),
         lambda: explain_document.explain_document(stranger, 1),
-        lambda: documents.found(shelf.app.desk, 2**70),
+        lambda: documents.found(shelf.app.caller, 2**70),
     ):
         with pytest.raises(NotFound, match="no such document"):
             act()
@@ -243,7 +244,7 @@ def test_a_document_is_indexed_again_from_its_stored_bytes(shelf: Shelf):
     path = shelf.put("a.txt", "one two three")
     shelf.ingest()
     path.unlink()
-    job_id = documents.reindex(shelf.app.desk, 1, {"chunk_tokens": "64"})
+    job_id = documents.reindex(shelf.app.caller, 1, {"chunk_tokens": "64"})
     assert shelf.document("a.txt").state == "queued"
     assert shelf.is_found("one two")
     shelf.drain()
@@ -258,7 +259,7 @@ def test_a_document_is_indexed_again_from_its_stored_bytes(shelf: Shelf):
 def test_settings_of_its_own_stay_with_a_document(shelf: Shelf):
     shelf.put("a.txt", "one two three")
     shelf.ingest()
-    documents.reindex(shelf.app.desk, 1, {"chunk_tokens": "64"})
+    documents.reindex(shelf.app.caller, 1, {"chunk_tokens": "64"})
     shelf.drain()
     again_id = shelf.ingest()
     assert shelf.listed(again_id) == {"unchanged": 1}
@@ -272,7 +273,7 @@ def test_a_failed_document_is_fetched_again(shelf: Shelf):
     shelf.put("a.txt", "")
     shelf.ingest()
     shelf.put("a.txt", "now it has text")
-    documents.reindex(shelf.app.desk, 1, {})
+    documents.reindex(shelf.app.caller, 1, {})
     shelf.drain()
     assert shelf.document("a.txt").state == "success"
 
@@ -283,7 +284,7 @@ def sent(shelf: Shelf, name: str, content: bytes) -> int:
     digest = hashlib.sha256(content).hexdigest()
     one = uploads.Received(name, digest, len(content), part)
     blobs = resources.blobs_in(str(shelf.app.settings.home))
-    made = uploads.upload(shelf.app.desk, blobs, [one], settings=PLAIN)
+    made = uploads.upload(shelf.app.caller, blobs, [one], settings=PLAIN)
     shelf.drain()
     return int(made["id"])
 
@@ -303,9 +304,9 @@ def test_a_file_sent_here_is_read_again_after_its_tasks_were_pruned(shelf: Shelf
     job_id = sent(shelf, "letter.eml" if is_mail else "broken.pdf", content)
     [row] = [each for each in shelf.rows("documents") if each.name.endswith("broken.pdf")]
     assert row.state == "failed"
-    jobs.delete(shelf.app.desk, [job_id])
+    jobs.delete(shelf.app.caller, [job_id])
     assert shelf.rows("tasks") == []
-    second = documents.reindex(shelf.app.desk, row.id, {})
+    second = documents.reindex(shelf.app.caller, row.id, {})
     shelf.drain()
     [task] = shelf.tasks("document", job_id=second)
     told = json.loads(task.payload)
@@ -316,11 +317,11 @@ def test_a_file_sent_here_is_read_again_after_its_tasks_were_pruned(shelf: Shelf
 
 def test_a_file_sent_here_whose_bytes_were_lost_says_so(shelf: Shelf):
     job_id = sent(shelf, "broken.pdf", made.pdf("one")[:300])
-    jobs.delete(shelf.app.desk, [job_id])
+    jobs.delete(shelf.app.caller, [job_id])
     for path in (Path(shelf.app.settings.home) / "blobs").rglob("*"):
         if path.is_file():
             path.unlink()
-    documents.reindex(shelf.app.desk, 1, {})
+    documents.reindex(shelf.app.caller, 1, {})
     shelf.drain()
     assert "its file is missing" in str(shelf.document("broken.pdf").error)
 
@@ -330,10 +331,10 @@ def test_a_document_at_work_is_only_begun_anew_by_force(shelf: Shelf):
     job_id = shelf.submit()
     shelf.step()
     with pytest.raises(Conflict, match=f"it is queued, by job {job_id}"):
-        documents.reindex(shelf.app.desk, 1, {})
+        documents.reindex(shelf.app.caller, 1, {})
     assert len(shelf.rows("jobs")) == 1
     with pytest.raises(Conflict, match=f"quire job cancel {job_id}"):
-        documents.delete(shelf.app.desk, 1)
+        documents.delete(shelf.app.caller, 1)
     shelf.drain()
 
 
@@ -343,7 +344,7 @@ def test_a_newer_generation_ends_the_tasks_of_the_one_at_work(shelf: Shelf):
     first = shelf.submit()
     shelf.step(2)
     lease = claimed(shelf)
-    second = documents.reindex(shelf.app.desk, 1, {}, force=True)
+    second = documents.reindex(shelf.app.caller, 1, {}, force=True)
     old = [t for t in shelf.rows("tasks", job_id=first) if t.document_id]
     assert {t.state for t in old} == {"done", "skipped"}
     assert {t.error for t in old if t.state == "skipped"} == {reindex.WHY}
@@ -366,11 +367,11 @@ def test_a_newer_generation_ends_the_tasks_of_the_one_at_work(shelf: Shelf):
 def test_a_deleted_document_leaves_nothing_to_find(shelf: Shelf):
     shelf.put("a.txt", "one two three")
     shelf.ingest()
-    documents.delete(shelf.app.desk, 1)
+    documents.delete(shelf.app.caller, 1)
     assert shelf.rows("leaves") == shelf.rows("generations") == []
     assert not shelf.is_found("one")
     with pytest.raises(NotFound):
-        documents.found(shelf.app.desk, 1)
+        documents.found(shelf.app.caller, 1)
     assert shelf.listed(shelf.ingest()) == {"new": 1}
 
 
@@ -381,26 +382,26 @@ def test_the_original_and_its_pages_are_given_back(shelf: Shelf, tmp_path: Path)
     shelf.put("book.pdf", content)
     shelf.put("empty.txt", "")
     shelf.ingest()
-    desk, blobs = shelf.app.desk, resources.blobs_in(str(shelf.app.settings.home))
+    caller, blobs = shelf.app.caller, resources.blobs_in(str(shelf.app.settings.home))
     one = shelf.document("book.pdf").id
-    assert documents.save(desk, blobs, one, tmp_path).read_bytes() == content
-    assert [p["words"] for p in documents.pages(desk, one)["items"]] == [3, 3]
-    [first, second] = documents.tokens(desk, one, 1)
+    assert documents.save(caller, blobs, one, tmp_path).read_bytes() == content
+    assert [p["words"] for p in documents.pages(caller, one)["items"]] == [3, 3]
+    [first, second] = documents.tokens(caller, one, 1)
     assert [t["text"] for t in second["tokens"]] == ["second", "page", "here"]
     assert first["page"]["index"] == 0
-    assert documents.tokens(desk, one, 2)["v"] == 2
-    read = documents.read_page(desk, blobs, one, 2)
+    assert documents.tokens(caller, one, 2)["v"] == 2
+    read = documents.read_page(caller, blobs, one, 2)
     assert getattr(read.page, "text", "").split() == ["second", "page", "here"]
     with pytest.raises(NotFound, match="no page 9"):
-        documents.read_page(desk, blobs, one, 9)
+        documents.read_page(caller, blobs, one, 9)
     # What could not be read is given back too; what waits to be fetched is not here yet.
-    broken = documents.save(desk, blobs, shelf.document("empty.txt").id, tmp_path)
+    broken = documents.save(caller, blobs, shelf.document("empty.txt").id, tmp_path)
     assert (broken.name, broken.read_bytes()) == ("empty.txt", b"")
     shelf.put("later.txt", "text")
     shelf.submit()
     shelf.step()
     with pytest.raises(Gone, match="never fetched"):
-        documents.save(desk, blobs, shelf.document("later.txt").id, tmp_path)
+        documents.save(caller, blobs, shelf.document("later.txt").id, tmp_path)
 
 
 def test_explain_says_what_a_document_waits_for_and_why(shelf: Shelf):
@@ -421,6 +422,6 @@ def test_explain_says_what_a_document_waits_for_and_why(shelf: Shelf):
     changed = explained(shelf, "a.txt")
     assert "its source tells of other content" in changed["why"]
     assert "bytes are others than those of generation 1" in changed["reuse"]
-    documents.reindex(shelf.app.desk, 1, {})
+    documents.reindex(shelf.app.caller, 1, {})
     shelf.drain()
     assert explained(shelf, "a.txt")["reuse"].startswith("All was reused")

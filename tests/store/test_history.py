@@ -24,8 +24,8 @@ def test_each_run_leaves_one_row_under_its_fence(stage: Stage):
     stage.claim("w2")
     stage.reap("w2")
     [third] = stage.claim("w3")
-    verbs.stop(stage.desk(), [job_id])
-    verbs.resume(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     [last] = stage.claim("w4")
     stage.settle(ending(last, duration=1.5, peak_rss=2**40, worker_id="w4", began_at=5.0))
     rows = stage.rows("attempts")
@@ -49,9 +49,9 @@ def test_a_failed_run_keeps_its_error_and_traceback(stage: Stage):
 
 def test_events_tell_the_life_of_a_job_in_order(stage: Stage):
     job_id = stage.one()
-    verbs.stop(stage.desk(), [job_id], why="lunch")
-    verbs.resume(stage.desk(), [job_id])
-    verbs.reprioritise(stage.desk(), [job_id], 2)
+    verbs.stop(stage.caller(), [job_id], why="lunch")
+    verbs.resume(stage.caller(), [job_id])
+    verbs.reprioritise(stage.caller(), [job_id], 2)
     stage.run()
     assert stage.events(job_id) == ["job.stopped", "job.resume", "job.priority", "job.completed"]
     with stage.db.read() as conn:

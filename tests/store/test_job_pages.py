@@ -24,11 +24,13 @@ PLATFORMS, USERS = [None, "web"], [None, "ada"]
 def filled(stage: Stage) -> None:
     chance = random.Random(5)
     for number in range(60):
-        desk = stage.desk(chance.choice(["ada", "bo"]), tenant=chance.choice(["default", "other"]))
+        caller = stage.caller(
+            chance.choice(["ada", "bo"]), tenant=chance.choice(["default", "other"])
+        )
         wish = Submission("noop", platform=chance.choice([None, "web", "mail"]))
-        ids = verbs.submit(desk, [wish])
+        ids = verbs.submit(caller, [wish])
         if number % 3:
-            (verbs.stop if number % 2 else verbs.cancel)(desk, ids)
+            (verbs.stop if number % 2 else verbs.cancel)(caller, ids)
 
 
 def plainly(stage: Stage, tenant: str, filters: dict[str, Any]) -> list[int]:

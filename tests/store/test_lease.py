@@ -99,7 +99,7 @@ def test_renewing_extends_the_lease(stage: Stage):
 def test_a_row_that_does_not_come_back_from_renewing_is_lost(stage: Stage):
     stage.many(3)
     leases = stage.claim(limit=3)
-    verbs.stop(stage.desk(), [leases[1].job_id])
+    verbs.stop(stage.caller(), [leases[1].job_id])
     assert stage.renew(*leases) == {leases[0].task_id, leases[2].task_id}
     held = [(lease.task_id, lease.fence) for lease in leases]
     with stage.db.read() as conn:
@@ -211,7 +211,7 @@ def test_a_task_that_may_run_at_most_once_runs_again_only_when_a_person_says_so(
     job_id = stage.one("once")
     stage.claim()
     stage.reap("w1")
-    verbs.retry(stage.desk(), [job_id])
+    verbs.retry(stage.caller(), [job_id])
     [lease] = stage.claim()
     assert (lease.attempt, lease.crashes) == (1, 0)
 
@@ -256,7 +256,7 @@ def test_settling_twice_changes_nothing(stage: Stage):
 def test_a_stop_gives_the_attempt_back_and_ends_the_lease(stage: Stage):
     job_id = stage.one()
     [lease] = stage.claim()
-    verbs.stop(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
     task = stage.task(job_id)
     assert (task.state, task.reason, task.attempt, task.fence) == ("blocked", "stopped", 0, 2)
     assert stage.settle(ending(lease)) == set()
@@ -283,7 +283,7 @@ def test_a_fenced_write_holds_the_task_or_is_refused(stage: Stage):
     for task_id, fence in ((lease.task_id, 0), (lease.task_id, 2), (999, 1)):
         with pytest.raises(LeaseLost), stage.db.begin() as conn:
             settle.hold(conn, task_id, fence)
-    verbs.stop(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
     with pytest.raises(LeaseLost), stage.db.begin() as conn:
         settle.hold(conn, lease.task_id, lease.fence)
 

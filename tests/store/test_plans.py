@@ -26,7 +26,7 @@ def full(stage: Stage) -> Stage:
         stage.submit(*[Submission("noop", run_at=far + n) for n in range(800)], user=user)
     leases = [lease for n in range(3) for lease in stage.claim(f"w{n}", limit=40)]
     stage.settle(*(ending(lease) for lease in leases[::2]))
-    verbs.stop(stage.desk("eve"), [row.id for row in stage.rows("jobs")][-200:])
+    verbs.stop(stage.caller("eve"), [row.id for row in stage.rows("jobs")][-200:])
     for lease in leases[1::2]:
         stage.report(lease, 0.5, "half")
     if stage.is_postgres:

@@ -35,9 +35,9 @@ def test_queue_holds_for_the_jobs_of_one_request(stage: Stage):
 
 def test_queue_goes_on_when_the_first_job_is_stopped_cancelled_or_fails(stage: Stage):
     ids = [stage.one(policy="queue") for _ in range(4)]
-    verbs.stop(stage.desk(), [ids[0]])
+    verbs.stop(stage.caller(), [ids[0]])
     assert stage.task(ids[1]).state == "ready"
-    verbs.cancel(stage.desk(), [ids[1]])
+    verbs.cancel(stage.caller(), [ids[1]])
     [lease] = stage.claim()
     assert lease.job_id == ids[2]
     stage.settle(ending(lease, "fail", "permanent", error="x"))
@@ -53,16 +53,16 @@ def test_queue_with_references_against_the_order_of_ids_does_not_wait_for_ever(s
 
 
 def test_queue_does_not_wait_for_jobs_that_no_person_submitted(stage: Stage):
-    verbs.submit(stage.desk(policy="queue"), [Submission("noop")], by_person=False)
+    verbs.submit(stage.caller(policy="queue"), [Submission("noop")], by_person=False)
     mine = stage.one(policy="queue")
     assert stage.task(mine).state == "ready"
 
 
 def test_queue_never_lets_two_jobs_run_even_after_a_resume(stage: Stage):
     first = stage.one(policy="queue")
-    verbs.stop(stage.desk(), [first])
+    verbs.stop(stage.caller(), [first])
     second = stage.one(policy="queue")
-    verbs.resume(stage.desk(policy="queue"), [first])
+    verbs.resume(stage.caller(policy="queue"), [first])
     # Both were free to go at some moment; a claim takes one of them.
     leases = stage.claim(limit=10)
     assert len(leases) == 1
@@ -73,10 +73,10 @@ def test_queue_never_lets_two_jobs_run_even_after_a_resume(stage: Stage):
 
 def test_queue_resumed_behind_a_running_job_waits_for_it(stage: Stage):
     first = stage.one(policy="queue")
-    verbs.stop(stage.desk(), [first])
+    verbs.stop(stage.caller(), [first])
     second = stage.one(policy="queue")
     [lease] = stage.claim()
-    verbs.resume(stage.desk(policy="queue"), [first])
+    verbs.resume(stage.caller(policy="queue"), [first])
     assert stage.task(first).reason == "user_busy"
     stage.settle(ending(lease))
     assert stage.run() == [first]
@@ -112,7 +112,7 @@ def test_replace_keeps_the_jobs_of_one_request_together(stage: Stage):
 def test_replace_a_resumed_job_stops_the_others(stage: Stage):
     old = stage.one(policy="replace")
     fresh = stage.one(policy="replace")
-    verbs.resume(stage.desk(policy="replace"), [old])
+    verbs.resume(stage.caller(policy="replace"), [old])
     assert (stage.job(fresh).state, stage.job(fresh).error) == ("stopped", f"replaced by job {old}")
     assert stage.run() == [old]
 
@@ -129,17 +129,17 @@ def test_reject_refuses_a_second_job_and_stores_nothing(stage: Stage):
 
 def test_reject_refuses_to_resume_a_second_job(stage: Stage):
     first = stage.one(policy="reject")
-    verbs.stop(stage.desk(), [first])
+    verbs.stop(stage.caller(), [first])
     second = stage.one(policy="reject")
     with pytest.raises(UserBusy, match=f"stop {second}"):
-        verbs.resume(stage.desk(policy="reject"), [first])
+        verbs.resume(stage.caller(policy="reject"), [first])
     assert stage.job(first).state == "stopped"
 
 
 def test_reject_repeats_an_accepted_request_by_its_key(stage: Stage):
-    desk = stage.desk(policy="reject")
-    first = verbs.submit(desk, [Submission("noop")], key="k")
-    assert verbs.submit(desk, [Submission("noop")], key="k") == first
+    caller = stage.caller(policy="reject")
+    first = verbs.submit(caller, [Submission("noop")], key="k")
+    assert verbs.submit(caller, [Submission("noop")], key="k") == first
 
 
 def test_an_owners_own_policy_goes_before_the_setting(stage: Stage):
@@ -152,7 +152,7 @@ def test_an_owners_own_policy_goes_before_the_setting(stage: Stage):
 def test_no_policy_binds_jobs_that_no_person_submitted(stage: Stage):
     for policy in ("queue", "replace", "reject"):
         user = f"u-{policy}"
-        desk = stage.desk(user, policy)
-        first = verbs.submit(desk, [Submission("noop")], by_person=False)
-        second = verbs.submit(desk, [Submission("noop")], by_person=False)
+        caller = stage.caller(user, policy)
+        first = verbs.submit(caller, [Submission("noop")], by_person=False)
+        second = verbs.submit(caller, [Submission("noop")], by_person=False)
         assert stage.run() == first + second

@@ -34,8 +34,8 @@ def test_a_submitted_job_has_one_ready_task(stage: Stage):
 def test_ids_grow_and_are_not_given_out_again_after_a_delete(stage: Stage):
     first = stage.many(3)
     assert first == sorted(first)
-    verbs.cancel(stage.desk(), first)
-    verbs.delete(stage.desk(), first)
+    verbs.cancel(stage.caller(), first)
+    verbs.delete(stage.caller(), first)
     assert stage.one() > max(first)
 
 
@@ -54,13 +54,13 @@ def test_no_wishes_make_no_jobs(stage: Stage):
 
 def test_the_same_key_and_body_make_the_jobs_once(stage: Stage):
     wishes = [Submission("noop", {"n": 1}), Submission("noop", {"n": 2})]
-    first = verbs.submit(stage.desk(), wishes, key="k")
-    assert verbs.submit(stage.desk(), wishes, key="k") == first
+    first = verbs.submit(stage.caller(), wishes, key="k")
+    assert verbs.submit(stage.caller(), wishes, key="k") == first
     assert stage.count("jobs") == 2
 
 
 def test_the_same_key_with_another_body_is_refused(stage: Stage):
-    verbs.submit(stage.desk(), [Submission("noop", {"n": 1})], key="k")
+    verbs.submit(stage.caller(), [Submission("noop", {"n": 1})], key="k")
     for changed in (
         {"payload": {"n": 2}},
         {"priority": 4},
@@ -74,15 +74,15 @@ def test_the_same_key_with_another_body_is_refused(stage: Stage):
     ):
         wish = Submission("noop", **{"payload": {"n": 1}, **changed})  # type: ignore[arg-type]
         with pytest.raises(Conflict, match="'k'"):
-            verbs.submit(stage.desk(), [wish], key="k")
+            verbs.submit(stage.caller(), [wish], key="k")
     assert stage.count("jobs") == 1
 
 
 def test_keys_of_two_users_do_not_meet(stage: Stage):
     wish = [Submission("noop")]
-    verbs.submit(stage.desk("ada"), wish, key="k")
-    verbs.submit(stage.desk("bob"), wish, key="k")
-    verbs.submit(stage.desk("ada", tenant="acme"), wish, key="k")
+    verbs.submit(stage.caller("ada"), wish, key="k")
+    verbs.submit(stage.caller("bob"), wish, key="k")
+    verbs.submit(stage.caller("ada", tenant="acme"), wish, key="k")
     assert stage.count("jobs") == 3
 
 
@@ -94,8 +94,8 @@ def test_an_unknown_kind_stores_nothing_and_names_the_known_ones(stage: Stage):
 
 def test_a_refused_request_leaves_its_key_free(stage: Stage):
     with pytest.raises(UnknownKind):
-        verbs.submit(stage.desk(), [Submission("nope")], key="k")
-    assert verbs.submit(stage.desk(), [Submission("noop")], key="k")
+        verbs.submit(stage.caller(), [Submission("nope")], key="k")
+    assert verbs.submit(stage.caller(), [Submission("noop")], key="k")
 
 
 BAD = (
@@ -147,7 +147,7 @@ def test_a_bad_value_is_refused_and_nothing_is_stored(stage: Stage):
 def test_a_bad_key_is_refused_and_nothing_is_stored(stage: Stage):
     for key in ("", "x" * 201, "nul \0", "half \ud800"):
         with pytest.raises(BadInput):
-            verbs.submit(stage.desk(), [Submission("noop")], key=key)
+            verbs.submit(stage.caller(), [Submission("noop")], key=key)
     assert nothing_is_stored(stage)
 
 
@@ -195,14 +195,14 @@ def test_another_tenants_job_cannot_be_touched(stage: Stage):
     for verb in verbs.VERBS:
         more = [3] if verb == "reprioritise" else []
         with pytest.raises(NotFound, match=str(theirs)):
-            getattr(verbs, verb)(stage.desk(), [mine, theirs], *more)
+            getattr(verbs, verb)(stage.caller(), [mine, theirs], *more)
         assert (stage.job(theirs), stage.job(mine)) == before
 
 
 def test_an_id_beyond_any_is_not_found(stage: Stage):
     for job_id in (0, -1, 10**6, 2**63, 2**200):
         with pytest.raises(NotFound):
-            verbs.stop(stage.desk(), [job_id])
+            verbs.stop(stage.caller(), [job_id])
 
 
 def test_a_job_with_a_later_run_at_waits_for_it(stage: Stage):
@@ -227,8 +227,8 @@ def test_a_submission_decides_its_own_attempts(stage: Stage):
 def test_old_keys_are_forgotten(stage: Stage):
     from quire.store.queue import submit
 
-    first = verbs.submit(stage.desk(), [Submission("noop")], key="k")
+    first = verbs.submit(stage.caller(), [Submission("noop")], key="k")
     stage.clock.advance(100)
     before = stage.clock.now().wall - 50
     assert stage.db.write(lambda conn, now: submit.prune_keys(conn, before=before)) == 1
-    assert verbs.submit(stage.desk(), [Submission("noop")], key="k") != first
+    assert verbs.submit(stage.caller(), [Submission("noop")], key="k") != first

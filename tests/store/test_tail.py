@@ -129,7 +129,7 @@ def test_deleting_the_jobs_of_the_last_events_hides_nothing_that_follows(stage: 
     job_id, other = stage.many(2)
     stage.run()
     at = head(stage)
-    assert verbs.delete(stage.desk(), [job_id, other]) == [job_id, other]
+    assert verbs.delete(stage.caller(), [job_id, other]) == [job_id, other]
     with stage.db.begin() as conn:
         record(conn, stage, None, "later", tenant="default")
     found = read(stage, at)
@@ -140,7 +140,7 @@ def test_deleting_the_jobs_of_the_last_events_hides_nothing_that_follows(stage: 
 def test_pruning_keeps_the_last_event_so_that_its_id_is_not_given_out_again(stage: Stage):
     stage.one()
     stage.run()
-    verbs.delete(stage.desk(), [1])
+    verbs.delete(stage.caller(), [1])
     at = head(stage)
     stage.clock.advance(100)
     stage.db.write(lambda conn, now: events.prune(conn, before=now.wall, limit=100))

@@ -18,7 +18,7 @@ def job_in(stage: Stage, state: str) -> int:
     if state in ("pending", "stopped", "cancelled"):
         if state != "pending":
             getattr(verbs, {"stopped": "stop", "cancelled": "cancel"}[state])(
-                stage.desk(), [job_id]
+                stage.caller(), [job_id]
             )
         return job_id
     [lease] = stage.claim()
@@ -38,23 +38,23 @@ def test_a_verb_is_allowed_in_just_the_states_that_the_chart_says(stage: Stage, 
         sources = JOB_MOVES[verb].sources if verb != "delete" else ()
         can = state in sources if verb != "delete" else state not in ("pending", "running")
         if can:
-            verbs.one(stage.desk(), verb, job_id)
+            verbs.one(stage.caller(), verb, job_id)
             if verb != "delete":
                 assert stage.job(job_id).state == JOB_MOVES[verb].target
         else:
             with pytest.raises(Conflict, match=state):
-                verbs.one(stage.desk(), verb, job_id)
+                verbs.one(stage.caller(), verb, job_id)
             assert stage.job(job_id) == before
         if not (can and verb == "delete"):
-            verbs.cancel(stage.desk(), [job_id])
+            verbs.cancel(stage.caller(), [job_id])
 
 
 def test_stopping_holds_the_waiting_tasks_and_resuming_lets_them_go(stage: Stage):
     ids = stage.many(5)
-    assert verbs.stop(stage.desk(), ids[:2], why="lunch") == ids[:2]
+    assert verbs.stop(stage.caller(), ids[:2], why="lunch") == ids[:2]
     assert stage.job(ids[0]).error == "lunch"
     assert stage.run() == ids[2:]
-    assert verbs.resume(stage.desk(), ids) == ids[:2]
+    assert verbs.resume(stage.caller(), ids) == ids[:2]
     assert stage.job(ids[0]).error is None
     assert stage.run() == ids[:2]
 
@@ -63,18 +63,18 @@ def test_a_stopped_job_whose_task_backs_off_stays_stopped_when_it_is_due(stage: 
     job_id = stage.one()
     [lease] = stage.claim()
     stage.settle(ending(lease, "retry", "transient", error="x", due_in=10.0))
-    verbs.stop(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
     stage.clock.advance(11)
     assert stage.move_due() == 0
     assert stage.task(job_id).reason == "stopped"
-    verbs.resume(stage.desk(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     assert stage.run() == [job_id]
 
 
 def test_a_stopped_job_with_a_later_run_at_waits_for_it_when_resumed(stage: Stage):
     job_id = stage.one(run_at=stage.clock.now().wall + 100)
-    verbs.stop(stage.desk(), [job_id])
-    verbs.resume(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     assert stage.task(job_id).reason == "due"
     stage.clock.advance(101)
     stage.move_due()
@@ -84,7 +84,7 @@ def test_a_stopped_job_with_a_later_run_at_waits_for_it_when_resumed(stage: Stag
 def test_cancelling_a_running_job_ends_its_lease_for_good(stage: Stage):
     job_id = stage.one()
     [lease] = stage.claim()
-    verbs.cancel(stage.desk(), [job_id])
+    verbs.cancel(stage.caller(), [job_id])
     task = stage.task(job_id)
     assert (task.state, task.fence, task.reason) == ("cancelled", 2, None)
     assert stage.settle(ending(lease)) == set()
@@ -95,7 +95,7 @@ def test_a_retry_gives_fresh_attempts(stage: Stage):
     job_id = stage.one()
     [lease] = stage.claim()
     stage.settle(ending(lease, "fail", "permanent", error="x", crashed=True))
-    verbs.retry(stage.desk(), [job_id])
+    verbs.retry(stage.caller(), [job_id])
     [again] = stage.claim()
     assert (again.attempt, again.crashes, again.fence) == (1, 0, 2)
     stage.settle(ending(again))
@@ -104,15 +104,15 @@ def test_a_retry_gives_fresh_attempts(stage: Stage):
 
 def test_a_retry_of_a_cancelled_job_runs_it(stage: Stage):
     job_id = stage.one()
-    verbs.cancel(stage.desk(), [job_id])
-    verbs.retry(stage.desk(), [job_id])
+    verbs.cancel(stage.caller(), [job_id])
+    verbs.retry(stage.caller(), [job_id])
     assert stage.run() == [job_id]
 
 
 def test_retrying_only_what_failed_of_a_job_where_nothing_did_leaves_it_over(stage: Stage):
     job_id = stage.one()
-    verbs.cancel(stage.desk(), [job_id])
-    verbs.retry(stage.desk(), [job_id], only_failed=True)
+    verbs.cancel(stage.caller(), [job_id])
+    verbs.retry(stage.caller(), [job_id], only_failed=True)
     assert stage.job(job_id).state == "cancelled"
 
 
@@ -120,20 +120,20 @@ def test_retrying_what_failed_takes_failed_and_lost_jobs(stage: Stage):
     failed, lost = job_in(stage, "failed"), stage.one("once")
     stage.claim()
     stage.reap("w1")
-    assert verbs.retry(stage.desk(), [failed, lost], only_failed=True) == [failed, lost]
+    assert verbs.retry(stage.caller(), [failed, lost], only_failed=True) == [failed, lost]
     assert sorted(stage.run()) == [failed, lost]
 
 
 def test_a_reprioritised_job_takes_its_place_in_the_other_band(stage: Stage):
     ids = stage.many(3, priority=5)
     late = stage.one(priority=5)
-    assert verbs.reprioritise(stage.desk(), [late], 2) == [late]
+    assert verbs.reprioritise(stage.caller(), [late], 2) == [late]
     assert stage.run() == [late, *ids]
 
 
 def test_a_blocked_job_keeps_its_reprioritisation(stage: Stage):
     job_id = stage.one(run_at=stage.clock.now().wall + 10)
-    verbs.reprioritise(stage.desk(), [job_id], 2)
+    verbs.reprioritise(stage.caller(), [job_id], 2)
     assert stage.task(job_id).reason == "due"
     stage.clock.advance(11)
     stage.move_due()
@@ -143,25 +143,25 @@ def test_a_blocked_job_keeps_its_reprioritisation(stage: Stage):
 def test_a_running_task_keeps_running_when_its_job_is_reprioritised(stage: Stage):
     job_id = stage.one()
     [lease] = stage.claim()
-    verbs.reprioritise(stage.desk(), [job_id], 1)
+    verbs.reprioritise(stage.caller(), [job_id], 1)
     assert stage.settle(ending(lease)) == {lease.task_id}
 
 
 def test_a_job_that_is_over_is_not_reprioritised(stage: Stage):
     job_id = job_in(stage, "completed")
-    assert verbs.reprioritise(stage.desk(), [job_id], 9) == []
+    assert verbs.reprioritise(stage.caller(), [job_id], 9) == []
 
 
 def test_a_bad_priority_is_refused(stage: Stage):
     job_id = stage.one()
     with pytest.raises(BadInput):
-        verbs.reprioritise(stage.desk(), [job_id], 0)
+        verbs.reprioritise(stage.caller(), [job_id], 0)
 
 
 def test_deleting_removes_every_row_of_the_job(stage: Stage):
     gone = job_in(stage, "failed")
     kept = stage.one()
-    verbs.delete(stage.desk(), [gone])
+    verbs.delete(stage.caller(), [gone])
     for table in ("tasks", "events"):
         assert stage.rows(table, job_id=gone) == []
     assert [row.id for row in stage.rows("jobs")] == [kept]
@@ -171,28 +171,28 @@ def test_deleting_removes_every_row_of_the_job(stage: Stage):
 def test_deleting_a_running_job_is_refused_with_the_remedy(stage: Stage):
     job_id = job_in(stage, "running")
     with pytest.raises(Conflict, match=f"quire job stop {job_id}"):
-        verbs.one(stage.desk(), "delete", job_id)
+        verbs.one(stage.caller(), "delete", job_id)
 
 
 def test_a_missing_job_is_not_found(stage: Stage):
     with pytest.raises(NotFound):
-        verbs.one(stage.desk(), "stop", 42)
+        verbs.one(stage.caller(), "stop", 42)
 
 
 def test_pausing_a_kind_holds_it_and_unpausing_lets_it_go(stage: Stage):
     held, free = stage.one("other"), stage.one("noop")
-    assert verbs.pause(stage.desk(), "other") is True
-    assert verbs.pause(stage.desk(), "other") is False
+    assert verbs.pause(stage.caller(), "other") is True
+    assert verbs.pause(stage.caller(), "other") is False
     late = stage.one("other")
     assert stage.task(late).reason == "paused"
     assert stage.run() == [free]
-    assert verbs.unpause(stage.desk(), "other") is True
-    assert verbs.unpause(stage.desk(), "other") is False
+    assert verbs.unpause(stage.caller(), "other") is True
+    assert verbs.unpause(stage.caller(), "other") is False
     assert sorted(stage.run()) == [held, late]
 
 
 def test_a_paused_kind_stays_paused_when_a_worker_announces_it_again(stage: Stage):
-    verbs.pause(stage.desk(), "other")
+    verbs.pause(stage.caller(), "other")
     Stage(stage.db)
     assert stage.task(stage.one("other")).reason == "paused"
 
@@ -200,7 +200,7 @@ def test_a_paused_kind_stays_paused_when_a_worker_announces_it_again(stage: Stag
 def test_running_tasks_of_a_paused_kind_go_on(stage: Stage):
     job_id = stage.one("other")
     [lease] = stage.claim()
-    verbs.pause(stage.desk(), "other")
+    verbs.pause(stage.caller(), "other")
     assert stage.renew(lease)
     stage.settle(ending(lease))
     assert stage.job(job_id).state == "completed"
@@ -208,13 +208,13 @@ def test_running_tasks_of_a_paused_kind_go_on(stage: Stage):
 
 def test_pausing_an_unknown_kind_is_refused(stage: Stage):
     with pytest.raises(UnknownKind, match="noop"):
-        verbs.pause(stage.desk(), "nope")
+        verbs.pause(stage.caller(), "nope")
 
 
 def test_unpausing_releases_more_than_one_batch(stage: Stage):
-    verbs.pause(stage.desk(), "other")
+    verbs.pause(stage.caller(), "other")
     ids = stage.submit(*[Submission("other")] * 1100)
-    verbs.unpause(stage.desk(), "other")
+    verbs.unpause(stage.caller(), "other")
     assert len(stage.run(limit=2000)) == len(ids)
 
 
@@ -223,27 +223,27 @@ def test_a_filter_picks_the_jobs_of_a_bulk_verb(stage: Stage):
     web = stage.submit(Submission("other", platform="web"))
     bob = stage.submit(Submission("noop", platform="drive"), user="bob")
     theirs = stage.submit(Submission("noop", platform="drive"), tenant="acme")
-    assert verbs.in_bulk(stage.desk(), "stop", platform="drive", user="ada") == 3
-    assert verbs.in_bulk(stage.desk(), "stop", kind="other") == 1
+    assert verbs.in_bulk(stage.caller(), "stop", platform="drive", user="ada") == 3
+    assert verbs.in_bulk(stage.caller(), "stop", kind="other") == 1
     assert {stage.job(i).state for i in [*drive, *web]} == {"stopped"}
     assert {stage.job(i).state for i in [*bob, *theirs]} == {"pending"}
-    assert verbs.in_bulk(stage.desk(), "resume", account="a") == 3
-    assert verbs.in_bulk(stage.desk(), "cancel", states=["stopped"]) == 1
+    assert verbs.in_bulk(stage.caller(), "resume", account="a") == 3
+    assert verbs.in_bulk(stage.caller(), "cancel", states=["stopped"]) == 1
     assert stage.job(web[0]).state == "cancelled"
-    assert verbs.in_bulk(stage.desk(), "delete") == 1
+    assert verbs.in_bulk(stage.caller(), "delete") == 1
 
 
 def test_a_bulk_verb_takes_many_pages(stage: Stage):
     ids = stage.many(verbs.PAGE * 2 + 5)
-    assert verbs.in_bulk(stage.desk(), "cancel") == len(ids)
-    assert verbs.in_bulk(stage.desk(), "cancel") == 0
-    assert verbs.in_bulk(stage.desk(), "delete") == len(ids)
+    assert verbs.in_bulk(stage.caller(), "cancel") == len(ids)
+    assert verbs.in_bulk(stage.caller(), "cancel") == 0
+    assert verbs.in_bulk(stage.caller(), "delete") == len(ids)
     assert stage.count("tasks") == 0
 
 
 def test_a_bulk_verb_in_states_that_do_not_allow_it_does_nothing(stage: Stage):
     stage.one()
-    assert verbs.in_bulk(stage.desk(), "delete", states=["pending"]) == 0
+    assert verbs.in_bulk(stage.caller(), "delete", states=["pending"]) == 0
     assert stage.count("jobs") == 1
 
 
@@ -291,26 +291,26 @@ def test_resuming_does_not_run_again_what_must_not_run_twice(stage: Stage):
     job_id = stage.one("once")
     stage.claim()
     stage.reap("w1")
-    verbs.resume(stage.desk(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     assert (stage.job(job_id).state, stage.task(job_id).state) == ("failed", "lost")
     assert stage.claim() == []
-    verbs.retry(stage.desk(), [job_id])
+    verbs.retry(stage.caller(), [job_id])
     assert stage.run() == [job_id]
 
 
 def test_stopping_what_must_not_run_twice_gives_it_up_as_lost(stage: Stage):
     job_id = stage.one("once")
     [lease] = stage.claim()
-    verbs.stop(stage.desk(), [job_id])
+    verbs.stop(stage.caller(), [job_id])
     assert stage.task(job_id).state == "lost"
     assert stage.settle(ending(lease)) == set()
-    verbs.resume(stage.desk(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
     assert stage.claim() == []
 
 
 def test_a_resume_whose_process_died_halfway_is_finished_by_a_sweep(stage: Stage):
     job = stage.one()
-    verbs.stop(stage.desk(), [job])
+    verbs.stop(stage.caller(), [job])
     states = [TaskState.FAILED, TaskState.LOST]
     stage.db.write(lambda conn, now: job_actions.revive(conn, [job], "resume", states, now=now))
     assert stage.claim() == []
@@ -324,7 +324,7 @@ def test_jobs_are_given_another_priority_in_bulk(stage: Stage):
     first, second = stage.many(2)
     later = stage.one("other")
     options = {"priority": 1}
-    assert verbs.in_bulk(stage.desk(), "reprioritise", options=options, kind="other") == 1
+    assert verbs.in_bulk(stage.caller(), "reprioritise", options=options, kind="other") == 1
     assert stage.run(limit=3) == [later, first, second]
 
 
@@ -332,8 +332,9 @@ def test_only_what_failed_is_retried_in_bulk(stage: Stage):
     failed, cancelled = stage.many(2)
     [lease] = stage.claim()
     stage.settle(ending(lease, "fail", "failed", error="no"))
-    verbs.cancel(stage.desk(), [cancelled])
+    verbs.cancel(stage.caller(), [cancelled])
     assert (
-        verbs.in_bulk(stage.desk(), "retry", options={"only_failed": True}, states=["failed"]) == 1
+        verbs.in_bulk(stage.caller(), "retry", options={"only_failed": True}, states=["failed"])
+        == 1
     )
     assert stage.run() == [failed]

@@ -53,8 +53,8 @@ class Front:
         shelf.stop(known["stopped"])
         known["cancelled"] = shelf.app.submit("ingest", sources=["y"], settings=PLAIN)
         shelf.cancel(known["cancelled"])
-        corpora.create(shelf.app.desk, EVIL, {"delimiter": "\n\n", "chunk_tokens": 200})
-        corpora.create(shelf.app.desk, "plain", {})
+        corpora.create(shelf.app.caller, EVIL, {"delimiter": "\n\n", "chunk_tokens": 200})
+        corpora.create(shelf.app.caller, "plain", {})
         return known
 
     def close(self) -> None:

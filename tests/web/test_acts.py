@@ -10,7 +10,7 @@ from tests.web.conftest import Front
 
 
 def test_a_corpus_is_created_changed_and_deleted_by_forms(each_front: Front):
-    visitor, desk = each_front.visitor("member"), each_front.shelf.app.desk
+    visitor, caller = each_front.visitor("member"), each_front.shelf.app.caller
     page = visitor.send(visitor.get("/corpora"), "/corpora", name="letters")
     assert "1 corpus created." in page.text
     place = "/corpora/letters"
@@ -18,16 +18,16 @@ def test_a_corpus_is_created_changed_and_deleted_by_forms(each_front: Front):
     assert "chunk_tokens from 352 to 200; ocr from auto to never" in asked.text
     assert "until the next ingest" in asked.text
     assert "their pages are read again, cut and embedded" in asked.text
-    assert corpora.differing(corpora.shown(desk, "letters")["settings"]) == {}
+    assert corpora.differing(corpora.shown(caller, "letters")["settings"]) == {}
     page = visitor.send(asked, place)
     assert "1 corpus changed." in page.text
     changed = {"chunk_tokens": 200, "ocr": "never"}
-    assert corpora.differing(corpora.shown(desk, "letters")["settings"]) == changed
+    assert corpora.differing(corpora.shown(caller, "letters")["settings"]) == changed
     listed = visitor.get("/corpora")
     assert "chunk_tokens 200, ocr never" in listed.text
     assert "/documents?corpus=letters" in listed.links
     visitor.send(visitor.get(f"{place}?ask=delete"), place)
-    assert corpora.listed(desk) == []
+    assert corpora.listed(caller) == []
     assert "no such corpus" in visitor.get(place, 404).text
 
 
@@ -43,11 +43,11 @@ def test_a_corpus_is_created_changed_and_deleted_by_forms(each_front: Front):
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_a_page(front: Front, given, said: str):
-    corpora.create(front.shelf.app.desk, "letters", {})
+    corpora.create(front.shelf.app.caller, "letters", {})
     visitor = front.visitor()
     page = visitor.send(visitor.get("/corpora/letters"), "/corpora/letters", 422, **given)
     assert said in page.text
-    assert corpora.listed(front.shelf.app.desk)[0]["settings"] == {}
+    assert corpora.listed(front.shelf.app.caller)[0]["settings"] == {}
 
 
 def test_a_corpus_that_exists_or_has_a_name_that_cannot_be_is_refused(front: Front):
@@ -60,8 +60,8 @@ def test_a_corpus_that_exists_or_has_a_name_that_cannot_be_is_refused(front: Fro
 
 @pytest.mark.parametrize("delimiter", ["\n\n", "\\n", "a\tb\r\n", " "])
 def test_a_delimiter_of_any_characters_goes_through_a_form_unchanged(front: Front, delimiter: str):
-    desk = front.shelf.app.desk
-    corpora.create(desk, "letters", {"delimiter": delimiter})
+    caller = front.shelf.app.caller
+    corpora.create(caller, "letters", {"delimiter": delimiter})
     visitor = front.visitor()
     asked = visitor.send(visitor.get("/corpora/letters"), "/corpora/letters", page_size="9")
     assert "delimiter from" not in asked.text
@@ -69,7 +69,7 @@ def test_a_delimiter_of_any_characters_goes_through_a_form_unchanged(front: Fron
     shown = visitor.get("/corpora/letters")
     written = delimiter.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     visitor.send(shown, "/corpora/letters", delimiter=written, sure="yes")
-    assert corpora.shown(desk, "letters")["pipeline"]["delimiter"] == delimiter
+    assert corpora.shown(caller, "letters")["pipeline"]["delimiter"] == delimiter
 
 
 @pytest.mark.parametrize("name", ["a/b", "a/delete", "50% ?#&", "Straße"])
@@ -82,7 +82,7 @@ def test_a_corpus_of_any_name_has_a_page(front: Front, name: str):
 
 
 def test_another_tenant_s_corpus_is_not_there(front: Front):
-    corpora.create(front.shelf.app.desk, "letters", {})
+    corpora.create(front.shelf.app.caller, "letters", {})
     visitor = front.visitor(tenant="other")
     assert "letters" not in visitor.get("/corpora").text
     theirs = visitor.get("/corpora/letters", 404).text
@@ -91,7 +91,7 @@ def test_another_tenant_s_corpus_is_not_there(front: Front):
     for fields in ({"verb": "delete"}, {"page_size": "9", "sure": "yes"}):
         sent = dict(form.fields[:1]) | fields
         assert visitor.client.post("/corpora/letters", data=sent).status_code == 404
-    assert corpora.listed(front.shelf.app.desk)[0]["settings"] == {}
+    assert corpora.listed(front.shelf.app.caller)[0]["settings"] == {}
 
 
 @pytest.mark.parametrize(("before", "can"), [("", True), ("stop", True), ("cancel", False)])
@@ -101,7 +101,7 @@ def test_a_job_gets_another_priority_where_its_state_allows_it(
     visitor, shelf = front.visitor("member"), front.shelf
     job_id = shelf.app.submit("ingest", sources=["x"])
     if before:
-        jobs.one(shelf.app.desk, before, job_id)
+        jobs.one(shelf.app.caller, before, job_id)
     place = f"/jobs/{job_id}"
     page = visitor.get(place)
     assert page.has_form(f"{place}/priority") == can
@@ -118,7 +118,7 @@ def test_a_job_gets_another_priority_where_its_state_allows_it(
 def test_a_kind_is_paused_and_let_go_on_by_an_admin(each_front: Front):
     visitor, shelf = each_front.visitor(), each_front.shelf
     job_id = shelf.app.submit("ingest", sources=[str(shelf.folder)])
-    shelf.db.write(lambda conn, now: kinds.announce(conn, [shelf.app.desk.known["ingest"]]))
+    shelf.db.write(lambda conn, now: kinds.announce(conn, [shelf.app.caller.known["ingest"]]))
     page = visitor.send(visitor.get("/workers"), "/kinds/ingest/pause")
     assert "1 kind paused." in page.text
     shelf.drain()
@@ -131,9 +131,9 @@ def test_a_kind_is_paused_and_let_go_on_by_an_admin(each_front: Front):
 
 
 def test_the_audit_is_read_page_by_page_and_by_user(front: Front):
-    visitor, desk = front.visitor(), front.shelf.app.desk
+    visitor, caller = front.visitor(), front.shelf.app.caller
     for number in range(60):
-        access.create_user(desk, f"user{number:02}", "viewer", address="10.0.0.1")
+        access.create_user(caller, f"user{number:02}", "viewer", address="10.0.0.1")
     page = visitor.get("/users")
     assert "/audit" in page.links
     first = visitor.get("/audit?action=user.create")

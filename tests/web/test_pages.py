@@ -64,7 +64,7 @@ def test_a_page_of_an_empty_home_says_what_to_do(front: Front, place: str):
 
 def test_pages_of_a_full_home_are_whole_and_escape_what_people_wrote(each_front: Front):
     visitor, known = each_front.visitor(), each_front.fill()
-    access.create_user(each_front.shelf.app.desk, EVIL.replace("/", ""), "viewer")
+    access.create_user(each_front.shelf.app.caller, EVIL.replace("/", ""), "viewer")
     for place in full(known):
         page = visitor.get(place, 404 if "999999" in place else 200)
         assert faults_of(page) == [], place
@@ -225,17 +225,17 @@ def test_users_are_added_changed_shut_out_and_invited(front: Front):
     visitor = front.visitor()
     page = visitor.send(visitor.get("/users"), "/users", name="grace", role="viewer")
     assert "grace" in page.text
-    desk = front.shelf.app.desk
+    caller = front.shelf.app.caller
     one = visitor.client.post(
         "/users/role", headers=HTML, data={**_csrf(page), "name": "grace", "role": "member"}
     )
     assert one.status_code == 303
-    assert {u["name"]: u["role"] for u in access.list_users(desk)}["grace"] == "member"
+    assert {u["name"]: u["role"] for u in access.list_users(caller)}["grace"] == "member"
     shown = visitor.client.post("/users/link", headers=HTML, data={**_csrf(page), "name": "grace"})
     [link] = re.findall(r"http://localhost(/sign-in/[\w-]+)", shown.text)
     assert "grace" in signing.stranger(front.api).get(link).text
     visitor.client.post("/users/disable", headers=HTML, data={**_csrf(page), "name": "grace"})
-    assert [u["name"] for u in access.list_users(desk) if u["disabled_at"]] == ["grace"]
+    assert [u["name"] for u in access.list_users(caller) if u["disabled_at"]] == ["grace"]
 
 
 def _csrf(page: Page) -> dict[str, str]:
@@ -348,7 +348,7 @@ def test_files_of_the_page_are_kept_by_their_digest(front: Front):
 
 def test_a_page_weighs_little_and_is_made_quickly(front: Front):
     visitor, known = front.visitor(), front.fill()
-    jobs.submit(front.shelf.app.desk, [_wish(n) for n in range(2000)])
+    jobs.submit(front.shelf.app.caller, [_wish(n) for n in range(2000)])
     weight = sum(len(each.body) for each in assets.assets().values())
     for place in full(known):
         visitor.get(place, 404 if "999999" in place else 200)

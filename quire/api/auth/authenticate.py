@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 
 from quire.api.auth.rate_limit import network
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import sign_in
 from quire.errors import BadInput, Forbidden, NotSignedIn
 from quire.model.access import Role, Scope, Viewer
@@ -43,30 +43,30 @@ async def sent_csrf(request: Request) -> str | None:
 
 def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] = None) -> Viewer:
     """Return whose request it is, or refuse it."""
-    office = office_of(request)
-    now = office.db.clock.now().lease
+    app_state = app_state_of(request)
+    now = app_state.db.clock.now().lease
     try:
         viewer = whose(request, sent)
     except NotSignedIn:
-        office.rates.count(network(address_of(request)), now)
+        app_state.rates.count(network(address_of(request)), now)
         raise
-    office.rates.count(f"user {viewer.tenant} {viewer.user}", now)
+    app_state.rates.count(f"user {viewer.tenant} {viewer.user}", now)
     request.state.viewer = viewer
     return viewer
 
 
 def whose(request: Request, sent: str | None = None) -> Viewer:
     """Return whose request it is, or refuse it; it is not counted against the rate."""
-    office = office_of(request)
-    office.require_known_schema()
+    app_state = app_state_of(request)
+    app_state.require_known_schema()
     if (token := bearer(request)) is not None:
         return _by_token(request, token)
-    is_open = not office.settings.api_auth
+    is_open = not app_state.settings.api_auth
     if is_open:
         _refuse_other_names(request)
     if (cookie := request.cookies.get(COOKIE)) is not None:
         try:
-            viewer = sign_in.viewer_by_session(office.db, cookie)
+            viewer = sign_in.viewer_by_session(app_state.db, cookie)
         except NotSignedIn:
             # A browser keeps the cookie of an earlier time; where all are let in it does no harm.
             if not is_open:
@@ -80,18 +80,18 @@ def whose(request: Request, sent: str | None = None) -> Viewer:
             "`quire token create` makes one, `quire user link` signs in to the dashboard."
         )
     refuse_other_sites(request)
-    return Viewer(office.settings.tenant, office.app.user, Role.ADMIN, frozenset(Scope))
+    return Viewer(app_state.settings.tenant, app_state.app.user, Role.ADMIN, frozenset(Scope))
 
 
 def _by_token(request: Request, token: str) -> Viewer:
-    office, address = office_of(request), address_of(request)
+    app_state, address = app_state_of(request), address_of(request)
     try:
-        return sign_in.viewer_by_token(office.db, token)
+        return sign_in.viewer_by_token(app_state.db, token)
     except NotSignedIn as error:
-        office.rates.count_failure(address, office.db.clock.now().lease)
+        app_state.rates.count_failure(address, app_state.db.clock.now().lease)
         reason = str(error).partition(".")[0].removeprefix("token: ")
-        tenant = office.settings.tenant
-        sign_in.note_refused_token(office.db, token, reason, tenant=tenant, address=address)
+        tenant = app_state.settings.tenant
+        sign_in.note_refused_token(app_state.db, token, reason, tenant=tenant, address=address)
         raise
 
 

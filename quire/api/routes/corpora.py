@@ -9,7 +9,7 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, failing, giving, tagged
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import corpora as verbs
 
 router = APIRouter(prefix="/api/corpora", tags=["corpora"])
@@ -19,35 +19,35 @@ Name = Annotated[str, Path(max_length=100, pattern=requests.PLAIN, description="
 @router.get("", summary="List corpora", **giving(models.Listed[models.Corpus]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the tenant's corpora with the number of their documents."""
-    return Answer({"items": verbs.listed(office_of(request).desk(viewer)), "next": None})
+    return Answer({"items": verbs.listed(app_state_of(request).caller(viewer)), "next": None})
 
 
 @router.post("", summary="Create a corpus", **giving(models.CorpusWhole, 409, status=201))
 def create(request: Request, viewer: Writer, body: requests.CorpusBody) -> Response:
     """Create a corpus, with settings of its own."""
-    desk = office_of(request).desk(viewer)
-    verbs.create(desk, body.name, body.settings)
+    caller = app_state_of(request).caller(viewer)
+    verbs.create(caller, body.name, body.settings)
     place = f"/api/corpora/{quote(body.name, safe='')}"
-    return Answer(verbs.shown(desk, body.name), 201, headers={"Location": place})
+    return Answer(verbs.shown(caller, body.name), 201, headers={"Location": place})
 
 
 @router.get("/{name:path}", summary="Show a corpus", **giving(models.CorpusWhole, 404))
 def show(request: Request, viewer: Reader, name: Name) -> Response:
     """Show a corpus with every setting of its pipeline."""
-    return tagged(request, verbs.shown(office_of(request).desk(viewer), name))
+    return tagged(request, verbs.shown(app_state_of(request).caller(viewer), name))
 
 
 @router.patch("/{name:path}", summary="Change a corpus", **giving(models.CorpusChanged, 404))
 def change(request: Request, viewer: Writer, name: Name, body: requests.CorpusChange) -> Response:
     """Change settings of a corpus; its documents follow at the next ingest."""
-    desk = office_of(request).desk(viewer)
-    changed = verbs.change(desk, name, body.settings)
+    caller = app_state_of(request).caller(viewer)
+    changed = verbs.change(caller, name, body.settings)
     consequence = verbs.consequence(changed)
-    return Answer({**verbs.shown(desk, name), "changed": changed, "consequence": consequence})
+    return Answer({**verbs.shown(caller, name), "changed": changed, "consequence": consequence})
 
 
 @router.delete("/{name:path}", summary="Delete a corpus", status_code=204, responses=failing(404))
 def delete(request: Request, viewer: Writer, name: Name) -> Response:
     """Delete a corpus; its documents stay."""
-    verbs.delete(office_of(request).desk(viewer), name)
+    verbs.delete(app_state_of(request).caller(viewer), name)
     return Response(status_code=204)

@@ -13,7 +13,7 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.problems import problem
 from quire.api.responses import Answer, failing, giving, is_known, tagged, unchanged
-from quire.api.state import Office, office_of
+from quire.api.state import AppState, app_state_of
 from quire.control import document_content as content
 from quire.control import documents as verbs
 from quire.control.explain.document import explain_document
@@ -108,7 +108,7 @@ def listing(
 ) -> Response:
     """List the tenant's documents that match; go on with `next` as `cursor`."""
     states = requests.document_states(state)
-    with office_of(request).db.read() as conn:
+    with app_state_of(request).db.read() as conn:
         if corpus is not None and corpora.found(conn, viewer.tenant, corpus) is None:
             raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
         page = document_reports.page_of_documents(
@@ -121,7 +121,7 @@ def listing(
 @router.get("/{document_id}", summary="Show a document", **giving(models.DocumentWhole, 404))
 def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """Show a document with its page errors and generations."""
-    return tagged(request, verbs.found(office_of(request).desk(viewer), document_id))
+    return tagged(request, verbs.found(app_state_of(request).caller(viewer), document_id))
 
 
 @router.delete(
@@ -129,7 +129,7 @@ def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> 
 )
 def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
     """Delete a document that nothing works on; its source is not touched."""
-    verbs.delete(office_of(request).desk(viewer), document_id)
+    verbs.delete(app_state_of(request).caller(viewer), document_id)
     return Response(status_code=204)
 
 
@@ -147,7 +147,7 @@ def reindex(
     """Index a document again from its stored bytes; what is live stays so until it succeeded."""
     how = body or requests.Reindex()
     job_id = verbs.reindex(
-        office_of(request).desk(viewer), document_id, how.settings,
+        app_state_of(request).caller(viewer), document_id, how.settings,
         force=how.force, priority=how.priority,
     )  # fmt: skip
     return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
@@ -160,7 +160,7 @@ def reindex(
 )
 def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """Say what a document waits for, why it was indexed, and what was reused."""
-    return Answer(explain_document(office_of(request).desk(viewer), document_id))
+    return Answer(explain_document(app_state_of(request).caller(viewer), document_id))
 
 
 @router.get(
@@ -170,7 +170,7 @@ def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) 
 )
 def generations(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """List the newest (re)indexes of a document, newest first; there is no next page."""
-    found = verbs.found(office_of(request).desk(viewer), document_id)
+    found = verbs.found(app_state_of(request).caller(viewer), document_id)
     return Answer({"items": found["generations"], "next": None})
 
 
@@ -187,8 +187,8 @@ def pages(
     cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
 ) -> Response:
     """List the pages of a document with how each was read."""
-    desk = office_of(request).desk(viewer)
-    return Answer(verbs.pages(desk, document_id, limit=limit, cursor=cursor))
+    caller = app_state_of(request).caller(viewer)
+    return Answer(verbs.pages(caller, document_id, limit=limit, cursor=cursor))
 
 
 @router.get("/{document_id}/pages/{number}", summary="Show a page", **giving(models.PageWhole, 404))
@@ -196,7 +196,7 @@ def page(
     request: Request, viewer: Reader, document_id: requests.DocumentId, number: requests.PageNumber
 ) -> Response:
     """Show a page with its text, and its words with their boxes in points."""
-    return tagged(request, content.page(office_of(request).desk(viewer), document_id, number))
+    return tagged(request, content.page(app_state_of(request).caller(viewer), document_id, number))
 
 
 @router.get("/{document_id}/pages/{number}/image", summary="Draw a page", **_PICTURE)
@@ -208,19 +208,19 @@ def image(
     width: Annotated[int, Query(ge=16, le=2400, description="Pixels across.")] = 900,
 ) -> Response:
     """Draw a page as PNG; of PDFs and pictures only."""
-    office = office_of(request)
-    found = content.drawable(office.desk(viewer), document_id, number)
+    app_state = app_state_of(request)
+    found = content.drawable(app_state.caller(viewer), document_id, number)
     tag = f'"{found.digest[:32]}-{number}-{width}"'
     if is_known(request, tag):
         return unchanged(tag)
 
     def draw() -> bytes:
-        path = office.blobs.checked_path(found.digest, found.size)
+        path = app_state.blobs.checked_path(found.digest, found.size)
         return page_renderer.shared.draw(path, str(found.media_type), number, width)
 
-    if _is_linked(request, office):
+    if _is_linked(request, app_state):
         name = f"{number}-{width}.png"
-        if link := office.blobs.link_drawn(found.digest, name, draw):
+        if link := app_state.blobs.link_drawn(found.digest, name, draw):
             return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
@@ -233,7 +233,7 @@ def tokens(
     version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
 ) -> Response:
     """Return the words of all pages with their boxes, in the PAWLs form."""
-    return tagged(request, verbs.tokens(office_of(request).desk(viewer), document_id, version))
+    return tagged(request, verbs.tokens(app_state_of(request).caller(viewer), document_id, version))
 
 
 @router.get(
@@ -249,8 +249,8 @@ def chunks(
     cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}\.\d{1,9}$")] = None,
 ) -> Response:
     """List the units of search that a document was cut into, in the order of its text."""
-    desk = office_of(request).desk(viewer)
-    return Answer(content.chunks(desk, document_id, limit=limit, cursor=cursor))
+    caller = app_state_of(request).caller(viewer)
+    return Answer(content.chunks(caller, document_id, limit=limit, cursor=cursor))
 
 
 @router.get("/{document_id}/file", summary="Get the original file", **_BYTES)
@@ -261,31 +261,33 @@ def original(
     download: bool = False,
 ) -> Response:
     """Get a document's bytes under its own name; ranges work. Only harmless types are shown."""
-    office = office_of(request)
-    kept = content.original_of(office.desk(viewer), document_id)
-    return _file(request, office, kept, is_saved=download)
+    app_state = app_state_of(request)
+    kept = content.original_of(app_state.caller(viewer), document_id)
+    return _file(request, app_state, kept, is_saved=download)
 
 
 @router.get("/{document_id}/thumbnail", summary="Get a small picture of page 1", **_BYTES)
 def thumbnail(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """Get the JPEG that was made of the first page."""
-    office = office_of(request)
-    kept = content.thumbnail_of(office.desk(viewer), document_id)
-    return _file(request, office, kept, is_saved=False)
+    app_state = app_state_of(request)
+    kept = content.thumbnail_of(app_state.caller(viewer), document_id)
+    return _file(request, app_state, kept, is_saved=False)
 
 
-def _file(request: Request, office: Office, found: content.Kept, *, is_saved: bool) -> Response:
+def _file(
+    request: Request, app_state: AppState, found: content.Kept, *, is_saved: bool
+) -> Response:
     tag = f'"{found.digest[:32]}"'
     if is_known(request, tag):
         return unchanged(tag)
     shown = None if is_saved else SHOWN.get(found.media_type or "")
     kind = shown or "application/octet-stream"
-    if _is_linked(request, office):
-        link = office.blobs.link(found.digest, found.name, kind, shown=bool(shown))
+    if _is_linked(request, app_state):
+        link = app_state.blobs.link(found.digest, found.name, kind, shown=bool(shown))
         if link is not None:
             return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return _Stored(
-        office.blobs.checked_path(found.digest, found.size),
+        app_state.blobs.checked_path(found.digest, found.size),
         media_type=kind,
         filename=safe_name(found.name),
         content_disposition_type="inline" if shown else "attachment",
@@ -293,8 +295,8 @@ def _file(request: Request, office: Office, found: content.Kept, *, is_saved: bo
     )
 
 
-def _is_linked(request: Request, office: Office) -> bool:
+def _is_linked(request: Request, app_state: AppState) -> bool:
     """Tell whether a link into the bucket is wanted, and the asker may follow it."""
     # The policy of our own pages lets them show nothing from elsewhere.
     is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
-    return office.settings.blob_links and not is_within_page
+    return app_state.settings.blob_links and not is_within_page

@@ -17,7 +17,7 @@ from quire.api.auth.authenticate import Reader, whose
 from quire.api.models import requests
 from quire.api.responses import failing
 from quire.api.routes import jobs
-from quire.api.state import Office, office_of
+from quire.api.state import AppState, app_state_of
 from quire.api.stream import Listener, Tail, Wanted, message
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Scope as Allowed
@@ -64,18 +64,18 @@ async def follow(
     given = last_event_id or cursor
     after = Cursor.parse(given) if given else None
     wanted = Wanted(viewer.tenant, job, _names(names))
-    await asyncio.to_thread(_look, office_of(request), viewer, job)
+    await asyncio.to_thread(_look, app_state_of(request), viewer, job)
     tail: Tail = request.app.state.tail
     listener = await tail.join(viewer, wanted, after)
     return Stream(tail, listener, _pieces(request, viewer, tail, listener))
 
 
-def _look(office: Office, viewer: Viewer, job: int | None) -> None:
+def _look(app_state: AppState, viewer: Viewer, job: int | None) -> None:
     """Refuse a job that is not there, and everyone while the database is away."""
     if job is not None:
-        jobs.found(office, viewer, job)
+        jobs.found(app_state, viewer, job)
         return
-    with office.db.read() as conn:
+    with app_state.db.read() as conn:
         reports.last_job_id(conn)
 
 

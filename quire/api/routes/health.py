@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from quire.api.responses import Answer, failing
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.errors import DatabaseUnavailable, Refused, SchemaAhead
 from quire.store.db import migrate
 
@@ -21,9 +21,9 @@ async def alive() -> Response:
 )
 def ready(request: Request) -> Response:
     """Answer when the database does and its schema is this Quire's; else 503."""
-    office = office_of(request)
+    app_state = app_state_of(request)
     try:
-        with office.db.read() as conn:
+        with app_state.db.read() as conn:
             missing = migrate.check(conn)
     except (Refused, SchemaAhead) as error:
         raise DatabaseUnavailable(str(error), retry_after=30) from error

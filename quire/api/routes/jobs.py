@@ -8,7 +8,7 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, failing, giving, tagged
-from quire.api.state import Office, office_of
+from quire.api.state import AppState, app_state_of
 from quire.control import jobs as verbs
 from quire.control.explain import job as explaining
 from quire.errors import NotFound
@@ -34,7 +34,7 @@ def listing(
 ) -> Response:
     """List the tenant's jobs that match; go on with `next` as `cursor`."""
     filters = {"states": requests.job_states(state), "kind": kind, "platform": platform}
-    db = office_of(request).db
+    db = app_state_of(request).db
     with db.read() as conn:
         page = reports.page_of_jobs(
             conn, viewer.tenant, now=db.now(conn).wall, limit=limit, cursor=cursor,
@@ -60,7 +60,7 @@ def submit(
         cost=body.cost,
         max_attempts=None if body.max_retries is None else body.max_retries + 1,
     )
-    [job_id] = verbs.submit(office_of(request).desk(viewer), [wish], key=key)
+    [job_id] = verbs.submit(app_state_of(request).caller(viewer), [wish], key=key)
     return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 
@@ -69,7 +69,7 @@ def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
     """Apply a verb to every job that matches and whose state allows it; answers how many."""
     wanted = body.filter
     count = verbs.in_bulk(
-        office_of(request).desk(viewer),
+        app_state_of(request).caller(viewer),
         body.verb,
         states=requests.job_states(wanted.state),
         options={"only_failed": True} if body.verb == "retry" and body.only_failed else {},
@@ -84,13 +84,13 @@ def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
 @router.get("/{job_id}", summary="Show a job", **giving(models.Job, 404))
 def show(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
     """Show a job; with an ETag, so that asking again is cheap."""
-    return tagged(request, found(office_of(request), viewer, job_id))
+    return tagged(request, found(app_state_of(request), viewer, job_id))
 
 
 @router.delete("/{job_id}", summary="Delete a job", status_code=204, responses=failing(404, 409))
 def delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
     """Delete a job that is over, with its history."""
-    verbs.one(office_of(request).desk(viewer), "delete", job_id)
+    verbs.one(app_state_of(request).caller(viewer), "delete", job_id)
     return Response(status_code=204)
 
 
@@ -144,10 +144,10 @@ def explain(
     task: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
 ) -> Response:
     """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
-    desk = office_of(request).desk(viewer)
-    answer = explaining.explain_job(desk, job_id)
+    caller = app_state_of(request).caller(viewer)
+    answer = explaining.explain_job(caller, job_id)
     if task is not None:
-        answer = explaining.explain_task(desk, task)
+        answer = explaining.explain_task(caller, task)
         if answer["job_id"] != job_id:
             raise NotFound(f"task {task}: no such task in job {job_id}.")
     return Answer(answer)
@@ -166,9 +166,9 @@ def happened(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List events, oldest first: the last 3,000, or with a cursor those after it."""
-    office = office_of(request)
-    found(office, viewer, job_id)
-    with office.db.read() as conn:
+    app_state = app_state_of(request)
+    found(app_state, viewer, job_id)
+    with app_state.db.read() as conn:
         return Answer(events.page(conn, viewer.tenant, job_id, cursor=cursor, limit=limit))
 
 
@@ -183,9 +183,9 @@ def tasks(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the tasks that a job is made of, oldest first."""
-    office = office_of(request)
-    found(office, viewer, job_id)
-    with office.db.read() as conn:
+    app_state = app_state_of(request)
+    found(app_state, viewer, job_id)
+    with app_state.db.read() as conn:
         page = reports.page_of_tasks(conn, viewer.tenant, job_id, limit=limit, cursor=cursor)
     return Answer(page)
 
@@ -201,9 +201,9 @@ def attempts(
     limit: requests.Limit = 100,
 ) -> Response:
     """List the latest runs of a job's tasks; those of one task by `task_id`."""
-    office = office_of(request)
-    found(office, viewer, job_id)
-    with office.db.read() as conn:
+    app_state = app_state_of(request)
+    found(app_state, viewer, job_id)
+    with app_state.db.read() as conn:
         items = reports.attempts_of(conn, viewer.tenant, job_id, task_id=task_id, limit=limit)
     return Answer({"items": items, "next": None})
 
@@ -221,10 +221,10 @@ def listed_files(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the files of a job, oldest first; of some states, or with page errors."""
-    office = office_of(request)
-    found(office, viewer, job_id)
+    app_state = app_state_of(request)
+    found(app_state, viewer, job_id)
     wanted = requests.checked_states(state, files.STATES) or ()
-    with office.db.read() as conn:
+    with app_state.db.read() as conn:
         page = files.page_of_files(
             conn, viewer.tenant, job_id, states=wanted, with_errors=with_errors, limit=limit,
             cursor=cursor,
@@ -232,16 +232,16 @@ def listed_files(
     return Answer(page)
 
 
-def found(office: Office, viewer: Viewer, job_id: int) -> dict[str, Any]:
+def found(app_state: AppState, viewer: Viewer, job_id: int) -> dict[str, Any]:
     """Return a job of the viewer's tenant, or refuse."""
-    with office.db.read() as conn:
-        one = reports.job(conn, viewer.tenant, job_id, now=office.db.now(conn).wall)
+    with app_state.db.read() as conn:
+        one = reports.job(conn, viewer.tenant, job_id, now=app_state.db.now(conn).wall)
     if one is None:
         raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
     return one
 
 
 def _act(request: Request, viewer: Viewer, verb: str, job_id: int, **how: Any) -> Response:
-    office = office_of(request)
-    verbs.one(office.desk(viewer), verb, job_id, **how)
-    return Answer(found(office, viewer, job_id))
+    app_state = app_state_of(request)
+    verbs.one(app_state.caller(viewer), verb, job_id, **how)
+    return Answer(found(app_state, viewer, job_id))

@@ -8,7 +8,7 @@ from quire.api.auth.authenticate import Admin, Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import jobs as verbs
 from quire.store.db.times import iso
 from quire.store.queue import kinds
@@ -20,7 +20,7 @@ Name = Annotated[str, Path(max_length=200, pattern=requests.PLAIN, description="
 @router.get("", summary="List kinds of jobs", **giving(models.Listed[models.Kind]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the kinds that workers have announced."""
-    with office_of(request).db.read() as conn:
+    with app_state_of(request).db.read() as conn:
         rows = kinds.listed(conn)
     items = [
         {
@@ -38,12 +38,12 @@ def listing(request: Request, viewer: Reader) -> Response:
 @router.post("/{name}/pause", summary="Pause a kind", **giving(models.Paused))
 def pause(request: Request, viewer: Admin, name: Name) -> Response:
     """Start no more tasks of a kind; running ones go on."""
-    changed = verbs.pause(office_of(request).desk(viewer), name)
+    changed = verbs.pause(app_state_of(request).caller(viewer), name)
     return Answer({"name": name, "paused": True, "changed": changed})
 
 
 @router.post("/{name}/unpause", summary="Let a kind go on", **giving(models.Paused))
 def unpause(request: Request, viewer: Admin, name: Name) -> Response:
     """Let tasks of a paused kind start again."""
-    changed = verbs.unpause(office_of(request).desk(viewer), name)
+    changed = verbs.unpause(app_state_of(request).caller(viewer), name)
     return Answer({"name": name, "paused": False, "changed": changed})

@@ -9,7 +9,7 @@ from quire.api.auth.authenticate import Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
-from quire.api.state import Office, office_of
+from quire.api.state import AppState, app_state_of
 from quire.control import search as control
 from quire.errors import BadInput
 from quire.ingest.resources import embedder_of
@@ -36,9 +36,9 @@ def search(
     limit: Annotated[int, Query(ge=1, le=control.MOST)] = 10,
 ) -> Response:
     """Find passages by words, by meaning, or both; each hit says where to look."""
-    office = office_of(request)
+    app_state = app_state_of(request)
     found = control.search(
-        office.db,
+        app_state.db,
         viewer.tenant,
         q,
         limit=limit,
@@ -47,13 +47,13 @@ def search(
         documents=document or (),
         where=_pairs(where or []),
         media_type=media_type,
-        embedder=lambda name: _embedder(office, name),
+        embedder=lambda name: _embedder(app_state, name),
     )
     return Answer(found)
 
 
-def _embedder(office: Office, name: str) -> Embedder:
-    return embedder_of(asdict(office.settings), Pipeline(embedder=name))
+def _embedder(app_state: AppState, name: str) -> Embedder:
+    return embedder_of(asdict(app_state.settings), Pipeline(embedder=name))
 
 
 def _pairs(given: list[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from quire.api.auth.authenticate import (
     sent_csrf,
     viewer_of,
 )
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import sign_in
 from quire.errors import NotSignedIn
 
@@ -51,7 +51,7 @@ _HOW = (
 @router.get("/sign-in")
 def how(request: Request) -> Response:
     """Say how one signs in."""
-    if not office_of(request).settings.api_auth:
+    if not app_state_of(request).settings.api_auth:
         return RedirectResponse("/", 303)
     return _page("Sign in to Quire", _HOW)
 
@@ -60,7 +60,7 @@ def how(request: Request) -> Response:
 def ask(request: Request, link: str) -> Response:
     """Show a button that uses the link."""
     try:
-        user = sign_in.user_of_link(office_of(request).db, link)
+        user = sign_in.user_of_link(app_state_of(request).db, link)
     except NotSignedIn as error:
         return _refused(request, error)
     return _page(
@@ -74,16 +74,16 @@ def ask(request: Request, link: str) -> Response:
 def enter(request: Request, link: str) -> Response:
     """Use the link: begin a session and set its cookie."""
     refuse_other_sites(request)
-    office = office_of(request)
-    s, address = office.settings, address_of(request)
+    app_state = app_state_of(request)
+    s, address = app_state.settings, address_of(request)
     try:
         entry = sign_in.sign_in(
-            office.db,
+            app_state.db,
             link,
             days=s.session_days,
             tenant=s.tenant,
             address=address,
-            is_noted=office.rates.may_fail(address, office.db.clock.now().lease),
+            is_noted=app_state.rates.may_fail(address, app_state.db.clock.now().lease),
         )
     except NotSignedIn as error:
         return _refused(request, error)
@@ -111,13 +111,13 @@ def leave(request: Request, sent: Annotated[str | None, Depends(sent_csrf)]) -> 
         return answer
     if bearer(request) is None and (cookie := request.cookies.get(COOKIE)):
         address = address_of(request)
-        sign_in.sign_out(office_of(request).db, cookie, viewer, address=address)
+        sign_in.sign_out(app_state_of(request).db, cookie, viewer, address=address)
     return answer
 
 
 def _refused(request: Request, error: NotSignedIn) -> Response:
-    office = office_of(request)
-    office.rates.count_failure(address_of(request), office.db.clock.now().lease)
+    app_state = app_state_of(request)
+    app_state.rates.count_failure(address_of(request), app_state.db.clock.now().lease)
     what = str(error).partition(". ")[0].removeprefix("sign-in link: ")
     return _page("This link does not sign you in", f"<p>It {escape(what)}.</p>{_HOW}", status=401)
 

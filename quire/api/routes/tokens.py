@@ -9,7 +9,7 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.models.access import MadeToken, Token, TokenBody
 from quire.api.responses import Answer, giving
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import access
 from quire.errors import Forbidden
 from quire.model.access import Scope, Viewer
@@ -28,7 +28,7 @@ def listing(
 ) -> Response:
     """List one's own tokens; of an admin, those of the tenant."""
     found = access.list_tokens(
-        office_of(request).desk(viewer),
+        app_state_of(request).caller(viewer),
         user=user if viewer.may(Scope.ADMIN) else viewer.user,
         limit=limit + 1,
         before=cursor,
@@ -47,7 +47,7 @@ def create(request: Request, viewer: Reader, body: TokenBody) -> Response:
     if body.user not in (None, viewer.user) and not viewer.may(Scope.ADMIN):
         raise Forbidden(f"user {viewer.user}: only admins make tokens for others. None was made.")
     made = access.create_token(
-        office_of(request).desk(viewer),
+        app_state_of(request).caller(viewer),
         body.name,
         body.scopes,
         body.days,
@@ -63,7 +63,7 @@ def revoke(request: Request, viewer: Reader, token_id: TokenId) -> Response:
     refuse_tokens(viewer)
     return Answer(
         access.revoke_token(
-            office_of(request).desk(viewer),
+            app_state_of(request).caller(viewer),
             token_id,
             user=None if viewer.may(Scope.ADMIN) else viewer.user,
             address=address_of(request),

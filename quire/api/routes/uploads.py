@@ -22,7 +22,7 @@ from quire.api.auth.authenticate import Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
-from quire.api.state import Office, office_of
+from quire.api.state import AppState, app_state_of
 from quire.control.uploads import MOST_FILES, Received, upload
 from quire.errors import BadInput, SourceRefused, TooLarge
 from quire.fetch.names import safe_name
@@ -80,7 +80,7 @@ async def receive(
     key: requests.Key = None,
 ) -> Response:
     """Take in one file or a form of several; they become documents of one ingest job."""
-    taking = Taking(office_of(request), viewer, request.headers.get("content-type", ""), key)
+    taking = Taking(app_state_of(request), viewer, request.headers.get("content-type", ""), key)
     taking.check(name, request.headers.get("content-length"))
     sender, receiver = anyio.create_memory_object_stream[bytes](AHEAD)
     pump = _Pump(request, sender)
@@ -158,12 +158,14 @@ class _Pump:
 class Taking:
     """One upload on its way to the disk."""
 
-    def __init__(self, office: Office, viewer: Viewer, content_type: str, key: str | None) -> None:
-        self.office = office
+    def __init__(
+        self, app_state: AppState, viewer: Viewer, content_type: str, key: str | None
+    ) -> None:
+        self.app_state = app_state
         self.viewer = viewer
         self.content_type = content_type
         self.key = key
-        self.most = office.settings.fetch_max_bytes
+        self.most = app_state.settings.fetch_max_bytes
         self.is_form = content_type.lower().startswith("multipart/form-data")
 
     def check(self, name: str | None, told: str | None) -> None:
@@ -188,7 +190,7 @@ class Taking:
                 self._file(name or "", pieces, received)
             self._check_all(received)
             return upload(
-                self.office.desk(self.viewer), self.office.blobs, received,
+                self.app_state.caller(self.viewer), self.app_state.blobs, received,
                 corpus=corpus or None, key=self.key,
             )  # fmt: skip
         finally:
@@ -216,7 +218,7 @@ class Taking:
         if len(received) >= MOST_FILES:
             raise TooLarge(f"upload: more than {MOST_FILES:,} files at a time. Nothing was kept.")
         shown = safe_name(name)
-        part = self.office.blobs.scratch(f"upload-{uuid.uuid4().hex}")
+        part = self.app_state.blobs.scratch(f"upload-{uuid.uuid4().hex}")
         try:
             got = part_file.receive(
                 pieces, part, shown, max_bytes=self.most, progress=_unseen, check=_unchecked

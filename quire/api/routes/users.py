@@ -10,7 +10,7 @@ from quire.api.models import responses as models
 from quire.api.models.access import AuditRow, Me, RoleBody, SignInLink, User, UserBody
 from quire.api.responses import Answer, giving
 from quire.api.routes.tokens import following
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.control import access, sign_in
 from quire.control.submission_checks import LONGEST
 from quire.model.access import Scope
@@ -30,30 +30,30 @@ def me(viewer: Reader) -> Response:
 @router.get("/users", summary="List users", **giving(models.Listed[User]))
 def listing(request: Request, viewer: Admin) -> Response:
     """List the tenant's users by name; there is no next page."""
-    found = access.list_users(office_of(request).desk(viewer))
+    found = access.list_users(app_state_of(request).caller(viewer))
     return Answer({"items": found, "next": None})
 
 
 @router.post("/users", summary="Add a user", **giving(User, 409, status=201))
 def add(request: Request, viewer: Admin, body: UserBody) -> Response:
     """Add a user, or let one who was disabled in again; old tokens stay revoked."""
-    desk = office_of(request).desk(viewer)
-    made = access.create_user(desk, body.name, body.role, address=address_of(request))
+    caller = app_state_of(request).caller(viewer)
+    made = access.create_user(caller, body.name, body.role, address=address_of(request))
     return Answer(made, 201)
 
 
 @router.post("/users/{name}/role", summary="Give a role", **giving(User, 404, 409))
 def role(request: Request, viewer: Admin, name: Name, body: RoleBody) -> Response:
     """Give a user another role; it counts from the next request on."""
-    desk = office_of(request).desk(viewer)
-    return Answer(access.set_role(desk, name, body.role, address=address_of(request)))
+    caller = app_state_of(request).caller(viewer)
+    return Answer(access.set_role(caller, name, body.role, address=address_of(request)))
 
 
 @router.post("/users/{name}/disable", summary="Disable a user", **giving(User, 404, 409))
 def disable(request: Request, viewer: Admin, name: Name) -> Response:
     """Shut a user out: tokens, sessions and links end at once."""
-    desk = office_of(request).desk(viewer)
-    return Answer(access.disable_user(desk, name, address=address_of(request)))
+    caller = app_state_of(request).caller(viewer)
+    return Answer(access.disable_user(caller, name, address=address_of(request)))
 
 
 @router.post(
@@ -63,8 +63,8 @@ def disable(request: Request, viewer: Admin, name: Name) -> Response:
 )
 def link(request: Request, viewer: Admin, name: Name) -> Response:
     """Make a link that signs a user in to the dashboard once, within 15 minutes."""
-    desk = office_of(request).desk(viewer)
-    made = sign_in.sign_in_link(desk, name, address=address_of(request))
+    caller = app_state_of(request).caller(viewer)
+    made = sign_in.sign_in_link(caller, name, address=address_of(request))
     path = f"/sign-in/{made.pop('link')}"
     scheme = "https" if is_https(request) else "http"
     url = f"{scheme}://{request.url.netloc}{path}"
@@ -81,6 +81,6 @@ def audit(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List what was done about access, the latest first, and who was not let in."""
-    desk = office_of(request).desk(viewer)
-    found = access.read_audit(desk, user=user, action=action, limit=limit + 1, before=cursor)
+    caller = app_state_of(request).caller(viewer)
+    found = access.read_audit(caller, user=user, action=action, limit=limit + 1, before=cursor)
     return Answer({"items": found[:limit], "next": following(found, limit)})

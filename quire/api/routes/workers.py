@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 from quire.api.auth.authenticate import Reader
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
-from quire.api.state import office_of
+from quire.api.state import app_state_of
 from quire.runtime.worker import live_workers
 
 router = APIRouter(prefix="/api/workers", tags=["workers"])
@@ -14,6 +14,6 @@ router = APIRouter(prefix="/api/workers", tags=["workers"])
 @router.get("", summary="List workers", **giving(models.Listed[models.Worker]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the workers that have not ended, with how many of the tenant's tasks each runs."""
-    db = office_of(request).db
+    db = app_state_of(request).db
     with db.read() as conn:
         return Answer({"items": live_workers.listed(db, conn, viewer.tenant), "next": None})

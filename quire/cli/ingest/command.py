@@ -149,7 +149,7 @@ def _look_only(order: "Order", json: bool) -> None:
     is_begun = bool(settings.database_url) or Path(settings.home / "quire.db").exists()
     if is_begun:
         with session.reading() as app:
-            _list(asking.plan(app.desk, settings.for_children, order), json)
+            _list(asking.plan(app.caller, settings.for_children, order), json)
     else:
         _list(asking.plan(None, settings.for_children, order), json)
 

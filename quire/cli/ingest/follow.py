@@ -36,7 +36,7 @@ def _leave(app: "App", job_id: int, *, is_ours: bool) -> None:
     from quire.control import jobs
 
     if is_ours:
-        jobs.stop(app.desk, [job_id], why="Ctrl-C")
+        jobs.stop(app.caller, [job_id], why="Ctrl-C")
         console.note(f"\njob {job_id} stopped; what is done stays done. "
                      f"Go on with: quire job resume {job_id} --wait")  # fmt: skip
         return

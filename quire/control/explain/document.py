@@ -4,24 +4,24 @@ import json
 from typing import Any
 
 from quire.control import documents
+from quire.control.caller import Caller
 from quire.control.explain import job as explain_job
 from quire.control.explain.wording import Finding, count_of
-from quire.control.jobs import Desk
 from quire.model import admission
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState
 from quire.store.db.times import iso
 from quire.store.reports import documents as reports
 
 
-def explain_document(desk: Desk, document_id: int) -> dict[str, Any]:
+def explain_document(caller: Caller, document_id: int) -> dict[str, Any]:
     """Explain a document: how it stands, what happens next, and what was reused."""
-    with desk.db.read() as conn:
-        row = documents.row_of(conn, desk, document_id)
+    with caller.db.read() as conn:
+        row = documents.row_of(conn, caller, document_id)
         tried = list(reports.generations_of(conn, document_id))
         task_id = None
         if row.state in DOCUMENT_LOCKED:
             task_id = reports.open_task(conn, document_id, row.generation)
-    task = None if task_id is None else explain_job.explain_task(desk, task_id)
+    task = None if task_id is None else explain_job.explain_task(caller, task_id)
     finding = _locked(row, task) if row.state in DOCUMENT_LOCKED else _settled(row)
     return {
         "id": row.id,

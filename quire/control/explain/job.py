@@ -6,9 +6,9 @@ The first unmet condition is the answer: the ones behind it do not matter until 
 from typing import Any
 
 from quire.clock import Instant
+from quire.control.caller import Caller
 from quire.control.explain.task import Case, of_task
 from quire.control.explain.wording import Finding, number
-from quire.control.jobs import Desk
 from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store import Connection
@@ -28,17 +28,17 @@ MOST_TELLING = (
 )
 
 
-def explain_job(desk: Desk, job_id: int) -> dict[str, Any]:
+def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
     """Explain a job by its most advanced open task, or by how it ended."""
-    with desk.db.read() as conn:
-        row = waiting.job(conn, desk.tenant, job_id) if _is_id(job_id) else None
+    with caller.db.read() as conn:
+        row = waiting.job(conn, caller.tenant, job_id) if _is_id(job_id) else None
         if row is None:
             raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
-        now = desk.db.now(conn)
+        now = caller.db.now(conn)
         is_open = row.state in (*JOB_ACTIVE, JobState.STOPPED)
         states = MOST_ADVANCED if is_open else MOST_TELLING
         shown = waiting.tasks_of(conn, job_id, states, limit=SHOWN)
-        cases = [_case(conn, task, now, desk.db.lease_seconds) for task in shown]
+        cases = [_case(conn, task, now, caller.db.lease_seconds) for task in shown]
         finding = _of_job(row, cases)
         reasons = waiting.count_reasons(conn, job_id) if row.tasks_blocked else {}
         answers = [_answer(case.row, of_task(case), case.history) for case in cases]
@@ -50,13 +50,13 @@ def explain_job(desk: Desk, job_id: int) -> dict[str, Any]:
     }
 
 
-def explain_task(desk: Desk, task_id: int) -> dict[str, Any]:
+def explain_task(caller: Caller, task_id: int) -> dict[str, Any]:
     """Explain one task."""
-    with desk.db.read() as conn:
-        row = waiting.task(conn, desk.tenant, task_id) if _is_id(task_id) else None
+    with caller.db.read() as conn:
+        row = waiting.task(conn, caller.tenant, task_id) if _is_id(task_id) else None
         if row is None:
             raise NotFound(f"task {task_id}: no such task. `quire job show` lists those of a job.")
-        case = _case(conn, row, desk.db.now(conn), desk.db.lease_seconds)
+        case = _case(conn, row, caller.db.now(conn), caller.db.lease_seconds)
         return {**_answer(row, of_task(case), case.history), "job_id": row.job_id}
 
 
