@@ -29,8 +29,8 @@ from quire.store.db.schema import queue as tables
 from quire.store.db.schema.documents import (
     chunks,
     documents,
+    generation_pages,
     generations,
-    leaves,
     models,
     pages,
     slices,
@@ -286,14 +286,15 @@ def _pages(conn: sa.Connection, document: Any) -> list[dict[str, Any]]:
             generations.c.generation == document.live_generation,
         )
     ).all()
+    gp = generation_pages.c
     rows = conn.execute(
         sa.select(
-            leaves.c.number, leaves.c.error, leaves.c.page_id, pages.c.text, pages.c.words,
+            gp.number, gp.error, gp.page_id, pages.c.text, pages.c.words,
             pages.c.language, pages.c.via,
         )
-        .join(pages, pages.c.id == leaves.c.page_id, isouter=True)
-        .where(leaves.c.document_id == document.id, leaves.c.generation == live.generation)
-        .order_by(leaves.c.number)
+        .join(pages, pages.c.id == gp.page_id, isouter=True)
+        .where(gp.document_id == document.id, gp.generation == live.generation)
+        .order_by(gp.number)
     ).all()  # fmt: skip
     return [
         {

@@ -153,13 +153,13 @@ def tokens(caller: Caller, document_id: int, version: int) -> Any:
         row = row_of(conn, caller, document_id)
         while True:
             after = some[-1].number if some else 0
-            leaves = reports.leaves_of(conn, row, limit=PAGE, after=after)
+            found = reports.pages_of(conn, row, limit=PAGE, after=after)
             some += [
                 Page(one.number, one.text or "", one.words or b"", one.width or 0.0,
                      one.height or 0.0, one.via or "none", one.label)
-                for one in leaves
+                for one in found
             ]  # fmt: skip
-            if len(leaves) < PAGE:
+            if len(found) < PAGE:
                 return word_boxes.pawls(some, version)
 
 

@@ -21,31 +21,31 @@ def page(caller: Caller, document_id: int, number: int, query: str = "") -> dict
     """Return one page with its words and chunks, and the places that a query finds; or None."""
     with caller.db.read() as conn:
         row = documents.row_of(conn, caller, document_id)
-        leaf = dashboard.page_of(conn, row, number) if 0 < number < 2**31 else None
-        if leaf is None:
+        page = dashboard.page_of(conn, row, number) if 0 < number < 2**31 else None
+        if page is None:
             return None
         chunks = [each._asdict() for each in dashboard.chunks_of_page(conn, row, number)]
         before, behind = dashboard.neighbours(conn, row, number)
         spoken = search.languages(conn, caller.tenant) if query.strip() else []
-    text, packed = leaf.text or "", leaf.words or b""
+    text, packed = page.text or "", page.words or b""
     marks = _marks(text, query, spoken)
     return {
         "number": number,
-        "label": leaf.label,
-        "via": leaf.via,
-        "language": leaf.language,
+        "label": page.label,
+        "via": page.via,
+        "language": page.language,
         "text": text,
         "word_count": len(text.split()),
         "marks": marks,
-        "width": leaf.width or 0.0,
-        "height": leaf.height or 0.0,
+        "width": page.width or 0.0,
+        "height": page.height or 0.0,
         "words": [word[:4] for word in boxing.unpack(packed, text)[:MOST_WORDS]],
         "hits": [box for mark in marks for box in boxing.boxes(packed, text, *mark)],
-        "error": json.loads(leaf.error)["error"] if leaf.error else None,
+        "error": json.loads(page.error)["error"] if page.error else None,
         "chunks": chunks,
         "before": before,
         "behind": behind,
-        "has_picture": _has_picture(row, leaf),
+        "has_picture": _has_picture(row, page),
     }
 
 
@@ -58,7 +58,7 @@ def _marks(text: str, query: str, spoken: list[str]) -> list[tuple[int, int]]:
     return snippets.snippet(text, terms, len(text), spoken)[1]
 
 
-def _has_picture(row: Any, leaf: Any) -> bool:
+def _has_picture(row: Any, page: Any) -> bool:
     media_type = row.media_type or row.newest_type or ""
     is_drawn = media_type == file_type.PDF or media_type.startswith("image/")
-    return bool(row.digest and is_drawn and (leaf.width or leaf.error))
+    return bool(row.digest and is_drawn and (page.width or page.error))

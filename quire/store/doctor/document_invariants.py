@@ -79,7 +79,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant(
         "leaves.generation",
         "Every leaf belongs to a generation that was not collected.",
-        breaches.fallen_leaves(),
+        breaches.orphaned_pages(),
     ),
     Invariant(
         "slices.order",

@@ -17,8 +17,8 @@ from quire.store.db.schema.documents import (
     corpora,
     corpus_documents,
     documents,
+    generation_pages,
     generations,
-    leaves,
     models,
     pages,
     slices,
@@ -27,14 +27,14 @@ from quire.store.db.schema.documents import (
 from quire.store.db.schema.queue import is_state, owners, tasks
 from quire.store.doctor.invariants import named
 
-d, g, leaf, p, s, c, v = (
-    documents.c, generations.c, leaves.c, pages.c, slices.c, chunks.c, vectors.c,
+d, g, gp, p, s, c, v = (
+    documents.c, generations.c, generation_pages.c, pages.c, slices.c, chunks.c, vectors.c,
 )  # fmt: skip
 D, G = DocumentState, GenerationState
 #: How many slices are compared at a time.
 _SLICES = 2000
 IS_LIVE = is_state(g.state, G.LIVE)
-_MINE = sa.and_(leaf.document_id == g.document_id, leaf.generation == g.generation)
+_MINE = sa.and_(gp.document_id == g.document_id, gp.generation == g.generation)
 
 
 def _generation(*where: sa.ColumnElement[bool]) -> sa.Exists:
@@ -107,12 +107,16 @@ def unlike_live() -> sa.Select[Any]:
 
 def real_counts() -> dict[str, sa.ScalarSelect[Any]]:
     """Return what a generation's counts should be, counted from its leaves."""
-    cut = sa.and_(s.page_id == leaf.page_id, s.cut_id == g.cut_id)
-    counted = sa.select(sa.func.count()).select_from(leaves).where(_MINE).correlate(generations)
-    chunk_count = sa.select(sa.func.count()).select_from(sa.join(leaves, slices, cut)).where(_MINE)
+    cut = sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id)
+    counted = (
+        sa.select(sa.func.count()).select_from(generation_pages).where(_MINE).correlate(generations)
+    )
+    chunk_count = (
+        sa.select(sa.func.count()).select_from(sa.join(generation_pages, slices, cut)).where(_MINE)
+    )
     return {
         "pages": counted.scalar_subquery(),
-        "page_errors": counted.where(leaf.error.is_not(None)).scalar_subquery(),
+        "page_errors": counted.where(gp.error.is_not(None)).scalar_subquery(),
         "chunks": chunk_count.correlate(generations).scalar_subquery(),
     }
 
@@ -126,15 +130,19 @@ def wrong_counts() -> sa.Select[Any]:
 def empty_leaves() -> sa.Select[Any]:
     """Find leaves of live generations that have neither a page nor an error."""
     return (
-        sa.select(named(leaves))
+        sa.select(named(generation_pages))
         .join(generations, _MINE)
-        .where(IS_LIVE, leaf.page_id.is_(None), leaf.error.is_(None))
+        .where(IS_LIVE, gp.page_id.is_(None), gp.error.is_(None))
     )
 
 
-def fallen_leaves() -> sa.Select[Any]:
+def orphaned_pages() -> sa.Select[Any]:
     """Find leaves whose generation is not there, or was collected."""
-    return sa.select(named(leaves)).join(generations, _MINE, isouter=True).where(g.recipe.is_(None))
+    return (
+        sa.select(named(generation_pages))
+        .join(generations, _MINE, isouter=True)
+        .where(g.recipe.is_(None))
+    )
 
 
 def wrong_order() -> sa.Select[Any]:
@@ -178,8 +186,8 @@ def _texts(conn: sa.Connection, of: Any, ids: set[int], known: dict[int, str]) -
 def live_chunks() -> sa.Join:
     """Join the chunks with the live generations that use them; the condition is `IS_LIVE`."""
     return (
-        sa.join(generations, leaves, _MINE)
-        .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == g.cut_id))
+        sa.join(generations, generation_pages, _MINE)
+        .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id))
         .join(chunks, c.id == s.chunk_id)
     )
 
@@ -235,9 +243,9 @@ def strangers() -> dict[str, sa.Select[Any]]:
         "generations": sa.select(named(generations))
         .join(documents, d.id == g.document_id)
         .where(d.tenant != g.tenant),
-        "leaves": sa.select(named(leaves))
+        "leaves": sa.select(named(generation_pages))
         .join(generations, _MINE)
-        .join(pages, p.id == leaf.page_id)
+        .join(pages, p.id == gp.page_id)
         .where(p.tenant != g.tenant),
         "slices": sa.select(named(slices))
         .join(pages, p.id == s.page_id)

@@ -13,8 +13,8 @@ from quire.store.db.schema.documents import (
     corpora,
     corpus_documents,
     documents,
+    generation_pages,
     generations,
-    leaves,
 )
 from quire.store.db.schema.queue import is_state, jobs, tasks
 
@@ -164,7 +164,11 @@ def _with_parents(ids: Sequence[int], parents: Mapping[int, int]) -> set[int]:
 
 def _delete(conn: sa.Connection, ids: Sequence[int]) -> None:
     going = {"going": dialect.id_list(conn, ids)}
-    for column in (leaves.c.document_id, generations.c.document_id, corpus_documents.c.document_id):
+    for column in (
+        generation_pages.c.document_id,
+        generations.c.document_id,
+        corpus_documents.c.document_id,
+    ):
         conn.execute(sa.delete(column.table).where(dialect.id_in(conn, column, "going")), going)
     stays = sa.update(documents).where(dialect.id_in(conn, d.parent_id, "going"))
     conn.execute(stays.values(parent_id=None), going)

@@ -22,8 +22,8 @@ from quire.store.db.schema.documents import (
     chunks,
     contents,
     documents,
+    generation_pages,
     generations,
-    leaves,
     pages,
     slices,
     vectors,
@@ -64,7 +64,7 @@ def _of(digest: sa.Column[str], *more: sa.ColumnElement[bool]) -> sa.ColumnEleme
     return sa.exists().where(digest.table.c.tenant == c.tenant, digest == c.digest, *more)
 
 
-PAGES = Stock(pages, pages.c.key, sa.exists().where(leaves.c.page_id == pages.c.id))
+PAGES = Stock(pages, pages.c.key, sa.exists().where(generation_pages.c.page_id == pages.c.id))
 CHUNKS = Stock(chunks, chunks.c.digest, sa.exists().where(slices.c.chunk_id == chunks.c.id))
 CONTENTS = Stock(
     contents,
@@ -101,9 +101,9 @@ def retire(conn: sa.Connection, *, before: float, limit: int = LEAVES) -> int:
         some.append((row.document_id, row.generation))
         room -= row.pages or 0
     if some:
-        leaf = leaves.c
+        gp = generation_pages.c
         conn.execute(
-            sa.delete(leaves).where(sa.tuple_(leaf.document_id, leaf.generation).in_(some))
+            sa.delete(generation_pages).where(sa.tuple_(gp.document_id, gp.generation).in_(some))
         )
         conn.execute(
             sa.update(generations)

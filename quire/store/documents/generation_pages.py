@@ -5,27 +5,25 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 
 from quire.store.db import bulk, dialect
-from quire.store.db.schema.documents import leaves, pages, slices, vectors
+from quire.store.db.schema.documents import generation_pages, pages, slices, vectors
 
-leaf = leaves.c
-_MINE = sa.and_(
-    leaf.document_id == sa.bindparam("document"), leaf.generation == sa.bindparam("mine")
-)
+gp = generation_pages.c
+_MINE = sa.and_(gp.document_id == sa.bindparam("document"), gp.generation == sa.bindparam("mine"))
 # Built once: building a statement costs more than running it, and these run for every range.
-_UNREAD = sa.select(leaf.number, leaf.key).where(
+_UNREAD = sa.select(gp.number, gp.key).where(
     _MINE,
-    leaf.number.between(sa.bindparam("first"), sa.bindparam("last")),
-    leaf.page_id.is_(None),
-    leaf.error.is_(None),
+    gp.number.between(sa.bindparam("first"), sa.bindparam("last")),
+    gp.page_id.is_(None),
+    gp.error.is_(None),
 )
-_CLEAR = sa.delete(leaves).where(_MINE)
-_MISSING = sa.select(leaf.number).where(_MINE, leaf.page_id.is_(None)).order_by(leaf.number)
+_CLEAR = sa.delete(generation_pages).where(_MINE)
+_MISSING = sa.select(gp.number).where(_MINE, gp.page_id.is_(None)).order_by(gp.number)
 # Pages that are used again are condemned no longer.
 _KEEP = (
     sa.update(pages)
     .where(
         pages.c.condemned_at.is_not(None),
-        pages.c.id.in_(sa.select(leaf.page_id).where(_MINE, leaf.page_id.is_not(None))),
+        pages.c.id.in_(sa.select(gp.page_id).where(_MINE, gp.page_id.is_not(None))),
     )
     .values(condemned_at=None)
 )
@@ -34,11 +32,11 @@ _KEEP = (
 def copy(conn: sa.Connection, giver: tuple[int, int], document_id: int, generation: int) -> int:
     """Give a generation the leaves of another; returns how many."""
     source = sa.select(
-        sa.literal(document_id), sa.literal(generation), leaf.number, leaf.key, leaf.page_id,
-        leaf.error,
-    ).where(leaf.document_id == giver[0], leaf.generation == giver[1])  # fmt: skip
+        sa.literal(document_id), sa.literal(generation), gp.number, gp.key, gp.page_id,
+        gp.error,
+    ).where(gp.document_id == giver[0], gp.generation == giver[1])  # fmt: skip
     return conn.execute(
-        sa.insert(leaves).from_select(
+        sa.insert(generation_pages).from_select(
             ["document_id", "generation", "number", "key", "page_id", "error"], source
         )
     ).rowcount
@@ -54,11 +52,11 @@ def plan(
     cut_id: int,
     model_id: int | None,
 ) -> list[int]:
-    """Insert a leaf per page; returns the pages that are not complete from earlier work."""
+    """Insert a row per page; returns the pages that are not complete from earlier work."""
     mine = {"document": document_id, "mine": generation}
     conn.execute(_CLEAR, mine)
     rows = [[document_id, generation, number, key] for number, key in sorted(keys.items())]
-    bulk.bulk_insert(conn, leaves, ("document_id", "generation", "number", "key"), rows)
+    bulk.bulk_insert(conn, generation_pages, ("document_id", "generation", "number", "key"), rows)
     statement = dialect.cached(
         conn, ("leaves.find", model_id is None), lambda: _finding(is_embedded=model_id is not None)
     )
@@ -87,9 +85,9 @@ def _finding(*, is_embedded: bool) -> sa.Update:
         )
         is_complete = sa.and_(is_complete, sa.not_(missing.exists()))
     found = sa.select(pages.c.id).where(
-        pages.c.tenant == sa.bindparam("tenant"), pages.c.key == leaf.key, is_complete
+        pages.c.tenant == sa.bindparam("tenant"), pages.c.key == gp.key, is_complete
     )
-    return sa.update(leaves).where(_MINE).values(page_id=found.scalar_subquery())
+    return sa.update(generation_pages).where(_MINE).values(page_id=found.scalar_subquery())
 
 
 def unread(
@@ -109,7 +107,7 @@ def fill(
     """Write leaves (number, key, page_id, error) of a generation at work."""
     bulk.upsert_many(
         conn,
-        leaves,
+        generation_pages,
         ("document_id", "generation", "number", "key", "page_id", "error"),
         [[document_id, generation, *each] for each in sorted(filled)],
         keys=("document_id", "generation", "number"),

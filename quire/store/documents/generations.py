@@ -14,12 +14,12 @@ from quire.clock import Instant
 from quire.errors import Overtaken
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState, TaskState
 from quire.store.db import bulk, dialect
-from quire.store.db.schema.documents import cuts, documents, generations, leaves, slices
+from quire.store.db.schema.documents import cuts, documents, generation_pages, generations, slices
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.documents import failures
 from quire.store.queue import events
 
-d, g, leaf = documents.c, generations.c, leaves.c
+d, g, gp = documents.c, generations.c, generation_pages.c
 _CANCELLED = "a part of the work was cancelled"
 
 # Built once: building a statement costs more than running it, and these run for every range.
@@ -33,7 +33,7 @@ _WORK = (
 _DOCUMENT = d.id == sa.bindparam("document")
 _MINE = sa.and_(g.document_id == sa.bindparam("document"), g.generation == sa.bindparam("mine"))
 _MY_LEAVES = sa.and_(
-    leaf.document_id == sa.bindparam("document"), leaf.generation == sa.bindparam("mine")
+    gp.document_id == sa.bindparam("document"), gp.generation == sa.bindparam("mine")
 )
 _TOTALS: dict[str, Any] = {
     "pages": sa.bindparam("total"),
@@ -73,7 +73,7 @@ _DONOR = (
         g.recipe == sa.bindparam("recipe"),
         is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
         g.page_errors == 0,
-        sa.exists().where(leaf.document_id == g.document_id, leaf.generation == g.generation),
+        sa.exists().where(gp.document_id == g.document_id, gp.generation == g.generation),
     )
     .order_by(g.document_id.desc(), g.generation.desc())
     .limit(1)
@@ -104,14 +104,14 @@ _SUCCEEDS = (
 )
 _LEAVES_COUNTED = sa.select(
     sa.func.count(),
-    sa.func.count(leaf.error),
-    sa.func.count().filter(leaf.page_id.is_(None), leaf.error.is_(None)),
+    sa.func.count(gp.error),
+    sa.func.count().filter(gp.page_id.is_(None), gp.error.is_(None)),
 ).where(_MY_LEAVES)
 _CHUNKS_COUNTED = (
     sa.select(sa.func.count())
-    .select_from(leaves)
-    .join(generations, sa.and_(g.document_id == leaf.document_id, g.generation == leaf.generation))
-    .join(slices, sa.and_(slices.c.page_id == leaf.page_id, slices.c.cut_id == g.cut_id))
+    .select_from(generation_pages)
+    .join(generations, sa.and_(g.document_id == gp.document_id, g.generation == gp.generation))
+    .join(slices, sa.and_(slices.c.page_id == gp.page_id, slices.c.cut_id == g.cut_id))
     .where(_MY_LEAVES)
 )
 #: Why a range of the generation did not end well, if one did not.
@@ -269,7 +269,7 @@ def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
     if missing:
         failure = f"{missing:,} of {total:,} pages were not read: {why or _CANCELLED}"
     elif why is not None:
-        # Rows of a table have no leaf before they are read.
+        # Rows of a table have no generation page before they are read.
         failure = f"a part of it was not read: {why}"
     elif total == 0 or bad == total:
         first = _first_error(conn, document_id, generation)
@@ -285,10 +285,10 @@ def _pages(count: int) -> str:
 
 def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:
     text = conn.scalar(
-        sa.select(leaf.error)
-        .where(leaf.document_id == document_id, leaf.generation == generation)
-        .where(leaf.error.is_not(None))
-        .order_by(leaf.number)
+        sa.select(gp.error)
+        .where(gp.document_id == document_id, gp.generation == generation)
+        .where(gp.error.is_not(None))
+        .order_by(gp.number)
         .limit(1)
     )
     return str(json.loads(text)["error"]) if text else "the file has no pages"

@@ -14,7 +14,7 @@ from quire.clock import Instant
 from quire.model.records import About, Ending, KindRow
 from quire.model.states import TaskState
 from quire.store.db import dialect
-from quire.store.db.schema.documents import leaves
+from quire.store.db.schema.documents import generation_pages
 from quire.store.db.schema.queue import edges, tasks
 from quire.store.documents import failures
 from quire.store.queue import kinds, owners
@@ -124,4 +124,6 @@ def quarantine(conn: sa.Connection, rows: Sequence[Any], endings: Mapping[int, E
             "key": "",
             "error": json.dumps(why),
         }
-        dialect.upsert(conn, leaves, values, ["document_id", "generation", "number"], ["error"])
+        dialect.upsert(
+            conn, generation_pages, values, ["document_id", "generation", "number"], ["error"]
+        )

@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.model.states import GenerationState
-from quire.store.db.schema.documents import documents, generations, leaves, pages
+from quire.store.db.schema.documents import documents, generation_pages, generations, pages
 from quire.store.db.schema.queue import is_state
 
-d, g, leaf = documents.c, generations.c, leaves.c
+d, g, gp = documents.c, generations.c, generation_pages.c
 
 _MINE = sa.and_(g.document_id == sa.bindparam("of"), g.generation == sa.bindparam("number"))
 _ACCOUNT = sa.select(g.reused).where(_MINE)
@@ -28,8 +28,8 @@ def add(conn: sa.Connection, document_id: int, generation: int, counts: Mapping[
 
 _KEPT = (
     sa.select(pages.c.via, sa.func.count(), sa.func.sum(pages.c.seconds))
-    .join(leaves, leaf.page_id == pages.c.id)
-    .where(leaf.document_id == sa.bindparam("of"), leaf.generation == sa.bindparam("number"))
+    .join(generation_pages, gp.page_id == pages.c.id)
+    .where(gp.document_id == sa.bindparam("of"), gp.generation == sa.bindparam("number"))
     .group_by(pages.c.via)
 )
 
@@ -48,12 +48,15 @@ def pages_before(conn: sa.Connection, tenant: str, first_key: str) -> int:
     """Return how many pages a file gave whose first page has this key; 0 if none is known."""
     row = conn.execute(
         sa.select(g.document_id, g.generation)
-        .join(leaves, sa.and_(leaf.document_id == g.document_id, leaf.generation == g.generation))
-        .join(pages, pages.c.id == leaf.page_id)
+        .join(
+            generation_pages,
+            sa.and_(gp.document_id == g.document_id, gp.generation == g.generation),
+        )
+        .join(pages, pages.c.id == gp.page_id)
         .where(
             pages.c.tenant == tenant,
             pages.c.key == first_key,
-            leaf.number == 1,
+            gp.number == 1,
             is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
         )
         .order_by(g.document_id.desc(), g.generation.desc())
@@ -62,7 +65,7 @@ def pages_before(conn: sa.Connection, tenant: str, first_key: str) -> int:
     if row is None:
         return 0
     found: int | None = conn.scalar(
-        sa.select(sa.func.count()).where(leaf.document_id == row[0], leaf.generation == row[1])
+        sa.select(sa.func.count()).where(gp.document_id == row[0], gp.generation == row[1])
     )
     return found or 0
 
@@ -76,10 +79,10 @@ def set_thumbnail(conn: sa.Connection, document_id: int, digest: str | None) -> 
 _DRAWN = sa.select(sa.literal(1)).where(
     d.id == sa.bindparam("of"),
     d.thumbnail.is_not(None),
-    leaf.document_id == d.id,
-    leaf.generation == d.live_generation,
-    leaf.number == 1,
-    leaf.key == sa.bindparam("first"),
+    gp.document_id == d.id,
+    gp.generation == d.live_generation,
+    gp.number == 1,
+    gp.key == sa.bindparam("first"),
 )
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.store.db.schema.documents import chunks, generations, leaves, slices
+from quire.store.db.schema.documents import chunks, generation_pages, generations, slices
 from quire.store.reports.documents import generation_shown
 
-leaf, s, c, g = leaves.c, slices.c, chunks.c, generations.c
+gp, s, c, g = generation_pages.c, slices.c, chunks.c, generations.c
 
 
 def page_of_chunks(
@@ -16,19 +16,19 @@ def page_of_chunks(
     """List the chunks of a document (its row); the cursor is the last page and ordinal."""
     number, ordinal = cursor
     rows = conn.execute(
-        sa.select(leaf.number, s.ordinal, s.start, s.stop, c.text, c.language, c.tokens)
+        sa.select(gp.number, s.ordinal, s.start, s.stop, c.text, c.language, c.tokens)
         .join(
             generations,
-            sa.and_(g.document_id == leaf.document_id, g.generation == leaf.generation),
+            sa.and_(g.document_id == gp.document_id, g.generation == gp.generation),
         )
-        .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == g.cut_id))
+        .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id))
         .join(chunks, c.id == s.chunk_id)
         .where(
-            leaf.document_id == row.id,
-            leaf.generation == generation_shown(row),
-            sa.or_(leaf.number > number, sa.and_(leaf.number == number, s.ordinal > ordinal)),
+            gp.document_id == row.id,
+            gp.generation == generation_shown(row),
+            sa.or_(gp.number > number, sa.and_(gp.number == number, s.ordinal > ordinal)),
         )
-        .order_by(leaf.number, s.ordinal)
+        .order_by(gp.number, s.ordinal)
         .limit(limit + 1)
     ).all()
     names = ("page", "ordinal", "start", "stop", "text", "language", "tokens")

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
-from quire.store.db.schema.documents import chunks, documents, generations, leaves, pages, slices
+from quire.store.db.schema.documents import (
+    chunks,
+    documents,
+    generation_pages,
+    generations,
+    pages,
+    slices,
+)
 from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
 from quire.store.queue.owners import has_job
 from quire.store.reports import documents as document_reports
@@ -250,13 +257,13 @@ def attempts_of_document(
 
 def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
     """Return one page of a document's row with its text and boxes."""
-    found = document_reports.leaves_of(conn, row, limit=1, after=number - 1)
+    found = document_reports.pages_of(conn, row, limit=1, after=number - 1)
     return found[0] if found and found[0].number == number else None
 
 
 def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, int | None]:
     """Return the numbers of the pages before and behind one."""
-    at = leaves.c
+    at = generation_pages.c
     own = (
         at.document_id == row.id,
         at.generation == document_reports.generation_shown(row),
@@ -269,11 +276,11 @@ def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, 
 def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
     """List the chunks of one page of a document, in the order of the text."""
     shown = document_reports.generation_shown(row)
-    at, s = leaves.c, slices.c
+    at, s = generation_pages.c, slices.c
     return conn.execute(
         sa.select(s.ordinal, s.start, s.stop, chunks.c.id, chunks.c.tokens, chunks.c.text,
                   chunks.c.language)
-        .select_from(leaves)
+        .select_from(generation_pages)
         .join(generations, sa.and_(g.document_id == at.document_id, g.generation == at.generation))
         .join(pages, pages.c.id == at.page_id)
         .join(slices, sa.and_(s.page_id == at.page_id, s.cut_id == g.cut_id))

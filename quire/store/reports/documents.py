@@ -17,15 +17,15 @@ from quire.store.db.schema.documents import (
     corpora,
     corpus_documents,
     documents,
+    generation_pages,
     generations,
-    leaves,
     pages,
 )
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.db.times import iso
 from quire.store.reports import substring_filter
 
-d, g, leaf, t = documents.c, generations.c, leaves.c, tasks.c
+d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
 #: Page errors that are listed with a document.
 MOST_ERRORS = 1000
 
@@ -92,13 +92,13 @@ def count_documents(conn: sa.Connection, tenant: str) -> dict[str, int]:
 def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
     """List the pages of a document that could not be read, of what is live or was last tried."""
     found = conn.execute(
-        sa.select(leaf.number, leaf.error)
+        sa.select(gp.number, gp.error)
         .where(
-            leaf.document_id == row.id,
-            leaf.generation == generation_shown(row),
-            leaf.error.is_not(None),
+            gp.document_id == row.id,
+            gp.generation == generation_shown(row),
+            gp.error.is_not(None),
         )
-        .order_by(leaf.number)
+        .order_by(gp.number)
         .limit(MOST_ERRORS)
     )
     names = ("kind", "error", "peak_rss", "seconds", "command")
@@ -119,7 +119,7 @@ def page_of_leaves(
     conn: sa.Connection, row: Any, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
     """List the pages of a document with how each was read."""
-    rows = leaves_of(conn, row, limit=limit + 1, after=cursor or 0)
+    rows = pages_of(conn, row, limit=limit + 1, after=cursor or 0)
     items = [
         {
             "page": one.number,
@@ -138,21 +138,21 @@ def page_of_leaves(
     return {"items": items, "next": str(items[-1]["page"]) if len(rows) > limit else None}
 
 
-def leaves_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Sequence[Any]:
+def pages_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Sequence[Any]:
     """Return pages of a document with their text and word boxes, in order."""
     p = pages.c
     return conn.execute(
         sa.select(
-            leaf.number, leaf.error, p.text, p.words, p.width, p.height, p.via, p.label,
+            gp.number, gp.error, p.text, p.words, p.width, p.height, p.via, p.label,
             p.language, p.seconds,
         )
-        .join(pages, p.id == leaf.page_id, isouter=True)
+        .join(pages, p.id == gp.page_id, isouter=True)
         .where(
-            leaf.document_id == row.id,
-            leaf.generation == generation_shown(row),
-            leaf.number > after,
+            gp.document_id == row.id,
+            gp.generation == generation_shown(row),
+            gp.number > after,
         )
-        .order_by(leaf.number)
+        .order_by(gp.number)
         .limit(limit)
     ).all()  # fmt: skip
 

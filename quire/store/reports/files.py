@@ -14,11 +14,11 @@ from quire.model.states import (
     TaskState,
 )
 from quire.store.db import dialect
-from quire.store.db.schema.documents import documents, generations, leaves
+from quire.store.db.schema.documents import documents, generation_pages, generations
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.reports.documents import reuse
 
-d, g, leaf, t = documents.c, generations.c, leaves.c, tasks.c
+d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
 #: States of a file in its job, in the order of its life.
 STATES = ("pending", "indexing", "success", "failed", "cancelled")
 _RANK = {"failed": 0, "indexing": 1}
@@ -163,9 +163,9 @@ def leaf_counts(conn: sa.Connection, document_id: int, generation: int) -> tuple
     """Return how many pages of a generation are read or given up, and how many it has."""
     done, total = conn.execute(
         sa.select(
-            sa.func.count().filter(sa.or_(leaf.page_id.is_not(None), leaf.error.is_not(None))),
+            sa.func.count().filter(sa.or_(gp.page_id.is_not(None), gp.error.is_not(None))),
             sa.func.count(),
-        ).where(leaf.document_id == document_id, leaf.generation == generation)
+        ).where(gp.document_id == document_id, gp.generation == generation)
     ).one()
     return done, total
 

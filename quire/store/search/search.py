@@ -20,8 +20,8 @@ from quire.store.db.schema.documents import (
     corpora,
     corpus_documents,
     documents,
+    generation_pages,
     generations,
-    leaves,
     models,
     pages,
     slices,
@@ -37,7 +37,7 @@ Find = Callable[[int, Among | None], Found]
 FIRST, MORE = 100, 1_000
 #: Chunks that are all looked at, where they are a small part; and documents that are counted.
 FEW, FEW_DOCUMENTS = 30_000, 1_000
-d, g, leaf, s = documents.c, generations.c, leaves.c, slices.c
+d, g, gp, s = documents.c, generations.c, generation_pages.c, slices.c
 
 
 class Reach(NamedTuple):
@@ -174,7 +174,7 @@ def _spoken() -> sa.Select[Any]:
 
 def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select[Any]:
     """Go from slices, or from chunks that are listed, to the live documents that have them."""
-    is_live = sa.and_(d.id == leaf.document_id, d.live_generation == leaf.generation)
+    is_live = sa.and_(d.id == gp.document_id, d.live_generation == gp.generation)
     is_cut_so = sa.and_(
         g.document_id == d.id, g.generation == d.live_generation, g.cut_id == s.cut_id
     )
@@ -184,7 +184,7 @@ def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select
         else query.select_from(listed).join(slices, s.chunk_id == listed.c.chunk)
     )
     return (
-        begun.join(leaves, leaf.page_id == s.page_id)
+        begun.join(generation_pages, gp.page_id == s.page_id)
         .join(documents, is_live)
         .join(generations, is_cut_so)
     )
@@ -193,7 +193,7 @@ def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select
 def _placed(conn: sa.Connection, scope: Scope) -> sa.CTE:
     """Find the first pages that have the chunks of `ids`, as far as the limit goes."""
     each = dialect.rows(conn, "ids", {"chunk": "int", "rank": "int"})
-    first = sa.func.min(leaf.number).label("number")
+    first = sa.func.min(gp.number).label("number")
     query = (
         _of_chunks(sa.select(each.c.rank, each.c.chunk, d.id.label("document"), first), each)
         .where(*_conditions(conn, scope, None, by_chunk=True))
@@ -234,12 +234,12 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Amon
         .cte("in_scope")
         .prefix_with("MATERIALIZED")
     )
-    pages_of = sa.and_(leaf.document_id == found.c.id, leaf.generation == found.c.live_generation)
+    pages_of = sa.and_(gp.document_id == found.c.id, gp.generation == found.c.live_generation)
     query = (
         sa.select(s.chunk_id)
         .select_from(found)
-        .join(leaves, pages_of)
-        .join(slices, sa.and_(s.page_id == leaf.page_id, s.cut_id == found.c.cut_id))
+        .join(generation_pages, pages_of)
+        .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == found.c.cut_id))
     )
     return Among(query, _given(conn, scope, model))
 
@@ -331,18 +331,18 @@ def _described(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
         .join(documents, d.id == at.c.document)
         .join(generations, sa.and_(g.document_id == d.id, g.generation == d.live_generation))
         .join(
-            leaves,
+            generation_pages,
             sa.and_(
-                leaf.document_id == d.id,
-                leaf.generation == d.live_generation,
-                leaf.number == at.c.number,
+                gp.document_id == d.id,
+                gp.generation == d.live_generation,
+                gp.number == at.c.number,
             ),
         )
-        .join(pages, pages.c.id == leaf.page_id)
+        .join(pages, pages.c.id == gp.page_id)
         .join(
             slices,
             sa.and_(
-                s.chunk_id == at.c.chunk, s.page_id == leaf.page_id, s.cut_id == g.cut_id
+                s.chunk_id == at.c.chunk, s.page_id == gp.page_id, s.cut_id == g.cut_id
             ),
         )
         .join(chunks, chunks.c.id == at.c.chunk)

@@ -188,7 +188,7 @@ sa.Index(
     postgresql_where=_pictured,
 )
 
-leaves = sa.Table(
+generation_pages = sa.Table(
     "leaves",
     metadata,
     sa.Column("document_id", Id, primary_key=True),
@@ -199,7 +199,12 @@ leaves = sa.Table(
     sa.Column("error", sa.Text),  # JSON: why the page is quarantined
     sqlite_with_rowid=False,
 )
-sa.Index("ix_leaves_page", leaves.c.page_id, leaves.c.document_id, leaves.c.generation)
+sa.Index(
+    "ix_leaves_page",
+    generation_pages.c.page_id,
+    generation_pages.c.document_id,
+    generation_pages.c.generation,
+)
 
 chunks = sa.Table(
     "chunks",
@@ -250,6 +255,6 @@ for _table in (contents, pages, chunks):
     )
 
 TABLES = (
-    corpora, documents, corpus_documents, models, cuts, generations, contents, pages, leaves,
-    chunks, slices, vectors,
+    corpora, documents, corpus_documents, models, cuts, generations, contents, pages,
+    generation_pages, chunks, slices, vectors,
 )  # fmt: skip
