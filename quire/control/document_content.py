@@ -52,7 +52,7 @@ def page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
         found = reports.pages_of(conn, row, limit=1, after=number - 1)
-        listed = reports.page_of_leaves(conn, row, limit=1, cursor=number - 1)["items"]
+        listed = reports.list_pages(conn, row, limit=1, cursor=number - 1)["items"]
     if not found or found[0].number != number:
         raise _no_page(document_id, number)
     one, text = found[0], found[0].text or ""

@@ -141,7 +141,7 @@ def pages(
     """List the pages of a document with how each was read."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
-        return reports.page_of_leaves(conn, row, limit=limit, cursor=cursor)
+        return reports.list_pages(conn, row, limit=limit, cursor=cursor)
 
 
 def tokens(caller: Caller, document_id: int, version: int) -> Any:

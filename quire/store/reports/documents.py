@@ -115,7 +115,7 @@ def generation_shown(row: Any) -> int:
     return row.generation if shown is None else shown
 
 
-def page_of_leaves(
+def list_pages(
     conn: sa.Connection, row: Any, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
     """List the pages of a document with how each was read."""
