@@ -38,6 +38,7 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 
 bench: dev ## run the benchmarks of queue, ingestion and API
+	$(PYTEST) -q -m bench tests/bench
 	$(BIN)/python -m benchmarks queue
 	$(BIN)/python -m benchmarks ingest
 	$(BIN)/python -m benchmarks api

@@ -13,6 +13,8 @@ from benchmarks.api.sizes import QUICK
 from benchmarks.queue import command as queue_command
 from quire.errors import BadInput
 
+pytestmark = pytest.mark.bench
+
 TINY = dataclasses.replace(
     QUICK,
     jobs=400,

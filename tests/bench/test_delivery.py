@@ -14,6 +14,8 @@ from benchmarks.queue import brokers, command, peers, scaling
 from benchmarks.queue.sizes import QUICK
 from quire.errors import BadInput, Refused
 
+pytestmark = pytest.mark.bench
+
 TINY = dataclasses.replace(QUICK, plain_celery=20, delivered=100, purged=50)
 
 

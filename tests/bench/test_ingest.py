@@ -18,6 +18,8 @@ from benchmarks.queue import command as queue_command
 from quire.errors import BadInput
 from quire.parse import ocr
 
+pytestmark = pytest.mark.bench
+
 TINY = dataclasses.replace(
     QUICK,
     files=3,

@@ -15,6 +15,8 @@ from benchmarks.queue import command
 from benchmarks.queue.sizes import QUICK
 from quire.errors import BadInput
 
+pytestmark = pytest.mark.bench
+
 TINY = dataclasses.replace(
     QUICK,
     singles=3,
