@@ -92,7 +92,7 @@ class App:
             user=self.user,
             policy=s.user_policy,
             known=self.registry.kinds,
-            payload_limit=s.payload_limit,
+            payload_limit=s.payload_max_bytes,
             ring=lambda: wakeup.ring(s.home),
             is_alive=live_workers.is_alive,
         )

@@ -6,12 +6,12 @@ from quire.model.context import TaskContext
 from quire.model.contracts import job
 
 
-@job("noop", retries=2)
+@job("noop", max_attempts=3)
 def noop(ctx: TaskContext, **payload: object) -> None:
     """Do nothing: what remains is the cost of the engine."""
 
 
-@job("wait", retries=2)
+@job("wait", max_attempts=3)
 def wait(ctx: TaskContext, seconds: float = 1.0) -> dict[str, float]:
     """Take `seconds`, reporting progress and obeying a stop."""
     end = time.monotonic() + seconds

@@ -35,7 +35,7 @@ class Settings:
     user_policy: str = _setting("all", "A user's second active job: all, queue, replace or reject.")
     concurrency: int = _setting(0, "Child processes of a worker; 0 means one per core, at least 2.")
     queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, separated by commas.")
-    kind_queues: tuple[str, ...] = _setting(
+    routes: tuple[str, ...] = _setting(
         (), "Kinds of jobs in a queue of their own, as KIND=QUEUE, separated by commas."
     )
     broker_url: str = _setting(
@@ -60,7 +60,7 @@ class Settings:
     child_max_rss: int = _setting(
         1 << 30, "Bytes of memory above which an idle child process is replaced."
     )
-    payload_limit: int = _setting(1 << 20, "Largest payload of a job in bytes of JSON.")
+    payload_max_bytes: int = _setting(1 << 20, "Largest payload of a job in bytes of JSON.")
     keep_completed_days: float = _setting(
         30.0, "Days after which completed and cancelled jobs are pruned."
     )
@@ -83,15 +83,15 @@ class Settings:
     blob_cache_bytes: int = _setting(
         10 << 30, "Bytes that each machine keeps of a bucket of files, in the home."
     )
-    blob_links: bool = _setting(
+    blob_presigned_urls: bool = _setting(
         False, "Answer requests for files by links into their bucket, where it signs such."
     )
-    fetch_private: bool = _setting(
+    fetch_allow_private_addresses: bool = _setting(
         False, "Let fetches reach private, loopback and link-local addresses."
     )
     fetch_max_bytes: int = _setting(4 << 30, "Largest file that is fetched, in bytes.")
     embed_url: str = _setting("", "Base URL of an OpenAI-compatible endpoint for embedders.")
-    embed_key: str = _setting("", "Key for that endpoint.")
+    embed_api_key: str = _setting("", "Key for that endpoint.")
     embed_dimensions: int = _setting(0, "Length of its vectors; 0 means as the model gives them.")
     embed_requests_per_minute: float = _setting(
         0.0, "Requests a minute that one home on one machine sends to that endpoint; 0 means any."
@@ -107,8 +107,10 @@ class Settings:
     api_auth: bool = _setting(
         True, "Ask for a token or a session; off lets anyone on this machine in, and no one else."
     )
-    api_rate: int = _setting(600, "Requests a minute that one requester may make; 0 means any.")
-    api_streams: int = _setting(200, "Open event streams at most, of one API process.")
+    api_requests_per_minute: int = _setting(
+        600, "Requests a minute that one requester may make; 0 means any."
+    )
+    api_max_streams: int = _setting(200, "Open event streams at most, of one API process.")
     session_days: float = _setting(14.0, "Days after which a session of the dashboard ends.")
     url: str = _setting("", "Address of a Quire API that commands use, not the database.")
     token: str = _setting("", "Token for that API.")
@@ -120,8 +122,8 @@ class Settings:
         """What handlers may need to know, as JSON."""
         names = (
             "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "blobs", "blob_cache_bytes",
-            "fetch_private",
-            "fetch_max_bytes", "embed_url", "embed_key", "embed_dimensions",
+            "fetch_allow_private_addresses",
+            "fetch_max_bytes", "embed_url", "embed_api_key", "embed_dimensions",
             "embed_requests_per_minute", "embed_tokens_per_minute", "sqlite_synchronous",
             "lease_seconds",
         )  # fmt: skip
@@ -134,7 +136,7 @@ class Settings:
     @property
     def queue_by_kind(self) -> dict[str, str]:
         """The queues that the operator chose for kinds, instead of those in their code."""
-        return dict(each.split("=") for each in self.kind_queues)
+        return dict(each.split("=") for each in self.routes)
 
     @property
     def database(self) -> str:
@@ -144,6 +146,7 @@ class Settings:
 
 def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
     """Read the settings: arguments first, then QUIRE_*, then `quire.toml` in the home."""
+    _refuse_old_names(environ)
     home = Path(given.get("home") or environ.get("QUIRE_HOME") or _nearest_home()).absolute()
     table = _toml(home / "quire.toml")
     values: dict[str, Any] = {"home": home}
@@ -158,6 +161,16 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
         elif each.name in table:
             values[each.name] = _parsed(f"quire.toml: {each.name}", table[each.name], each.default)
     return _checked(Settings(**values))
+
+
+def _refuse_old_names(environ: Mapping[str, str]) -> None:
+    for old, new in RENAMED.items():
+        for suffix in ("", "_FILE"):
+            if f"QUIRE_{old.upper()}{suffix}" in environ:
+                raise BadInput(
+                    f"QUIRE_{old.upper()}{suffix} was renamed to QUIRE_{new.upper()}{suffix}. "
+                    "Set that instead."
+                )
 
 
 def _given_by(environ: Mapping[str, str], key: str) -> str | None:
@@ -205,16 +218,16 @@ def _checked(s: Settings) -> Settings:
 
 
 def _check_queues(s: Settings) -> None:
-    for each in s.kind_queues:
-        if not _KIND_QUEUE.fullmatch(each):
+    for each in s.routes:
+        if not _ROUTE.fullmatch(each):
             raise BadInput(
-                f"QUIRE_KIND_QUEUES: {each!r} is not KIND=QUEUE, as in ingest.range=pages; names "
+                f"QUIRE_ROUTES: {each!r} is not KIND=QUEUE, as in ingest.range=pages; names "
                 "have letters, digits, '.', '-' and '_'."
             )
-    kinds = [each.partition("=")[0] for each in s.kind_queues]
+    kinds = [each.partition("=")[0] for each in s.routes]
     for kind in kinds:
         if kinds.count(kind) > 1:
-            raise BadInput(f"QUIRE_KIND_QUEUES: {kind} is given more than one queue. Leave one.")
+            raise BadInput(f"QUIRE_ROUTES: {kind} is given more than one queue. Leave one.")
     for queue in s.queues:
         if not _QUEUE.fullmatch(queue):
             raise BadInput(
@@ -248,7 +261,7 @@ _LEAST: dict[str, float] = {
     "stop_grace": 0.0,
     "child_max_tasks": 0,
     "child_max_rss": 0,
-    "payload_limit": 1,
+    "payload_max_bytes": 1,
     "keep_completed_days": 0.0,
     "keep_failed_days": 0.0,
     "keep_events_days": 0.0,
@@ -260,12 +273,22 @@ _LEAST: dict[str, float] = {
     "embed_requests_per_minute": 0.0,
     "embed_tokens_per_minute": 0.0,
     "api_port": 0,
-    "api_rate": 0,
-    "api_streams": 0,
+    "api_requests_per_minute": 0,
+    "api_max_streams": 0,
     "session_days": 0.001,
 }
 _QUEUE = re.compile(r"[\w.-]+")
-_KIND_QUEUE = re.compile(r"[\w.-]+=[\w.-]+")
+_ROUTE = re.compile(r"[\w.-]+=[\w.-]+")
+#: Former names of settings, each with its name of today.
+RENAMED = {
+    "api_rate": "api_requests_per_minute",
+    "api_streams": "api_max_streams",
+    "blob_links": "blob_presigned_urls",
+    "embed_key": "embed_api_key",
+    "fetch_private": "fetch_allow_private_addresses",
+    "kind_queues": "routes",
+    "payload_limit": "payload_max_bytes",
+}
 BROKERS = ("redis", "rediss", "amqp", "amqps")
 POLICIES = ("all", "queue", "replace", "reject")
 
@@ -284,7 +307,10 @@ def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | No
     found = [
         name
         for name in sorted(environ)
-        if name.startswith("QUIRE_") and name not in known | _OTHERS and not _SERVICE.search(name)
+        if name.startswith("QUIRE_")
+        and name not in known | _OTHERS
+        and not _SERVICE.search(name)
+        and name.removeprefix("QUIRE_").removesuffix("_FILE").lower() not in RENAMED
     ]
     # Compared without what all of them begin with, or any two would be close.
     short = {name.removeprefix("QUIRE_"): name for name in known}
@@ -315,6 +341,8 @@ def _toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not valid TOML ({error}). Nothing was started.") from error
     known = {f.name for f in fields(Settings)} - {"home"}
+    for old in RENAMED.keys() & table.keys():
+        raise BadInput(f"{path}: {old} was renamed to {RENAMED[old]}. Set that instead.")
     if unknown := sorted(set(table) - known):
         raise BadInput(
             f"{path}: unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}."

@@ -68,7 +68,7 @@ def _run(app: App, lease: Lease) -> Ended:
     kind = app.registry.kinds[lease.kind]
     task = Assignment(
         lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
-        lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
+        lease.max_attempts, kind.timeout, kind.stall_timeout, kind.memory, kind.grace,
         f"quire-{lease.job_id}-{lease.task_id}",
     )  # fmt: skip
     port = _Port(app, lease)

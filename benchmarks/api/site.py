@@ -36,7 +36,9 @@ def serving(site: Site, fill: Callable[[Bed], None] = lambda bed: None) -> Itera
     """Start the API on a fresh database, filled before."""
     with site.bed() as bed:
         fill(bed)
-        program = bed.start("api", "--port", "0", api_auth="off", api_rate=0, log_level="warning")
+        program = bed.start(
+            "api", "--port", "0", api_auth="off", api_requests_per_minute=0, log_level="warning"
+        )
         url = _url(bed)
         with httpx.Client(base_url=url, timeout=60.0) as http:
             bed.wait_for(lambda: _is_ready(http), "the API to answer", every=0.05)

@@ -52,7 +52,12 @@ def _send(http: httpx.Client, path: str, size: int) -> float:
 
 @contextlib.contextmanager
 def _serving(bed: Bed) -> Iterator[httpx.Client]:
-    chosen = {"HOME": bed.home, "DATABASE_URL": bed.url, "API_AUTH": "off", "API_RATE": 0}
+    chosen = {
+        "HOME": bed.home,
+        "DATABASE_URL": bed.url,
+        "API_AUTH": "off",
+        "API_REQUESTS_PER_MINUTE": 0,
+    }
     program = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.api.plain"],
         stdout=subprocess.PIPE,

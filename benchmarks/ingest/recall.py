@@ -11,7 +11,7 @@ from benchmarks.ingest.sizes import IngestSizes
 from benchmarks.site import Site
 from quire.control.search import search
 
-_MODES = {"text": "by words", "vector": "by vectors", "fused": "by both"}
+_MODES = {"text": "by words", "vector": "by vectors", "hybrid": "by both"}
 _SETS = {
     "all questions": retrieval.ALIKE + retrieval.PARAPHRASES,
     "worded alike": retrieval.ALIKE,
@@ -36,7 +36,7 @@ def _figures(running: Mill, name: str, questions: Sequence[retrieval.Question]) 
         note = f"{len(questions)} questions, {len(retrieval.passages())} passages"
         yield Figure(f"recall@1, {name}, {by}", found[mode].first, "", note=note)
         target: Target | None = None
-        if mode == "fused" and name != "worded alike":
+        if mode == "hybrid" and name != "worded alike":
             target = at_least(found["text"].five)
         yield Figure(f"recall@5, {name}, {by}", found[mode].five, "", target=target, note=note)
 

@@ -23,7 +23,7 @@ from quire.store.search import vectors
 from quire.text.embed import Embedder, open_embedder
 
 _BATCH = 10  # documents of one transaction
-_MODES = ("text", "vector", "fused")
+_MODES = ("text", "vector", "hybrid")
 _SCOPES = {"": None, ", corpus of 1 %": stocking.CORPUS}
 _HITS = 10
 _NEAR = 2e-6  # scores are shown with six digits

@@ -33,7 +33,7 @@ def build(app: App, *more: APIRouter) -> FastAPI:
     plugins.equip(app.registry)  # settings may name a plugin's parser
     api.state.app_state = AppState(app)
     api.state.meters = Meters(app)
-    api.state.tail = Tail(app.db, app.settings.api_streams)
+    api.state.tail = Tail(app.db, app.settings.api_max_streams)
     problems.install(api)
     # What is added last is outermost: each answer gets its id and headers, failures too.
     api.add_middleware(Bounded)

@@ -76,7 +76,10 @@ async def _quire_error(request: Request, error: Exception) -> JSONResponse:
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     found = [
-        {"place": ".".join(map(str, each["loc"])), "wrong": str(each["msg"])}
+        {
+            "place": ".".join(map(str, each["loc"])),
+            "wrong": str(each["msg"]).removeprefix("Value error, "),
+        }
         for each in error.errors()
     ]
     first = found[0] if found else {"place": "request", "wrong": "not readable"}

@@ -58,7 +58,7 @@ class AppState:
     @functools.cached_property
     def rates(self) -> Rates:
         """How often each requester has asked lately."""
-        return Rates(self.settings.api_rate)
+        return Rates(self.settings.api_requests_per_minute)
 
     @functools.cached_property
     def recent(self) -> Recent:

@@ -160,7 +160,7 @@ class Tail:
         if self.count >= self._most:
             raise TooMany(
                 f"events: {self._most:,} streams are open, which is the limit. Close a page that "
-                "is not looked at, or raise QUIRE_API_STREAMS.",
+                "is not looked at, or raise QUIRE_API_MAX_STREAMS.",
                 retry_after=RETRY_AFTER,
             )
         if self._open.count(who) >= most_of_one:

@@ -249,7 +249,7 @@ class Far:
             "platform": wish.platform,
             "account": wish.account,
             "cost": wish.cost,
-            "max_retries": None if wish.max_attempts is None else wish.max_attempts - 1,
+            "max_attempts": wish.max_attempts,
         }
         return self.client.submit(wish.kind, dict(wish.payload), key=key, **more)
 

@@ -25,6 +25,7 @@ from quire.cli import (
     status,
     submit,
     token,
+    transfer,
     user,
 )
 from quire.cli.ingest import command
@@ -32,7 +33,7 @@ from quire.cli.ingest import command
 ORDER = (
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
     "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "doctor", "health", "deploy", "settings", "demo", "version",
+    "migrate", "transfer", "doctor", "health", "deploy", "settings", "demo", "version",
 )  # fmt: skip
 
 
@@ -92,7 +93,13 @@ for _command in (
         kinds.pause,
         kinds.unpause,
     ),
-    *(database.migrate, database.doctor, configuration.settings, configuration.version),
+    *(
+        database.migrate,
+        transfer.transfer,
+        database.doctor,
+        configuration.settings,
+        configuration.version,
+    ),
     *(demo.demo, health.health),
 ):
     app.command()(_command)

@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quire.cli import console, formatting, options
+from quire.errors import BadInput
 
 if TYPE_CHECKING:
     from quire.control.doctor import Report
     from quire.store.db.engine import Database
-
-
-To = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Instead, move the embedded database of this home into an empty PostgreSQL, as in "
-        "postgresql://user@host/quire. Run again, it goes on where it was.",
-    ),
-]
 
 
 Wait = Annotated[
@@ -27,38 +18,30 @@ Wait = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0,
-        help="How long to wait for workers that are too old for a migration to leave.",
+        help="How long to wait for workers that are too old for a migration.",
     ),
 ]
 
 
-Bucket = Annotated[
-    str | None,
-    typer.Option(
-        "--blobs",
-        metavar="URL",
-        help="Instead, or before that, copy the stored files into a bucket, as in s3://BUCKET/"
-        "PREFIX. Run again, it copies what is missing.",
-    ),
-]
+#: Former options, kept only to name the command that replaced them.
+OldTo = Annotated[str | None, typer.Option("--to", hidden=True)]
+OldBlobs = Annotated[str | None, typer.Option("--blobs", hidden=True)]
 
 
 def migrate(
-    to: To = None, blobs: Bucket = None, wait: Wait = 90.0, json: options.Json = False
+    wait: Wait = 90.0, json: options.Json = False, to: OldTo = None, blobs: OldBlobs = None
 ) -> None:
-    """Bring the database's schema up to date.
+    """Migrate the database schema to this version of Quire.
 
-    Workers of an older Quire go on where a migration allows it. Else they are told to leave, and
-    it waits for them.
+    Workers of an older version keep running if a migration allows it. Otherwise they are told to
+    drain, and the migration waits for them.
     """
-    if to is not None or blobs is not None:
-        from quire.cli import blob_copy, transfer
-
-        if to is not None:
-            transfer.move(to, blobs, json)
-        else:
-            blob_copy.copy(blobs or "", json)
-        return
+    if to is not None:
+        raise BadInput("--to was renamed: run `quire transfer URL` instead. Nothing was changed.")
+    if blobs is not None:
+        raise BadInput(
+            "--blobs moved: run `quire transfer --blobs URL` instead. Nothing was changed."
+        )
     from quire.cli import session
     from quire.runtime.worker import live_workers
     from quire.store.db import migrate as migrations

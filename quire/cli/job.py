@@ -252,7 +252,8 @@ def _facts(one: dict[str, Any]) -> "Table":
 
     now = time.time()
     lasted = formatting.took(one)
-    retries = f"{one['retry_count']} of {one['max_retries']}" if one["retry_count"] else ""
+    limit = f"at most {formatting.count(one['max_attempts'], 'attempt')} per task"
+    retries = f"{one['retry_count']:,} ({limit})" if one["retry_count"] else ""
     ends = f"{formatting.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
     facts = {
         "progress": formatting.progress(one) or formatting.bar(one["progress"]),

@@ -36,7 +36,7 @@ MediaType = Annotated[
 Limit = Annotated[int, typer.Option(metavar="N", help="Most hits, up to 100.")]
 Mode = Annotated[
     str,
-    typer.Option(metavar="MODE", help="text: by words. vector: by meaning. fused: by both."),
+    typer.Option(metavar="MODE", help="text: by words. vector: by meaning. hybrid: by both."),
 ]
 
 
@@ -47,7 +47,7 @@ def search(
     where: Where = None,
     type: MediaType = None,
     limit: Limit = 10,
-    mode: Mode = "fused",
+    mode: Mode = "hybrid",
     json: options.Json = False,
 ) -> None:
     """Find passages in the documents, the best first."""
@@ -87,8 +87,8 @@ def _advise(*, is_narrow: bool, mode: str) -> None:
     advice = ["other or fewer words"]
     if is_narrow:
         advice.append("without --corpus, --document, --where and --type")
-    if mode != "fused":
-        advice.append("with --mode fused")
+    if mode != "hybrid":
+        advice.append("with --mode hybrid")
     console.say(
         f"Try {', or '.join(advice)}. `quire documents` lists the documents: one that is queued "
         "or failed is not searched."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.errors import BadInput
+from quire.model.contracts import ATTEMPTS
 from quire.model.records import Submission
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -74,6 +75,8 @@ def _lines(lines: Sequence[str], kind: str | None) -> Iterator[Submission]:
 
 def _wish(where: str, found: dict[str, Any], kind: str | None) -> Submission:
     given = {name: value for name, value in found.items() if value is not None}
+    if old := sorted({"retries", "max_retries"} & set(given)):
+        raise BadInput(f"{where}: {ATTEMPTS.format(old=old[0])} {_NOTHING}")
     if unknown := sorted(set(given) - set(_TYPES)):
         raise BadInput(
             f"{where}: unknown field {unknown[0]!r}. Known: {', '.join(_TYPES)}. {_NOTHING}"

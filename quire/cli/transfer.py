@@ -1,15 +1,15 @@
-"""`quire migrate --to`: moves an embedded installation into PostgreSQL, with progress."""
+"""`quire transfer`: copies an embedded database to PostgreSQL, and stored files to a bucket."""
 
 import contextlib
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting
+from quire.cli import console, formatting, options
 from quire.errors import BadInput, Conflict, Refused
 
 if TYPE_CHECKING:
@@ -19,31 +19,60 @@ if TYPE_CHECKING:
     from quire.store.db.engine import Database
     from quire.store.transfer.copy import Moved, Tell
 
-#: Seconds between two lines about one step, where there is no terminal.
+#: Seconds between two progress lines of one step when stderr is not a terminal.
 LINE_SECONDS = 5.0
+#: How many files that could not be copied are listed.
+LISTED_FAILURES = 5
+
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[URL]",
+        show_default=False,
+        help="Empty PostgreSQL database, as in postgresql://user@host/quire.",
+    ),
+]
+Blobs = Annotated[
+    str | None,
+    typer.Option(
+        "--blobs", metavar="URL", help="Bucket for the stored files, as in s3://BUCKET/PREFIX."
+    ),
+]
 
 
-def move(to: str, blobs: str | None, json: bool) -> None:
-    """Move, examine the copy, and say what to do next; exits with 1 where it is not healthy.
+def transfer(url: Target = None, blobs: Blobs = None, json: options.Json = False) -> None:
+    """Transfer the embedded database to PostgreSQL, or stored files to a bucket.
 
-    With `blobs`, the files are copied into that bucket first.
+    Run it again after an interruption: it continues where it stopped. With --blobs alone, only
+    the files are copied and the database stays where it is.
     """
-    from quire.cli import blob_copy, session
+    if url is not None:
+        _transfer_database(url, blobs, json)
+    elif blobs is not None:
+        _transfer_files(blobs, json)
+    else:
+        raise BadInput(
+            "quire transfer: no target. Name a PostgreSQL URL, or a bucket with --blobs."
+        )
+
+
+def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
+    from quire.cli import session
     from quire.control import doctor
     from quire.ingest import resources
     from quire.store.db import urls
     from quire.store.db.engine import Database
-    from quire.store.transfer import copy as moving
+    from quire.store.transfer import copy
     from quire.text.words import indexed_simple
 
     settings = session.chosen()
-    path = _source(settings, to)
-    name = urls.without_password(to)
-    copied = _copied(settings, blobs, json)
-    target = Database.open(to, lease_seconds=settings.lease_seconds)
+    path = _source(settings, url)
+    name = urls.without_password(url)
+    copied = None if blobs is None else _files_first(settings, blobs, json)
+    target = Database.open(url, lease_seconds=settings.lease_seconds)
     try:
-        with told(quiet=json) as tell:
-            moved = moving.move(path, target, name=name, analyse=indexed_simple, tell=tell)
+        with _progress(quiet=json) as tell:
+            moved = copy.move(path, target, name=name, analyse=indexed_simple, tell=tell)
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,
@@ -52,72 +81,67 @@ def move(to: str, blobs: str | None, json: bool) -> None:
     finally:
         target.close()
     if json:
-        known = {"moved_to": name, "rows": moved.rows, "resumed": moved.is_resumed}
+        known = {"transferred_to": name, "rows": moved.rows, "resumed": moved.is_resumed}
         if copied and blobs:
-            known["blobs"] = blob_copy.as_json(blobs, copied)
+            known["blobs"] = _as_json(blobs, copied)
         console.as_json({**known, "not_copied": moved.left, "doctor": doctor.as_json(report)})
     else:
-        _say(name, _files(settings, blobs), moved, report)
+        _print_database(name, _where_files_are(settings, blobs), moved, report)
     if not report.is_healthy:
         raise typer.Exit(1)
 
 
-def _copied(settings: "Settings", blobs: str | None, json: bool) -> "Copied | None":
-    """Copy the files first: nothing is switched by that, and a refusal changes nothing."""
-    from quire.cli import blob_copy
-
-    if blobs is None:
-        return None
+def _files_first(settings: "Settings", blobs: str, json: bool) -> "Copied":
+    """Copy the files before the database: if that fails, nothing has changed."""
     from quire.store.db.engine import Database
 
     db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
     try:
-        copied, _ = blob_copy.run(settings, db, blobs, quiet=json)
+        copied, _ = _copy_files(settings, db, blobs, quiet=json)
     finally:
         db.close()
     if copied.lost:
-        blob_copy.say(settings, blobs, copied, 0)
-        raise Conflict("the database was not moved: not all files could be copied. See above.")
+        _print_files(settings, blobs, copied, 0)
+        raise Conflict("The database was not transferred: some files could not be copied.")
     return copied
 
 
-def _files(settings: "Settings", blobs: str | None) -> str:
-    """Say where the files are from now on."""
+def _where_files_are(settings: "Settings", blobs: str | None) -> str:
     if blobs or settings.blobs:
         return f"Stored files are in {blobs or settings.blobs}: set QUIRE_BLOBS to it"
     return f"Stored files stay in {settings.home}: keep QUIRE_HOME"
 
 
-def _source(settings: "Settings", to: str) -> Path:
-    """Return the file to move; refuse what cannot be moved, and a home that is at work."""
+def _source(settings: "Settings", url: str) -> Path:
+    """Return the SQLite file to copy, or refuse: wrong target, no file, workers running."""
     from quire.store.db.engine import Database
 
-    if not to.startswith(("postgresql://", "postgres://")):
-        raise BadInput("--to: not a postgresql:// URL. Only to PostgreSQL can Quire be moved.")
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise BadInput("URL: not a postgresql:// URL. Quire transfers only to PostgreSQL.")
     if settings.url:
         raise Refused(
             f"server {settings.url}: this command needs the database, not its API. Run it on "
-            "the machine of the server, or unset QUIRE_URL."
+            "the server's machine, or unset QUIRE_URL."
         )
     db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
     if db.path is None:
         raise BadInput(
-            "--to: the database in use is PostgreSQL, and only an embedded one can be moved. "
-            "Unset QUIRE_DATABASE_URL to move that of the home; nothing was changed."
+            "The database in use is PostgreSQL; only an embedded database can be transferred. "
+            "Unset QUIRE_DATABASE_URL to transfer the one in the home. Nothing was changed."
         )
     if not db.path.exists():
         raise BadInput(
-            f"home {settings.home}: there is no database to move. Name another folder with "
-            "QUIRE_HOME, or begin on PostgreSQL with QUIRE_DATABASE_URL and `quire migrate`."
+            f"home {settings.home}: there is no database to transfer. Name another folder with "
+            "QUIRE_HOME, or start on PostgreSQL with QUIRE_DATABASE_URL and `quire migrate`."
         )
     try:
-        _refuse_at_work(db, settings.home)
+        _refuse_live_workers(db, settings.home)
     finally:
         db.close()
     return db.path
 
 
-def _refuse_at_work(db: "Database", home: Path) -> None:
+def _refuse_live_workers(db: "Database", home: Path) -> None:
     from quire.runtime.worker import live_workers
     from quire.store.db import migrate
 
@@ -126,38 +150,111 @@ def _refuse_at_work(db: "Database", home: Path) -> None:
     alive = [f"{row['id']} (pid {row['pid']} on {row['host']})" for row in rows if row["alive"]]
     if alive:
         raise Conflict(
-            f"home {home}: {formatting.count(len(alive), 'worker')} at work: {', '.join(alive)}. "
-            "Stop `quire up`, or let them end with `quire worker drain`, and run this again; "
-            "nothing was changed."
+            f"home {home}: {formatting.count(len(alive), 'worker')} still running: "
+            f"{', '.join(alive)}. Stop `quire up`, or drain them with `quire worker drain`, and "
+            "run this again. Nothing was changed."
         )
 
 
-def _say(name: str, files: str, moved: "Moved", report: "Report") -> None:
+def _print_database(name: str, files: str, moved: "Moved", report: "Report") -> None:
     from quire.cli import database
 
     if moved.is_resumed:
-        console.say("It went on where an earlier one had ended.")
+        console.say("Continued an interrupted transfer.")
     total, tables = sum(moved.rows.values()), len(moved.rows)
     console.say(
-        f"moved to {name}: {formatting.count(total, 'row')} of "
-        f"{formatting.count(tables, 'table')}, with the same counts and checksums on both sides."
+        f"Transferred to {name}: {formatting.count(total, 'row')} in "
+        f"{formatting.count(tables, 'table')}. Counts and checksums match."
     )
     if moved.left:
         console.say(
-            f"Not copied, as handlers made them and not Quire: {', '.join(moved.left)}. Copy these "
-            "before you start anything."
+            f"Not copied, because Quire did not create them: {', '.join(moved.left)}. Copy these "
+            "tables yourself before you start anything."
         )
     for line in database.lines(report):
         console.say(line)
     console.say(
-        f"{files}, set QUIRE_DATABASE_URL to the new database, and start `quire up`. The old one "
-        "is kept, and refuses to be used."
+        f"{files}, set QUIRE_DATABASE_URL to the new database, and start `quire up`. The old "
+        "database is kept, but Quire no longer opens it."
+    )
+
+
+def _transfer_files(blobs: str, json: bool) -> None:
+    from quire.cli import session
+
+    with session.reading() as opened:
+        settings = opened.settings
+        copied, alive = _copy_files(settings, opened.db, blobs, quiet=json)
+    if json:
+        console.as_json({**_as_json(blobs, copied), "workers": alive})
+    else:
+        _print_files(settings, blobs, copied, alive)
+    if copied.lost:
+        raise typer.Exit(1)
+
+
+def _copy_files(
+    settings: "Settings", db: "Database", url: str, *, quiet: bool
+) -> tuple["Copied", int]:
+    """Copy the stored files to a bucket; also returns how many workers are alive."""
+    from quire.control import blob_copy
+    from quire.fetch.blobs.bucket import BlobBucket
+    from quire.ingest import resources
+    from quire.runtime.worker import live_workers
+
+    if url.rstrip("/") == settings.blobs.rstrip("/"):
+        raise Refused(f"--blobs: the files are already in {url}. Name another bucket or prefix.")
+    source = resources.blobs_of(settings.for_children)
+    target = resources.blobs_of({**settings.for_children, "blobs": url})
+    assert isinstance(target, BlobBucket)  # noqa: S101  the URL was parsed
+    if wrong := target.probe():
+        raise Refused(f"{' '.join(wrong)} Nothing was copied.")
+    with _progress(quiet=quiet) as tell:
+        copied = blob_copy.copy(db, source, target, tell)
+    with db.read() as conn:
+        alive = sum(bool(row["alive"]) for row in live_workers.listed(db, conn))
+    return copied, alive
+
+
+def _as_json(url: str, copied: "Copied") -> dict[str, Any]:
+    return {
+        "copied_to": url,
+        "copied": copied.copied,
+        "bytes": copied.copied_bytes,
+        "present": copied.present,
+        "not_copied": copied.lost,
+    }
+
+
+def _print_files(settings: "Settings", url: str, copied: "Copied", alive: int) -> None:
+    console.say(
+        f"Copied to {url}: {formatting.count(copied.copied, 'file')}, "
+        f"{formatting.size(copied.copied_bytes)}, checksums verified; "
+        f"{copied.present:,} were already there."
+    )
+    for wrong in list(copied.lost.values())[:LISTED_FAILURES]:
+        console.say(f"not copied: {formatting.one_line(wrong, 500)}")
+    if copied.lost:
+        console.say(
+            f"{formatting.count(len(copied.lost), 'file')} could not be copied. See `quire doctor "
+            "--deep`, then run this again."
+        )
+        return
+    if alive:
+        console.say(
+            f"{formatting.count(alive, 'worker')} still running: files ingested from now on are "
+            "not copied. Stop `quire up`, run this again for the rest, then switch."
+        )
+    console.say(
+        f"Nothing was switched: {settings.blobs or settings.home / 'blobs'} is still in use. Set "
+        f"QUIRE_BLOBS={url} everywhere, start `quire up`, and run `quire doctor`. After that you "
+        "can delete the old files."
     )
 
 
 @contextlib.contextmanager
-def told(*, quiet: bool) -> Iterator["Tell"]:
-    """Give a way to tell of progress, by bars or by lines."""
+def _progress(*, quiet: bool) -> Iterator["Tell"]:
+    """Yield a function that reports progress: bars on a terminal, lines elsewhere."""
     if quiet:
         yield lambda step, done, total: None
     elif not sys.stderr.isatty():
@@ -180,7 +277,6 @@ def told(*, quiet: bool) -> Iterator["Tell"]:
 
 
 def _lines() -> "Tell":
-    """Write a line when a step is done, and now and then before."""
     due = 0.0
 
     def tell(step: str, done: int, total: int) -> None:

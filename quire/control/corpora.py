@@ -125,8 +125,9 @@ def lacking(given: Mapping[str, Any], embed_url: str) -> str:
     if embed_url or not embedder.startswith("openai:"):
         return ""
     return (
-        f"embedder {embedder}: no endpoint is set here. Set QUIRE_EMBED_URL, and QUIRE_EMBED_KEY "
-        "if it wants a key, where the workers and the API run; without it every document fails."
+        f"embedder {embedder}: no endpoint is set here. Set QUIRE_EMBED_URL, and "
+        "QUIRE_EMBED_API_KEY if it wants a key, where the workers and the API run; "
+        "without it every document fails."
     )
 
 

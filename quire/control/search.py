@@ -1,4 +1,4 @@
-"""The verb search: by words, by meaning, or both fused; each hit says where to look.
+"""The verb search: by words, by meaning, or by both; each hit says where to look.
 
 The query is embedded between two transactions, as an endpoint may take its time; everything that
 is found comes from the second, so that all hits of a document belong to one generation.
@@ -19,7 +19,7 @@ from quire.store.search import fulltext, vectors
 from quire.store.search import search as store
 from quire.text import embed, ranking, snippets, words
 
-MODES = ("fused", "text", "vector")
+MODES = ("hybrid", "text", "vector")
 MOST = 100
 #: Characters of a query; what is more is not read.
 LONGEST = 2_000
@@ -48,7 +48,7 @@ def search(
     query: str,
     *,
     limit: int = 10,
-    mode: str = "fused",
+    mode: str = "hybrid",
     corpus: str | None = None,
     documents: Sequence[int] = (),
     where: Mapping[str, str] | None = None,
@@ -76,6 +76,8 @@ def _checked(query: str, limit: int, mode: str) -> str:
     text = query.replace("\0", " ").strip()[:LONGEST]
     if not text:
         raise BadInput("search: the query is empty. Give some words to look for.")
+    if mode == "fused":
+        raise BadInput("search: mode 'fused' was renamed to 'hybrid'. Use that instead.")
     if mode not in MODES:
         raise BadInput(f"search: mode {mode!r} is not one of {', '.join(MODES)}.")
     if not 1 <= limit <= MOST:

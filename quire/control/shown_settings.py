@@ -10,7 +10,7 @@ from quire.settings import Settings
 from quire.store.db import urls
 
 #: Settings whose value opens a door.
-SECRET = frozenset({"embed_key", "token"})
+SECRET = frozenset({"embed_api_key", "token"})
 MASK = "***"
 
 

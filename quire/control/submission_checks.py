@@ -30,7 +30,7 @@ def payload(wish: Submission, limit: int) -> str:
         raise BadInput("payload: a NUL character cannot be stored. Nothing was submitted.")
     if len(text) > limit:
         raise BadInput(
-            f"payload: {len(text):,} bytes, the limit is {limit:,} (QUIRE_PAYLOAD_LIMIT). "
+            f"payload: {len(text):,} bytes, the limit is {limit:,} (QUIRE_PAYLOAD_MAX_BYTES). "
             "Nothing was submitted; pass a reference to the content instead."
         )
     return text

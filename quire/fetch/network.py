@@ -80,7 +80,7 @@ def addresses(host: str, port: int, options: SourceOptions) -> list[str]:
     if not allowed:
         raise SourceRefused(
             f"{host}: leads to a private address ({', '.join(known)}). Such addresses are refused "
-            "unless QUIRE_FETCH_PRIVATE=true allows them."
+            "unless QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES=true allows them."
         )
     return allowed
 

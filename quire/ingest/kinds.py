@@ -13,7 +13,7 @@ _DAY = 24 * 3600.0
 _STUCK = 1800.0
 
 
-@job("ingest", retries=5, timeout=7 * _DAY, backoff=5.0)
+@job("ingest", max_attempts=6, timeout=7 * _DAY, backoff=5.0)
 def ingest(ctx: Any, **payload: Any) -> None:
     """List sources and queue what is to be indexed."""
     from quire.ingest import listing
@@ -21,7 +21,14 @@ def ingest(ctx: Any, **payload: Any) -> None:
     listing.run(ctx, **payload)
 
 
-@job("ingest.document", retries=2, timeout=_DAY, wedged=_STUCK, backoff=5.0, memory=4 << 30)
+@job(
+    "ingest.document",
+    max_attempts=3,
+    timeout=_DAY,
+    stall_timeout=_STUCK,
+    backoff=5.0,
+    memory=4 << 30,
+)
 def document(ctx: Any, **payload: Any) -> None:
     """Fetch a file and find out what it is; read it here if it is small."""
     from quire.ingest import document_task
@@ -30,7 +37,7 @@ def document(ctx: Any, **payload: Any) -> None:
 
 
 # The time it waits for the limit of an endpoint, with all others, is in its timeout: hence a day.
-@job("ingest.range", retries=2, timeout=_DAY, wedged=600.0, backoff=2.0, memory=4 << 30)
+@job("ingest.range", max_attempts=3, timeout=_DAY, stall_timeout=600.0, backoff=2.0, memory=4 << 30)
 def pages(ctx: Any, **payload: Any) -> None:
     """Read a range of pages, cut and embed their text."""
     from quire.ingest import range_task
@@ -38,7 +45,7 @@ def pages(ctx: Any, **payload: Any) -> None:
     range_task.run(ctx, **payload)
 
 
-@job("ingest.swap", retries=2, timeout=_DAY, wedged=_STUCK, backoff=5.0, memory=4 << 30)
+@job("ingest.swap", max_attempts=3, timeout=_DAY, stall_timeout=_STUCK, backoff=5.0, memory=4 << 30)
 def swap(ctx: Any, **payload: Any) -> None:
     """Make a generation visible when all of its ranges have ended."""
     from quire.ingest import document_task

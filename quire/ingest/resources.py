@@ -65,7 +65,7 @@ def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -
         hidden=bool(given.get("hidden")),
         credentials=Path(credentials) if credentials else None,
         endpoint=str(endpoint or ""),
-        allow_private=bool(settings.get("fetch_private")),
+        allow_private=bool(settings.get("fetch_allow_private_addresses")),
         max_bytes=int(settings.get("fetch_max_bytes") or 4 << 30),
     )
     return open_source(url, options)
@@ -122,7 +122,7 @@ def _endpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
     name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
     return {
         "url": url,
-        "key": str(settings.get("embed_key") or ""),
+        "key": str(settings.get("embed_api_key") or ""),
         "dimensions": int(settings.get("embed_dimensions") or 0),
         "requests_per_minute": requests,
         "tokens_per_minute": tokens,

@@ -7,7 +7,7 @@ There is no registry to import into and no side effect of importing.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -15,6 +15,10 @@ C = TypeVar("C", bound=type)
 MARK = "__quire__"
 #: Sources that come with Quire.
 OWN_SCHEMES = ("file", "http", "https", "gdrive", "s3", "gs", "az")
+
+#: The error about a name that counted the attempts after the first.
+ATTEMPTS = "{old} was replaced by max_attempts, which counts the first attempt too (2 becomes 3)."
+_RENAMED = {"wedged": "stall_timeout", "backoff_most": "max_backoff"}
 
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*")
 _SUFFIX = re.compile(r"(\.[a-z0-9_-]+)+")
@@ -31,10 +35,10 @@ class JobKind:
     max_attempts: int = 3
     timeout: float | None = 3600.0
     memory: int | None = None
-    wedged: float | None = None
+    stall_timeout: float | None = None
     grace: float = 0.5
     backoff: float = 60.0
-    backoff_most: float = 300.0
+    max_backoff: float = 300.0
     at_most_once: bool = False
     reason: str = ""
 
@@ -47,24 +51,26 @@ def in_queues(kinds: Iterable[JobKind], queues: Mapping[str, str]) -> list[JobKi
 def job(
     name: str,
     *,
-    retries: int = 2,
+    max_attempts: int = 3,
     timeout: float | None = 3600.0,
     memory: int | None = None,
-    wedged: float | None = None,
+    stall_timeout: float | None = None,
     grace: float = 0.5,
     backoff: float = 60.0,
-    backoff_most: float = 300.0,
+    max_backoff: float = 300.0,
     queue: str = "default",
     at_most_once: bool = False,
     reason: str = "",
+    **renamed: Never,
 ) -> Callable[[F], F]:
     """Mark a function as the handler of a job kind.
 
-    `retries` are tries after the first; `timeout`, `wedged` (no progress) and `grace` (after a
-    stop) are seconds; `memory` is bytes. A kind that must not run twice says so with
-    `at_most_once=True` and the `reason`.
+    `max_attempts` counts the first attempt too. `timeout`, `stall_timeout` (no progress) and
+    `grace` (after a stop) are seconds, `memory` is bytes. A kind that must not run twice says so
+    with `at_most_once=True` and a `reason`.
     """
-    _check(name, retries, at_most_once, reason)
+    _refuse_old_names(name, renamed)
+    _check(name, max_attempts, at_most_once, reason)
     if not _is_name(queue):
         raise ValueError(f"@job({name!r}): a queue's name has letters, digits, '.', '-' and '_'")
 
@@ -73,13 +79,13 @@ def job(
             name=name,
             function=function,
             queue=queue,
-            max_attempts=1 if at_most_once else retries + 1,
+            max_attempts=1 if at_most_once else max_attempts,
             timeout=timeout,
             memory=memory,
-            wedged=wedged,
+            stall_timeout=stall_timeout,
             grace=grace,
             backoff=backoff,
-            backoff_most=max(backoff, backoff_most),
+            max_backoff=max(backoff, max_backoff),
             at_most_once=at_most_once,
             reason=reason,
         )
@@ -89,11 +95,20 @@ def job(
     return mark
 
 
-def _check(name: str, retries: int, at_most_once: bool, reason: str) -> None:
+def _refuse_old_names(name: str, given: Mapping[str, object]) -> None:
+    for old in given:
+        if old == "retries":
+            raise TypeError(f"@job({name!r}): {ATTEMPTS.format(old=old)}")
+        if new := _RENAMED.get(old):
+            raise TypeError(f"@job({name!r}): {old} was renamed to {new}. Use that instead.")
+        raise TypeError(f"@job({name!r}): there is no option {old!r}")
+
+
+def _check(name: str, max_attempts: int, at_most_once: bool, reason: str) -> None:
     if not _is_name(name):
         raise ValueError(f"@job({name!r}): a kind's name has letters, digits, '.', '-' and '_'")
-    if not 0 <= retries <= 1000:
-        raise ValueError(f"@job({name!r}): retries must be 0 to 1000, not {retries}")
+    if not 1 <= max_attempts <= 1000:
+        raise ValueError(f"@job({name!r}): max_attempts must be 1 to 1000, not {max_attempts}")
     if at_most_once and not reason:
         raise ValueError(f"@job({name!r}): at_most_once needs reason='why it must not run twice'")
 

@@ -9,10 +9,10 @@ from quire.runtime.child.wire import Ended
 _INNOCENT = ("unstarted", "revoked", "stopped")
 OUTAGE_SECONDS = 5.0
 #: What a page can do to the process that reads it.
-_POISON = ("crashed", "timeout", "memory", "wedged")
+_POISON = ("crashed", "timeout", "memory", "stalled")
 RANGE_CRASHES, PAGE_CRASHES = 2, 3
 #: The run's own end was never seen.
-_UNSEEN = ("crashed", "died", "timeout", "memory", "wedged")
+_UNSEEN = ("crashed", "died", "timeout", "memory", "stalled")
 
 
 def decide(
@@ -73,7 +73,7 @@ def _again(ended: Ended, lease: Lease, kind: JobKind, spread: float, worker_id: 
         return _ending(ended, lease, worker_id, "fail", word, error=error, crashed=crashed)
     wait = ended.retry_after
     if wait is None:
-        wait = Backoff(kind.backoff, kind.backoff_most).delay(lease.attempt, spread)
+        wait = Backoff(kind.backoff, kind.max_backoff).delay(lease.attempt, spread)
     return _ending(
         ended, lease, worker_id, "retry", word, error=error, crashed=crashed, due_in=wait
     )

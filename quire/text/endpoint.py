@@ -78,8 +78,8 @@ class Endpoint:
         if not model or not options.url:
             raise BadInput(
                 f"embedder openai:{model}: a model and the URL of its endpoint are needed (got "
-                f"{model!r} and {options.url!r}). Set QUIRE_EMBED_URL, and QUIRE_EMBED_KEY if it "
-                "wants a key, where the workers and the API run."
+                f"{model!r} and {options.url!r}). Set QUIRE_EMBED_URL, and QUIRE_EMBED_API_KEY if "
+                "it wants a key, where the workers and the API run."
             )
         self.model, self.options = model, options
         self.dimensions = options.dimensions

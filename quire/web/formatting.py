@@ -22,7 +22,7 @@ TONES = {
     "completed": "good", "done": "good", "success": "good", "live": "good",
     "success with errors": "warn", "stopped": "warn", "transient": "warn", "returned": "idle",
     "failed": "bad", "lost": "bad", "dead": "bad", "permanent": "bad", "crashed": "bad",
-    "died": "bad", "timeout": "bad", "memory": "bad", "wedged": "bad", "quarantined": "bad",
+    "died": "bad", "timeout": "bad", "memory": "bad", "stalled": "bad", "quarantined": "bad",
     "cancelled": "idle", "skipped": "idle", "not_indexed": "idle", "replaced": "idle",
 }  # fmt: skip
 #: Why a task waits, in a few words.

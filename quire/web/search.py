@@ -20,7 +20,7 @@ def search(
     viewer: Reader,
     q: Annotated[str, Query(max_length=searching.LONGEST)] = "",
     corpus: Annotated[str, Query(max_length=200)] = "",
-    mode: Annotated[str, Query(max_length=20)] = "fused",
+    mode: Annotated[str, Query(max_length=20)] = "hybrid",
 ) -> Response:
     """Search the tenant's documents."""
     app_state = app_state_of(request)

@@ -17,7 +17,7 @@ LONGEST = 86_400.0
 SHORTEST = 600.0
 #: Seconds for which the figures of a tenant are used again: many pages are open at once.
 FRESH = 5.0
-FAILED = frozenset({"failed", "crashed", "timeout", "memory", "wedged"})
+FAILED = frozenset({"failed", "crashed", "timeout", "memory", "stalled"})
 #: Ended from outside; such a run costs no attempt.
 PASSING = frozenset({"died"})
 

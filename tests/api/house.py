@@ -37,7 +37,7 @@ class House:
     """The application over a shelf; its clients are made where they are first used."""
 
     def __init__(self, folder: Path, url: str = "", **settings: Any) -> None:
-        settings.setdefault("api_rate", 0)
+        settings.setdefault("api_requests_per_minute", 0)
         self.folder = folder
         self.shelf = Shelf(folder / "home", folder / "in", url, **settings)
         self.api = signing.api_of(self.shelf.app)

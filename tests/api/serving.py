@@ -53,7 +53,7 @@ class Served:
 @contextlib.contextmanager
 def served(**settings: Any) -> Iterator[Served]:
     """Serve a home until the end of the block; without authentication unless asked for."""
-    given = {"api_auth": False, "api_rate": 0, "user": "ada", **settings}
+    given = {"api_auth": False, "api_requests_per_minute": 0, "user": "ada", **settings}
     if not given.get("database_url"):
         blank.put(given["home"])
     app = App(load({}, **given), patient=True)

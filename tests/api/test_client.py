@@ -127,7 +127,7 @@ def test_events_are_followed_over_a_restart_of_the_server(
                 first.join(0.05)
             at.stop()
             at.happen("while it was away")
-            again = App(load({}, home=home, api_auth=False, api_rate=0))
+            again = App(load({}, home=home, api_auth=False, api_requests_per_minute=0))
             second = Served(again, port).start()
             names = [next(events)["name"] for _ in range(1)]
             while names[-1] == "before":

@@ -36,7 +36,7 @@ def on_postgres(home: Path, pg_url: str) -> Iterator[Served]:
 @pytest.fixture
 def here(home: Path) -> Iterator[Served]:
     """The same on SQLite alone."""
-    with served(home=home, api_streams=8) as running:
+    with served(home=home, api_max_streams=8) as running:
         yield running
 
 
@@ -119,7 +119,7 @@ def test_a_submitted_job_is_hinted_at_before_anything_happened_to_it(at: Served)
 
 
 def test_a_hundred_readers_get_every_event(home: Path):
-    with served(home=home, api_streams=200) as at, contextlib.ExitStack() as stack:
+    with served(home=home, api_max_streams=200) as at, contextlib.ExitStack() as stack:
         at.http.close()
         at.http = httpx.Client(
             base_url=at.url, timeout=60, limits=httpx.Limits(max_connections=None)
@@ -135,7 +135,7 @@ def test_a_hundred_readers_get_every_event(home: Path):
 
 
 def test_streams_past_the_limit_are_refused_and_a_place_is_given_back(home: Path):
-    with served(home=home, api_streams=4) as at:
+    with served(home=home, api_max_streams=4) as at:
         with stream(at), stream(at):
             refused = at.http.get("/api/events")
             assert refused.status_code == 429
@@ -147,10 +147,10 @@ def test_streams_past_the_limit_are_refused_and_a_place_is_given_back(home: Path
 
 
 def test_the_limit_of_all_holds_for_everyone(home: Path):
-    with served(home=home, api_streams=1) as at, stream(at):
+    with served(home=home, api_max_streams=1) as at, stream(at):
         refused = at.http.get("/api/events")
         assert refused.status_code == 429
-        assert "QUIRE_API_STREAMS" in refused.json()["remedy"]
+        assert "QUIRE_API_MAX_STREAMS" in refused.json()["remedy"]
 
 
 def test_a_reader_that_is_too_slow_is_told_to_come_back(

@@ -257,7 +257,7 @@ def test_where_auth_is_off_old_cookies_do_no_harm_and_wrong_tokens_are_refused(o
 
 def test_requests_of_a_user_are_limited_and_the_limit_passes(home: Path, clock: FakeClock):
     blank.put(home)
-    app = scratch_app(home, clock=clock, user="ada", api_rate=30)
+    app = scratch_app(home, clock=clock, user="ada", api_requests_per_minute=30)
     api = frame.build(app, router)
     mine, again = signing.by_token(api, "member"), signing.by_token(api, "member")
     other = signing.by_token(api, "viewer")

@@ -22,13 +22,13 @@ def get(house: House, path: str, **params: Any) -> Any:
 
 def test_a_job_is_submitted_shown_and_run(each_house: House):
     made = each_house.admin.post(
-        "/api/jobs", json={"kind": "noop", "priority": 3, "platform": "web", "max_retries": 4}
+        "/api/jobs", json={"kind": "noop", "priority": 3, "platform": "web", "max_attempts": 5}
     )
     assert made.status_code == 201
     assert made.headers["location"] == f"/api/jobs/{made.json()['id']}"
     job = each_house.admin.get(made.headers["location"]).json()
     assert (job["kind"], job["priority"], job["platform"]) == ("noop", 3, "web")
-    assert (job["state"], job["max_retries"]) == ("pending", 4)
+    assert (job["state"], job["max_attempts"]) == ("pending", 5)
     assert job["allowed"] == allowed(JobState.PENDING)
     each_house.shelf.drain()
     job = each_house.admin.get(made.headers["location"]).json()
@@ -225,7 +225,7 @@ BAD = {
     b'{"\\ud800": 1}': 422,
     b'{"kind": "no\\u0000op"}': 422,
     b'{"kind": "noop", "platform": ""}': 422,
-    b'{"kind": "noop", "max_retries": -1}': 422,
+    b'{"kind": "noop", "max_attempts": 0}': 422,
     b"[" * 100_000: 400,
     b"\xff\xfe": 422,
 }
@@ -239,6 +239,12 @@ def test_a_body_that_is_not_accepted_says_what_is_wrong(each_house: House):
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["detail"]
     assert each_house.admin.get("/api/jobs").json()["items"] == []
+
+
+def test_the_former_name_of_max_attempts_is_named_in_the_error(house: House):
+    answer = house.admin.post("/api/jobs", json={"kind": "noop", "max_retries": 2})
+    assert answer.status_code == 422
+    assert "body: max_retries was replaced by max_attempts" in answer.json()["detail"]
 
 
 BAD_QUERIES = (

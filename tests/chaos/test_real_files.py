@@ -14,7 +14,7 @@ from tests.integration.processes import Site
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 #: How a run ends that the file ended for its process.
-KILLED = ("crashed", "died", "memory", "timeout", "wedged")
+KILLED = ("crashed", "died", "memory", "timeout", "stalled")
 #: What nobody should have to read as the reason of a failure.
 RAW = ("Traceback", "Error(", "Exception", "<class", "object at 0x")
 

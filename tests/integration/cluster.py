@@ -210,7 +210,7 @@ class Cluster:
 
     def start_api(self, **settings: Any) -> None:
         address = {"api_host": self.api.address, "api_port": self.port}
-        self.api.start("api", **address, api_rate=0, **settings)
+        self.api.start("api", **address, api_requests_per_minute=0, **settings)
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         content = b"" if body is None else json.dumps(body).encode()

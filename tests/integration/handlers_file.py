@@ -158,22 +158,22 @@ def holds_gil(ctx: Any, tag: str) -> None:
     ctypes.PyDLL(None).usleep(60_000_000)
 
 
-@job("i.holds_gil_limited", retries=0, timeout=0.5)
+@job("i.holds_gil_limited", max_attempts=1, timeout=0.5)
 def holds_gil_limited(ctx: Any) -> None:
     ctypes.PyDLL(None).usleep(60_000_000)
 
 
-@job("i.raises", retries=1, backoff=0.05)
+@job("i.raises", max_attempts=2, backoff=0.05)
 def raises(ctx: Any) -> None:
     raise KeyError("no such page")
 
 
-@job("i.permanent", retries=5, backoff=0.05)
+@job("i.permanent", max_attempts=6, backoff=0.05)
 def permanent(ctx: Any) -> None:
     raise Permanent("the file is empty")
 
 
-@job("i.transient", retries=3, backoff=0.3, backoff_most=0.3)
+@job("i.transient", max_attempts=4, backoff=0.3, max_backoff=0.3)
 def transient(ctx: Any, tag: str, fails: int) -> str:
     note("began", tag, os.getpid(), ctx.attempt, ctx.idempotency_key)
     if ctx.attempt <= fails:
@@ -181,7 +181,7 @@ def transient(ctx: Any, tag: str, fails: int) -> str:
     return f"try {ctx.attempt}"
 
 
-@job("i.named_wait", retries=1, backoff=600.0)
+@job("i.named_wait", max_attempts=2, backoff=600.0)
 def named_wait(ctx: Any) -> str:
     """Say itself when to try again."""
     if ctx.attempt == 1:
@@ -189,23 +189,23 @@ def named_wait(ctx: Any) -> str:
     return "done"
 
 
-@job("i.exits", retries=0)
+@job("i.exits", max_attempts=1)
 def exits(ctx: Any) -> None:
     sys.exit(3)
 
 
-@job("i.hard_exit", retries=0)
+@job("i.hard_exit", max_attempts=1)
 def hard_exit(ctx: Any) -> None:
     print("leaving now", flush=True)
     os._exit(7)
 
 
-@job("i.segfault", retries=0)
+@job("i.segfault", max_attempts=1)
 def segfault(ctx: Any) -> None:
     ctypes.string_at(0)
 
 
-@job("i.hog", retries=0, memory=300_000_000)
+@job("i.hog", max_attempts=1, memory=300_000_000)
 def hog(ctx: Any) -> None:
     hoard = []
     while True:
@@ -213,20 +213,20 @@ def hog(ctx: Any) -> None:
         pause(0.01)
 
 
-@job("i.too_long", retries=0, timeout=0.5)
+@job("i.too_long", max_attempts=1, timeout=0.5)
 def too_long(ctx: Any) -> None:
     pause(60)
 
 
-@job("i.wedged", retries=0, wedged=0.6)
-def wedged(ctx: Any) -> None:
+@job("i.stalls", max_attempts=1, stall_timeout=0.6)
+def stalls(ctx: Any) -> None:
     for at in range(5):
         ctx.progress(at / 10)
         pause(0.25)
     pause(60)
 
 
-@job("i.prints", retries=0)
+@job("i.prints", max_attempts=1)
 def prints(ctx: Any) -> str:
     line = "x" * 1023
     for _ in range(1024):
@@ -234,17 +234,17 @@ def prints(ctx: Any) -> str:
     return "printed"
 
 
-@job("i.not_json", retries=0)
+@job("i.not_json", max_attempts=1)
 def not_json(ctx: Any) -> object:
     return {"a": object()}
 
 
-@job("i.nan", retries=0)
+@job("i.nan", max_attempts=1)
 def nan(ctx: Any) -> float:
     return float("nan")
 
 
-@job("i.forks", retries=0)
+@job("i.forks", max_attempts=1)
 def forks(ctx: Any, tag: str) -> str:
     """Leave a process behind that would write later."""
     if os.fork() == 0:
@@ -254,7 +254,7 @@ def forks(ctx: Any, tag: str) -> str:
     return "forked"
 
 
-@job("i.leaves_program", retries=0, timeout=0.7)
+@job("i.leaves_program", max_attempts=1, timeout=0.7)
 def leaves_program(ctx: Any, tag: str) -> None:
     """Start a program, then run past the limit."""
     program = subprocess.Popen([sys.executable, "-c", "import time; time." + "sleep" + "(60)"])
@@ -324,7 +324,7 @@ def reports(ctx: Any, tag: str) -> None:
         pause(0.01)
 
 
-@job("i.chaos", retries=1000, backoff=0.05, backoff_most=0.2)
+@job("i.chaos", max_attempts=1000, backoff=0.05, max_backoff=0.2)
 def chaos(ctx: Any, tag: str, seconds: float, children: int = 0) -> str:
     """A step with a write, some time, then a write and children in the last transaction."""
     ctx.step("early", lambda tx: write(tx, ctx, f"{tag}.early"))
@@ -337,13 +337,13 @@ def chaos(ctx: Any, tag: str, seconds: float, children: int = 0) -> str:
     return tag
 
 
-@job("i.leaf", retries=1000, backoff=0.05, backoff_most=0.2)
+@job("i.leaf", max_attempts=1000, backoff=0.05, max_backoff=0.2)
 def leaf(ctx: Any, tag: str) -> None:
     with ctx.fenced() as tx:
         write(tx, ctx, tag)
 
 
-@job("i.chaos_plain", retries=1000, backoff=0.05, backoff_most=0.2)
+@job("i.chaos_plain", max_attempts=1000, backoff=0.05, max_backoff=0.2)
 def chaos_plain(ctx: Any, tag: str, seconds: float) -> str:
     """Only return: the worker writes the end."""
     ctx.progress(0.5, tag)

@@ -5,7 +5,7 @@ from typing import Any
 from quire import job
 
 
-@job("o.hungry", retries=1, backoff=0.05)
+@job("o.hungry", max_attempts=2, backoff=0.05)
 def hungry(ctx: Any) -> None:
     """Take memory without a limit of its own."""
     hoard = []

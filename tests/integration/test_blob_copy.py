@@ -1,4 +1,4 @@
-"""`quire migrate --blobs`: the files of an installation are copied, and nothing is switched."""
+"""`quire transfer --blobs`: the files of an installation are copied, and nothing is switched."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_files_are_copied_proved_and_used_from_there(
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
     monkeypatch.setenv("QUIRE_BUCKET_ENDPOINT", moto_url)
-    made = quire("migrate", "--blobs", bucket_url)
+    made = quire("transfer", "--blobs", bucket_url)
     assert made.code == 0, made.err
-    assert f"copied to {bucket_url}: {taken_in} files, " in made.out
+    assert f"Copied to {bucket_url}: {taken_in} files, " in made.out
     assert f"Nothing was switched: {home / 'blobs'} is still in use." in made.out
     assert len(buckets.keys_at(bucket_url, moto_url)) == taken_in
-    again = quire("migrate", "--blobs", bucket_url, "--json").json
+    again = quire("transfer", "--blobs", bucket_url, "--json").json
     assert (again["copied"], again["present"], again["not_copied"]) == (0, taken_in, {})
     shutil.rmtree(home / "blobs")
     assert "blobs.files: broken in 3 places" in quire("doctor").out
@@ -47,9 +47,9 @@ def test_files_are_copied_proved_and_used_from_there(
     saved = quire("document", "save", 1, tmp_path / "saved.txt")
     assert saved.code == 0, saved.err
     assert (tmp_path / "saved.txt").read_text() == "words of file 0"
-    same = quire("migrate", "--blobs", bucket_url)
+    same = quire("transfer", "--blobs", bucket_url)
     assert same.code == 2
-    assert "is where the files are" in same.err
+    assert "the files are already in" in same.err
 
 
 def test_a_file_that_is_lost_is_named_and_the_rest_is_copied(
@@ -59,7 +59,7 @@ def test_a_file_that_is_lost_is_named_and_the_rest_is_copied(
     monkeypatch.setenv("QUIRE_BUCKET_ENDPOINT", moto_url)
     first = min((home / "blobs").glob("??/*"))
     first.unlink()
-    made = quire("migrate", "--blobs", bucket_url)
+    made = quire("transfer", "--blobs", bucket_url)
     assert made.code == 1
     assert f"not copied: blob {first.parent.name}{first.name}: its file is missing" in made.out
     assert "1 file could not be copied" in made.out
@@ -70,8 +70,8 @@ def test_a_bucket_that_cannot_be_used_is_refused_before_anything_is_sent(
     quire: Run, taken_in: int, bucket_url: str, moto_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("QUIRE_BUCKET_ENDPOINT", moto_url)
-    wrong = quire("migrate", "--blobs", "s3://not-there-at-all/quire")
+    wrong = quire("transfer", "--blobs", "s3://not-there-at-all/quire")
     assert wrong.code == 2
     assert "there is no bucket 'not-there-at-all'" in wrong.err
     assert "Nothing was copied." in wrong.err
-    assert quire("migrate", "--blobs", "somewhere").code == 2
+    assert quire("transfer", "--blobs", "somewhere").code == 2

@@ -90,7 +90,7 @@ def test_an_api_and_a_worker_share_only_the_database_and_the_bucket(
 
 
 def test_a_link_gives_the_original_under_its_name(tmp_path: Path, chosen: dict[str, Any]):
-    house = House(tmp_path, **chosen, blob_links=True)
+    house = House(tmp_path, **chosen, blob_presigned_urls=True)
     name = "Gezeiten & Häfen.pdf"
     document = house.upload(name, BOOK)
     file = f"/api/documents/{document}/file"

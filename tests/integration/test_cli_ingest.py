@@ -90,7 +90,7 @@ def test_without_a_worker_it_runs_its_own_and_sums_up(quire: Run, folder: Path):
 def test_its_own_worker_serves_every_queue_that_a_kind_is_in(
     quire: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("QUIRE_KIND_QUEUES", "ingest.document=pages")
+    monkeypatch.setenv("QUIRE_ROUTES", "ingest.document=pages")
     ended = quire("ingest", folder / "a.txt", *PLAIN)
     assert ended.code == 0, ended
     assert "1  indexed" in ended.out

@@ -11,7 +11,7 @@ pytest_plugins = ["tests.integration.cli_command"]
 
 JOB = {
     "id", "kind", "platform", "account", "owner", "state", "priority", "payload", "progress",
-    "progress_message", "eta_at", "retry_count", "max_retries", "worker_id", "error", "result",
+    "progress_message", "eta_at", "retry_count", "max_attempts", "worker_id", "error", "result",
     "created_at", "started_at", "finished_at", "files",
 }  # fmt: skip
 TASK = {

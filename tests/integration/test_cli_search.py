@@ -84,7 +84,7 @@ def test_nothing_found_says_what_to_try(quire, shelf):
     assert ended.code == 0
     assert "Nothing found for zebra." in ended.out
     assert "without --corpus" in ended.out
-    assert "--mode fused" in ended.out
+    assert "--mode hybrid" in ended.out
 
 
 def test_vectors_of_a_model_that_is_not_here_leave_the_words(quire, shelf):
@@ -103,7 +103,7 @@ def test_vectors_of_a_model_that_is_not_here_leave_the_words(quire, shelf):
     [
         (["  "], "the query is empty"),
         (["x", "--limit", "0"], "not between 1 and 100"),
-        (["x", "--mode", "best"], "not one of fused, text, vector"),
+        (["x", "--mode", "best"], "not one of hybrid, text, vector"),
         (["x", "--corpus", "nowhere"], "corpus nowhere: no such corpus"),
         (["x", "--where", "year"], "not KEY=VALUE"),
         (["x", "--document", "one"], "not a document id"),

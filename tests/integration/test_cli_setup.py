@@ -97,10 +97,27 @@ def test_an_empty_home_says_how_to_begin(quire):
 
 def test_a_database_that_is_away_is_named_as_people_write_it(quire):
     quire("migrate")
-    ended = quire("migrate", "--to", "postgresql://nobody@127.0.0.1:1/x")
+    ended = quire("transfer", "postgresql://nobody@127.0.0.1:1/x")
     assert ended.code == 1
     assert ended.err.startswith("database postgresql://nobody@127.0.0.1:1/x: connection failed")
     assert "a command has to be given again" in ended.err
+
+
+def test_former_options_and_settings_are_named_with_what_replaced_them(quire, monkeypatch):
+    ended = quire("migrate", "--to", "postgresql://x/y")
+    assert (ended.code, ended.err.split(".")[0]) == (
+        2, "--to was renamed: run `quire transfer URL` instead",
+    )  # fmt: skip
+    assert "quire transfer --blobs URL" in quire("migrate", "--blobs", "s3://x").err
+    assert "no target" in quire("transfer").err
+    quire("migrate")
+    ended = quire("search", "x", "--mode", "fused")
+    assert "mode 'fused' was renamed to 'hybrid'" in ended.err
+    monkeypatch.setenv("QUIRE_API_RATE", "3")
+    ended = quire("status")
+    assert (ended.code, ended.err.strip()) == (
+        2, "QUIRE_API_RATE was renamed to QUIRE_API_REQUESTS_PER_MINUTE. Set that instead.",
+    )  # fmt: skip
 
 
 def test_a_variable_that_is_no_setting_is_named_once(quire, monkeypatch):

@@ -29,7 +29,7 @@ JUNK = b"%PDF-1.4 junk"
 
 @pytest.fixture
 def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("QUIRE_FETCH_PRIVATE", "true")
+    monkeypatch.setenv("QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES", "true")
     place = home / "in"
     place.mkdir()
     (place / "a.txt").write_text("herring words")
@@ -140,7 +140,7 @@ def test_what_was_left_out_is_named_with_the_reason(summed_up: Callable[..., str
 def test_a_private_address_is_refused_with_the_setting_that_allows_it(
     quire: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.delenv("QUIRE_FETCH_PRIVATE")
+    monkeypatch.delenv("QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES")
     said = quire("doctor", "--source", "http://127.0.0.1:9/x.pdf")
     assert said.code == 1
-    assert "QUIRE_FETCH_PRIVATE=true" in said.out + said.err
+    assert "QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES=true" in said.out + said.err

@@ -125,6 +125,7 @@ BAD_LINES = {
     '{"kind": "noop", "priority": true}': "line 1: priority must be a whole number",
     '{"kind": "noop", "after": [1.5]}': "line 1: after lists job ids and refs",
     '{"kind": "noop", "colour": "red"}': "line 1: unknown field 'colour'",
+    '{"kind": "noop", "max_retries": 2}': "max_retries was replaced by max_attempts",
     '{"kind": "noop", "after": ["nobody"]}': "no job of this request has that ref",
     '{"kind": "noop"}\n{"kind": "nope"}': "job kind 'nope'",
     "": "there is no line in it",

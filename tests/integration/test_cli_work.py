@@ -14,7 +14,7 @@ PLUGIN = """
 from quire import Permanent, Transient, job
 
 
-@job("good", retries=2, backoff=0.01, backoff_most=0.01)
+@job("good", max_attempts=3, backoff=0.01, max_backoff=0.01)
 def good(ctx, x=0):
     ctx.progress(0.5, "half of it")
     if ctx.attempt == 1:

@@ -33,7 +33,7 @@ def server() -> Iterator[Server]:
 def shelf(request: pytest.FixtureRequest, tmp_path: Path, server: Server) -> Iterator[Shelf]:
     for one in open_shelf(request, tmp_path):
         settings = one.app.settings
-        one.app.settings = replace(settings, embed_url=server.url, embed_key="k", **LIMITS)
+        one.app.settings = replace(settings, embed_url=server.url, embed_api_key="k", **LIMITS)
         yield one
 
 
@@ -133,7 +133,7 @@ def test_dimensions_are_asked_for_once_and_then_those_of_the_model_row(
     assert "expected 3, got 4" in shelf.document("c.txt").error
     forget_opened()
     server.script += [(200, {}, vectors(["moon"], 4))]
-    assert "gives 4 dimensions now" in found(shelf, "moon", "fused")["note"]
+    assert "gives 4 dimensions now" in found(shelf, "moon", "hybrid")["note"]
 
 
 def test_without_an_endpoint_a_document_fails_with_what_to_set(shelf: Shelf):

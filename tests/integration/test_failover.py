@@ -65,7 +65,7 @@ class Clients:
         self.cursors: list[tuple[int, ...]] = []
         self.refusals = 0
         self._has_ended = threading.Event()
-        api = site.start("api", api_auth=0, api_rate=0)
+        api = site.start("api", api_auth=0, api_requests_per_minute=0)
         [line] = until(lambda: api.logs("api.started"), what=lambda: api.log)
         self.api = api
         self.url = next(word for word in line.split() if word.startswith("url="))[4:]

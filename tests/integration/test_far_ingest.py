@@ -81,7 +81,9 @@ def test_a_job_of_a_far_place_takes_in_what_is_good_and_says_why_the_rest_failed
     far: Far, database: str, request: pytest.FixtureRequest, tmp_path: Path
 ):
     url = request.getfixturevalue("pg_url") if database == "postgres" else ""
-    shelf = Shelf(tmp_path / "home", tmp_path / "in", url, fetch_private=True, **far.settings)
+    shelf = Shelf(
+        tmp_path / "home", tmp_path / "in", url, fetch_allow_private_addresses=True, **far.settings
+    )
     far.server.at = {
         far.endings[GONE]: [answer(404)],
         far.endings[BUSY]: [answer(429, retry_after="200")],

@@ -19,7 +19,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("i.segfault", {}, ["crashed"], "killed by SIGSEGV"),
     ("i.too_long", {}, ["timeout"], "ran longer than its limit of 0.5 s"),
     ("i.holds_gil_limited", {}, ["timeout"], "ran longer than its limit of 0.5 s"),
-    ("i.wedged", {}, ["wedged"], "made no progress for 0.6 s"),
+    ("i.stalls", {}, ["stalled"], "made no progress for 0.6 s"),
     ("i.not_json", {}, ["failed"], "the result cannot be written as JSON"),
     ("i.nan", {}, ["failed"], "the result cannot be written as JSON"),
     ("i.wait", {"wrong": 1}, ["failed"], "the payload does not fit the handler"),

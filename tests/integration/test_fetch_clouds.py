@@ -128,7 +128,10 @@ def test_a_bucket_is_taken_in_by_the_setting_of_its_endpoint(server: CloudServer
         server.put(f"docs/{number}.txt", f"words of object {number}".encode())
     server.faults = [servers.cut(3)]
     shelf = Shelf(
-        tmp_path / "home", tmp_path / "in", bucket_endpoint=server.endpoint, fetch_private=True
+        tmp_path / "home",
+        tmp_path / "in",
+        bucket_endpoint=server.endpoint,
+        fetch_allow_private_addresses=True,
     )
     try:
         job_id = shelf.ingest(url(server, "docs/"))

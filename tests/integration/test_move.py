@@ -1,4 +1,4 @@
-"""`quire migrate --to`: a home with real processes is moved, and goes on in PostgreSQL."""
+"""`quire transfer`: a home with real processes is moved, and goes on in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_the_jobs_of_a_killed_worker_complete_on_postgresql(quire, embedded: Sit
     worker = embedded.worker(concurrency=1)
     until(lambda: embedded.job(waiting).state == "running")
     embedded.app.close()
-    refused = quire("migrate", "--to", pg_url)
+    refused = quire("transfer", pg_url)
     assert refused.code == 2
     assert f"pid {worker.pid}" in refused.err
     assert "quire worker drain" in refused.err
     worker.kill()
     until(lambda: not embedded.own_processes())
-    moved = quire("migrate", "--to", pg_url, "--json")
+    moved = quire("transfer", pg_url, "--json")
     assert moved.code == 0, moved.err
     assert moved.json["rows"]["jobs"] == 51
     assert moved.json["not_copied"] == ["effects"]
@@ -58,17 +58,17 @@ def test_an_idle_process_of_the_home_is_enough_to_refuse(
     embedded.app.close()
     scheduler = embedded.start("scheduler")
     until(lambda: scheduler.logs("scheduler.started"))
-    refused = quire("migrate", "--to", pg_url)
+    refused = quire("transfer", pg_url)
     assert refused.code == 2
     assert "another process of Quire has it open" in refused.err
     scheduler.leave()
-    assert quire("migrate", "--to", pg_url).code == 0
+    assert quire("transfer", pg_url).code == 0
 
 
 def test_a_killed_move_goes_on_where_it_was(quire, embedded: Site, pg_url: str):
     embedded.submit_many("noop", [{}] * 30_000)
     embedded.app.close()
-    running = embedded.start("migrate", "--to", pg_url)
+    running = embedded.start("transfer", pg_url)
 
     def copied() -> int:
         with psycopg.connect(pg_url) as conn:
@@ -79,11 +79,11 @@ def test_a_killed_move_goes_on_where_it_was(quire, embedded: Site, pg_url: str):
     running.kill()
     assert running.popen.returncode == -signal.SIGKILL, running.log
     assert copied() > 0
-    ended = quire("migrate", "--to", pg_url)
+    ended = quire("transfer", pg_url)
     assert ended.code == 0, ended.err
     assert "tasks: 30,000 of 30,000" in ended.err
-    assert "went on where an earlier one had ended" in ended.out
-    assert "same counts and checksums" in ended.out
+    assert "Continued an interrupted transfer." in ended.out
+    assert "Counts and checksums match." in ended.out
     assert "all " in ended.out and "invariants hold" in ended.out
     assert str(embedded.home) in ended.out
     assert copied() == 30_000
@@ -92,7 +92,7 @@ def test_a_killed_move_goes_on_where_it_was(quire, embedded: Site, pg_url: str):
 def test_the_old_home_refuses_every_command(quire, pg_url: str):
     secret = pg_url.replace("postgres@", "postgres:hidden@")
     quire("submit", "noop")
-    assert quire("migrate", "--to", secret).code == 0
+    assert quire("transfer", secret).code == 0
     for arguments in (("up",), ("worker",), ("status",), ("submit", "noop"), ("migrate",)):
         ended = quire(*arguments)
         assert ended.code == 2
@@ -110,7 +110,7 @@ def test_the_old_home_refuses_every_command(quire, pg_url: str):
             "database in use is PostgreSQL",
         ),
         ("postgresql://x/y", {"QUIRE_URL": "http://127.0.0.1:1"}, "needs the database"),
-        ("postgresql://x/y", {}, "no database to move"),
+        ("postgresql://x/y", {}, "no database to transfer"),
         ("postgresql://me:hidden@/x?host=/nonexistent", {"made": "1"}, "me:***@"),
     ],
 )
@@ -121,7 +121,7 @@ def test_what_cannot_be_moved_is_refused(
         quire("submit", "noop")
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    ended = quire("migrate", "--to", to)
+    ended = quire("transfer", to)
     assert ended.code in (1, 2)
     assert said in ended.err
     assert "hidden" not in ended.err
@@ -131,7 +131,7 @@ def test_what_cannot_be_moved_is_refused(
 def test_a_terminal_shows_a_bar_for_each_table(quire, pg_url: str, monkeypatch: pytest.MonkeyPatch):
     quire("submit", "noop", "--count", "3")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    ended = quire("migrate", "--to", pg_url)
+    ended = quire("transfer", pg_url)
     assert ended.code == 0
     assert "3/3" in ended.err
     assert "compared tables" in ended.err

@@ -299,6 +299,6 @@ def test_a_worker_whose_ear_was_cut_off_listens_again(
 
 def served(site: Site) -> str:
     """Start `quire api` and return its address."""
-    api = site.start("api", api_auth=0, api_rate=0)
+    api = site.start("api", api_auth=0, api_requests_per_minute=0)
     [line] = until(lambda: api.logs("api.started"), what=lambda: api.log)
     return next(word for word in line.split() if word.startswith("url=")).removeprefix("url=")

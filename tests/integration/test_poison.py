@@ -71,7 +71,7 @@ def test_a_bad_page_in_a_changed_document_costs_one_page(site: Site, folder: Pat
     ("word", "kind", "limits"),
     [
         # Long enough for a fresh child on a busy machine to load its libraries.
-        ("HANG", "wedged", {"wedged": 12.0}),
+        ("HANG", "stalled", {"stall_timeout": 12.0}),
         ("HUNGRY", "memory", {"memory": 900 << 20}),
     ],
 )

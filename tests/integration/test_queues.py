@@ -61,7 +61,7 @@ def test_an_operator_puts_kinds_that_come_with_quire_into_a_queue_by_a_setting(
     folder.mkdir()
     (folder / "large.pdf").write_bytes(book("large", 10))
     (folder / "small.txt").write_text("words")
-    site.settings["kind_queues"] = "ingest.document=pages,ingest.range=pages"
+    site.settings["routes"] = "ingest.document=pages,ingest.range=pages"
     default, pages = serving(site, "default"), serving(site, "pages")
     job = site.submit("ingest", sources=[str(folder)], settings=SETTINGS)
     assert site.until_over(job, within=100) == {"completed": 1}
@@ -73,14 +73,14 @@ def test_an_operator_puts_kinds_that_come_with_quire_into_a_queue_by_a_setting(
 def test_a_worker_that_serves_two_queues_runs_both_and_one_of_a_wrong_setting_says_so(
     embedded: Site,
 ):
-    worker = embedded.worker(queues="default,slow", kind_queues="no.such=slow")
+    worker = embedded.worker(queues="default,slow", routes="no.such=slow")
     ids = [embedded.submit("i.slow", tag="a"), embedded.submit("i.effect", tag="b")]
     assert embedded.until_over(ids) == {"completed": 2}
     assert worker.logs("kind.unknown", "kind=no.such", "queue=slow")
 
 
 def test_a_worker_that_starts_without_the_setting_says_which_queues_it_changes(embedded: Site):
-    first = embedded.worker(kind_queues="i.effect=slow")
+    first = embedded.worker(routes="i.effect=slow")
     second = embedded.worker()
     job = embedded.submit("i.effect", tag="a")
     assert embedded.until_over(job) == {"completed": 1}

@@ -17,7 +17,7 @@ ORDERS = [("missing", "x", "y"), ("x", "missing", "y"), ("x", "y", "missing")]
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    for made in open_shelf(request, tmp_path, fetch_private=True):
+    for made in open_shelf(request, tmp_path, fetch_allow_private_addresses=True):
         made.put("x/a.txt", "herring words")
         made.put("y/b.txt", "lantern words")
         yield made

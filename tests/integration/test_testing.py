@@ -17,7 +17,7 @@ def greet(ctx: Any, name: str) -> str:
     return f"hello {name}"
 
 
-@job("t.flaky", retries=2, backoff=60)
+@job("t.flaky", max_attempts=3, backoff=60)
 def flaky(ctx: Any) -> int:
     if ctx.attempt < 3:
         raise Transient("not yet")

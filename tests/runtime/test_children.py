@@ -284,11 +284,11 @@ def test_time_behind_another_task_does_not_count(pool):
     assert [each.outcome for each in ended] == ["done", "done"]
 
 
-def test_a_task_without_progress_is_wedged_and_one_with_progress_is_not(pool):
-    moving = pool.task("t.moves", steps=8)._replace(wedged=0.4)
-    still = pool.task("t.progress", steps=3, then=60)._replace(wedged=0.4)
+def test_a_task_without_progress_stalls_and_one_with_progress_is_not(pool):
+    moving = pool.task("t.moves", steps=8)._replace(stall_timeout=0.4)
+    still = pool.task("t.progress", steps=3, then=60)._replace(stall_timeout=0.4)
     ended = pool.run(moving, still)
-    assert [each.outcome for each in ended] == ["done", "wedged"]
+    assert [each.outcome for each in ended] == ["done", "stalled"]
 
 
 def test_a_stop_is_obeyed_by_a_task_that_checks(pool):

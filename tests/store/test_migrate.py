@@ -156,3 +156,27 @@ def test_a_database_of_an_earlier_quire_gets_its_vectors_into_other_graphs(pg_ur
         fresh = conn.exec_driver_sql("SELECT is_fresh FROM vectors").scalar_one()
     assert fresh is False
     db.close()
+
+
+def test_what_was_wedged_is_stalled_after_the_migration(db):
+    from quire.store.db.migrations import m0010_stalled
+    from quire.store.db.schema.documents import generation_pages
+    from quire.store.db.schema.queue import attempts
+
+    row = {"task_id": 1, "attempt": 1, "finished_at": 1.0}
+    page = {"document_id": 1, "generation": 1, "key": ""}
+    with db.begin() as conn:
+        conn.execute(sa.insert(attempts), {**row, "fence": 1, "outcome": "wedged"})
+        conn.execute(sa.insert(attempts), {**row, "fence": 2, "outcome": "done"})
+        why = {"kind": "wedged", "error": "the word wedged stays"}
+        conn.execute(sa.insert(generation_pages), {**page, "number": 1, "error": json.dumps(why)})
+        conn.execute(sa.insert(generation_pages), {**page, "number": 2, "error": None})
+        m0010_stalled.up(conn)
+    with db.read() as conn:
+        outcomes = conn.scalars(sa.select(attempts.c.outcome).order_by(attempts.c.fence))
+        assert outcomes.all() == ["stalled", "done"]
+        errors = conn.scalars(
+            sa.select(generation_pages.c.error).order_by(generation_pages.c.number)
+        ).all()
+    assert json.loads(errors[0]) == {**why, "kind": "stalled"}
+    assert errors[1] is None

@@ -19,7 +19,7 @@ from quire.runtime.child.wire import Ended
 from tests import documents
 from tests.shelf import PLAIN, Shelf, open_shelf
 
-POISON = ("crashed", "timeout", "memory", "wedged")
+POISON = ("crashed", "timeout", "memory", "stalled")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

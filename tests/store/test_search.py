@@ -158,7 +158,7 @@ def test_another_tenants_documents_are_never_found(stage: Stage):
     ours, theirs = Shelf(stage), Shelf(stage, tenant="theirs")
     ours.file("a", "our words")
     theirs.file("b", "their words")
-    for mode in ("text", "vector", "fused"):
+    for mode in ("text", "vector", "hybrid"):
         assert hits(ours, "words", mode=mode) == [("a", 1)]
         assert hits(theirs, "words", mode=mode) == [("b", 1)]
 
@@ -248,7 +248,7 @@ def test_vectors_find_the_nearest_first(shelf: Shelf):
     assert scores[0] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("mode", ["fused", "text", "vector"])
+@pytest.mark.parametrize("mode", ["hybrid", "text", "vector"])
 def test_scores_fall_from_at_most_one_in_every_mode(shelf: Shelf, mode: str):
     shelf.file("a", "alpha beta", "beta gamma", "gamma delta alpha", "delta")
     for query in ("alpha beta", "gamma", "alpha zebra", "zebra lion"):
@@ -277,7 +277,7 @@ def test_a_text_with_all_words_has_the_best_score_and_one_with_none_a_lower_one(
 def test_fused_search_has_what_either_finds(shelf: Shelf):
     shelf.file("a", "alpha", "beta")
     shelf.file("b", "words without vectors", model=None)
-    found = hits(shelf, "vectors", mode="fused")
+    found = hits(shelf, "vectors", mode="hybrid")
     assert found[0] == ("b", 1)
     assert sorted(found) == [("a", 1), ("a", 2), ("b", 1)]
 
@@ -286,7 +286,7 @@ def test_vectors_compared_in_a_thread_give_what_they_give_without(shelf: Shelf, 
     for n in range(12):
         shelf.file(f"d{n}", f"line {n}", f"verse {n}", corpus="law" if n < 3 else None)
     asked: list[dict[str, Any]] = [{}, {"corpus": "law"}, {"limit": 3}]
-    plain = [hits(shelf, "verse 4", mode="fused", **how) for how in asked]
+    plain = [hits(shelf, "verse 4", mode="hybrid", **how) for how in asked]
     begun: list[str] = []
     compare = exact_scan._cosines
 
@@ -296,7 +296,7 @@ def test_vectors_compared_in_a_thread_give_what_they_give_without(shelf: Shelf, 
 
     monkeypatch.setattr(exact_scan, "WORTH_A_THREAD", 1)
     monkeypatch.setattr(exact_scan, "_cosines", noting)
-    assert [hits(shelf, "verse 4", mode="fused", **how) for how in asked] == plain
+    assert [hits(shelf, "verse 4", mode="hybrid", **how) for how in asked] == plain
     if shelf.db.path is not None:
         assert len(begun) == len(asked)
         assert all(name.startswith("vectors") for name in begun)
@@ -343,8 +343,10 @@ def test_what_cannot_be_asked_is_refused_with_a_reason(shelf: Shelf):
     shelf.file("a", "alpha")
     with pytest.raises(BadInput, match="empty"):
         hits(shelf, "  \n")
-    with pytest.raises(BadInput, match="not one of fused, text, vector"):
+    with pytest.raises(BadInput, match="not one of hybrid, text, vector"):
         hits(shelf, "alpha", mode="best")
+    with pytest.raises(BadInput, match="mode 'fused' was renamed to 'hybrid'"):
+        hits(shelf, "alpha", mode="fused")
     with pytest.raises(BadInput, match="between 1 and 100"):
         hits(shelf, "alpha", limit=0)
     with pytest.raises(NotFound, match="corpus nowhere: no such corpus"):
@@ -373,11 +375,11 @@ def test_what_cannot_be_asked_is_refused_with_a_reason(shelf: Shelf):
 def test_odd_queries_are_only_words(shelf: Shelf, query: str):
     shelf.file("a", "alpha")
     assert hits(shelf, f"{query} alpha") == [("a", 1)]
-    assert hits(shelf, f"alpha{query}", mode="fused")
+    assert hits(shelf, f"alpha{query}", mode="hybrid")
 
 
 def test_an_empty_database_has_no_hits(shelf: Shelf):
-    assert hits(shelf, "anything", mode="fused") == []
+    assert hits(shelf, "anything", mode="hybrid") == []
 
 
 def test_a_model_keeps_its_dimensions(shelf: Shelf):
@@ -505,7 +507,7 @@ def matching(shelf: Shelf, query: str) -> list[int]:
     return [i for i, _ in found.ranked]
 
 
-@pytest.mark.parametrize("mode", ["text", "vector", "fused"])
+@pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
 def test_a_reader_during_swaps_sees_one_whole_generation(shelf: Shelf, mode: str):
     """All hits of a document are of one generation, and none is missing, while it is swapped."""
     lines = [[f"{colour} needle {n}" for n in range(6)] for colour in ("red", "blue")]

@@ -46,7 +46,7 @@ def test_any_predecessor_is_accepted_or_refused_never_a_crash(value):
 
 
 def test_a_refusal_names_the_limit_and_the_setting():
-    with pytest.raises(BadInput, match=r"1,234 .*QUIRE_PAYLOAD_LIMIT|QUIRE_PAYLOAD_LIMIT"):
+    with pytest.raises(BadInput, match=r"1,234 .*QUIRE_PAYLOAD_MAX_BYTES|QUIRE_PAYLOAD_MAX_BYTES"):
         submission_checks.payload(Submission("k", {"x": "y" * 2000}), 1234)
 
 

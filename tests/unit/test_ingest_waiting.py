@@ -51,7 +51,7 @@ def test_a_task_that_waits_is_never_silent_for_as_long_as_one_that_is_stuck():
         task.clock.advance(0.5)
     times = [at for at, _ in task.told]
     longest = max(after - before for before, after in itertools.pairwise(times))
-    limits = [getattr(kind, MARK).wedged for kind in (document, pages, swap)]
+    limits = [getattr(kind, MARK).stall_timeout for kind in (document, pages, swap)]
     assert longest <= min(limits) / 10
 
 

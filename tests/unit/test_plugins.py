@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def write(folder: Path, name: str, text: str) -> str:
 GREET = """
     from quire import job
 
-    @job("greet", retries=4, timeout=7, queue="polite")
+    @job("greet", max_attempts=5, timeout=7, queue="polite")
     def greet(ctx, name):
         return "hello " + name
 """
@@ -117,10 +118,24 @@ def test_at_most_once_needs_a_reason_and_has_one_attempt():
     assert work.__quire__.max_attempts == 1  # type: ignore[attr-defined]
 
 
-def test_retries_outside_their_range_are_refused():
-    for retries in (-1, 1001):
-        with pytest.raises(ValueError, match="retries"):
-            job("x", retries=retries)
+def test_attempts_outside_their_range_are_refused():
+    for number in (0, 1001):
+        with pytest.raises(ValueError, match="max_attempts"):
+            job("x", max_attempts=number)
+
+
+@pytest.mark.parametrize(
+    ("old", "error"),
+    [
+        ("retries", "retries was replaced by max_attempts, which counts the first attempt too"),
+        ("wedged", "wedged was renamed to stall_timeout. Use that instead."),
+        ("backoff_most", "backoff_most was renamed to max_backoff. Use that instead."),
+        ("timeot", "there is no option 'timeot'"),
+    ],
+)
+def test_an_old_name_of_an_option_is_named_in_the_error(old, error):
+    with pytest.raises(TypeError, match=re.escape(f"@job('x'): {error}")):
+        job("x", **{old: 3})  # type: ignore[arg-type]
 
 
 BOOKS = """

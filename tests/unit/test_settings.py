@@ -41,7 +41,7 @@ def test_values_of_the_environment_get_their_type(tmp_path):
 
 
 def test_kinds_are_given_queues_by_a_list_of_pairs(tmp_path):
-    s = load(tmp_path, {"QUIRE_KIND_QUEUES": "ingest.range=pages, mail=slow"})
+    s = load(tmp_path, {"QUIRE_ROUTES": "ingest.range=pages, mail=slow"})
     assert s.queue_by_kind == {"ingest.range": "pages", "mail": "slow"}
     assert load(tmp_path).queue_by_kind == {}
 
@@ -61,9 +61,9 @@ def test_a_list_in_the_file_is_a_list(tmp_path):
         ("QUIRE_LOG_JSON", "maybe"),
         ("QUIRE_QUEUES", ","),
         ("QUIRE_QUEUES", "a b"),
-        ("QUIRE_KIND_QUEUES", "ingest.range"),
-        ("QUIRE_KIND_QUEUES", "ingest.range=a=b"),
-        ("QUIRE_KIND_QUEUES", "ingest.range=a,ingest.range=b"),
+        ("QUIRE_ROUTES", "ingest.range"),
+        ("QUIRE_ROUTES", "ingest.range=a=b"),
+        ("QUIRE_ROUTES", "ingest.range=a,ingest.range=b"),
         ("QUIRE_USER_POLICY", "first"),
         ("QUIRE_SQLITE_SYNCHRONOUS", "off"),
         ("QUIRE_LOG_LEVEL", "loud"),
@@ -83,7 +83,7 @@ def test_a_bad_value_is_refused_by_name(tmp_path, name, value):
         ("QUIRE_POLL_INTERVAL", "nan"),
         ("QUIRE_POLL_INTERVAL", "-1"),
         ("QUIRE_SWEEP_INTERVAL", "0"),
-        ("QUIRE_PAYLOAD_LIMIT", "-1"),
+        ("QUIRE_PAYLOAD_MAX_BYTES", "-1"),
     ],
 )
 def test_a_number_out_of_range_is_refused_by_name(tmp_path, name, value):
@@ -101,6 +101,24 @@ def test_an_unknown_setting_in_the_file_is_refused_by_name(tmp_path):
     (tmp_path / "quire.toml").write_text("speed = 9\n")
     with pytest.raises(BadInput, match="speed"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(("old", "new"), settings.RENAMED.items())
+def test_an_old_name_is_refused_and_the_new_one_named(tmp_path, old, new):
+    before, after = f"QUIRE_{old.upper()}", f"QUIRE_{new.upper()}"
+    with pytest.raises(BadInput, match=f"^{before} was renamed to {after}. Set that instead.$"):
+        load(tmp_path, {before: "1"})
+    with pytest.raises(BadInput, match=f"^{before}_FILE was renamed to {after}_FILE"):
+        load(tmp_path, {f"{before}_FILE": "/dev/null"})
+    assert settings.unknown({before: "1"}) == []
+    (tmp_path / "quire.toml").write_text(f"{old} = 1\n")
+    with pytest.raises(BadInput, match=rf"quire\.toml: {old} was renamed to {new}\."):
+        load(tmp_path)
+
+
+def test_every_new_name_of_a_renamed_setting_exists():
+    known = {name for name, _, _ in settings.described()}
+    assert {f"QUIRE_{new.upper()}" for new in settings.RENAMED.values()} <= known
 
 
 def test_a_bad_value_in_the_file_is_refused_by_name(tmp_path):

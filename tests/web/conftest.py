@@ -25,7 +25,7 @@ class Front:
     """The dashboard, its shelf, and who visits it."""
 
     def __init__(self, folder: Path, url: str = "") -> None:
-        self.shelf = Shelf(folder / "home", folder / "in", url, api_rate=0)
+        self.shelf = Shelf(folder / "home", folder / "in", url, api_requests_per_minute=0)
         self.api = server.create(self.shelf.app)
         self._clients: list[TestClient] = []
 

@@ -55,7 +55,7 @@ class Rates:
         if wait := self._requests.take(requester, now):
             raise TooMany(
                 f"requests: more than {self._requests.per_minute:,} a minute. "
-                f"Wait {wait:.0f} s; QUIRE_API_RATE sets the limit.",
+                f"Wait {wait:.0f} s; QUIRE_API_REQUESTS_PER_MINUTE sets the limit.",
                 retry_after=wait,
             )
 

@@ -4,10 +4,19 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    model_validator,
+)
 
 from quire.control.submission_checks import LONGEST
 from quire.errors import BadInput
+from quire.model.contracts import ATTEMPTS
 from quire.model.states import DocumentState, JobState
 
 LARGEST_ID = 2**63 - 1
@@ -62,7 +71,14 @@ class Submit(Body):
     platform: Short | None = None
     account: Short | None = None
     cost: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 1.0
-    max_retries: Annotated[StrictInt, Field(ge=0, le=999)] | None = None
+    max_attempts: Annotated[StrictInt, Field(ge=1, le=1000)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_renamed(cls, body: Any) -> Any:
+        if isinstance(body, dict) and "max_retries" in body:
+            raise ValueError(ATTEMPTS.format(old="max_retries"))
+        return body
 
 
 class Why(Body):

@@ -47,7 +47,7 @@ class Job(Shape):
     progress_message: str | None
     eta_at: str | None
     retry_count: int
-    max_retries: int
+    max_attempts: int
     worker_id: str | None
     error: str | None
     result: Any
@@ -161,7 +161,7 @@ class Kind(Shape):
 
     name: str
     queue: str
-    max_retries: int
+    max_attempts: int
     at_most_once: bool
     paused_at: str | None
 

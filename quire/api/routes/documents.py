@@ -49,7 +49,7 @@ _BYTES: dict[str, Any] = {
         },
         206: {"description": "The range asked for"},
         304: {"description": "Not changed"},
-        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
+        307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
         **failing(400, 404, 410, 416, 502),
     },
 }
@@ -61,7 +61,7 @@ _PICTURE: dict[str, Any] = {
             "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
         },
         304: {"description": "Not changed"},
-        307: {"description": "A link into the bucket, good for minutes (QUIRE_BLOB_LINKS)"},
+        307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
         **failing(404, 410, 502),
     },
 }
@@ -299,4 +299,4 @@ def _is_linked(request: Request, app_state: AppState) -> bool:
     """Tell whether a link into the bucket is wanted, and the asker may follow it."""
     # The policy of our own pages lets them show nothing from elsewhere.
     is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
-    return app_state.settings.blob_links and not is_within_page
+    return app_state.settings.blob_presigned_urls and not is_within_page

@@ -58,7 +58,7 @@ def submit(
         body.platform,
         body.account,
         cost=body.cost,
-        max_attempts=None if body.max_retries is None else body.max_retries + 1,
+        max_attempts=body.max_attempts,
     )
     [job_id] = verbs.submit(app_state_of(request).caller(viewer), [wish], key=key)
     return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})

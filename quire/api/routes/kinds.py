@@ -26,7 +26,7 @@ def listing(request: Request, viewer: Reader) -> Response:
         {
             "name": row.name,
             "queue": row.queue,
-            "max_retries": row.max_attempts - 1,
+            "max_attempts": row.max_attempts,
             "at_most_once": row.at_most_once,
             "paused_at": iso(row.paused_at),
         }

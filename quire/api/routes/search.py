@@ -27,8 +27,8 @@ def search(
     viewer: Reader,
     q: Annotated[str, Query(min_length=1, max_length=control.LONGEST, description="Words.")],
     mode: Annotated[
-        str, Query(pattern="^(fused|text|vector)$", description="By words, meaning, or both.")
-    ] = "fused",
+        str, Query(max_length=20, description="hybrid (words and meaning), text or vector.")
+    ] = "hybrid",
     corpus: requests.Text = None,
     document: Annotated[list[Id] | None, Query(max_length=100)] = None,
     where: Annotated[list[Pair] | None, Query(max_length=20, description="KEY=VALUE")] = None,

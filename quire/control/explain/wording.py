@@ -15,7 +15,7 @@ OUTCOMES = {
     "crashed": "its child process crashed",
     "timeout": "it took longer than its time limit",
     "memory": "it used more memory than it may",
-    "wedged": "it made no progress for too long",
+    "stalled": "it made no progress for too long",
     "unstarted": "its worker gave it back before it began",
     "returned": "its worker gave it back",
     "outage": "what it needs was away",

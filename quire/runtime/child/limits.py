@@ -23,9 +23,12 @@ def limits(child: Child, head: Head, now: float) -> Iterator[tuple[float, Doom]]
     if task.timeout is not None:
         text = f"ran longer than its limit of {task.timeout:g} s"
         yield started + task.timeout, Doom(place, "timeout", text)
-    if task.wedged is not None:
-        text = f"made no progress for {task.wedged:g} s"
-        yield max(started, child.slate.moved_at()) + task.wedged, Doom(place, "wedged", text)
+    if task.stall_timeout is not None:
+        text = f"made no progress for {task.stall_timeout:g} s"
+        yield (
+            max(started, child.slate.moved_at()) + task.stall_timeout,
+            Doom(place, "stalled", text),
+        )
 
 
 def cause_of_death(child: Child, head: Head, code: int, oom_struck: bool) -> tuple[str, str]:

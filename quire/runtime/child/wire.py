@@ -24,7 +24,7 @@ class Assignment(NamedTuple):
     attempt: int
     max_attempts: int
     timeout: float | None
-    wedged: float | None
+    stall_timeout: float | None
     memory: int | None
     grace: float
     key: str
@@ -34,7 +34,7 @@ class Ended(NamedTuple):
     """How one assignment ended; `result` is JSON text, `began_at` is wall time (0: never began).
 
     The child says done, transient, permanent, outage, stopped, settled or revoked. The parent
-    says crashed, died, timeout, memory, wedged, revoked or unstarted.
+    says crashed, died, timeout, memory, stalled, revoked or unstarted.
     """
 
     task_id: int

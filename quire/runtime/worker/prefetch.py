@@ -101,7 +101,7 @@ def assignment(lease: Lease, kind: JobKind) -> Assignment:
     """Say to a child what a lease is to run, and under which limits."""
     return Assignment(
         lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
-        lease.max_attempts, kind.timeout, kind.wedged, kind.memory, kind.grace,
+        lease.max_attempts, kind.timeout, kind.stall_timeout, kind.memory, kind.grace,
         f"quire-{lease.job_id}-{lease.task_id}",
     )  # fmt: skip
 

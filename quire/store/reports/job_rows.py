@@ -77,7 +77,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "progress_message": row["message"],
         "eta_at": iso(_eta(row, now)),
         "retry_count": row["retry_count"],
-        "max_retries": row["max_attempts"] - 1,
+        "max_attempts": row["max_attempts"],
         "worker_id": row["worker_id"],
         "error": _failure(row, counts, tally) if state == _FAILED else row["error"],
         "result": None if result is None else json.loads(result),

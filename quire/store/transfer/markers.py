@@ -45,8 +45,8 @@ def refuse(conn: sa.Connection) -> None:
     found = origin(conn)
     if found is not None and not found.is_done:
         raise Refused(
-            "database: an embedded installation is being copied into it. Wait for `quire migrate "
-            "--to`, or run it again if it was ended; nothing was changed."
+            "database: an embedded installation is being copied into it. Wait for `quire "
+            "transfer`, or run it again if it was interrupted. Nothing was changed."
         )
 
 
