@@ -162,7 +162,7 @@ class _Cut:
         options = ChunkOptions(pipeline.chunk_tokens, pipeline.overlap)
         self.texts: dict[str, tuple[str, str, int]] = {}
         self.words: dict[str, str] = {}
-        self.cuttings: list[pages.Cutting] = []
+        self.cuttings: list[pages.PageChunks] = []
         for page in read:
             tongue = language.detect(page.text)
             found = pieces(page.text, options)
@@ -171,7 +171,7 @@ class _Cut:
             for piece, text, digest in zip(found, texts, digests, strict=True):
                 self.texts[digest] = (text, tongue, piece.tokens)
                 self.words[digest] = words.indexed(text, tongue)
-            self.cuttings.append(pages.Cutting(found, digests))
+            self.cuttings.append(pages.PageChunks(found, digests))
 
 
 def _store(db: Any, name: str, read: Sequence[Page], cut: _Cut, packed: dict[str, bytes]) -> None:
@@ -180,7 +180,7 @@ def _store(db: Any, name: str, read: Sequence[Page], cut: _Cut, packed: dict[str
 
     def act(conn: Any, now: Any) -> None:
         model_id = vectors.register(conn, "bench", 256)
-        cut_id = generations.cut_of(conn, "bench", "{}")
+        cut_id = generations.chunking_id(conn, "bench", "{}")
         ids = pages.put(conn, "bench", fresh, 0)
         chunk_ids = pages.put_chunks(conn, "bench", cut.texts, cut.words, 0)
         by_page = {ids[e.key]: c for e, c in zip(fresh, cut.cuttings, strict=True)}

@@ -41,12 +41,12 @@ class _Leaf(NamedTuple):
     def text(self) -> str:
         return "\n".join(chunk.text for chunk in self.chunks)
 
-    def cutting(self) -> pages.Cutting:
+    def cutting(self) -> pages.PageChunks:
         found, start = [], 0
         for chunk in self.chunks:
             found.append(Piece(start, start + len(chunk.text), len(chunk.text) // 4))
             start += len(chunk.text) + 1
-        return pages.Cutting(found, [chunk.digest for chunk in self.chunks])
+        return pages.PageChunks(found, [chunk.digest for chunk in self.chunks])
 
 
 def begin(tenant: str, embedder: Embedder, conn: Any, now: Instant) -> Ids:
@@ -58,10 +58,10 @@ def begin(tenant: str, embedder: Embedder, conn: Any, now: Instant) -> Ids:
         for name in ("ix_chunks_words", "ix_chunks_words_8", "ix_chunks_words_64"):
             conn.exec_driver_sql(f"DROP INDEX {name}")
     return Ids(
-        generations.cut_of(conn, "bench", admission.canonical(pipeline.cut())),
+        generations.chunking_id(conn, "bench", admission.canonical_json(pipeline.cut())),
         Model(model_id, embedder.name, embedder.dimensions),
-        corpora.named(conn, tenant, CORPUS, now=now).id,
-        admission.canonical(asdict(pipeline)),
+        corpora.get_or_create(conn, tenant, CORPUS, now=now).id,
+        admission.canonical_json(asdict(pipeline)),
     )
 
 
@@ -81,11 +81,11 @@ def complete(db: Database, model: Model) -> None:
 def insert(tenant: str, ids: Ids, volumes: Sequence[Volume], conn: Any, now: Instant) -> None:
     """Put some documents in, and make them live."""
     owner = owners.locked(conn, tenant, "bench")
-    sightings = [admission.Sighting(v.uri, v.uri.rpartition(":")[2], "") for v in volumes]
+    sightings = [admission.ListedFile(v.uri, v.uri.rpartition(":")[2], "") for v in volumes]
     admitted: list[Any] = []
     for number, one in enumerate(sightings):
         within = (ids.corpus,) if _is_chosen(volumes[number]) else ()
-        wish = admission.Wish(owner, 0, "bench:", ids.settings, within)
+        wish = admission.AdmissionRequest(owner, 0, "bench:", ids.settings, within)
         admitted += admission.admit(conn, wish, [one], now=now)
     conn.exec_driver_sql("UPDATE documents SET state = 'indexing' WHERE state = 'queued'")
     some = {volume.uri: _leaves(volume) for volume in volumes}
@@ -93,7 +93,7 @@ def insert(tenant: str, ids: Ids, volumes: Sequence[Volume], conn: Any, now: Ins
     page_ids = put(conn, tenant, ids, [leaf for each in some.values() for leaf in each])
     for one, (uri, own) in zip(admitted, some.items(), strict=True):
         named = {"cut_id": ids.cut, "model_id": ids.model.id, "media_type": "text/plain"}
-        generations.describe(conn, one.document_id, one.generation, digest=uri, **named)
+        generations.record_inputs(conn, one.document_id, one.generation, digest=uri, **named)
         filled = [(leaf.number, leaf.key, page_ids[leaf.key], None) for leaf in own]
         generation_pages.fill(conn, one.document_id, one.generation, filled)
         generations.swap(conn, one.document_id, one.generation, now=now)

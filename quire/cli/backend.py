@@ -176,7 +176,7 @@ class Here:
 
         corpus = filters["corpus"]
         with self.app.db.read() as conn:
-            if corpus is not None and corpora.found(conn, self._tenant, corpus) is None:
+            if corpus is not None and corpora.find(conn, self._tenant, corpus) is None:
                 raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
             return document_reports.page_of_documents(conn, self._tenant, **filters)
 

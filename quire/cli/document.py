@@ -285,7 +285,7 @@ def _errors(one: dict[str, Any]) -> "Table":
 
 
 def _generations(one: dict[str, Any]) -> "Table":
-    from quire.model.admission import words as why
+    from quire.model.admission import reason_text as why
 
     drawn = console.table(
         "GENERATION", "STATE", "JOB", "PAGES", "CHUNKS", "BEGUN", "BECAUSE",

@@ -51,7 +51,7 @@ def create(caller: Caller, name: str, given: Mapping[str, Any]) -> None:
 def listed(caller: Caller) -> list[dict[str, Any]]:
     """List the tenant's corpora with the number of their documents."""
     with caller.db.read() as conn:
-        return corpora.listed(conn, caller.tenant)
+        return corpora.list_all(conn, caller.tenant)
 
 
 def shown(caller: Caller, name: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def change(caller: Caller, name: str, given: Mapping[str, Any]) -> list[str]:
         )
 
     def act(conn: Connection, now: Instant) -> list[str]:
-        found = corpora.found(conn, caller.tenant, name)
+        found = corpora.find(conn, caller.tenant, name)
         if found is None:
             raise _missing(name)
         changed = _compared(found.settings, given)
@@ -135,7 +135,7 @@ def delete(caller: Caller, name: str) -> int:
     """Delete a corpus; returns how many documents were in it, which stay."""
 
     def act(conn: Connection, now: Instant) -> int:
-        found = corpora.found(conn, caller.tenant, name)
+        found = corpora.find(conn, caller.tenant, name)
         if found is None:
             raise _missing(name)
         return corpora.delete(conn, found.id)

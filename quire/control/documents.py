@@ -23,7 +23,7 @@ from quire.store import Connection
 from quire.store.documents import corpora
 from quire.store.documents import pages as stored
 from quire.store.documents import reindex as again
-from quire.store.documents.admission import canonical
+from quire.store.documents.admission import canonical_json
 from quire.store.queue import owners
 from quire.store.reports import documents as reports
 
@@ -88,7 +88,7 @@ def reindex(
             )
         settings, overrides = _settings(conn, caller, row, given)
         owner = owners.locked(conn, caller.tenant, caller.user)
-        again.index(conn, owner, ids[0], row, settings, overrides, now=now)
+        again.enqueue(conn, owner, ids[0], row, settings, overrides, now=now)
 
     with caller.db.read() as conn:
         row_of(conn, caller, document_id)
@@ -103,12 +103,12 @@ def _settings(
     own = json.loads(row.settings) | parsed(given)
     told: dict[str, Any] = json.loads(row.pipeline or "{}")
     inside = corpora.of_document(conn, row.id)
-    for each in corpora.listed(conn, caller.tenant) if len(inside) == 1 else ():
+    for each in corpora.list_all(conn, caller.tenant) if len(inside) == 1 else ():
         if each["id"] == inside[0]:
             told = each["settings"]
     pipeline = Pipeline().merged(told)
     pipeline.merged(own)
-    return canonical(asdict(pipeline)), canonical(own)
+    return canonical_json(asdict(pipeline)), canonical_json(own)
 
 
 def delete(caller: Caller, document_id: int) -> None:

@@ -127,21 +127,25 @@ def _plan_one(
 
     met: set[str] = set()
     for page in resources.source_of(reach, url, order.options).pages(None):
-        known: dict[str, admission.Standing] = {}
+        known: dict[str, admission.KnownDocument] = {}
         if caller is not None:
             with caller.db.read() as conn:
                 now = caller.db.now(conn)
                 uris = [item.uri for item in page.items]
-                known = admit.standing(conn, caller.tenant, uris, lock=False)
+                known = admit.known_documents(conn, caller.tenant, uris, lock=False)
         for item in page.items:
             met.add(item.uri)
             found = known.get(item.uri)
             why = "new"
             if found is not None:
-                why = admit.judge(settings, found, seen(item), is_forced=order.force, now=now).why
+                why = admit.decide_for(
+                    settings, found, seen(item), is_forced=order.force, now=now
+                ).why
             verdict = VERDICTS.get(why, "again")
             number = found.id if found else None
-            yield Judged(verdict, item.uri, item.name, admission.words(why), item.size, number)
+            yield Judged(
+                verdict, item.uri, item.name, admission.reason_text(why), item.size, number
+            )
         for left in page.skipped:
             yield Judged("left out", left.uri, left.uri, left.reason)
     if caller is not None and not (order.options.get("include") or order.options.get("exclude")):
@@ -166,9 +170,9 @@ def _wanted(caller: Caller | None, order: Order) -> str:
     found = None
     if caller is not None and order.corpus:
         with caller.db.read() as conn:
-            found = corpora.found(conn, caller.tenant, order.corpus)
+            found = corpora.find(conn, caller.tenant, order.corpus)
     told = found.settings if found else {}
-    return admit.canonical(asdict(Pipeline().merged({**told, **order.settings})))
+    return admit.canonical_json(asdict(Pipeline().merged({**told, **order.settings})))
 
 
 def counted(verdicts: Mapping[str, int]) -> str:

@@ -108,7 +108,7 @@ def _prepared(
 def _corpus(conn: Connection, tenant: str, name: str | None) -> int | None:
     if name is None:
         return None
-    found = corpora.found(conn, tenant, name)
+    found = corpora.find(conn, tenant, name)
     if found is None:
         raise NotFound(f"corpus {name}: no such corpus. `quire corpus list` lists them.")
     return found.id

@@ -70,7 +70,9 @@ def upload(
     wish = Submission("ingest", payload, priority)
     [job_id] = jobs.submit(caller, [wish], key=key, then=then)
     with caller.db.read() as conn:
-        standing = admission.standing(conn, caller.tenant, [one.uri for one in unique], lock=False)
+        standing = admission.known_documents(
+            conn, caller.tenant, [one.uri for one in unique], lock=False
+        )
     documents = [
         {"id": standing[one.uri].id, "name": one.name, "state": standing[one.uri].state}
         for one in unique
@@ -114,19 +116,23 @@ def _admit(
     now: Instant,
 ) -> None:
     owner = owners.locked(conn, caller.tenant, caller.user)
-    inside = corpora.named(conn, caller.tenant, corpus, now=now) if corpus else None
+    inside = corpora.get_or_create(conn, caller.tenant, corpus, now=now) if corpus else None
     pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})
-    wish = admission.Wish(
-        owner, job_id, SOURCE, admission.canonical(asdict(pipeline)), (inside.id,) if inside else ()
+    wish = admission.AdmissionRequest(
+        owner,
+        job_id,
+        SOURCE,
+        admission.canonical_json(asdict(pipeline)),
+        (inside.id,) if inside else (),
     )
-    sightings = [admission.Sighting(one.uri, one.name, one.digest) for one in received]
+    sightings = [admission.ListedFile(one.uri, one.name, one.digest) for one in received]
     admitted = admission.admit(conn, wish, sightings, now=now)
     taken = [
         (made, {"digest": one.digest, "size": one.size})
         for made, one in zip(admitted, received, strict=True)
         if made.is_taken
     ]
-    storing.plant(conn, owner, job_id, _kind(caller, conn), taken, now=now)
+    storing.enqueue(conn, owner, job_id, _kind(caller, conn), taken, now=now)
 
 
 def _kind(caller: Caller, conn: Connection) -> KindRow:

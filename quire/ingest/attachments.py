@@ -32,22 +32,22 @@ def kept(path: Path, keep: Callable[[bytes, str], str], check: Callable[[], None
 
 
 def take_in(
-    tx: Any, begun: generations.Begun, pipeline: Pipeline, job_id: int, inside: list[Inside]
+    tx: Any, begun: generations.Build, pipeline: Pipeline, job_id: int, inside: list[Inside]
 ) -> None:
     """Queue the files inside a message; those that it had before and has no more are gone."""
     sightings = [
-        admission.Sighting(f"{begun.uri}#{at}/{each.name}", each.name, each.digest, "", begun.id)
+        admission.ListedFile(f"{begun.uri}#{at}/{each.name}", each.name, each.digest, "", begun.id)
         for at, each in enumerate(inside, start=1)
     ]
     payloads = [{"digest": each.digest, "size": each.size} for each in inside]
-    gone = admission.gone_from_within(
+    gone = admission.mark_missing_attachments(
         tx.connection, begun.id, [each.uri for each in sightings], now=tx.now
     )
     if pipeline.propagate_deletions:
         corpora.delete_documents(tx.connection, begun.tenant, gone, now=tx.now)
-    wish = admission.Wish(
+    wish = admission.AdmissionRequest(
         owners.by_id(tx.connection, begun.owner_id), job_id, begun.uri,
-        admission.canonical(asdict(pipeline)),
+        admission.canonical_json(asdict(pipeline)),
         tuple(corpora.of_document(tx.connection, begun.id)),
     )  # fmt: skip
     admitted = admission.admit(tx.connection, wish, sightings, now=tx.now)

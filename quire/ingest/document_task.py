@@ -48,7 +48,7 @@ def finish(ctx: Any, document: int, **payload: Any) -> None:
     """Swap in a generation whose ranges have ended; a revived one is taken in again."""
     with ctx.database.read() as conn:
         generation = reports.span_of(conn, ctx.task_id).generation
-        is_at_work = generations.is_current(conn, document, generation)
+        is_at_work = generations.is_building(conn, document, generation)
     if not is_at_work:
         run(ctx, document, **payload)
         return
@@ -85,7 +85,7 @@ class _Taking:
         self.pipeline = Pipeline().merged(self.begun.settings)
         self.blobs = resources.blobs_of(ctx.settings)
 
-    def _seen(self, document: int) -> generations.Begun | None:
+    def _seen(self, document: int) -> generations.Build | None:
         """Look at a document whose file is near: it begins when that is written down, not before.
 
         To write twice would take longer than to copy the file.
@@ -98,10 +98,10 @@ class _Taking:
         ):
             return None
         with self.ctx.database.read() as conn:
-            return generations.seen(conn, self.ctx.task_id, document)
+            return generations.peek(conn, self.ctx.task_id, document)
 
-    def _begin(self, tx: Any, document: int) -> generations.Begun:
-        return generations.begin(tx.connection, self.ctx.task_id, document, now=tx.now)
+    def _begin(self, tx: Any, document: int) -> generations.Build:
+        return generations.start(tx.connection, self.ctx.task_id, document, now=tx.now)
 
     def run(self) -> None:
         content, work = self._content()
@@ -185,15 +185,15 @@ class _Taking:
         """Write what the generation is made of and how; returns the work to be done."""
         conn, embedder = tx.connection, self._embedder()
         cut = self.pipeline.cut() | {"counter": Estimate().name}
-        cut_id = generations.cut_of(conn, digest(cut), admission.canonical(cut))
+        cut_id = generations.chunking_id(conn, digest(cut), admission.canonical_json(cut))
         model_id = None
         if embedder.dimensions:
             model_id = vectors.register(conn, embedder.name, embedder.dimensions)
         if self.is_begun:
-            generations.check(conn, self.begun.id, self.begun.generation)
+            generations.require_building(conn, self.begun.id, self.begun.generation)
         else:
             self.begun = self._begin(tx, self.begun.id)
-        generations.describe(
+        generations.record_inputs(
             conn,
             self.begun.id,
             self.begun.generation,
@@ -213,16 +213,16 @@ class _Taking:
         """Use what the same bytes gave before in the same way, if there is such a thing."""
         begun = self.begun
         with self.ctx.database.read() as conn:
-            giver = generations.donor(conn, begun.tenant, content.digest, content.recipe)
+            giver = generations.find_identical(conn, begun.tenant, content.digest, content.recipe)
         if giver is None:
             return False
         inside = self._inside(content)
         try:
             with self.ctx.fenced() as tx:
-                generations.check(tx.connection, begun.id, begun.generation)
+                generations.require_building(tx.connection, begun.id, begun.generation)
                 if not generation_pages.copy(tx.connection, giver, begun.id, begun.generation):
                     raise _Collected
-                kept = reuse_stats.kept(tx.connection, begun.id, begun.generation)
+                kept = reuse_stats.count_reused(tx.connection, begun.id, begun.generation)
                 reuse_stats.add(
                     tx.connection, begun.id, begun.generation, kept | {"whole_reused": 1}
                 )
@@ -263,7 +263,7 @@ class _Taking:
 
     def _plan(self, tx: Any, work: Work, keys: dict[int, str]) -> list[int]:
         begun = self.begun
-        generations.check(tx.connection, begun.id, begun.generation)
+        generations.require_building(tx.connection, begun.id, begun.generation)
         return generation_pages.plan(
             tx.connection, begun.tenant, begun.id, begun.generation, keys,
             cut_id=work.cut_id, model_id=work.model_id,
@@ -271,7 +271,7 @@ class _Taking:
 
     def _count_kept(self, tx: Any) -> None:
         begun = self.begun
-        kept = reuse_stats.kept(tx.connection, begun.id, begun.generation)
+        kept = reuse_stats.count_reused(tx.connection, begun.id, begun.generation)
         reuse_stats.add(tx.connection, begun.id, begun.generation, kept)
 
     def _keys(self, content: Content, outline: Outline) -> dict[int, str]:
@@ -320,7 +320,7 @@ class _Taking:
         with self.ctx.fenced() as tx:
             reuse_stats.set_thumbnail(tx.connection, begun.id, picture)
             if outline.unit == "row":
-                generations.check(tx.connection, begun.id, begun.generation)
+                generations.require_building(tx.connection, begun.id, begun.generation)
                 spans = [
                     (first, min(first + most - 1, outline.length))
                     for first in range(1, outline.length + 1, most)

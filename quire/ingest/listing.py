@@ -116,9 +116,11 @@ class _Found:
 
 
 def _begin(tx: Any, job_id: int, corpus: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    corpora.grows(tx.connection, job_id, is_growing=True)
+    corpora.set_growing(tx.connection, job_id, is_growing=True)
     owner = owners.by_id(tx.connection, tx.owner_id)
-    found = corpora.named(tx.connection, owner.tenant, corpus, now=tx.now) if corpus else None
+    found = (
+        corpora.get_or_create(tx.connection, owner.tenant, corpus, now=tx.now) if corpus else None
+    )
     pipeline = Pipeline().merged({**(found.settings if found else {}), **given})
     plugin_parser.require(pipeline.parser)
     return {
@@ -142,7 +144,7 @@ def _round(ctx: Any, is_again: bool) -> int:
         return number
 
     def begin(tx: Any) -> None:
-        corpora.grows(tx.connection, ctx.job_id, is_growing=True)
+        corpora.set_growing(tx.connection, ctx.job_id, is_growing=True)
 
     ctx.step(f"round {number + 1}", begin)
     return number + 1
@@ -216,7 +218,7 @@ def _end(
         raise Transient(why, retry_after=max(waits, default=None))
     include = order.options.get("include") or () if sources else ()
     with ctx.fenced() as tx:
-        corpora.grows(tx.connection, ctx.job_id, is_growing=False)
+        corpora.set_growing(tx.connection, ctx.job_id, is_growing=False)
         tx.weigh(0.0)  # the work is in the files
         tx.finish(found.result(failed, include))
         if failed:
@@ -234,16 +236,16 @@ class _Batch:
     def store(self, tx: Any, page: Listed) -> dict[str, Any]:
         """Note the items and queue those that are to be indexed; returns cursor and counts."""
         began = self.order.began
-        wish = admission.Wish(
+        wish = admission.AdmissionRequest(
             owner=owners.by_id(tx.connection, tx.owner_id),
             job_id=self.job_id,
             source=self.url,
-            settings=admission.canonical(dict(began["pipeline"])),
+            settings=admission.canonical_json(dict(began["pipeline"])),
             corpus_ids=(began["corpus_id"],) if began["corpus_id"] else (),
             is_forced=self.order.force,
         )
         items = list({item.uri: item for item in page.items}.values())
-        sightings = [admission.Sighting(i.uri, i.name, seen(i), i.folder) for i in items]
+        sightings = [admission.ListedFile(i.uri, i.name, seen(i), i.folder) for i in items]
         admitted = admission.admit(tx.connection, wish, sightings, now=tx.now)
         for item, one in zip(items, admitted, strict=True):
             if one.is_taken:
@@ -285,7 +287,7 @@ def _gone(tx: Any, url: str, order: _Order, left_out: Sequence[str]) -> dict[str
     if order.options.get("include") or order.options.get("exclude"):
         return {}
     owner = owners.by_id(tx.connection, tx.owner_id)
-    count, missing = admission.gone(
+    count, missing = admission.mark_missing(
         tx.connection, owner.tenant, url,
         listed_before=order.began["at"], except_below=left_out, now=tx.now,
     )  # fmt: skip

@@ -17,7 +17,7 @@ def run(ctx: Any, document: int, unit: str = "page", **_: Any) -> None:
     """Read the pages of the task's range that are still missing."""
     with ctx.database.read() as conn:
         span = reports.span_of(conn, ctx.task_id)
-        is_current = generations.is_current(conn, document, span.generation)
+        is_current = generations.is_building(conn, document, span.generation)
     if not is_current:
         with ctx.fenced() as tx:
             tx.skip(f"generation {span.generation} of document {document} is not at work")
@@ -62,7 +62,7 @@ def work_for(ctx: Any, document: int, generation: int) -> Work:
     """Collect what is needed to read pages of a generation."""
     db = ctx.database
     with db.read() as conn:
-        row = generations.work_of(conn, document, generation)
+        row = generations.inputs_of(conn, document, generation)
         size = pages.size_of(conn, row.tenant, row.digest)
     pipeline = Pipeline().merged(_loaded(row.settings))
     return Work(

@@ -62,10 +62,10 @@ class Harvest:
         self.ctx = ctx
         self.work = work
         self.fresh: list[pages.ReadPage] = []
-        self.known: dict[str, pages.Known] = {}
+        self.known: dict[str, pages.StoredPage] = {}
         self.numbers: dict[int, str] = {}
         self.failures: dict[int, str] = {}
-        self.cuttings: dict[str, pages.Cutting] = {}
+        self.cuttings: dict[str, pages.PageChunks] = {}
         self.texts: dict[str, tuple[str, str, int]] = {}
         self.words: dict[str, str] = {}
         self.vectors: dict[str, bytes] = {}
@@ -76,7 +76,7 @@ class Harvest:
         """Find or read the pages (number → key); `read` yields those of the numbers it is given."""
         work = self.work
         with self.ctx.database.read() as conn:
-            self.known = pages.known(conn, work.tenant, list(keys.values()))
+            self.known = pages.find(conn, work.tenant, list(keys.values()))
         self.numbers = dict(keys)
         missing = [number for number, key in sorted(keys.items()) if key not in self.known]
         for number in sorted(set(keys) - set(missing)):
@@ -128,7 +128,7 @@ class Harvest:
             return page
         page = page._replace(image_key=self._image_key(page.image_key))
         with self.ctx.database.read() as conn:
-            row = pages.of_image(conn, self.work.tenant, str(page.image_key))
+            row = pages.find_by_image(conn, self.work.tenant, str(page.image_key))
         if page.text or row is None:
             return page
         self._count_reused("ocr", row.seconds)
@@ -138,7 +138,7 @@ class Harvest:
     def knows_image(self, image_key: str) -> bool:
         """Tell whether the same picture was recognised before, by the same engine."""
         with self.ctx.database.read() as conn:
-            found = pages.of_image(conn, self.work.tenant, self._image_key(image_key))
+            found = pages.find_by_image(conn, self.work.tenant, self._image_key(image_key))
         return found is not None
 
     def _image_key(self, image_key: str) -> str:
@@ -154,7 +154,7 @@ class Harvest:
         work, cut = self.work, set[int]()
         if self.known:
             with self.ctx.database.read() as conn:
-                cut = pages.cut_already(conn, [k.id for k in self.known.values()], work.cut_id)
+                cut = pages.chunked(conn, [k.id for k in self.known.values()], work.cut_id)
         todo = [(key, k.text, k.language) for key, k in self.known.items() if k.id not in cut]
         todo += [(each.key, each.page.text, each.language) for each in self.fresh]
         self.reused["cut"] += len(cut)
@@ -171,7 +171,7 @@ class Harvest:
                 if name not in self.texts:
                     self.texts[name] = (chunk, tongue, piece.tokens)
                     self.words[name] = index(chunk, tongue)
-            self.cuttings[key] = pages.Cutting(found, digests)
+            self.cuttings[key] = pages.PageChunks(found, digests)
 
     def _embed(self) -> None:
         """Embed the chunks that have no vector of the model yet."""
@@ -180,7 +180,7 @@ class Harvest:
             return
         with self.ctx.database.read() as conn:
             done = pages.embedded(conn, work.tenant, work.model_id, list(self.texts))
-            old = pages.chunks_of(
+            old = pages.chunks_without_vector(
                 conn, [k.id for k in self.known.values()], work.cut_id, work.model_id
             )
         todo = {name: text for name, (text, _, _) in self.texts.items() if name not in done}
@@ -220,7 +220,7 @@ class Harvest:
     def store(self, tx: Any) -> None:
         """Write everything under the fence; the generation must still be at work."""
         work, conn = self.work, tx.connection
-        generations.check(conn, work.document_id, work.generation)
+        generations.require_building(conn, work.document_id, work.generation)
         ids = {key: known.id for key, known in self.known.items()}
         ids.update(pages.put(conn, work.tenant, self.fresh, self.ctx.task_id))
         chunk_ids = pages.put_chunks(conn, work.tenant, self.texts, self.words, self.ctx.task_id)
@@ -276,8 +276,8 @@ def read_whole(harvest: Harvest, content_digest: str) -> None:
         return {n: digest("whole", content_digest, recipe, n) for n in range(1, count + 1)}
 
     with harvest.ctx.database.read() as conn:
-        keys = keys_to(reuse_stats.pages_before(conn, work.tenant, keys_to(1)[1]))
-        known = pages.known(conn, work.tenant, list(keys.values()))
+        keys = keys_to(reuse_stats.count_earlier_pages(conn, work.tenant, keys_to(1)[1]))
+        known = pages.find(conn, work.tenant, list(keys.values()))
     if keys and len(known) == len(keys):
         harvest.gather(keys, lambda _: ())
         return

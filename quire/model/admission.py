@@ -8,14 +8,14 @@ from quire.model.states import DOCUMENT_LOCKED, DocumentState
 QUEUED_SECONDS, INDEXING_SECONDS = 600.0, 2700.0
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """Index it or skip it, and the reason as a code."""
 
     is_taken: bool
     why: str
 
 
-class Standing(NamedTuple):
+class KnownDocument(NamedTuple):
     """What is known of a document that a source lists again."""
 
     id: int
@@ -30,38 +30,38 @@ class Standing(NamedTuple):
 
 
 def decide(
-    known: Standing | None, seen: str, settings: str, *, is_forced: bool, now: float
-) -> Verdict:
+    known: KnownDocument | None, seen: str, settings: str, *, is_forced: bool, now: float
+) -> Decision:
     """Say what becomes of an item, given what is known of the document at its place."""
     if known is None:
-        return Verdict(True, "new")
+        return Decision(True, "new")
     if known.state in DOCUMENT_LOCKED:
         return _locked(known, now)
     if is_forced:
-        return Verdict(True, "forced")
+        return Decision(True, "forced")
     if known.state == DocumentState.FAILED:
-        return Verdict(True, "retried")
+        return Decision(True, "retried")
     if known.state == DocumentState.NOT_INDEXED:
-        return Verdict(True, "not_indexed")
+        return Decision(True, "not_indexed")
     if known.seen != seen:
-        return Verdict(True, "changed")
+        return Decision(True, "changed")
     if known.settings != settings:
-        return Verdict(True, "settings")
-    return Verdict(False, "unchanged")
+        return Decision(True, "settings")
+    return Decision(False, "unchanged")
 
 
-def _locked(known: Standing, now: float) -> Verdict:
+def _locked(known: KnownDocument, now: float) -> Decision:
     """A document that merely waits is never taken over, however long it waits."""
     is_queued = known.state == DocumentState.QUEUED
     if known.has_open_task:
-        return Verdict(False, "waiting" if is_queued else "running")
+        return Decision(False, "waiting" if is_queued else "running")
     patience = QUEUED_SECONDS if is_queued else INDEXING_SECONDS
     if now - known.since > patience:
-        return Verdict(True, "takeover")
-    return Verdict(False, "waiting" if is_queued else "running")
+        return Decision(True, "takeover")
+    return Decision(False, "waiting" if is_queued else "running")
 
 
-def words(why: str) -> str:
+def reason_text(why: str) -> str:
     """Explain a reason code in a sentence part."""
     return _WORDS.get(why, why)
 

@@ -113,9 +113,9 @@ def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
 
 formats.read, generations.swap, fenced.ending, admission.admit = read, swap, ending, note_page
 # One of a file that is near begins only when that was fetched.
-remembering(generations, "seen", lambda seen: seen.name if seen else "")
-remembering(generations, "begin", lambda begun: begun.name)
-around(generations, "begin", after="begin")
+remembering(generations, "peek", lambda build: build.name if build else "")
+remembering(generations, "start", lambda build: build.name)
+around(generations, "start", after="begin")
 remembering(range_task, "work_for", lambda work: work.name)
 around(FolderSource, "fetch", "fetch", "fetched")
 around(BlobFolder, "put", "put", "kept")

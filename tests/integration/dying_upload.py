@@ -17,7 +17,7 @@ from quire.store.documents import generations
 
 HOME = Path(os.environ["QUIRE_HOME"])
 _name = ""
-_begin, _put = generations.begin, Bucket.put
+_begin, _put = generations.start, Bucket.put
 
 
 def die(stage: str) -> None:
@@ -52,4 +52,4 @@ def put(self: Bucket, key: str, path: Path) -> None:
     die("after")
 
 
-generations.begin, Bucket.put = begin, put  # type: ignore[method-assign]
+generations.start, Bucket.put = begin, put  # type: ignore[method-assign]

@@ -65,9 +65,13 @@ class Shelf:
 
         def act(conn: sa.Connection, now: Instant) -> admission.Admitted:
             owner = owners.locked(conn, self.tenant, "ada")
-            within = (corpora.named(conn, self.tenant, corpus, now=now).id,) if corpus else ()
-            wish = admission.Wish(owner, job_id, SOURCE, "{}", within)
-            sighting = admission.Sighting(name, name.rsplit("/", 1)[-1], seen, parent_id=parent_id)
+            within = (
+                (corpora.get_or_create(conn, self.tenant, corpus, now=now).id,) if corpus else ()
+            )
+            wish = admission.AdmissionRequest(owner, job_id, SOURCE, "{}", within)
+            sighting = admission.ListedFile(
+                name, name.rsplit("/", 1)[-1], seen, parent_id=parent_id
+            )
             [one] = admission.admit(conn, wish, [sighting], now=now)
             conn.execute(
                 sa.text("UPDATE tasks SET document_id = :d, generation = :g WHERE id = :t"),
@@ -83,7 +87,7 @@ class Shelf:
         """Claim the task, and lock the document for its work."""
         self._leases |= {lease.task_id: lease for lease in self.stage.claim(limit=1000)}
         self.db.write(
-            lambda conn, now: generations.begin(conn, filing.task_id, filing.document_id, now=now)
+            lambda conn, now: generations.start(conn, filing.task_id, filing.document_id, now=now)
         )
 
     def fill(
@@ -101,9 +105,9 @@ class Shelf:
         digest = self.put_content(content)
 
         def act(conn: sa.Connection, now: Instant) -> None:
-            cut_id = generations.cut_of(conn, cut, "{}")
+            cut_id = generations.chunking_id(conn, cut, "{}")
             model_id = None if model is None else vectors.register(conn, model, DIMENSIONS)
-            generations.describe(
+            generations.record_inputs(
                 conn, filing.document_id, filing.generation, digest=digest, recipe=f"{cut} {model}",
                 media_type="text/plain", cut_id=cut_id, model_id=model_id,
             )  # fmt: skip
@@ -163,7 +167,7 @@ class Shelf:
             pages.put_vectors(conn, self.tenant, model_id, found)
         return ids
 
-    def swap(self, filing: Filing) -> generations.Swapped:
+    def swap(self, filing: Filing) -> generations.SwapResult:
         """Make the generation live, or let it fail, and end its task."""
         found = self.db.write(
             lambda conn, now: generations.swap(conn, filing.document_id, filing.generation, now=now)
@@ -185,7 +189,7 @@ def key_of(text: str) -> str:
     return text_digest("page " + text)
 
 
-def cutting(text: str) -> pages.Cutting:
+def cutting(text: str) -> pages.PageChunks:
     """Cut a text at its line ends."""
     pieces, digests, start = [], [], 0
     for line in text.split("\n"):
@@ -193,7 +197,7 @@ def cutting(text: str) -> pages.Cutting:
             pieces.append(Piece(start, start + len(line), len(line.split())))
             digests.append(text_digest(line))
         start += len(line) + 1
-    return pages.Cutting(pieces, digests)
+    return pages.PageChunks(pieces, digests)
 
 
 def vector_of(digest: str) -> bytes:

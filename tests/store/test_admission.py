@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.model.admission import Standing, decide, words
+from quire.model.admission import KnownDocument, decide, reason_text
 from quire.store.db.engine import Database
 from quire.store.documents import admission
 from quire.store.queue import owners
@@ -215,7 +215,7 @@ def test_what_lies_in_a_folder_that_could_not_be_read_is_not_taken_for_gone(
 
 
 def test_every_reason_code_has_words_for_people():
-    known = Standing(1, "success", 1, 1, "s", "x", False, 0.0)
+    known = KnownDocument(1, "success", 1, 1, "s", "x", False, 0.0)
     cases = [
         (None, "s", "x", False), (known, "s", "x", False), (known, "t", "x", False),
         (known, "s", "y", False), (known, "s", "x", True),
@@ -230,7 +230,7 @@ def test_every_reason_code_has_words_for_people():
         "new", "unchanged", "changed", "settings", "forced", "retried", "not_indexed", "waiting",
         "running", "takeover",
     ]  # fmt: skip
-    assert all(" " in words(why) for why in found)
+    assert all(" " in reason_text(why) for why in found)
 
 
 def test_two_listings_at_once_insert_each_document_once(pg_url: str):
@@ -239,7 +239,7 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
     jobs = [stage.one(), stage.one()]
     with db.begin() as conn:
         owner = owners.locked(conn, "default", "ada")
-    items = [admission.Sighting(f"file:///d/{n}", f"{n}", "s") for n in range(300)]
+    items = [admission.ListedFile(f"file:///d/{n}", f"{n}", "s") for n in range(300)]
     both = threading.Barrier(2)
     made: dict[int, list[admission.Admitted]] = {}
 
@@ -249,7 +249,7 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
         both.wait()
         # One listing meets the items in the other order.
         some = items if job == jobs[0] else items[::-1]
-        wish = admission.Wish(owner, job, "file:///d", "{}")
+        wish = admission.AdmissionRequest(owner, job, "file:///d", "{}")
         made[job] = own.write(lambda conn, now: admission.admit(conn, wish, some, now=now))
         own.close()
 

@@ -172,10 +172,10 @@ def test_what_is_condemned_is_not_reused_but_saved_when_it_is_stored_again(shelf
     with shelf.db.begin() as conn:
         conn.exec_driver_sql("UPDATE pages SET condemned_at = 5")
     with shelf.db.read() as conn:
-        assert pages.known(conn, "default", [key_of("one")]) == {}
+        assert pages.find(conn, "default", [key_of("one")]) == {}
     assert shelf.put_page("one") == page
     with shelf.db.read() as conn:
-        assert pages.known(conn, "default", [key_of("one")])[key_of("one")].id == page
+        assert pages.find(conn, "default", [key_of("one")])[key_of("one")].id == page
 
 
 def test_a_condemned_chunk_counts_as_not_embedded(shelf: Shelf):
@@ -292,7 +292,7 @@ def test_a_generation_that_was_collected_gives_nothing_to_another(shelf: Shelf):
 
     def giver() -> tuple[int, int] | None:
         with shelf.db.read() as conn:
-            return generations.donor(conn, "default", row.digest, row.recipe)
+            return generations.find_identical(conn, "default", row.digest, row.recipe)
 
     shelf.file("a.txt", "two")
     assert giver() == (filing.document_id, 1)

@@ -70,10 +70,10 @@ def test_there_is_no_eta_while_the_listing_grows_nor_while_nothing_moves(shelf: 
     shelf.step(3)
     shelf.clock.advance(60.0)
     assert seconds_left(shelf, job_id) is not None
-    shelf.db.write(lambda conn, now: corpora.grows(conn, job_id, is_growing=True))
+    shelf.db.write(lambda conn, now: corpora.set_growing(conn, job_id, is_growing=True))
     assert job(shelf, job_id)["is_listing"]
     assert seconds_left(shelf, job_id) is None
-    shelf.db.write(lambda conn, now: corpora.grows(conn, job_id, is_growing=False))
+    shelf.db.write(lambda conn, now: corpora.set_growing(conn, job_id, is_growing=False))
     shelf.stop(job_id)
     assert seconds_left(shelf, job_id) is None
     shelf.resume(job_id)

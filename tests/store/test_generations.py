@@ -158,7 +158,7 @@ def test_a_commit_of_an_older_generation_is_refused(shelf: Shelf, act: str):
     document = shelf.document("a.pdf")
     overtake(shelf, "a.pdf")
     acts: dict[str, Callable[[Any, Any], Any]] = {
-        "check": lambda conn, now: documents.check(conn, document.id, 1),
+        "check": lambda conn, now: documents.require_building(conn, document.id, 1),
         "swap": lambda conn, now: documents.swap(conn, document.id, 1, now=now),
     }
     with pytest.raises(Overtaken, match="Nothing of it was written"):
@@ -259,8 +259,10 @@ def test_a_swap_that_comes_first_is_seen_by_the_listing_that_waited_for_it(
 
         def act(conn: sa.Connection, now: Any) -> list[admission.Admitted]:
             owner = owners.locked(conn, "default", shelf.app.user)
-            wish = admission.Wish(owner, job, "x", shelf.generation("a.pdf").settings, (), True)
-            item = admission.Sighting(document.uri, "a.pdf", document.seen)
+            wish = admission.AdmissionRequest(
+                owner, job, "x", shelf.generation("a.pdf").settings, (), True
+            )
+            item = admission.ListedFile(document.uri, "a.pdf", document.seen)
             return admission.admit(conn, wish, [item], now=now)
 
         found.extend(own.write(act))

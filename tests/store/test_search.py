@@ -629,7 +629,7 @@ def test_the_nearest_vectors_are_found_by_their_index(full: Stage):
 def test_the_scope_of_a_search_is_the_tenant_unless_told(shelf: Shelf):
     assert not Scope("default").is_narrow
     with shelf.db.begin() as conn:
-        made = corpora.named(conn, "default", "law", now=shelf.stage.now())
+        made = corpora.get_or_create(conn, "default", "law", now=shelf.stage.now())
     assert Scope("default", made.id).is_narrow
 
 

@@ -109,7 +109,7 @@ def listing(
     """List the tenant's documents that match; go on with `next` as `cursor`."""
     states = requests.document_states(state)
     with app_state_of(request).db.read() as conn:
-        if corpus is not None and corpora.found(conn, viewer.tenant, corpus) is None:
+        if corpus is not None and corpora.find(conn, viewer.tenant, corpus) is None:
             raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
         page = document_reports.page_of_documents(
             conn, viewer.tenant, limit=limit, cursor=cursor, states=states, corpus=corpus,

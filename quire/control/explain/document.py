@@ -99,7 +99,7 @@ def _success(row: Any) -> Finding:
 def _why(row: Any) -> str:
     if row.why is None:
         return "It was never asked to be indexed."
-    return f"Generation {row.generation} was begun because {admission.words(row.why)}."
+    return f"Generation {row.generation} was begun because {admission.reason_text(row.why)}."
 
 
 def reuse_words(tried: list[Any]) -> str:

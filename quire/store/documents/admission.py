@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.admission import Standing, Verdict, decide
+from quire.model.admission import Decision, KnownDocument, decide
 from quire.model.records import Owner
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
 from quire.store.db import bulk, dialect
@@ -27,7 +27,7 @@ _GENERATION = (
 )  # fmt: skip
 
 
-class Sighting(NamedTuple):
+class ListedFile(NamedTuple):
     """A file as it is listed now."""
 
     uri: str
@@ -37,7 +37,7 @@ class Sighting(NamedTuple):
     parent_id: int | None = None
 
 
-class Wish(NamedTuple):
+class AdmissionRequest(NamedTuple):
     """What all items of a listing have in common."""
 
     owner: Owner
@@ -58,16 +58,16 @@ class Admitted(NamedTuple):
 
 
 def admit(
-    conn: sa.Connection, wish: Wish, items: Sequence[Sighting], *, now: Instant
+    conn: sa.Connection, wish: AdmissionRequest, items: Sequence[ListedFile], *, now: Instant
 ) -> list[Admitted]:
     """Note the items, and give those that are to be indexed a generation of their own."""
     if not items:
         return []
     # Two listings of one folder would insert the same documents.
     dialect.lock_name(conn, f"admit {wish.owner.tenant}")
-    known = standing(conn, wish.owner.tenant, [item.uri for item in items])
+    known = known_documents(conn, wish.owner.tenant, [item.uri for item in items])
     verdicts = [
-        judge(wish.settings, known.get(item.uri), item.seen, is_forced=wish.is_forced, now=now)
+        decide_for(wish.settings, known.get(item.uri), item.seen, is_forced=wish.is_forced, now=now)
         for item in items
     ]
     fresh = [item for item in items if item.uri not in known]
@@ -92,30 +92,30 @@ def admit(
         else Admitted(known[item.uri].id, known[item.uri].generation + verdict.is_taken, *verdict)
         for item, verdict in zip(items, verdicts, strict=True)
     ]
-    own = {k.id: own_settings(wish.settings, k.overrides) for k in known.values()}
+    own = {k.id: document_settings(wish.settings, k.overrides) for k in known.values()}
     _open_generations(conn, wish, own, [a for a in admitted if a.is_taken], now)
-    join_corpora(conn, wish.corpus_ids, [a.document_id for a in admitted])
+    add_to_corpora(conn, wish.corpus_ids, [a.document_id for a in admitted])
     return admitted
 
 
-def judge(
-    settings: str, known: Standing | None, seen: str, *, is_forced: bool, now: Instant
-) -> Verdict:
+def decide_for(
+    settings: str, known: KnownDocument | None, seen: str, *, is_forced: bool, now: Instant
+) -> Decision:
     """Decide about one item under the settings that hold for its document."""
-    wanted = settings if known is None else own_settings(settings, known.overrides)
+    wanted = settings if known is None else document_settings(settings, known.overrides)
     return decide(known, seen, wanted, is_forced=is_forced, now=now.wall)
 
 
-def own_settings(settings: str, overrides: str) -> str:
+def document_settings(settings: str, overrides: str) -> str:
     """Return the pipeline's settings with those that the document has of its own."""
     if overrides == "{}":
         return settings
-    return canonical(json.loads(settings) | json.loads(overrides))
+    return canonical_json(json.loads(settings) | json.loads(overrides))
 
 
-def standing(
+def known_documents(
     conn: sa.Connection, tenant: str, uris: Sequence[str], *, lock: bool = True
-) -> dict[str, Standing]:
+) -> dict[str, KnownDocument]:
     """Return what is known of the documents at these places, their rows locked if wanted."""
     wanted = dialect.rows(conn, "wanted", {"uri": "text"})
     open_task = sa.exists().where(
@@ -149,13 +149,13 @@ def standing(
         query.with_for_update(of=documents) if lock else query,
         {"wanted": dialect.packed([[uri] for uri in uris])},
     )
-    return {row.uri: Standing(*row[:-1]) for row in rows}
+    return {row.uri: KnownDocument(*row[:-1]) for row in rows}
 
 
 def _insert(
     conn: sa.Connection,
-    wish: Wish,
-    fresh: Sequence[Sighting],
+    wish: AdmissionRequest,
+    fresh: Sequence[ListedFile],
     ids: dict[str, int],
     now: Instant,
 ) -> None:
@@ -171,7 +171,7 @@ def _insert(
         bulk.bulk_insert(conn, documents, _NEW, rows)
 
 
-def _touch(conn: sa.Connection, wish: Wish, ids: Sequence[int], now: Instant) -> None:
+def _touch(conn: sa.Connection, wish: AdmissionRequest, ids: Sequence[int], now: Instant) -> None:
     """Remember that the source still lists these."""
     if ids:
         conn.execute(
@@ -182,7 +182,7 @@ def _touch(conn: sa.Connection, wish: Wish, ids: Sequence[int], now: Instant) ->
         )
 
 
-def _requeue(conn: sa.Connection, again: Sequence[tuple[int, Sighting]], now: Instant) -> None:
+def _requeue(conn: sa.Connection, again: Sequence[tuple[int, ListedFile]], now: Instant) -> None:
     if not again:
         return
     a = dialect.rows(conn, "again", {"id": "int", "name": "text", "folder": "text", "seen": "text"})
@@ -204,7 +204,7 @@ def _requeue(conn: sa.Connection, again: Sequence[tuple[int, Sighting]], now: In
 
 def _open_generations(
     conn: sa.Connection,
-    wish: Wish,
+    wish: AdmissionRequest,
     own: Mapping[int, str],
     taken: Sequence[Admitted],
     now: Instant,
@@ -233,7 +233,7 @@ def _open_generations(
     bulk.bulk_insert(conn, generations, _GENERATION, rows)
 
 
-def join_corpora(
+def add_to_corpora(
     conn: sa.Connection, corpus_ids: Sequence[int], document_ids: Sequence[int]
 ) -> None:
     """Put documents into corpora; those that are in them already are left."""
@@ -241,7 +241,7 @@ def join_corpora(
     bulk.insert_missing(conn, corpus_documents, ("corpus_id", "document_id"), pairs)
 
 
-def gone(
+def mark_missing(
     conn: sa.Connection,
     tenant: str,
     source: str,
@@ -274,7 +274,7 @@ def gone(
     return marked.rowcount, ids
 
 
-def gone_from_within(
+def mark_missing_attachments(
     conn: sa.Connection, parent_id: int, uris: Sequence[str], *, now: Instant
 ) -> list[int]:
     """Mark the documents that were inside a file and are not any more."""
@@ -287,6 +287,6 @@ def gone_from_within(
     return missing
 
 
-def canonical(settings: dict[str, Any]) -> str:
+def canonical_json(settings: dict[str, Any]) -> str:
     """Write settings so that equal ones are equal texts."""
     return json.dumps(settings, sort_keys=True, separators=(",", ":"))

@@ -29,7 +29,7 @@ class Corpus(NamedTuple):
     settings: dict[str, Any]
 
 
-def named(conn: sa.Connection, tenant: str, name: str, *, now: Instant) -> Corpus:
+def get_or_create(conn: sa.Connection, tenant: str, name: str, *, now: Instant) -> Corpus:
     """Return a tenant's corpus, made with default settings if it is missing."""
     row = _found(conn, tenant, name)
     if row is None:
@@ -39,7 +39,7 @@ def named(conn: sa.Connection, tenant: str, name: str, *, now: Instant) -> Corpu
     return Corpus(row.id, row.name, json.loads(row.settings))
 
 
-def found(conn: sa.Connection, tenant: str, name: str) -> Corpus | None:
+def find(conn: sa.Connection, tenant: str, name: str) -> Corpus | None:
     """Return a tenant's corpus if it exists."""
     row = _found(conn, tenant, name)
     return None if row is None else Corpus(row.id, row.name, json.loads(row.settings))
@@ -80,7 +80,7 @@ def delete(conn: sa.Connection, corpus_id: int) -> int:
     return left
 
 
-def listed(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
+def list_all(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
     """List a tenant's corpora with the number of their documents."""
     count = sa.select(sa.func.count()).where(corpus_documents.c.corpus_id == c.id).scalar_subquery()
     rows = conn.execute(
@@ -98,7 +98,7 @@ def of_document(conn: sa.Connection, document_id: int) -> list[int]:
     return list(conn.scalars(sa.select(cd.corpus_id).where(cd.document_id == document_id)))
 
 
-def grows(conn: sa.Connection, job_id: int, *, is_growing: bool) -> None:
+def set_growing(conn: sa.Connection, job_id: int, *, is_growing: bool) -> None:
     """Say whether a job's list of files still grows: no fraction is shown while it does."""
     conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(is_growing=is_growing))
 

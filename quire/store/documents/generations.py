@@ -129,7 +129,7 @@ _TROUBLE = (
 _CUT = sa.select(cuts.c.id).where(cuts.c.key == sa.bindparam("key"))
 
 
-class Begun(NamedTuple):
+class Build(NamedTuple):
     """A document whose work begins, and under which generation."""
 
     id: int
@@ -142,7 +142,7 @@ class Begun(NamedTuple):
     live_generation: int | None
 
 
-def begin(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) -> Begun:
+def start(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) -> Build:
     """Check that the task's generation is the newest, and lock the document for the work.
 
     A task that was revived after its generation failed goes on under a new one.
@@ -161,7 +161,7 @@ def begin(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) 
     return _begun(row, generation)
 
 
-def seen(conn: sa.Connection, task_id: int, document_id: int) -> Begun | None:
+def peek(conn: sa.Connection, task_id: int, document_id: int) -> Build | None:
     """Return what `begin` would, without a lock; None where it would refuse, or reopen."""
     wanted = conn.scalar(_WANTED, {"task": task_id})
     row = conn.execute(_SEEN, {"document": document_id}).one_or_none()
@@ -170,8 +170,8 @@ def seen(conn: sa.Connection, task_id: int, document_id: int) -> Begun | None:
     return _begun(row, row.generation)
 
 
-def _begun(row: Any, generation: int) -> Begun:
-    return Begun(
+def _begun(row: Any, generation: int) -> Build:
+    return Build(
         row.id, generation, row.tenant, row.owner_id, row.name, row.uri,
         json.loads(row.settings), row.live_generation,
     )  # fmt: skip
@@ -195,7 +195,7 @@ def _reopen(conn: sa.Connection, task_id: int, row: Any, now: Instant) -> int:
     return generation
 
 
-def check(conn: sa.Connection, document_id: int, generation: int) -> None:
+def require_building(conn: sa.Connection, document_id: int, generation: int) -> None:
     """Lock the document and raise `Overtaken` where the generation is not at work any more."""
     row = conn.execute(_LOCKED, {"document": document_id}).one_or_none()
     if row is None or row.generation != generation or row.state != DocumentState.INDEXING:
@@ -205,13 +205,13 @@ def check(conn: sa.Connection, document_id: int, generation: int) -> None:
         )
 
 
-def is_current(conn: sa.Connection, document_id: int, generation: int) -> bool:
+def is_building(conn: sa.Connection, document_id: int, generation: int) -> bool:
     """Tell without a lock whether work on a generation still makes sense."""
     row = conn.execute(_STANDING, {"document": document_id}).one_or_none()
     return row is not None and tuple(row) == (generation, DocumentState.INDEXING.value)
 
 
-def describe(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
+def record_inputs(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
     """Write what the work has found out about its generation."""
     statement = dialect.cached(conn, ("describe", *values), lambda: _describing(values))
     conn.execute(statement, {"document": document_id, "mine": generation, **values})
@@ -221,14 +221,16 @@ def _describing(names: Iterable[str]) -> sa.Update:
     return sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in names})
 
 
-def donor(conn: sa.Connection, tenant: str, digest: str, recipe: str) -> tuple[int, int] | None:
+def find_identical(
+    conn: sa.Connection, tenant: str, digest: str, recipe: str
+) -> tuple[int, int] | None:
     """Find a whole generation made from the same bytes in the same way."""
     wanted = {"tenant": tenant, "digest": digest, "recipe": recipe}
     row = conn.execute(_DONOR, wanted).one_or_none()
     return None if row is None else (row.document_id, row.generation)
 
 
-class Swapped(NamedTuple):
+class SwapResult(NamedTuple):
     """What a swap made visible, or why there was nothing to show."""
 
     pages: int
@@ -237,12 +239,12 @@ class Swapped(NamedTuple):
     failure: str | None
 
 
-def swap(conn: sa.Connection, document_id: int, generation: int, *, now: Instant) -> Swapped:
+def swap(conn: sa.Connection, document_id: int, generation: int, *, now: Instant) -> SwapResult:
     """Make the generation the one that search sees, or fail it if nothing of it is readable.
 
     Two rows of `generations` and one of `documents` change, whatever the number of pages.
     """
-    check(conn, document_id, generation)
+    require_building(conn, document_id, generation)
     found = _counted(conn, document_id, generation)
     if found.failure is not None:
         failures.fail(conn, [(document_id, generation, found.failure)], now=now)
@@ -259,7 +261,7 @@ def swap(conn: sa.Connection, document_id: int, generation: int, *, now: Instant
     return found
 
 
-def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
+def _counted(conn: sa.Connection, document_id: int, generation: int) -> SwapResult:
     mine = {"document": document_id, "mine": generation}
     total, bad, missing = conn.execute(_LEAVES_COUNTED, mine).one()
     chunks = conn.scalar(_CHUNKS_COUNTED, mine)
@@ -276,7 +278,7 @@ def _counted(conn: sa.Connection, document_id: int, generation: int) -> Swapped:
         failure = f"no page could be read ({total:,} tried): {first}"
     elif not chunks:
         failure = f"no text was found on its {_pages(total)}. OCR reads pictures: see `ocr`."
-    return Swapped(total, chunks or 0, bad, failure)
+    return SwapResult(total, chunks or 0, bad, failure)
 
 
 def _pages(count: int) -> str:
@@ -294,7 +296,7 @@ def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:
     return str(json.loads(text)["error"]) if text else "the file has no pages"
 
 
-def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
+def chunking_id(conn: sa.Connection, key: str, settings: str) -> int:
     """Return the id of a way to cut pages."""
     found = conn.scalar(_CUT, {"key": key})
     if found is None:
@@ -304,6 +306,6 @@ def cut_of(conn: sa.Connection, key: str, settings: str) -> int:
     return int(found)
 
 
-def work_of(conn: sa.Connection, document_id: int, generation: int) -> Any:
+def inputs_of(conn: sa.Connection, document_id: int, generation: int) -> Any:
     """Return what a range of pages needs to know about its generation."""
     return conn.execute(_WORK, {"document": document_id, "generation": generation}).one()

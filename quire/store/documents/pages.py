@@ -16,7 +16,7 @@ from quire.store.search import fulltext_levels
 p, c, v = pages.c, chunks.c, vectors.c
 
 
-class Known(NamedTuple):
+class StoredPage(NamedTuple):
     """A page that was read before."""
 
     id: int
@@ -26,7 +26,7 @@ class Known(NamedTuple):
     via: str
 
 
-class Cutting(NamedTuple):
+class PageChunks(NamedTuple):
     """A page's text cut into pieces; `digests` name the chunks."""
 
     pieces: Sequence[Piece]
@@ -42,7 +42,7 @@ class ReadPage(NamedTuple):
     seconds: float
 
 
-def known(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, Known]:
+def find(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, StoredPage]:
     """Return the pages that exist under these keys.
 
     One that is condemned may be gone before it is used, so it counts as unknown; `put` saves it.
@@ -51,7 +51,7 @@ def known(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, Kn
         return {}
     statement = dialect.cached(conn, "pages.known", lambda: _knowing(conn))
     rows = conn.execute(statement, {"tenant": tenant, **_listed(keys)})
-    return {row[0]: Known(*row[1:]) for row in rows}
+    return {row[0]: StoredPage(*row[1:]) for row in rows}
 
 
 def _knowing(conn: sa.Connection) -> sa.Select[Any]:
@@ -100,7 +100,7 @@ def _saving(conn: sa.Connection, table: sa.Table, name: str) -> sa.Select[Any]:
     )
 
 
-def of_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
+def find_by_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
     """Return a page that was recognised from the same picture."""
     return conn.execute(
         sa.select(pages).where(p.tenant == tenant, p.image_key == image_key).limit(1)
@@ -136,7 +136,7 @@ def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
     ]  # fmt: skip
 
 
-def cut_already(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
+def chunked(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
     """Return which of the pages were cut this way before."""
     if not page_ids:
         return set()
@@ -148,7 +148,7 @@ def cut_already(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> se
     )
 
 
-def chunks_of(
+def chunks_without_vector(
     conn: sa.Connection, page_ids: Sequence[int], cut_id: int, model_id: int | None
 ) -> list[tuple[str, str]]:
     """List (digest, text) of the pages' chunks that have no vector of the model yet."""
@@ -233,7 +233,7 @@ def put_chunks(
 
 
 def put_slices(
-    conn: sa.Connection, cut_id: int, cuttings: Mapping[int, Cutting], ids: Mapping[str, int]
+    conn: sa.Connection, cut_id: int, cuttings: Mapping[int, PageChunks], ids: Mapping[str, int]
 ) -> None:
     """Say how pages are cut (page id → cutting)."""
     rows = [

@@ -24,7 +24,7 @@ d, t = documents.c, tasks.c
 WHY = "a newer generation of the document has begun"
 
 
-def index(
+def enqueue(
     conn: sa.Connection,
     owner: Owner,
     job_id: int,
@@ -37,10 +37,10 @@ def index(
     """Let a job's only task take in a document (its row) under a new generation; returns that."""
     overtake(conn, row.id, now=now)
     conn.execute(sa.update(documents).where(d.id == row.id).values(settings=overrides))
-    wish = admission.Wish(
+    wish = admission.AdmissionRequest(
         owner, job_id, row.source, settings, tuple(corpora.of_document(conn, row.id)), True
     )
-    seen = admission.Sighting(row.uri, row.name, row.seen or "", row.folder, row.parent_id)
+    seen = admission.ListedFile(row.uri, row.name, row.seen or "", row.folder, row.parent_id)
     [admitted] = admission.admit(conn, wish, [seen], now=now)
     first = sa.select(kinds.c.max_attempts).where(kinds.c.name == "ingest.document")
     conn.execute(
@@ -48,7 +48,7 @@ def index(
         .where(t.job_id == job_id)
         .values(
             kind="ingest.document",
-            payload=json.dumps({"document": row.id, **fetch_payload(conn, row)}),
+            payload=json.dumps({"document": row.id, **payload_of(conn, row)}),
             max_attempts=sa.func.coalesce(first.scalar_subquery(), t.max_attempts),
             document_id=row.id,
             generation=admitted.generation,
@@ -58,7 +58,7 @@ def index(
     return admitted.generation
 
 
-def fetch_payload(conn: sa.Connection, row: Any) -> dict[str, Any]:
+def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
     """Say where the bytes of a document come from: those kept, else what its last task was told."""
     if row.state == DocumentState.SUCCESS and row.digest:
         return {"digest": row.digest, "size": row.size}
@@ -158,6 +158,6 @@ def ended_badly(
     return conn.execute(query.limit(1)).first() is not None
 
 
-def merged(settings: str, more: Mapping[str, Any]) -> str:
+def merge_settings(settings: str, more: Mapping[str, Any]) -> str:
     """Return settings, as canonical JSON, with some replaced."""
-    return admission.canonical(json.loads(settings) | dict(more))
+    return admission.canonical_json(json.loads(settings) | dict(more))

@@ -34,7 +34,7 @@ _KEPT = (
 )
 
 
-def kept(conn: sa.Connection, document_id: int, generation: int) -> dict[str, int]:
+def count_reused(conn: sa.Connection, document_id: int, generation: int) -> dict[str, int]:
     """Count the pages that a generation has from earlier work, and what they cost then."""
     rows = conn.execute(_KEPT, {"of": document_id, "number": generation}).all()
     found: Counter[str] = Counter()
@@ -44,7 +44,7 @@ def kept(conn: sa.Connection, document_id: int, generation: int) -> dict[str, in
     return dict(found)
 
 
-def pages_before(conn: sa.Connection, tenant: str, first_key: str) -> int:
+def count_earlier_pages(conn: sa.Connection, tenant: str, first_key: str) -> int:
     """Return how many pages a file gave whose first page has this key; 0 if none is known."""
     row = conn.execute(
         sa.select(g.document_id, g.generation)

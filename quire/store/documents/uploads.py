@@ -20,7 +20,7 @@ from quire.store.queue import tasks as planting
 t = tasks.c
 
 
-def plant(
+def enqueue(
     conn: sa.Connection,
     owner: Owner,
     job_id: int,
