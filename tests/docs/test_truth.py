@@ -68,5 +68,5 @@ def test_operations_names_every_process_that_quire_up_starts():
 
     started = [name for name in ("api", "worker", "scheduler") if hasattr(run, name)]
     assert len(started) == 3
-    text = markdown.section("docs/operations.md", "Running it")
+    text = markdown.section("docs/operations.md", "Start and stop")
     assert [name for name in started if f"`quire {name}`" not in text] == []
