@@ -13,7 +13,7 @@ from quire.errors import DatabaseUnavailable, QuireError, Refused
 from quire.model.contracts import in_queues
 from quire.model.records import Submission
 from quire.runtime import wakeup
-from quire.runtime.worker import live_workers
+from quire.runtime.worker import liveness
 from quire.settings import Settings
 from quire.store.db import migrate
 from quire.store.db.engine import Database
@@ -61,7 +61,7 @@ class App:
     def _prepare(self, db: Database, create: bool) -> None:
         s = self.settings
         if db.path is not None and create:
-            db.migrate(alive=live_workers.is_alive)
+            db.migrate(alive=liveness.is_alive)
             return
         if db.path is not None and not db.path.exists():
             raise DatabaseUnavailable(
@@ -93,8 +93,8 @@ class App:
             policy=s.user_policy,
             known=self.registry.kinds,
             payload_limit=s.payload_max_bytes,
-            ring=lambda: wakeup.ring(s.home),
-            is_alive=live_workers.is_alive,
+            ring=lambda: wakeup.wake(s.home),
+            is_alive=liveness.is_alive,
         )
 
     def submit(self, kind: str, /, **payload: Any) -> int:

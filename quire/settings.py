@@ -319,7 +319,7 @@ def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | No
 
 
 #: Variables that are no settings: of the supervisor for its processes, and of the tests.
-_OTHERS = {"QUIRE_LEASH_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL", "QUIRE_EXAMPLES"}
+_OTHERS = {"QUIRE_PARENT_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL", "QUIRE_EXAMPLES"}
 #: Kubernetes gives every container the addresses of services, one called `quire` among them.
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP).*)?$")
 

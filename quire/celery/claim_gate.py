@@ -1,9 +1,9 @@
-"""Lets a worker claim for doorbells only; where none is heard for a while, as it likes.
+"""One claim slot per broker message; falls back to polling when the broker is silent.
 
-A *visit* is one message in the hands of a thread of Celery. It opens one slot: for one task, or
-for a second of short ones. The thread waits until what was claimed for it is settled, so that the
-broker gives this worker no more messages than it has free slots. Nothing depends on a message:
-a lost one costs `silence` seconds, a doubled one finds nothing.
+A *delivery* is one broker message that a Celery thread holds. It opens one slot: for one long
+task, or for a second of short ones. The thread waits until the tasks of its slot are settled, so
+the broker never hands this worker more messages than it has free slots. Correctness does not
+depend on messages: a lost one delays a claim by `silence` seconds, a duplicate finds no task.
 """
 
 import contextlib
@@ -12,239 +12,171 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from quire import log
-from quire.runtime.signals import Bell
+from quire.clock import Clock, SystemClock
+from quire.runtime.signals import drain_pipe
+from quire.runtime.worker.claim_gate import Key
 
-Key = tuple[int, int]
-#: Seconds for which a visit claims on: else a task of a millisecond would cost a message each.
-TURN = 1.0
-#: Seconds after which a message is acknowledged though its task goes on. The lease in the
-#: database is what counts, and brokers take messages back that are held for long.
-HOLD = 600.0
-
-
-class Ring(Protocol):
-    """What tells a worker to stop."""
-
-    rung: int
-
-    def hear(self) -> None:
-        """Take what has arrived."""
+#: Seconds for which one delivery may claim. Without it, each one-millisecond task would cost a
+#: message.
+CLAIM_SECONDS = 1.0
+#: Seconds after which a message is acknowledged although its task still runs. The lease protects
+#: the task, and brokers redeliver messages that are held for too long.
+ACK_SECONDS = 600.0
 
 
-class Door(Protocol):
-    """What says how many slots a worker may fill."""
-
-    broker: str | None
-    alone_since: float | None
-
-    def bell(self, selector: selectors.BaseSelector) -> Ring:
-        """Return what tells the worker to stop, registered with its selector."""
-
-    def places(self, idle: int) -> int:
-        """Return how many of the idle children may be given tasks."""
-
-    def ahead(self, soon: int) -> int:
-        """Return for how many of the children soon free tasks may be claimed."""
-
-    def claimed(self, keys: Sequence[Key], *, is_all: bool) -> None:
-        """Learn what a claim took, and whether that was all there is."""
-
-    def let_go(self, unsettled: Callable[[], set[Key]]) -> None:
-        """End the visits whose tasks are settled."""
-
-    def is_due(self) -> bool:
-        """Tell whether it is time to look though nothing was heard; True once each time."""
-
-    def next_at(self) -> float:
-        """Return when something is to be done though nothing happens."""
-
-    def close(self) -> None:
-        """Let everyone go; the worker has ended."""
-
-
-class OpenDoor:
-    """The door of a worker without a broker: it claims whenever there is work."""
-
-    broker: str | None = None
-    alone_since: float | None = None
-
-    def bell(self, selector: selectors.BaseSelector) -> Bell:
-        """Catch the signals of this process."""
-        return Bell(selector)
-
-    def places(self, idle: int) -> int:
-        """Allow all."""
-        return idle
-
-    def ahead(self, soon: int) -> int:
-        """Allow all."""
-        return soon
-
-    def claimed(self, keys: Sequence[Key], *, is_all: bool) -> None:
-        """Nothing follows from it."""
-
-    def let_go(self, unsettled: Callable[[], set[Key]]) -> None:
-        """Nobody waits."""
-
-    def is_due(self) -> bool:
-        """Leave that to the worker's own polling."""
-        return False
-
-    def next_at(self) -> float:
-        """Return never."""
-        return float("inf")
-
-    def close(self) -> None:
-        """Nobody waits."""
-
-
-class Visit:
-    """One message at the door."""
+class Delivery:
+    """A broker message that was received and not acknowledged yet."""
 
     def __init__(self, now: float) -> None:
-        self.until = now + HOLD
+        self.ack_by = now + ACK_SECONDS
         self.claims_until: float | None = None
         self.keys: set[Key] = set()
-        self.over = threading.Event()
+        self.acknowledged = threading.Event()
 
-    def is_open(self, now: float) -> bool:
-        """Tell whether it may still claim."""
+    def can_claim(self, now: float) -> bool:
+        """Tell whether its slot may still take tasks."""
         return self.claims_until is None or now < self.claims_until
 
 
-class Doorway:
-    """The door of a worker that a broker serves; Celery's threads knock, the worker opens."""
+class BrokerGate:
+    """The claim gate of a worker with a broker; shared by Celery's threads and the worker."""
 
-    def __init__(self, broker: str, silence: float) -> None:
+    def __init__(
+        self,
+        broker: str,
+        silence: float,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock | None = None,
+    ) -> None:
         self.broker: str | None = broker
-        self.alone_since: float | None = None
-        self.rung = 0
+        self.polling_since: float | None = None
+        self.stop_requests = 0
         self._silence = silence
-        self._visits: list[Visit] = []
+        self._monotonic = monotonic
+        self._clock = clock or SystemClock()
+        self._deliveries: list[Delivery] = []
         self._lock = threading.Lock()
         self._is_closed = False
-        self._is_trying = False
-        self._is_told = False
-        self._try_at = time.monotonic() + silence
-        self._inner, self._outer = os.pipe()
-        for end in (self._inner, self._outer):
+        self._is_polling_once = False
+        self._is_silence_logged = False
+        self._poll_at = monotonic() + silence
+        self._read_end, self._write_end = os.pipe()
+        for end in (self._read_end, self._write_end):
             os.set_blocking(end, False)
 
     # Called by threads of Celery.
 
-    def knock(self) -> None:
-        """Ask for one slot, and return when what was claimed for it is settled."""
-        visit = Visit(time.monotonic())
+    def deliver(self) -> None:
+        """Open one slot; return when the tasks that were claimed for it are settled."""
+        delivery = Delivery(self._monotonic())
         with self._lock:
-            if self._is_closed or self.rung:
+            if self._is_closed or self.stop_requests:
                 return
-            self._visits.append(visit)
-            self._heard()
+            self._deliveries.append(delivery)
+            self._end_polling()
         self._wake()
-        visit.over.wait()
+        delivery.acknowledged.wait()
 
-    def ring(self) -> None:
-        """Tell the worker to stop: to drain, and the second time at once."""
-        self.rung += 1
+    def request_stop(self) -> None:
+        """Tell the worker to drain; the second call makes it stop at once."""
+        self.stop_requests += 1
         self._wake()
 
-    def _heard(self) -> None:
-        self._try_at = time.monotonic() + self._silence
-        self._is_trying, self.alone_since = False, None
-        if self._is_told:
-            self._is_told = False
+    def _end_polling(self) -> None:
+        self._poll_at = self._monotonic() + self._silence
+        self._is_polling_once, self.polling_since = False, None
+        if self._is_silence_logged:
+            self._is_silence_logged = False
             log.event("broker.heard", broker=self.broker)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
-            os.write(self._outer, b"!")
+            os.write(self._write_end, b"!")
 
     # Called by the worker.
 
-    def bell(self, selector: selectors.BaseSelector) -> Ring:
-        """Let knocks and rings end the waits of the worker."""
-        selector.register(self._inner, selectors.EVENT_READ, "doorway")
+    def watch(self, selector: selectors.BaseSelector) -> "BrokerGate":
+        """Wake the worker for deliveries and stop requests."""
+        selector.register(self._read_end, selectors.EVENT_READ, "gate")
         return self
 
-    def hear(self) -> None:
-        """Take what has arrived."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._inner, 64):
-                pass
+    def clear(self) -> None:
+        """Empty the wake-up pipe."""
+        drain_pipe(self._read_end)
 
-    def places(self, idle: int) -> int:
-        """Allow one child for each visit that holds nothing; all, where no message comes."""
-        now = time.monotonic()
+    def slots(self, idle: int) -> int:
+        """Allow one child per delivery without tasks; allow all while the worker polls."""
+        now = self._monotonic()
         with self._lock:
-            if self._is_trying or self.alone_since is not None:
+            if self._is_polling_once or self.polling_since is not None:
                 return idle
-            return min(idle, sum(not v.keys and v.is_open(now) for v in self._visits))
+            return min(idle, sum(not d.keys and d.can_claim(now) for d in self._deliveries))
 
-    def ahead(self, soon: int) -> int:
-        """Allow claims ahead for visits that still claim."""
-        now = time.monotonic()
+    def prefetch_slots(self, busy: int) -> int:
+        """Allow prefetching for deliveries that may still claim."""
+        now = self._monotonic()
         with self._lock:
-            if self.alone_since is not None:
-                return soon
-            return min(soon, sum(bool(v.keys) and v.is_open(now) for v in self._visits))
+            if self.polling_since is not None:
+                return busy
+            return min(busy, sum(bool(d.keys) and d.can_claim(now) for d in self._deliveries))
 
-    def claimed(self, keys: Sequence[Key], *, is_all: bool) -> None:
-        """Share the tasks out among the visits; those that met an empty queue claim no more."""
-        now = time.monotonic()
+    def claimed(self, keys: Sequence[Key], *, is_queue_empty: bool) -> None:
+        """Assign the claimed tasks to deliveries; an empty queue ends all claiming."""
+        now = self._monotonic()
         with self._lock:
-            visits = [v for v in self._visits if v.is_open(now)]
-            visits = [v for v in visits if not v.keys] or visits
-            for at, key in enumerate(keys if visits else ()):
-                visits[at % len(visits)].keys.add(key)
-            for visit in visits:
-                if visit.claims_until is None:
-                    visit.claims_until = now + TURN
-            if is_all:
-                for visit in self._visits:
-                    visit.claims_until = now
-            if self._is_trying:
-                self._is_trying = False
-                if keys and self.alone_since is None:
-                    self.alone_since = time.time()
+            claiming = [d for d in self._deliveries if d.can_claim(now)]
+            claiming = [d for d in claiming if not d.keys] or claiming
+            for index, key in enumerate(keys if claiming else ()):
+                claiming[index % len(claiming)].keys.add(key)
+            for delivery in claiming:
+                if delivery.claims_until is None:
+                    delivery.claims_until = now + CLAIM_SECONDS
+            if is_queue_empty:
+                for delivery in self._deliveries:
+                    delivery.claims_until = now
+            if self._is_polling_once:
+                self._is_polling_once = False
+                if keys and self.polling_since is None:
+                    self.polling_since = self._clock.now().wall
 
-    def let_go(self, unsettled: Callable[[], set[Key]]) -> None:
-        """End the visits that claim no more and whose tasks are settled."""
-        if not self._visits:
+    def release(self, unsettled: Callable[[], set[Key]]) -> None:
+        """Acknowledge deliveries that claim no more and whose tasks are settled."""
+        if not self._deliveries:
             return
-        now, kept = time.monotonic(), unsettled()
+        now, open_keys = self._monotonic(), unsettled()
         with self._lock:
-            for visit in list(self._visits):
-                visit.keys &= kept
-                is_spent = not visit.is_open(now) or self.rung > 0
-                if (is_spent and not visit.keys) or now >= visit.until:
-                    self._visits.remove(visit)
-                    visit.over.set()
+            for delivery in list(self._deliveries):
+                delivery.keys &= open_keys
+                is_spent = not delivery.can_claim(now) or self.stop_requests > 0
+                if (is_spent and not delivery.keys) or now >= delivery.ack_by:
+                    self._deliveries.remove(delivery)
+                    delivery.acknowledged.set()
 
-    def is_due(self) -> bool:
-        """Tell whether nothing was heard for `silence` seconds; True once each time."""
-        now = time.monotonic()
+    def should_poll(self) -> bool:
+        """Tell whether no message came for `silence` seconds; True once per interval."""
+        now = self._monotonic()
         with self._lock:
-            if now < self._try_at:
+            if now < self._poll_at:
                 return False
-            self._try_at = now + self._silence
-            self._is_trying = True
-            if self.alone_since is not None and not self._is_told:
-                self._is_told = True
+            self._poll_at = now + self._silence
+            self._is_polling_once = True
+            if self.polling_since is not None and not self._is_silence_logged:
+                self._is_silence_logged = True
                 log.event("broker.silent", level="warning", broker=self.broker)
             return True
 
-    def next_at(self) -> float:
-        """Return when to look though nothing was heard, or when a visit has lasted too long."""
+    def next_deadline(self) -> float:
+        """Return when to poll, or when a delivery must be acknowledged."""
         with self._lock:
-            return min([self._try_at, *(visit.until for visit in self._visits)])
+            return min([self._poll_at, *(d.ack_by for d in self._deliveries)])
 
     def close(self) -> None:
-        """Let everyone go; the worker has ended."""
+        """Acknowledge every delivery; the worker has ended."""
         with self._lock:
             self._is_closed = True
-            for visit in self._visits:
-                visit.over.set()
-            self._visits.clear()
+            for delivery in self._deliveries:
+                delivery.acknowledged.set()
+            self._deliveries.clear()

@@ -75,9 +75,9 @@ Version = Annotated[
 @app.callback()
 def root(version: Version = False) -> None:
     """Take the options that come before a command."""
-    from quire.runtime.parent_pipe import VARIABLE
+    from quire.runtime.signals import PARENT_FD
 
-    if VARIABLE not in os.environ:  # else whoever started this one has said it
+    if PARENT_FD not in os.environ:  # else whoever started this one has said it
         configuration.warn_of_unknown()
 
 

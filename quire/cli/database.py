@@ -43,7 +43,7 @@ def migrate(
             "--blobs moved: run `quire transfer --blobs URL` instead. Nothing was changed."
         )
     from quire.cli import session
-    from quire.runtime.worker import live_workers
+    from quire.runtime.worker import liveness
     from quire.store.db import migrate as migrations
     from quire.store.db import urls
     from quire.store.db.engine import Database
@@ -56,7 +56,7 @@ def migrate(
         lease_seconds=settings.lease_seconds,
     )
     try:
-        applied = db.migrate(patience=wait, alive=live_workers.is_alive)
+        applied = db.migrate(patience=wait, alive=liveness.is_alive)
         with db.read() as conn:
             version = migrations.version(conn)
     finally:

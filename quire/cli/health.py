@@ -19,16 +19,16 @@ def health(role: Role = None, json: options.Json = False) -> None:
     Exits with 1 where one is not, or none runs. For health checks of containers and the like.
     """
     from quire.cli import session
-    from quire.runtime.worker import health as vitals
+    from quire.runtime.worker import health as checks
 
-    if role is not None and role not in vitals.ROLES:
-        raise BadInput(f"role {role!r}: not one of {', '.join(vitals.ROLES)}.")
-    found = vitals.examine(session.chosen(), role)
+    if role is not None and role not in checks.ROLES:
+        raise BadInput(f"role {role!r}: not one of {', '.join(checks.ROLES)}.")
+    found = checks.check(session.chosen(), role)
     if json:
-        names = ("role", "well", "sentence")
+        names = ("role", "healthy", "detail")
         console.as_json({"items": [dict(zip(names, each, strict=True)) for each in found]})
     else:
         for each in found:
-            console.say(f"{each.role}: {'well' if each.is_well else 'NOT WELL'}; {each.sentence}")
-    if not all(each.is_well for each in found):
+            console.say(f"{each.role}: {'healthy' if each.is_healthy else 'UNHEALTHY'}; {each.detail}")
+    if not all(each.is_healthy for each in found):
         raise typer.Exit(1)

@@ -112,7 +112,7 @@ def drain(worker: WorkerIds = None) -> None:
     A worker of `quire up` is started again by it: stop `quire up` instead.
     """
     from quire.cli import session
-    from quire.runtime.worker import live_workers
+    from quire.runtime.worker import liveness
     from quire.store.queue import workers
 
     with session.reading() as opened, opened.db.read() as conn:
@@ -121,7 +121,7 @@ def drain(worker: WorkerIds = None) -> None:
         raise NotFound(f"worker {unknown[0]}: no such worker. `quire status` lists them.")
     wanted = [row for row in living if not worker or row.id in worker]
     for row in wanted:
-        if live_workers.is_here(row):
+        if liveness.is_here(row):
             os.kill(row.pid, signal.SIGTERM)
             console.say(f"worker {row.id} (pid {row.pid}) ends when its tasks have.")
         else:

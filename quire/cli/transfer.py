@@ -142,11 +142,11 @@ def _source(settings: "Settings", url: str) -> Path:
 
 
 def _refuse_live_workers(db: "Database", home: Path) -> None:
-    from quire.runtime.worker import live_workers
+    from quire.runtime.worker import liveness
     from quire.store.db import migrate
 
     with db.read() as conn:
-        rows = live_workers.listed(db, conn) if migrate.version(conn) else []
+        rows = liveness.list_workers(db, conn) if migrate.version(conn) else []
     alive = [f"{row['id']} (pid {row['pid']} on {row['host']})" for row in rows if row["alive"]]
     if alive:
         raise Conflict(
@@ -200,7 +200,7 @@ def _copy_files(
     from quire.control import blob_copy
     from quire.fetch.blobs.bucket import BlobBucket
     from quire.ingest import resources
-    from quire.runtime.worker import live_workers
+    from quire.runtime.worker import liveness
 
     if url.rstrip("/") == settings.blobs.rstrip("/"):
         raise Refused(f"--blobs: the files are already in {url}. Name another bucket or prefix.")
@@ -212,7 +212,7 @@ def _copy_files(
     with _progress(quiet=quiet) as tell:
         copied = blob_copy.copy(db, source, target, tell)
     with db.read() as conn:
-        alive = sum(bool(row["alive"]) for row in live_workers.listed(db, conn))
+        alive = sum(bool(row["alive"]) for row in liveness.list_workers(db, conn))
     return copied, alive
 
 

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 def is_here(row: "WorkerRow") -> bool:
     """Tell whether a worker certainly lives on this machine, so that its pid can be used."""
-    from quire.runtime.worker import live_workers
+    from quire.runtime.worker import liveness
 
-    return live_workers.is_here(row)
+    return liveness.is_here(row)
 
 
 def listed(app: "App", conn: Any) -> list[dict[str, Any]]:
     """List the workers that have not ended, with what each runs."""
-    from quire.runtime.worker import live_workers
+    from quire.runtime.worker import liveness
 
-    return live_workers.listed(app.db, conn)
+    return liveness.list_workers(app.db, conn)
 
 
 def any_alive(app: "App") -> bool:

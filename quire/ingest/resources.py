@@ -3,52 +3,21 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quire.fetch.blobs.backend import open_blobs as blobs_of
+from quire.fetch.blobs.backend import open_folder as blobs_in
+
 if TYPE_CHECKING:
-    from quire.fetch.blobs.folder import BlobFolder, Blobs
     from quire.fetch.items import Source
     from quire.model.pipeline import Pipeline
     from quire.text.embed import Embedder
 
+__all__ = ["Waiting", "blobs_in", "blobs_of", "embedder_of", "settled_embedder", "source_of"]
+
 #: Seconds between two reports of a task that waits: far below what is taken to be stuck.
 TOLD_EVERY = 20.0
-
-
-def blobs_of(settings: Mapping[str, Any]) -> "Blobs":
-    """Return where blobs are kept; one per process, which remembers what it verified."""
-    return _blobs(
-        str(settings["home"]),
-        str(settings.get("blobs") or ""),
-        str(settings.get("bucket_endpoint") or ""),
-        int(settings.get("blob_cache_bytes") or 0),
-    )
-
-
-def blobs_in(home: str) -> "BlobFolder":
-    """Return the blob folder of a home."""
-    from quire.fetch.blobs.folder import BlobFolder
-
-    found = _blobs(home, "", "", 0)
-    assert isinstance(found, BlobFolder)  # noqa: S101
-    return found
-
-
-@cache
-def _blobs(home: str, url: str, endpoint: str, room: int) -> "Blobs":
-    if not url:
-        from quire.fetch.blobs.folder import BlobFolder
-
-        return BlobFolder(Path(home) / "blobs")
-    from quire.fetch.blobs.bucket import BlobBucket
-    from quire.fetch.blobs.cache import BlobCache
-    from quire.fetch.object_store import Bucket
-
-    # Not the folder of blobs: what is there may be nowhere else.
-    cache = BlobCache(Path(home) / "cache", room)
-    return BlobBucket(Bucket(url, endpoint=endpoint), cache)
 
 
 def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -> "Source":

@@ -1,7 +1,7 @@
-"""Wakes sleeping workers of this home within a millisecond: one datagram to each one's socket.
+"""Wakes the workers of this home within a millisecond, by a datagram to the socket of each.
 
-A lost datagram costs a poll interval, never a job. On PostgreSQL, NOTIFY does the same for
-workers elsewhere.
+A lost datagram costs one poll interval, never a job. On PostgreSQL, NOTIFY wakes workers on
+other machines.
 """
 
 import contextlib
@@ -11,53 +11,53 @@ import socket
 import tempfile
 from pathlib import Path
 
-#: UNIX socket addresses end at 104 (macOS) or 108 bytes.
-_LONGEST = 90
+#: UNIX socket paths are limited to 104 (macOS) or 108 bytes.
+_MAX_PATH = 90
 
 
 def run_folder(home: Path) -> Path:
-    """Return the host-local folder of this home's locks and sockets."""
+    """Return the folder for the locks and sockets of this home; always on this host."""
     inside = home / "run"
-    if len(os.fsencode(inside)) <= _LONGEST - 20:
+    if len(os.fsencode(inside)) <= _MAX_PATH - 20:
         return inside
     name = hashlib.blake2b(os.fsencode(home), digest_size=6).hexdigest()
     return Path(tempfile.gettempdir()) / f"quire-{os.getuid()}" / name
 
 
 def listen(home: Path, worker_id: str) -> socket.socket:
-    """Open the socket that rings reach; it is unblocking."""
+    """Open the non-blocking socket on which a worker is woken."""
     folder = run_folder(home)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{worker_id}.s"
     path.unlink(missing_ok=True)
-    ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ear.setblocking(False)
-    ear.bind(str(path))
-    return ear
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    sock.bind(str(path))
+    return sock
 
 
-def hush(home: Path, worker_id: str) -> None:
-    """Remove a worker's socket."""
+def remove_socket(home: Path, worker_id: str) -> None:
+    """Remove the socket file of a worker."""
     (run_folder(home) / f"{worker_id}.s").unlink(missing_ok=True)
 
 
-def heard(ear: socket.socket) -> None:
-    """Take every ring that has arrived."""
+def clear(sock: socket.socket) -> None:
+    """Read all datagrams that have arrived."""
     with contextlib.suppress(BlockingIOError):
         while True:
-            ear.recv(16)
+            sock.recv(16)
 
 
-def ring(home: Path) -> None:
-    """Tell this home's workers to look again."""
+def wake(home: Path) -> None:
+    """Wake all workers and dispatchers of this home."""
     folder = run_folder(home)
     try:
         names = [entry.path for entry in os.scandir(folder) if entry.name.endswith(".s")]
     except OSError:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
         for name in names:
-            # Nobody listens (dead worker), or its buffer is full of rings already.
+            # The worker is dead, or its buffer is full of datagrams already.
             with contextlib.suppress(OSError):
-                bell.sendto(b"!", name)
+                sender.sendto(b"!", name)

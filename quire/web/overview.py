@@ -13,7 +13,7 @@ from quire.api.state import app_state_of
 from quire.control import broker_status, jobs, outages
 from quire.errors import BadInput
 from quire.model.states import JobState
-from quire.runtime.worker import live_workers
+from quire.runtime.worker import liveness
 from quire.store.queue import kinds
 from quire.store.reports import dashboard, reports
 from quire.web.rendering import PageRoute, back, page
@@ -36,7 +36,7 @@ def overview(request: Request, viewer: Reader) -> Response:
             conn, viewer.tenant, now=now, limit=RUNNING, states=[JobState.RUNNING]
         )["items"]
         waiting = dashboard.waiting(conn, viewer.tenant, explained=GROUPS)
-        workers = live_workers.listed(app_state.db, conn, viewer.tenant)
+        workers = liveness.list_workers(app_state.db, conn, viewer.tenant)
         shown: dict[str, Any] = {
             "running": running,
             "running_count": dashboard.active(conn, viewer.tenant)
@@ -61,7 +61,7 @@ def workers(request: Request, viewer: Reader) -> Response:
     """List the workers that have not ended."""
     app_state = app_state_of(request)
     with app_state.db.read() as conn:
-        listed = live_workers.listed(app_state.db, conn, viewer.tenant)
+        listed = liveness.list_workers(app_state.db, conn, viewer.tenant)
         now, patience = app_state.db.now(conn), app_state.db.lease_seconds
         shown: dict[str, Any] = {
             "broker": broker_status.standing(conn, now=now, patience=patience),

@@ -129,7 +129,7 @@ def test_a_variable_that_is_no_setting_is_named_once(quire, monkeypatch):
         "QUIRE_CONCURENCY: there is no such setting; it is ignored. Did you mean "
         "QUIRE_CONCURRENCY?\n"
     )
-    monkeypatch.setenv("QUIRE_LEASH_FD", "none")  # a supervisor has said it
+    monkeypatch.setenv("QUIRE_PARENT_FD", "none")  # a supervisor has said it
     assert quire("status").err == ""
 
 

@@ -38,7 +38,7 @@ def test_processes_that_run_are_well_and_those_that_were_killed_are_not(site: Si
     assert set(found) == {"api", "worker", "scheduler"}
     worker.kill()
     code, found = ask(site, "worker")
-    assert (code, found["worker"]["well"]) == (1, False)
+    assert (code, found["worker"]["healthy"]) == (1, False)
     assert ask(site, "scheduler")[0] == 0
     assert (scheduler.leave(), api.leave()) == (0, 0)
     assert ask(site, "api")[0] == 1
@@ -56,7 +56,7 @@ def test_a_worker_whose_database_is_away_is_well(embedded: Site):
     embedded.worker()
     elsewhere = "postgresql://nobody@127.0.0.1:1/none"
     code, found = ask(embedded, "worker", database_url=elsewhere)
-    assert (code, "waits for the database" in found["worker"]["sentence"]) == (0, True)
+    assert (code, "waits for the database" in found["worker"]["detail"]) == (0, True)
 
 
 def test_a_scheduler_whose_round_does_not_end_is_not_well(embedded: Site):

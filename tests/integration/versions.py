@@ -23,10 +23,10 @@ _COMMAND = "from quire.cli import main; main()"
 #: What `quire migrate` does, without the command line around it, whose import costs more.
 _MIGRATE = (
     "import json; from quire import errors, settings; "
-    "from quire.runtime.worker import live_workers; "
+    "from quire.runtime.worker import liveness; "
     "from quire.store.db.engine import Database; s = settings.load(); "
     "db = Database.open(s.database, lease_seconds=s.lease_seconds); "
-    "print(json.dumps(db.migrate(patience=200, alive=live_workers.is_alive)))"
+    "print(json.dumps(db.migrate(patience=200, alive=liveness.is_alive)))"
 )
 #: Seconds for a program on a machine that is busy with other tests.
 PATIENCE = 300

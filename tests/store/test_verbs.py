@@ -314,7 +314,7 @@ def test_a_resume_whose_process_died_halfway_is_finished_by_a_sweep(stage: Stage
     states = [TaskState.FAILED, TaskState.LOST]
     stage.db.write(lambda conn, now: job_actions.revive(conn, [job], "resume", states, now=now))
     assert stage.claim() == []
-    sweep.finish_revivals(stage.db)
+    sweep.finish_resumes(stage.db)
     assert stage.run() == [job]
     with stage.db.read() as conn:
         assert job_actions.reviving(conn) == []

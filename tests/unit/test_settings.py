@@ -130,7 +130,7 @@ def test_a_bad_value_in_the_file_is_refused_by_name(tmp_path):
 def test_variables_that_are_no_settings_are_named_with_the_nearest_that_is_one():
     environ = {
         "QUIRE_FOO": "1", "QUIRE_CONCURENCY": "4", "QUIRE_HOME": "x", "QUIRE_TOKEN_FILE": "x",
-        "QUIRE_HOME_FILE": "x", "PATH": "x", "QUIRE_LEASH_FD": "3", "QUIRE_TEST_RUN": "x",
+        "QUIRE_HOME_FILE": "x", "PATH": "x", "QUIRE_PARENT_FD": "3", "QUIRE_TEST_RUN": "x",
         "QUIRE_SERVICE_HOST": "10.0.0.1", "QUIRE_PORT_8750_TCP_ADDR": "10.0.0.1",
         "QUIRE_PORT": "tcp://10.0.0.1:8750", "QUIRE_API_SERVICE_PORT_HTTP": "8750",
     }  # fmt: skip

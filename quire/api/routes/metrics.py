@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from quire.api.auth.authenticate import Reader
 from quire.api.responses import failing
 from quire.app import App
-from quire.runtime.worker import live_workers
+from quire.runtime.worker import liveness
 from quire.store.queue import tallies, workers
 from quire.store.reports import measures
 
@@ -118,7 +118,7 @@ class Meters:
                 0,
                 tallies.read(conn).get("refused", 0),
             )
-        alive = sum(live_workers.is_alive(row, now=now, lease=lease) for row in living)
+        alive = sum(liveness.is_alive(row, now=now, lease=lease) for row in living)
         return counted._replace(alive=alive)
 
 

@@ -9,7 +9,7 @@ from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
 from quire.api.state import app_state_of
 from quire.control import broker_status, outages
-from quire.runtime.worker import live_workers
+from quire.runtime.worker import liveness
 from quire.store.reports import reports
 
 router = APIRouter(prefix="/api", tags=["status"])
@@ -29,7 +29,7 @@ def status(request: Request, viewer: Reader) -> Response:
 
     found, age = app_state.recent.of(f"status {viewer.tenant}", counted)
     with app_state.db.read() as conn:
-        alive = live_workers.listed(app_state.db, conn, viewer.tenant)
+        alive = liveness.list_workers(app_state.db, conn, viewer.tenant)
         now, patience = app_state.db.now(conn), app_state.db.lease_seconds
         live = {
             "workers": alive,
@@ -53,5 +53,5 @@ def scheduler(request: Request, viewer: Reader) -> Response:
     waiting, _ = app_state.recent.of(f"waiting {viewer.tenant}", counted)
     with db.read() as conn:
         running = reports.running(conn, viewer.tenant, now=db.now(conn).wall)
-        alive = any(each["alive"] for each in live_workers.listed(db, conn, viewer.tenant))
+        alive = any(each["alive"] for each in liveness.list_workers(db, conn, viewer.tenant))
     return Answer({"running": running, "pending_counts": waiting, "worker_healthy": alive})

@@ -91,12 +91,12 @@ def _queues(app: "App") -> list[str]:
 
 def _started(app: "App", leash: int) -> "subprocess.Popen[bytes]":
     """Start a worker that ends when this process does, however that happens."""
-    from quire.runtime.parent_pipe import VARIABLE
+    from quire.runtime.signals import PARENT_FD
 
     with (app.settings.home / LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # names of queues were checked
             [sys.executable, "-m", "quire", "worker", *_queues(app)],
-            env={**os.environ, "QUIRE_HOME": str(app.settings.home), VARIABLE: str(leash)},
+            env={**os.environ, "QUIRE_HOME": str(app.settings.home), PARENT_FD: str(leash)},
             pass_fds=[leash],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -1,15 +1,15 @@
-"""Whether the processes of this home on this machine are well, for health checks.
+"""Health of the Quire processes of this home on this machine, for health checks.
 
-Each holds a lock on a file while it lives. A database that is away makes no worker ill: it waits,
-and ending it would lose what its children have done.
+Each process holds a lock on a file while it lives. A worker without a database is healthy: it
+waits, and restarting it would lose what its children have done.
 """
 
 import contextlib
 import os
-import time
 from pathlib import Path
 from typing import NamedTuple
 
+from quire.clock import SystemClock
 from quire.errors import QuireError
 from quire.runtime import wakeup
 from quire.runtime.worker import liveness
@@ -17,42 +17,39 @@ from quire.settings import Settings
 from quire.store.db.engine import Database
 from quire.store.queue import workers
 
-#: How the lock files of each role begin; a worker's is named by its id.
+#: Prefix of the lock files of each role; a worker's lock is named by its id.
 ROLES = {"api": "api-", "worker": "w-", "scheduler": "scheduler-"}
-#: A scheduler whose round takes longer is stuck.
-LONGEST_ROUND = 600.0
-ASK_SECONDS = 10.0
+#: A scheduler whose round takes longer (in seconds) is stuck.
+MAX_ROUND = 600.0
+API_TIMEOUT = 10.0
 
 
-class Finding(NamedTuple):
-    """How one role does on this machine."""
+class Health(NamedTuple):
+    """The health of one role on this machine."""
 
     role: str
-    is_well: bool
-    sentence: str
+    is_healthy: bool
+    detail: str
 
 
-def hold(settings: Settings, role: str, told: str = "") -> liveness.Lock:
-    """Take the lock that says that a process of this role lives; its file tells, say, its URL."""
+def hold(settings: Settings, role: str, content: str = "") -> liveness.Lock:
+    """Take the lock of a process of this role and write `content`, such as a URL, into its file."""
     folder = wakeup.run_folder(settings.home)
     lock = liveness.hold(folder / f"{ROLES[role]}{os.getpid()}.lock")
-    os.truncate(lock.fd, 0)  # of a namesake that was killed
-    os.write(lock.fd, told.encode())
+    os.truncate(lock.fd, 0)  # a killed process with the same PID may have left content
+    os.write(lock.fd, content.encode())
     return lock
 
 
-def examine(settings: Settings, role: str | None = None) -> list[Finding]:
-    """Look at one role, or at all that run here."""
-    held = {name: _held(settings, name) for name in ([role] if role else ROLES)}
-    looks = {"api": _api, "worker": _worker, "scheduler": _scheduler}
-    found = [looks[name](settings, locks) for name, locks in held.items() if locks]
-    if not found:
-        return [Finding(role or "quire", False, "nothing of it runs here.")]
-    return found
+def check(settings: Settings, role: str | None = None) -> list[Health]:
+    """Check one role, or all roles that run here."""
+    held = {name: _held_locks(settings, name) for name in ([role] if role else ROLES)}
+    checks = {"api": _api, "worker": _worker, "scheduler": _scheduler}
+    found = [checks[name](settings, locks) for name, locks in held.items() if locks]
+    return found or [Health(role or "quire", False, "not running on this machine.")]
 
 
-def _held(settings: Settings, role: str) -> list[Path]:
-    """List the lock files of a role that a living process holds."""
+def _held_locks(settings: Settings, role: str) -> list[Path]:
     folder = wakeup.run_folder(settings.home)
     return [path for path in sorted(folder.glob(f"{ROLES[role]}*.lock")) if _is_held(path)]
 
@@ -64,38 +61,40 @@ def _is_held(path: Path) -> bool:
         return False
 
 
-def _worker(settings: Settings, locks: list[Path]) -> Finding:
-    """A worker that lives but has not beaten for a lease is stuck."""
+def _worker(settings: Settings, locks: list[Path]) -> Health:
+    """Report workers that live but sent no heartbeat for a whole lease as stuck."""
     db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
     try:
         with contextlib.closing(db), db.read() as conn:
             now = db.now(conn).wall
             rows = {row.id: now - row.heartbeat_at for row in workers.live(conn)}
     except QuireError as error:
-        return Finding("worker", True, f"lives; it waits for the database ({error})")
+        return Health("worker", True, f"running; waits for the database ({error})")
     ages = {path.stem: rows[path.stem] for path in locks if path.stem in rows}
     stuck = [name for name, age in ages.items() if age > settings.lease_seconds]
     if stuck:
-        return Finding("worker", False, f"{', '.join(stuck)} has not beaten for a whole lease.")
-    return Finding("worker", True, f"{len(ages)} at work." if ages else "it starts.")
+        text = f"{', '.join(stuck)}: no heartbeat for more than {settings.lease_seconds:g} s."
+        return Health("worker", False, text)
+    return Health("worker", True, f"{len(ages)} running." if ages else "starting.")
 
 
-def _scheduler(settings: Settings, locks: list[Path]) -> Finding:
-    age = min(time.time() - path.stat().st_mtime for path in locks)
-    is_well = age <= LONGEST_ROUND
-    return Finding("scheduler", is_well, f"its last round began {age:.0f} s ago.")
+def _scheduler(settings: Settings, locks: list[Path]) -> Health:
+    # Compared with the modification time of a file, so the wall clock of this machine counts.
+    now = SystemClock().now().wall
+    age = min(now - path.stat().st_mtime for path in locks)
+    return Health("scheduler", age <= MAX_ROUND, f"last round started {age:.0f} s ago.")
 
 
-def _api(settings: Settings, locks: list[Path]) -> Finding:
+def _api(settings: Settings, locks: list[Path]) -> Health:
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
     url = f"{locks[-1].read_text()}/readyz"
     try:
-        with urlopen(url, timeout=ASK_SECONDS):  # noqa: S310
-            return Finding("api", True, f"{url} says ready.")
+        with urlopen(url, timeout=API_TIMEOUT):  # noqa: S310
+            return Health("api", True, f"{url} is ready.")
     except HTTPError as error:
         with contextlib.closing(error):
-            return Finding("api", False, f"{url} says {error.code}: {error.read(500).decode()}")
+            return Health("api", False, f"{url} answered {error.code}: {error.read(500).decode()}")
     except OSError as error:
-        return Finding("api", False, f"{url} does not answer ({error}).")
+        return Health("api", False, f"{url} does not answer ({error}).")

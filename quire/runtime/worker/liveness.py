@@ -1,7 +1,8 @@
-"""Whether a worker lives: certain knowledge on one host, without a timeout.
+"""Which workers are alive. On one host this is certain, without a timeout.
 
-Each worker holds a lock on a file of its own for as long as it lives; the kernel frees it with
-the process, and whoever can take it knows. Its children do not inherit it.
+Each worker holds a lock on a file of its own while it lives. The kernel releases the lock with
+the process, so whoever can take it knows that the worker is dead. Children do not inherit it.
+Workers on other machines are judged by their heartbeat.
 """
 
 import contextlib
@@ -10,66 +11,41 @@ import os
 import socket
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.clock import boot_id, pid_start
+from quire.model.records import WorkerRow
+from quire.store.db.engine import Database
+from quire.store.queue import workers
+from quire.store.reports import reports
 
 
 class Lock(NamedTuple):
-    """A lock that is held until the process ends."""
+    """A file lock that is held until the process ends."""
 
     path: Path
     fd: int
 
     def touch(self) -> None:
-        """Say that the process not only lives, but goes on."""
+        """Update the file's modification time: the process not only lives but makes progress."""
         os.utime(self.fd)
 
     def release(self) -> None:
-        """Let go, and remove the file: a worker that left in order leaves nothing."""
+        """Release the lock and remove its file."""
         self.path.unlink(missing_ok=True)
         os.close(self.fd)
 
 
 def hold(path: Path) -> Lock:
-    """Take the lock that says this process lives."""
+    """Take the lock that shows that this process is alive."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return Lock(path, fd)
 
 
-def host() -> str:
-    """Name this machine."""
-    return socket.gethostname()
-
-
-@cache
-def place() -> str:
-    """Name this boot and process-id namespace: elsewhere, locks and pids mean other things."""
-    namespace = ""
-    with contextlib.suppress(OSError):
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    return f"{boot_id()} {namespace}".strip()
-
-
-def is_dead(lock_path: str, host_name: str, where: str, pid: int, start: str) -> bool | None:
-    """Tell whether a worker is dead; None where only its lease can tell."""
-    if where != place():
-        same_machine = host_name == host()
-        rebooted = where.split(" ")[0] != boot_id()
-        return True if same_machine and rebooted else None
-    try:
-        return not is_held(lock_path)
-    except FileNotFoundError:
-        # It left in order, or its folder is gone: the process id and its start time remain.
-        return pid_start(pid) != start if start else None
-    except OSError:
-        return None
-
-
 def is_held(lock_path: str | Path) -> bool:
-    """Tell whether a living process holds a lock; raise OSError where it cannot be opened."""
+    """Tell whether a living process holds a lock; raise OSError if the file cannot be opened."""
     fd = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,3 +55,66 @@ def is_held(lock_path: str | Path) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def host() -> str:
+    """Return the name of this machine."""
+    return socket.gethostname()
+
+
+@cache
+def boot_and_namespace() -> str:
+    """Identify this boot and PID namespace: locks and PIDs mean nothing outside of them."""
+    namespace = ""
+    with contextlib.suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return f"{boot_id()} {namespace}".strip()
+
+
+def is_dead(worker: WorkerRow) -> bool | None:
+    """Tell whether a worker is dead; None if only its heartbeat can tell."""
+    if worker.boot_id != boot_and_namespace():
+        is_same_host = worker.host == host()
+        has_rebooted = worker.boot_id.split(" ")[0] != boot_id()
+        return True if is_same_host and has_rebooted else None
+    try:
+        return not is_held(worker.lock_path)
+    except FileNotFoundError:
+        # It exited cleanly, or its folder is gone; compare the PID and its start time.
+        return pid_start(worker.pid) != worker.pid_start if worker.pid_start else None
+    except OSError:
+        return None
+
+
+def is_alive(worker: WorkerRow, /, *, now: float, lease: float) -> bool:
+    """Tell whether a worker is alive: by its lock if possible, else by its heartbeat."""
+    dead = is_dead(worker)
+    return now - worker.heartbeat_at <= lease if dead is None else not dead
+
+
+def is_here(worker: WorkerRow) -> bool:
+    """Tell whether a worker certainly lives on this machine, so that its PID can be used."""
+    return is_dead(worker) is False
+
+
+def list_workers(db: Database, conn: Any, tenant: str | None = None) -> list[dict[str, Any]]:
+    """List the workers that have not stopped, with their running tasks (of one tenant if given)."""
+    now = db.now(conn).wall
+    running = {each["id"]: each["running"] for each in reports.worker_list(conn, tenant)}
+    return [
+        {
+            "id": row.id,
+            "host": row.host,
+            "pid": row.pid,
+            "alive": is_alive(row, now=now, lease=db.lease_seconds),
+            "running": running.get(row.id, 0),
+            "state": row.state,
+            "concurrency": row.concurrency,
+            "queues": row.queues.split(","),
+            "started_at": reports.iso(row.started_at),
+            "heartbeat_at": reports.iso(row.heartbeat_at),
+            "broker": row.broker,
+            "alone_since": reports.iso(row.alone_since),
+        }
+        for row in workers.live(conn)
+    ]

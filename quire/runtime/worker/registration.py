@@ -1,20 +1,21 @@
-"""What makes a worker findable: its lock, its row, and the ways in which it is woken."""
+"""A worker as others see it: its lock, its row in the database, and how it is woken."""
 
 import contextlib
 import os
 import selectors
+import time
 from collections.abc import Collection
 from typing import Any
 
 from quire import log
-from quire.celery.claim_gate import Door
 from quire.clock import Instant, own_pid_start
 from quire.errors import DatabaseUnavailable
 from quire.model.contracts import JobKind, in_queues
 from quire.model.records import Ending, WorkerRow
 from quire.runtime import wakeup
-from quire.runtime.parent_pipe import Leash
-from quire.runtime.worker import live_workers, liveness
+from quire.runtime.signals import ParentPipe
+from quire.runtime.worker import liveness
+from quire.runtime.worker.claim_gate import ClaimGate
 from quire.settings import Settings
 from quire.store.db import dialect
 from quire.store.db.engine import Database
@@ -22,8 +23,8 @@ from quire.store.db.notify import Listener
 from quire.store.queue import kinds, settle, workers
 
 
-class Presence:
-    """A worker as others see it, from its start to its end."""
+class Registration:
+    """Registers a worker, and removes what it registered when it ends."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class Presence:
         settings: Settings,
         worker_id: str,
         selector: selectors.BaseSelector,
-        door: Door,
+        gate: ClaimGate,
     ) -> None:
         self._db = db
         self._home = settings.home
@@ -41,61 +42,77 @@ class Presence:
         self._selector = selector
         self._listener = Listener(db)
         self._lock = liveness.hold(wakeup.run_folder(settings.home) / f"{worker_id}.lock")
-        self._ear = wakeup.listen(settings.home, worker_id)
-        selector.register(self._ear, selectors.EVENT_READ, "ear")
-        self.leash = Leash(selector)
-        self.bell = door.bell(selector)
-        self._broker = door.broker
+        self._socket = wakeup.listen(settings.home, worker_id)
+        selector.register(self._socket, selectors.EVENT_READ, "wakeup")
+        self._parent = ParentPipe(selector)
+        self._stop_source = gate.watch(selector)
+        self._broker = gate.broker
 
-    def announce(self, known: Collection[JobKind], concurrency: int) -> None:
-        """Write the worker's row, as soon as the database allows it."""
+    @property
+    def stop_requests(self) -> int:
+        """How often the worker was told to stop; a closed parent pipe counts as one request."""
+        return self._stop_source.stop_requests or int(self._parent.is_closed)
+
+    def register(self, known: Collection[JobKind], concurrency: int) -> None:
+        """Write the worker's row as soon as the database is available."""
         row = WorkerRow(
-            id=self._id, host=liveness.host(), pid=os.getpid(), boot_id=liveness.place(),
-            pid_start=own_pid_start(), lock_path=str(self._lock.path), queues=self._queues,
-            concurrency=concurrency, state="running", started_at=0.0, heartbeat_at=0.0,
-            stopped_at=None, broker=self._broker,
+            id=self._id, host=liveness.host(), pid=os.getpid(),
+            boot_id=liveness.boot_and_namespace(), pid_start=own_pid_start(),
+            lock_path=str(self._lock.path), queues=self._queues, concurrency=concurrency,
+            state="running", started_at=0.0, heartbeat_at=0.0, stopped_at=None,
+            broker=self._broker,
         )  # fmt: skip
 
         for name in sorted(set(self._queue_by_kind) - {kind.name for kind in known}):
             log.event("kind.unknown", level="warning", kind=name, queue=self._queue_by_kind[name])
 
         def act(conn: Any, now: Instant) -> dict[str, tuple[str, str]]:
-            # The queue of a task is the one announced last: where workers differ, no task is split.
+            # The last worker to register decides the queue of a kind, for all of its tasks.
             moved = kinds.announce(conn, in_queues(known, self._queue_by_kind))
             workers.register(conn, row, [kind.name for kind in known], now=now)
             return moved
 
-        while not self.bell.rung:
+        while not self.stop_requests:
             try:
                 if self._db.path is not None:
-                    self._db.migrate(alive=live_workers.is_alive)
-                self._tell_moved(self._db.write(act))
+                    self._db.migrate(alive=liveness.is_alive)
+                self._log_moved(self._db.write(act))
                 return
             except DatabaseUnavailable as error:
                 log.trouble("worker.waits", error, worker=self._id)
-                self._selector.select(1.0)
+                self._pause()
 
-    def _tell_moved(self, moved: dict[str, tuple[str, str]]) -> None:
-        """Warn of queues that are others now for everybody: a variable may be missing here."""
+    def _pause(self) -> None:
+        """Wait a second or until a stop; messages of children do not end the wait."""
+        for _ in range(20):
+            time.sleep(0.05)
+            for key, _mask in self._selector.select(0):
+                if isinstance(key.data, str):
+                    self.clear_wakeup(key.data)
+            if self.stop_requests:
+                return
+
+    def _log_moved(self, moved: dict[str, tuple[str, str]]) -> None:
+        """Warn about kinds whose queue changed: QUIRE_KIND_QUEUES may be missing here."""
         for name, (old, queue) in moved.items():
             log.event(
                 "kind.moved", level="warning", kind=name, old=old, queue=queue, worker=self._id
             )
 
-    def woken_by(self, word: str) -> bool:
-        """Take what a selector's key announced; True if there may be work."""
-        if word == "ear":
-            wakeup.heard(self._ear)
-        elif word == "listener":
+    def clear_wakeup(self, source: str) -> bool:
+        """Read what woke the selector; return True if there may be work."""
+        if source == "wakeup":
+            wakeup.clear(self._socket)
+        elif source == "listener":
             self._listener.heard()
-        elif word in ("bell", "doorway"):
-            self.bell.hear()
-        elif word == "leash":
-            self.leash.read()
-        return word in ("ear", "listener", "doorway")
+        elif source in ("signal", "gate"):
+            self._stop_source.clear()
+        elif source == "parent":
+            self._parent.read()
+        return source in ("wakeup", "listener", "gate")
 
-    def follow_listener(self) -> None:
-        """Keep the selector in step with the listening connection, which comes and goes."""
+    def sync_listener(self) -> None:
+        """Register the current connection of the listener with the selector."""
         fileno = self._listener.fileno
         known = [k.fd for k in self._selector.get_map().values() if k.data == "listener"]
         for fd in known:
@@ -105,18 +122,18 @@ class Presence:
             self._selector.register(fileno, selectors.EVENT_READ, "listener")
 
     def reopen_listener(self) -> None:
-        """Listen again after the connection was lost."""
+        """Listen again if the connection was lost."""
         self._listener.reopen()
 
-    def say_draining(self) -> None:
-        """Let others see that this worker takes no more work."""
+    def mark_draining(self) -> None:
+        """Record that this worker claims no more tasks."""
         with contextlib.suppress(DatabaseUnavailable):
             self._db.write(
                 lambda conn, now: workers.set_state(conn, [self._id], "draining", now=now)
             )
 
     def leave(self, endings: list[Ending]) -> None:
-        """Settle the last runs, sign off and let go of everything."""
+        """Settle the last runs, mark the worker as stopped, and release its lock and socket."""
 
         def act(conn: Any, now: Instant) -> None:
             settle.settle(conn, endings, now=now)
@@ -127,7 +144,7 @@ class Presence:
             self._db.write(act)
         except DatabaseUnavailable as error:
             log.trouble("worker.left_leases", error, worker=self._id, leases=len(endings))
-        wakeup.hush(self._home, self._id)
+        wakeup.remove_socket(self._home, self._id)
         self._listener.close()
         self._lock.release()
-        wakeup.ring(self._home)
+        wakeup.wake(self._home)
