@@ -1,7 +1,7 @@
-"""Delivery by Celery: broker messages that tell workers to look, never what to do.
+"""Delivery by Celery: broker messages tell workers to look for tasks, never which ones.
 
 `celery -A quire.celery worker`, `flower`, `inspect` and `purge` find the application as
-`quire.celery.app`, which is made from Quire's settings when it is first asked for.
+`quire.celery.app`, which is made from the settings on first access.
 """
 
 from functools import cache
@@ -25,7 +25,7 @@ def _application() -> "Celery":
             "quire.celery: QUIRE_BROKER_URL is not set, so Celery has no broker to connect to. "
             "Set it, as in redis://host:6379/0."
         )
-    return embedded_worker.equip(found)
+    return embedded_worker.make_app(found)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,9 @@
-"""Rings for ready tasks: keeps a few doorbells in the broker, about two for each slot of a worker.
+"""Sends doorbells for ready tasks: keeps about two messages per worker slot in the broker.
 
-It asks the broker how many wait and adds what is missing, so a purged or restarted broker is like
-any other that lacks some. Several may run: who rings first, by a compare-and-set, rings alone.
-It has a thread of its own, so that a broker that does not answer keeps nobody waiting.
+It asks the broker how many messages wait and sends what is missing, so a purged or restarted
+broker needs no special case. Several dispatchers may run: a compare-and-set on the queue's
+sequence number lets one of them send. It runs in a thread of its own, so that a broker that does
+not answer blocks nothing else.
 """
 
 import contextlib
@@ -25,71 +26,72 @@ from quire.store.db.notify import Listener
 from quire.store.queue import doorbells, release
 from quire.store.queue.doorbells import Wanted
 
-#: Doorbells for each slot: one that is rung, and one behind it.
+#: Messages per worker slot: one in delivery, and one waiting behind it.
 WINDOW = 2
-#: Seconds between two looks while tasks are ready: below the time that a doorbell serves.
-LOOK_EVERY = 0.5
-#: Seconds between two looks while nothing is: a lost wake-up costs no more.
-IDLE_EVERY = 1.0
-#: Seconds between two notes that all is well.
-NOTE_EVERY = 15.0
-LONGEST_TROUBLE = 5.0
+#: Seconds between two rounds while tasks are ready; less than one message keeps a slot open.
+BUSY_INTERVAL = 0.5
+#: Seconds between two rounds while no task is ready; bounds the cost of a lost wake-up.
+IDLE_INTERVAL = 1.0
+#: Seconds between two records of the broker's state.
+RECORD_INTERVAL = 15.0
+MAX_RETRY_DELAY = 5.0
+#: A message for no task; it only shows a polling worker that the broker is back.
 PROBE = Wanted(0, 0, "nothing")
 
 
 class Dispatcher:
-    """A thread that rings until it is stopped."""
+    """A thread that sends doorbells until it is stopped."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._id = f"d-{uuid.uuid4().hex[:8]}"
-        self._name = celery_settings.shown(settings.broker_url)
+        self._broker = celery_settings.shown(settings.broker_url)
         self._db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
-        self._bells = Bells(settings)
+        self._sender = DoorbellSender(settings)
         self._listener = Listener(self._db)
         self._selector = selectors.DefaultSelector()
-        self._ear = wakeup.listen(settings.home, self._id)
-        self._selector.register(self._ear, selectors.EVENT_READ, "ear")
-        self._inner, self._outer = os.pipe()
-        self._selector.register(self._inner, selectors.EVENT_READ, "end")
+        self._socket = wakeup.listen(settings.home, self._id)
+        self._selector.register(self._socket, selectors.EVENT_READ, "wakeup")
+        self._read_end, self._write_end = os.pipe()
+        self._selector.register(self._read_end, selectors.EVENT_READ, "stop")
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
-        self._is_over = False
-        self._trouble = 0.0
-        self._noted_at = 0.0
+        self._is_stopped = False
+        self._retry_delay = 0.0
+        self._recorded_at = 0.0
 
     def start(self) -> None:
-        """Begin to ring."""
-        log.event("dispatcher.started", broker=self._name)
+        """Start the thread."""
+        log.event("dispatcher.started", broker=self._broker)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, unless the broker keeps it: then it ends with the program."""
-        self._is_over = True
-        os.write(self._outer, b"!")
+        """Stop the thread; one that the broker blocks ends with the process."""
+        self._is_stopped = True
+        os.write(self._write_end, b"!")
         self._thread.join(5.0)
-        wakeup.hush(self._settings.home, self._id)
+        wakeup.remove_socket(self._settings.home, self._id)
 
     def _run(self) -> None:
-        while not self._is_over:
-            wait = LONGEST_TROUBLE
+        while not self._is_stopped:
+            wait = MAX_RETRY_DELAY
             try:
                 self._listener.reopen()
-                wait = self.look()
+                wait = self.run_round()
             except DatabaseUnavailable as error:
                 log.trouble("dispatcher.waits", error)
-            except Exception as error:  # a library's own: the loop has to outlive it
+            except Exception as error:  # of a broker library; the loop must survive it
                 log.trouble("dispatcher.failed", error)
             self._sleep(wait)
         self._close()
 
     def _close(self) -> None:
-        self._bells.drop()
+        self._sender.disconnect()
         self._listener.close()
         self._db.close()
         self._selector.close()
-        self._ear.close()
-        os.close(self._inner)
-        os.close(self._outer)
+        self._socket.close()
+        os.close(self._read_end)
+        os.close(self._write_end)
 
     def _sleep(self, seconds: float) -> None:
         fd = self._listener.fileno
@@ -99,13 +101,13 @@ class Dispatcher:
         if fd is not None and fd not in known:
             self._selector.register(fd, selectors.EVENT_READ, "listener")
         for key, _ in self._selector.select(seconds):
-            if key.data == "ear":
-                wakeup.heard(self._ear)
+            if key.data == "wakeup":
+                wakeup.clear(self._socket)
             elif key.data == "listener":
                 self._listener.heard()
 
-    def look(self) -> float:
-        """Ring for what is ready and not rung for; returns the seconds until the next look."""
+    def run_round(self) -> float:
+        """Send what is missing; returns the seconds until the next round."""
         patience = self._settings.lease_seconds
         with self._db.read() as conn:
             now = self._db.now(conn)
@@ -116,13 +118,13 @@ class Dispatcher:
             slots = doorbells.slots(conn, now=now, patience=patience)
             wanted = {q: doorbells.head(conn, q, WINDOW * slots[q]) for q in sorted(slots)}
             for queue in doorbells.unheard(conn, now=now, patience=patience):
-                # A worker that claims without us has to hear that we are back.
+                # Some worker polls because the broker was silent: show it that messages come.
                 wanted[queue] = wanted[queue] or [PROBE]
             seen = {queue: each.seq for queue, each in doorbells.of(conn).items()}
-        is_well = self._serve({q: tasks for q, tasks in wanted.items() if tasks}, seen, slots)
-        if not is_well:
-            return self._trouble
-        wait = LOOK_EVERY if any(wanted.values()) else IDLE_EVERY
+        is_ok = self._serve({q: tasks for q, tasks in wanted.items() if tasks}, seen, slots)
+        if not is_ok:
+            return self._retry_delay
+        wait = BUSY_INTERVAL if any(wanted.values()) else IDLE_INTERVAL
         if due_at is not None and due_at > now.wall:
             wait = min(wait, max(due_at - now.wall, 0.001))
         return wait
@@ -130,60 +132,63 @@ class Dispatcher:
     def _serve(
         self, wanted: dict[str, list[Wanted]], seen: dict[str, int], slots: dict[str, int]
     ) -> bool:
-        is_time = time.monotonic() >= self._noted_at + NOTE_EVERY
+        """Send to every queue; return False if the broker failed."""
+        is_record_due = time.monotonic() >= self._recorded_at + RECORD_INTERVAL
         unknown = set(wanted) - set(seen)
         try:
-            if is_time or self._trouble:
-                # Asked though nothing is to be rung for, so that trouble is seen early.
+            if is_record_due or self._retry_delay:
+                # Even if there is nothing to send: a broken broker is noticed early.
                 for queue in slots:
-                    self._bells.waiting(queue)
-            if slots and (is_time or self._trouble or unknown):
-                self._note(slots, None)
+                    self._sender.waiting(queue)
+            if slots and (is_record_due or self._retry_delay or unknown):
+                self._record(slots, None)
             for queue, tasks in wanted.items():
-                missing = tasks[self._bells.waiting(queue) :]
+                missing = tasks[self._sender.waiting(queue) :]
                 if missing:
-                    self._ring(queue, missing, seen.get(queue, 0))
-        except self._bells.troubles() as error:
-            self._bells.drop()
+                    self._send(queue, missing, seen.get(queue, 0))
+        except self._sender.errors() as error:
+            self._sender.disconnect()
             self._fail(slots, error)
             return False
-        if self._trouble:
-            log.event("broker.back", broker=self._name)
-            self._trouble = 0.0
+        if self._retry_delay:
+            log.event("broker.back", broker=self._broker)
+            self._retry_delay = 0.0
         return True
 
     def _fail(self, slots: dict[str, int], error: BaseException) -> None:
-        is_first = not self._trouble
-        self._trouble = min(max(self._trouble * 2, 0.25), LONGEST_TROUBLE)
+        is_first = not self._retry_delay
+        self._retry_delay = min(max(self._retry_delay * 2, 0.25), MAX_RETRY_DELAY)
         if is_first:
-            # A connection that the broker had closed: a fresh one decides.
+            # The broker may just have closed an idle connection; a new one will tell.
             return
         text = f"{type(error).__name__}: {error}".split("\n")[0]
         log.event(
-            "broker.away", level="error", broker=self._name, error=text,
-            again_in=f"{self._trouble:g} s",
+            "broker.away", level="error", broker=self._broker, error=text,
+            again_in=f"{self._retry_delay:g} s",
         )  # fmt: skip
-        self._note(slots, text)
+        self._record(slots, text)
 
-    def _note(self, slots: dict[str, int], error: str | None) -> None:
+    def _record(self, slots: dict[str, int], error: str | None) -> None:
+        """Record the state of the broker for `quire status` and the dashboard."""
+
         def act(conn: Connection, now: Instant) -> None:
-            doorbells.note(conn, self._name, slots, now=now, error=error)
+            doorbells.note(conn, self._broker, slots, now=now, error=error)
 
         self._db.write(act)
-        self._noted_at = time.monotonic()
+        self._recorded_at = time.monotonic()
 
-    def _ring(self, queue: str, tasks: list[Wanted], seen: int) -> None:
-        """Take the numbers first: of two dispatchers that saw the same, one goes on."""
+    def _send(self, queue: str, tasks: list[Wanted], seen: int) -> None:
+        """Advance the sequence number, then send: of two dispatchers only one gets through."""
 
         def act(conn: Connection, now: Instant) -> bool:
             return doorbells.advance(conn, queue, seen=seen, count=len(tasks), now=now)
 
         if self._db.write(act):
-            self._bells.ring(queue, tasks, seen)
+            self._sender.send(queue, tasks, seen)
 
 
-class Bells:
-    """The broker as the dispatcher uses it: with short patience, and a connection made anew."""
+class DoorbellSender:
+    """A broker connection with short timeouts, opened again after each error."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -191,8 +196,8 @@ class Bells:
         self._connection: Any = None
         self._queues: dict[str, Any] = {}
 
-    def troubles(self) -> tuple[type[BaseException], ...]:
-        """Return what a broker in trouble raises."""
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Return the exceptions that a failing broker raises."""
         from kombu.exceptions import KombuError, OperationalError
 
         unused = self._app.connection_for_write()
@@ -200,28 +205,28 @@ class Bells:
         return (OSError, KombuError, OperationalError, *own)
 
     def waiting(self, queue: str) -> int:
-        """Return how many doorbells of a queue nobody has taken; the queue is made if missing."""
+        """Return the number of messages in a queue; creates the queue if it does not exist."""
         return int(self._queue(queue).queue_declare().message_count)
 
-    def ring(self, queue: str, tasks: list[Wanted], seq: int) -> None:
-        """Send one doorbell for each task."""
-        place = self._queue(queue)
+    def send(self, queue: str, tasks: list[Wanted], seq: int) -> None:
+        """Send one message per task."""
+        target = self._queue(queue)
         with self._app.amqp.Producer(self._connection.default_channel) as producer:
             for number, task in enumerate(tasks, seq + 1):
                 self._app.send_task(
                     celery_settings.RING,
                     kwargs={**task._asdict(), "dispatch_seq": number},
                     producer=producer,
-                    # Named as a queue: Celery sends what has only a routing key to its default one.
-                    # By the nameless exchange, which needs no binding that a FLUSHALL would remove.
-                    queue=place,
+                    # Given as a queue: with a routing key only, Celery sends to its default queue.
+                    # The default exchange needs no binding, which a FLUSHALL would remove.
+                    queue=target,
                     declare=[],
                     retry=False,
                     ignore_result=True,
                 )
 
-    def drop(self) -> None:
-        """Forget the connection."""
+    def disconnect(self) -> None:
+        """Close the connection; the next call opens another."""
         connection, self._connection, self._queues = self._connection, None, {}
         if connection is not None:
             with contextlib.suppress(Exception):
@@ -231,7 +236,7 @@ class Bells:
         if self._connection is None:
             self._connection = self._app.connection_for_write(
                 connect_timeout=3.0,
-                transport_options=celery_settings.impatient(self._settings),
+                transport_options=celery_settings.short_timeouts(self._settings),
             )
             self._connection.ensure_connection(max_retries=1, timeout=3.0)
         if name not in self._queues:

@@ -1,7 +1,8 @@
-"""Our worker inside a Celery worker: Celery brings doorbells, our worker claims, runs and settles.
+"""A Quire worker inside a Celery worker: Celery receives doorbells; Quire claims, runs, settles.
 
-Our worker has a thread of its own beside Celery's, and its children; it starts before Celery has
-reached its broker. Celery owns the signals: its warm shutdown drains, its cold one does not wait.
+The Quire worker has a thread of its own beside Celery's, and its child processes. It starts
+before Celery has reached its broker. Celery owns the signals: its warm shutdown drains the Quire
+worker, its cold shutdown stops it at once.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire import log
 from quire.celery import settings as celery_settings
-from quire.celery.claim_gate import Doorway
+from quire.celery.claim_gate import BrokerGate
 from quire.errors import QuireError
 from quire.runtime.worker.loop import Worker
 from quire.settings import Settings
@@ -24,75 +25,75 @@ from quire.settings import Settings
 if TYPE_CHECKING:
     from celery import Celery
 
-#: Seconds that Celery has to end after our worker has; a broker that is gone may keep it.
-LEAVE_WITHIN = 10.0
-#: Seconds until Celery is heard again when it says the same.
-SAME_AGAIN = 60.0
+#: Seconds that Celery has to exit after the Quire worker; a lost broker may block it.
+EXIT_SECONDS = 10.0
+#: Seconds until a repeated message of Celery is logged again.
+REPEAT_SECONDS = 60.0
 
 
-def equip(settings: Settings) -> "Celery":
-    """Make the application whose workers host one of ours."""
+def make_app(settings: Settings) -> "Celery":
+    """Make the Celery application whose workers embed a Quire worker."""
     app = celery_settings.make_app(settings)
     from celery import signals
 
-    guest = Guest(settings)
+    worker = EmbeddedWorker(settings)
 
     @app.task(name=celery_settings.RING)  # type: ignore[untyped-decorator]
     def ring(**_: object) -> None:
-        """Open one slot; what the message says is for people."""
-        guest.door.knock()
+        """Open one claim slot; the arguments are for people."""
+        worker.gate.deliver()
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
-    def speak(loglevel: int | str | None = None, **_: object) -> None:
-        _speak(settings, loglevel)
+    def setup_logging(loglevel: int | str | None = None, **_: object) -> None:
+        _setup_logging(settings, loglevel)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
     def shutting_down(**_: object) -> None:
-        guest.ask_to_leave()
+        worker.request_stop()
 
-    app.steps["worker"].add(_hosting(guest))
+    app.steps["worker"].add(_bootstep(worker))
     return app
 
 
-def _hosting(guest: "Guest") -> type[Any]:
-    """Return the step of Celery's worker that starts and ends ours."""
+def _bootstep(worker: "EmbeddedWorker") -> type[Any]:
+    """Return the Celery bootstep that starts and stops the Quire worker."""
     from celery import bootsteps
 
-    class Hosting(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-        """Starts and ends our worker with Celery's."""
+    class EmbeddedWorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+        """Starts and stops the Quire worker with Celery's."""
 
         requires = ("celery.worker.components:Pool",)
 
         def start(self, parent: Any) -> None:
-            guest.enter(parent)
+            worker.start(parent)
 
         def close(self, parent: Any) -> None:
-            if not guest.door.rung:
-                guest.ask_to_leave()
+            if not worker.gate.stop_requests:
+                worker.request_stop()
 
         def stop(self, parent: Any) -> None:
-            guest.leave()
+            worker.join()
 
         def terminate(self, parent: Any) -> None:
-            while guest.door.rung < 2:
-                guest.ask_to_leave()
-            guest.leave()
+            while worker.gate.stop_requests < 2:
+                worker.request_stop()
+            worker.join()
 
-    return Hosting
+    return EmbeddedWorkerStep
 
 
 def run(settings: Settings) -> int:
-    """Run a Celery worker with ours inside until it is told to stop; returns the exit code."""
-    app = equip(settings)
+    """Run a Celery worker with an embedded Quire worker; returns the exit code."""
+    app = make_app(settings)
     from celery.platforms import SecurityWarning
 
-    # It is about pickled messages; ours are JSON and no code.
+    # It warns about pickled messages; these are JSON.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     worker = app.Worker(
         hostname=f"quire-{uuid.uuid4().hex[:8]}@{socket.gethostname()}",
         loglevel="WARNING",
         quiet=True,
-        # Workers need not know each other: they meet in the database.
+        # Workers coordinate through the database.
         without_mingle=True,
         without_gossip=True,
     )
@@ -100,80 +101,78 @@ def run(settings: Settings) -> int:
     return int(worker.exitcode or 0)
 
 
-class Guest:
-    """Our worker while Celery runs."""
+class EmbeddedWorker:
+    """The Quire worker and its thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.door = Doorway(celery_settings.shown(settings.broker_url), settings.poll_interval)
+        self.gate = BrokerGate(celery_settings.shown(settings.broker_url), settings.poll_interval)
         self._thread: threading.Thread | None = None
-        self._is_failed = False
 
-    def enter(self, host: Any) -> None:
-        """Start our worker with as many children, and for the queues, that Celery's has."""
+    def start(self, host: Any) -> None:
+        """Start it with the concurrency and the queues of the Celery worker."""
         if host.pool_cls.__module__ != "celery.concurrency.thread":
             log.event(
                 "worker.refused", level="error",
-                why=f"Celery's pool is {host.pool_cls.__module__}; only -P threads works, as tasks "
-                "run in child processes of Quire's own",
+                why=f"Celery's pool is {host.pool_cls.__module__}; only -P threads works, because "
+                "tasks run in child processes of Quire",
             )  # fmt: skip
             raise SystemExit(2)
         consumed = host.app.amqp.queues.consume_from
         names = tuple(name.removeprefix(celery_settings.PREFIX) for name in consumed)
         settings = replace(self._settings, concurrency=host.concurrency, queues=names)
-        self._thread = threading.Thread(target=self._work, args=(settings,), name="worker")
+        self._thread = threading.Thread(target=self._run, args=(settings,), name="worker")
         self._thread.start()
 
-    def ask_to_leave(self) -> None:
-        """Let it drain; the second time, end at once."""
-        self.door.ring()
+    def request_stop(self) -> None:
+        """Let it drain; the second call stops it at once."""
+        self.gate.request_stop()
 
-    def leave(self) -> None:
-        """Wait until it has drained and given its leases back."""
+    def join(self) -> None:
+        """Wait until it has drained and returned its leases."""
         if self._thread is not None:
             self._thread.join()
 
-    def _work(self, settings: Settings) -> None:
+    def _run(self, settings: Settings) -> None:
         from celery.worker import state
 
         code = 1
         try:
-            code = Worker(settings, self.door).run()
+            code = Worker(settings, self.gate).run()
         except QuireError as error:
             log.trouble("worker.failed", error)
         except BaseException as error:
             log.trouble("worker.failed", error)
             raise
         finally:
-            self.door.close()
-            # Nothing of ours runs any more: Celery has to end too, whatever its broker does.
+            self.gate.close()
+            # Without the Quire worker Celery must exit too, even if its broker blocks it.
             state.should_stop = code
-            timer = threading.Timer(LEAVE_WITHIN, os._exit, (code,))
+            timer = threading.Timer(EXIT_SECONDS, os._exit, (code,))
             timer.daemon = True
             timer.start()
 
 
-class _Passing(logging.Handler):
-    """Passes what Celery and kombu say on as events of ours."""
+class _QuireLog(logging.Handler):
+    """Writes log records of Celery and kombu as Quire events, repeated ones once a minute."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._again_at: dict[str, float] = {}
+        self._repeat_at: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it in one line; the same again, which may be tried many times a second, later."""
         text, now = " ".join(record.getMessage().split()), time.monotonic()
-        if now < self._again_at.get(text, 0.0):
+        if now < self._repeat_at.get(text, 0.0):
             return
-        self._again_at = {said: at for said, at in self._again_at.items() if at > now}
-        self._again_at[text] = now + SAME_AGAIN
+        self._repeat_at = {said: at for said, at in self._repeat_at.items() if at > now}
+        self._repeat_at[text] = now + REPEAT_SECONDS
         log.event("celery", level=record.levelname.lower(), said=text)
 
 
-def _speak(settings: Settings, loglevel: int | str | None) -> None:
+def _setup_logging(settings: Settings, loglevel: int | str | None) -> None:
     log.setup(as_json=settings.log_json, level=settings.log_level)
     for name in ("celery", "kombu"):
         logger = logging.getLogger(name)
-        logger.handlers[:] = [_Passing()]
+        logger.handlers[:] = [_QuireLog()]
         logger.setLevel(loglevel or "WARNING")
         logger.propagate = False

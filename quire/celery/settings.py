@@ -1,7 +1,7 @@
-"""The Celery application: every setting with its reason. What it delivers are doorbells.
+"""The Celery application, with a reason for each setting. Its messages are doorbells.
 
-A message makes a worker claim the head of its queue's order in the database. What is in it (kind,
-job, task, number) is for Flower and for people; it decides nothing.
+A message makes a worker claim the head of a queue in the database. Its arguments (kind, job,
+task, number) are for Flower and for people; they decide nothing.
 """
 
 import os
@@ -14,22 +14,22 @@ from quire.settings import Settings
 if TYPE_CHECKING:
     from celery import Celery
 
-#: The one task: its messages are the doorbells.
+#: The only Celery task: its messages are the doorbells.
 RING = "quire.ring"
 PREFIX = "quire."
-#: Longer than any task; and equal in every program on one Redis, as the shortest one rules there.
+#: Longer than any task. Must be the same in all programs on one Redis: the shortest one wins.
 VISIBILITY_SECONDS = 12 * 3600
-#: A message is held for 600 s at most (`doorway.HOLD`); RabbitMQ's own default is 30 minutes.
+#: A message is held for 600 s at most (`claim_gate.ACK_SECONDS`); RabbitMQ's default is 30 min.
 CONSUMER_MILLISECONDS = 3600 * 1000
 DELIVERIES = 20
 
 
 def check(settings: Settings) -> None:
-    """Refuse what could never work, before anything is started."""
+    """Raise BadInput for settings that cannot work, before anything is started."""
     if not settings.database_url:
         raise BadInput(
-            "QUIRE_BROKER_URL: delivery by Celery needs PostgreSQL, and the embedded database is "
-            "in use. Set QUIRE_DATABASE_URL, or unset QUIRE_BROKER_URL: it needs no broker."
+            "QUIRE_BROKER_URL: delivery by Celery needs PostgreSQL, but SQLite is in use. "
+            "Set QUIRE_DATABASE_URL, or unset QUIRE_BROKER_URL: SQLite needs no broker."
         )
     try:
         import celery  # noqa: F401
@@ -37,7 +37,7 @@ def check(settings: Settings) -> None:
         if not is_rabbit(settings):
             import redis  # noqa: F401
     except ImportError as error:
-        name = "Celery's client of Redis" if error.name == "redis" else "Celery"
+        name = "the Redis client of Celery" if error.name == "redis" else "Celery"
         raise BadInput(
             f"QUIRE_BROKER_URL: {name} is not installed. Install it with "
             "`pip install 'quire[celery]'`, or unset QUIRE_BROKER_URL."
@@ -45,10 +45,10 @@ def check(settings: Settings) -> None:
 
 
 def shown(url: str) -> str:
-    """Return a broker's URL as it may be shown: without user and password."""
+    """Return a broker URL without user and password."""
     scheme, _, rest = url.partition("://")
-    place = rest.rpartition("@")[2].partition("?")[0]
-    return f"{scheme}://{place}"
+    address = rest.rpartition("@")[2].partition("?")[0]
+    return f"{scheme}://{address}"
 
 
 def is_rabbit(settings: Settings) -> bool:
@@ -57,18 +57,18 @@ def is_rabbit(settings: Settings) -> bool:
 
 
 def queue_of(name: str, settings: Settings) -> Any:
-    """Return the broker's queue for one of ours, as all who use it have to declare it."""
+    """Return the broker queue of a Quire queue; every program must declare it the same way."""
     import kombu
 
     make: Any = kombu.Queue  # type: ignore[attr-defined]
     arguments: Mapping[str, Any] | None = None
     if is_rabbit(settings):
         arguments = {
-            # Replicated, and kept over a restart of a node.
+            # Replicated, and survives the restart of a node.
             "x-queue-type": "quorum",
-            # A doorbell that was given back so often is dropped. Tasks count their own attempts.
+            # Drop a message after so many redeliveries. Tasks count their attempts themselves.
             "x-delivery-limit": DELIVERIES,
-            # Known since RabbitMQ 3.11.15; before, the node's own setting rules.
+            # Since RabbitMQ 3.11.15; older nodes use their own setting.
             "x-consumer-timeout": CONSUMER_MILLISECONDS,
         }
     return make(PREFIX + name, routing_key=PREFIX + name, queue_arguments=arguments)
@@ -85,147 +85,149 @@ def make_app(settings: Settings) -> "Celery":
 
 
 def configuration(settings: Settings) -> dict[str, Any]:
-    """Return all of Celery's settings that Quire sets."""
-    return {**_reaching(settings), **_messages(settings), **_working(settings)}
-
-
-def _reaching(settings: Settings) -> dict[str, Any]:
+    """Return every Celery setting that Quire sets."""
     return {
-        # The operator's choice: Redis or RabbitMQ.
+        **_connection(settings),
+        **_queues(settings),
+        **_acknowledgement(),
+        **_monitoring(),
+        **_worker(settings),
+    }
+
+
+def _connection(settings: Settings) -> dict[str, Any]:
+    return {
+        # Redis or RabbitMQ.
         "broker_url": settings.broker_url,
-        # What only one of the two knows, below.
+        # Options of one of the two only, see below.
         "broker_transport_options": _transport(settings),
-        # A worker that is started before its broker claims from the database and waits for it.
+        # A worker that starts before its broker polls the database and keeps connecting.
         "broker_connection_retry_on_startup": True,
-        # One that loses it does the same.
+        # The same when the connection is lost.
         "broker_connection_retry": True,
-        # For however long: a worker that ended for its broker would take its slots along.
+        # Forever: a worker that exits because of its broker would take its slots with it.
         "broker_connection_max_retries": None,
-        # Shorter than a lease, so that an address that swallows everything is given up in time.
+        # Shorter than a lease, in case packets are dropped silently.
         "broker_connection_timeout": 4,
-        # RabbitMQ closes a channel that has held a message for too long, as after a machine slept.
-        # Celery would end the worker; like this it connects anew, and its tasks go on.
+        # RabbitMQ closes a channel that held a message for too long, for example after the machine
+        # slept. Reconnect and keep the tasks running; by default Celery ends the worker.
         "broker_channel_error_retry": True,
-        # So that a half-open connection to RabbitMQ is noticed; Redis has its own check, below.
+        # Detects half-open connections to RabbitMQ; Redis has its own check, see below.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
     }
 
 
-def _messages(settings: Settings) -> dict[str, Any]:
-    return {**_places(settings), **_acknowledging(), **_told()}
-
-
-def _places(settings: Settings) -> dict[str, Any]:
+def _queues(settings: Settings) -> dict[str, Any]:
     queues = [queue_of(name, settings) for name in settings.queues]
     return {
-        # What a worker takes from: the queues that it serves in the database.
+        # The queues that the worker serves in the database.
         "task_queues": queues,
-        # Celery's own names would be shared with other programs on the broker.
+        # Celery's default name may be used by other programs on the broker.
         "task_default_queue": queues[0].name,
-        # The same name, as the queue is bound by it.
+        # The queue is bound by the same name.
         "task_default_routing_key": queues[0].name,
-        # A misspelt `-Q` is refused, not made: nobody would ever ring in it.
+        # Refuse a misspelt `-Q`: no message would ever be sent to it.
         "task_create_missing_queues": False,
-        # Order is in the database. Redis and RabbitMQ count priorities in opposite directions.
+        # The database decides the order. Redis and RabbitMQ sort priorities in opposite ways.
         "task_default_priority": None,
-        # Nor may the queue sort: it would be declared in another way than ours.
+        # No priority queue: its declaration would differ from that of the dispatcher.
         "task_queue_max_priority": None,
     }
 
 
-def _acknowledging() -> dict[str, Any]:
+def _acknowledgement() -> dict[str, Any]:
     return {
-        # Acknowledged when the slot that it opened is free again: with a prefetch of 1 no message
-        # waits behind a long task while another worker is idle.
+        # Acknowledge when the slot is free again: with a prefetch of 1 no message waits behind a
+        # long task while another worker is idle.
         "task_acks_late": True,
-        # Given back by the broker it would come again each time: loops of workers out of memory.
+        # A redelivered message could loop through workers that run out of memory.
         "task_reject_on_worker_lost": False,
-        # The database decides on retries; the broker must not be a second one to do so.
+        # The database decides about retries, not the broker.
         "task_retry_on_worker_lost": False,
-        # The verdict on a run is in the database; a doorbell that is refused is only noise.
+        # The result of a run is in the database; a rejected message means nothing.
         "task_acks_on_failure": True,
-        # The same where a time was over.
+        # The same after a timeout.
         "task_acks_on_timeout": True,
-        # Nobody asks a doorbell for its result: results and states are in the database only.
+        # Results and states are in the database only.
         "task_ignore_result": True,
-        # So there is no second store of them that could grow or disagree.
+        # No second store of results that could grow or disagree.
         "result_backend": None,
-        # Time limits are ours, kept by killing children; threads could not keep Celery's.
+        # Quire enforces time limits by killing children; Celery cannot do it in threads.
         "task_time_limit": None,
-        # A soft one would be raised anywhere, also inside a commit.
+        # A soft limit could be raised anywhere, even inside a commit.
         "task_soft_time_limit": None,
     }
 
 
-def _told() -> dict[str, Any]:
+def _monitoring() -> dict[str, Any]:
     return {
-        # For Flower: what is rung, with kind and job.
+        # For Flower: the messages that were sent, with kind and job.
         "task_send_sent_event": True,
-        # For Flower: by whom it is heard.
+        # For Flower: which worker received them.
         "task_track_started": True,
-        # A monitor that went away leaves no queue behind: Redis would fill up.
+        # The queue of a monitor that is gone must not fill up Redis.
         "event_queue_expires": 60,
-        # And one that is slow gets no old news.
+        # A slow monitor gets no old events.
         "event_queue_ttl": 10,
-        # Data, never code: whoever can write to the broker must not run anything here.
+        # Data, never code: whoever can write to the broker must not run code here.
         "task_serializer": "json",
-        # For the same reason nothing else is read.
+        # For the same reason, accept nothing else.
         "accept_content": ["json"],
-        # Times in messages of machines in several zones mean the same.
+        # Machines in several time zones agree about the times in messages.
         "enable_utc": True,
     }
 
 
-def _working(settings: Settings) -> dict[str, Any]:
+def _worker(settings: Settings) -> dict[str, Any]:
     return {
-        # Our own children run the tasks: limits, kills and heartbeats are the same without Celery.
-        # Threads only wait for them, and nothing is forked after libraries have begun threads.
+        # Child processes of Quire run the tasks: limits and heartbeats work as without Celery.
+        # Celery's threads only wait for them, and no process with threads is forked.
         "worker_pool": "threads",
-        # One thread for each child of ours: each message in hand is one slot in use.
+        # One thread per child process: each held message is one slot.
         "worker_concurrency": settings.concurrency or max(os.cpu_count() or 1, 2),
-        # None waits in a worker's memory while another worker is idle; the default is 4.
+        # No message waits in a worker while another one is idle; the default is 4.
         "worker_prefetch_multiplier": 1,
-        # Not even the one that Redis would give beyond that. Celery has it for Redis only.
+        # Nor the one that Redis delivers in addition. Celery has this option for Redis only.
         "worker_disable_prefetch": not is_rabbit(settings),
-        # It would need a result backend, and sees successes only; a claim sees everything.
+        # Needs a result backend and knows successes only; a claim knows everything.
         "worker_deduplicate_successful_tasks": False,
-        # A broker that is away for a moment must not end a task of hours whose lease is renewed.
+        # A short broker outage must not end a task of hours whose lease is renewed.
         "worker_cancel_long_running_tasks_on_connection_loss": False,
-        # Children are replaced by us, by count. Celery's are threads.
+        # Quire replaces its child processes by count; Celery has threads only.
         "worker_max_tasks_per_child": None,
-        # And by memory, also in the middle of a task; Celery looks behind each one only.
+        # And by memory, even during a task; Celery checks between tasks only.
         "worker_max_memory_per_child": None,
-        # Our worker drains within QUIRE_STOP_GRACE; Celery need not count as well.
+        # The Quire worker drains within QUIRE_STOP_GRACE.
         "worker_soft_shutdown_timeout": 0.0,
-        # For Flower: which workers there are, and what they do.
+        # For Flower: the workers and their activity.
         "worker_send_task_events": True,
-        # No message waits in a worker's memory for its time: `run_at` is in the database.
+        # No message waits in memory for its time: `run_at` is in the database.
         "worker_eta_task_limit": 1,
-        # Lines of Celery are events of our own log.
+        # Log records of Celery become Quire events.
         "worker_hijack_root_logger": False,
     }
 
 
 def _transport(settings: Settings) -> dict[str, Any]:
     if is_rabbit(settings):
-        # Without it a message may vanish though it was sent.
+        # Without it a sent message may be lost silently.
         return {"confirm_publish": True}
     return {
-        # Else Redis would deliver a message again while its task runs.
+        # Otherwise Redis redelivers a message while its task runs.
         "visibility_timeout": VISIBILITY_SECONDS,
-        # Without it a call to a broker that is gone waits for ever.
+        # Without it a call to a lost broker blocks forever.
         "socket_timeout": 30,
-        # The same for a connection that is to be made.
+        # The same for a new connection.
         "socket_connect_timeout": 4,
-        # So that routers do not forget a connection on which nothing happens.
+        # Keeps routers from dropping an idle connection.
         "socket_keepalive": True,
-        # A half-open connection that waits for messages is dropped after it and a second.
+        # Detects half-open connections that wait for messages.
         "health_check_interval": 25,
     }
 
 
-def impatient(settings: Settings) -> dict[str, Any]:
-    """Return the options of a connection that must not keep anyone waiting."""
+def short_timeouts(settings: Settings) -> dict[str, Any]:
+    """Return transport options for a connection that must not block its caller for long."""
     if is_rabbit(settings):
         return {**_transport(settings), "read_timeout": 3, "write_timeout": 3}
     return {**_transport(settings), "socket_timeout": 3, "socket_connect_timeout": 3}

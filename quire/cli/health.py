@@ -29,6 +29,8 @@ def health(role: Role = None, json: options.Json = False) -> None:
         console.as_json({"items": [dict(zip(names, each, strict=True)) for each in found]})
     else:
         for each in found:
-            console.say(f"{each.role}: {'healthy' if each.is_healthy else 'UNHEALTHY'}; {each.detail}")
+            console.say(
+                f"{each.role}: {'healthy' if each.is_healthy else 'UNHEALTHY'}; {each.detail}"
+            )
     if not all(each.is_healthy for each in found):
         raise typer.Exit(1)

@@ -138,7 +138,12 @@ def scheduler(plugin: options.Plugins = None) -> None:
     """
     from quire.runtime import scheduler as process
 
-    raise typer.Exit(process.run(_started(None, None, plugin)))
+    settings = _started(None, None, plugin)
+    if not settings.broker_url:
+        raise typer.Exit(process.run(settings))
+    from quire.celery.dispatcher import Dispatcher
+
+    raise typer.Exit(process.run(settings, lambda: Dispatcher(settings)))
 
 
 def _started(

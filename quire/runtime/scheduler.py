@@ -1,12 +1,14 @@
-"""The scheduler: lifts what waits long, indexes vectors, prunes and collects what is old.
+"""The scheduler: periodic maintenance of the database and of blob storage.
 
-With a broker it rings, too. Several may run; none is special.
+It raises the priority of tasks that wait long, indexes new vectors, prunes old rows and collects
+unused blobs. With a broker it also runs the dispatcher. Several schedulers may run at once.
 """
 
 import os
 import selectors
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from quire import log
 from quire.clock import Instant
@@ -17,13 +19,13 @@ from quire.errors import (
     SchemaAhead,
     SourceRefused,
 )
+from quire.fetch.blobs.backend import open_blobs
 from quire.fetch.transfer.part_file import remove
-from quire.ingest import resources
 from quire.runtime import wakeup
-from quire.runtime.parent_pipe import Leash
-from quire.runtime.signals import Bell
+from quire.runtime.signals import ParentPipe, SignalWatch
 from quire.runtime.worker import health
 from quire.settings import Settings
+from quire.store import Connection
 from quire.store.access import audit, sessions
 from quire.store.db import migrate
 from quire.store.db.engine import Database
@@ -31,21 +33,28 @@ from quire.store.documents.gc import Collector
 from quire.store.queue import aging, events, job_actions, retention, submit, workers
 from quire.store.search.hnsw import Settler
 
-if TYPE_CHECKING:
-    from quire.celery.dispatcher import Dispatcher
-
-DAY = 86_400.0
+HOUR, DAY = 3_600.0, 86_400.0
+#: How long an idempotency key is remembered.
 KEY_SECONDS = DAY
-HOUR = 3_600.0
 PRUNE_EVERY = 60.0
-#: A fetch that writes nothing for so long is not gone on with.
+#: A partial download that was not written to for so long is abandoned.
 PART_SECONDS = DAY
 
 
-def run(settings: Settings) -> int:
+class Dispatcher(Protocol):
+    """Sends broker messages from a thread of its own (`quire.celery.dispatcher`)."""
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def stop(self) -> None:
+        """Stop the thread."""
+
+
+def run(settings: Settings, make_dispatcher: Callable[[], Dispatcher] | None = None) -> int:
     """Run until told to stop; returns the exit code."""
     selector = selectors.DefaultSelector()
-    leash, bell = Leash(selector), Bell(selector)
+    parent, signals = ParentPipe(selector), SignalWatch(selector)
     db = Database.open(
         settings.database,
         synchronous=settings.sqlite_synchronous,
@@ -53,17 +62,19 @@ def run(settings: Settings) -> int:
     )
     lock = health.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
-    dispatcher = _dispatcher(settings)
+    dispatcher = make_dispatcher() if make_dispatcher else None
+    if dispatcher is not None:
+        dispatcher.start()
     collector, settler = _collector(db, settings), Settler(db)
     pruned_at, code = 0.0, 0
-    while not code and not bell.rung and not leash.is_cut:
+    while not code and not signals.stop_requests and not parent.is_closed:
         lock.touch()
-        due = time.monotonic() >= pruned_at + PRUNE_EVERY
+        is_due = time.monotonic() >= pruned_at + PRUNE_EVERY
         try:
             with db.read() as conn:
                 migrate.lacking(conn)
-            tick(db, settings, prune=due, collector=collector)
-            pruned_at = time.monotonic() if due else pruned_at
+            tick(db, settings, prune=is_due, collector=collector)
+            pruned_at = time.monotonic() if is_due else pruned_at
             settler.round()
         except DatabaseUnavailable as error:
             log.trouble("scheduler.waits", error)
@@ -72,10 +83,10 @@ def run(settings: Settings) -> int:
             code = error.exit_code
             continue
         for key, _ in selector.select(0 if settler.has_more else settings.sweep_interval):
-            if key.data == "leash":
-                leash.read()
+            if key.data == "parent":
+                parent.read()
             else:
-                bell.hear()
+                signals.clear()
     if dispatcher is not None:
         dispatcher.stop()
     db.close()
@@ -84,25 +95,14 @@ def run(settings: Settings) -> int:
     return code
 
 
-def _dispatcher(settings: Settings) -> "Dispatcher | None":
-    """Start to ring, where a broker delivers."""
-    if not settings.broker_url:
-        return None
-    from quire.celery.dispatcher import Dispatcher
-
-    dispatcher = Dispatcher(settings)
-    dispatcher.start()
-    return dispatcher
-
-
 def tick(
     db: Database, settings: Settings, *, prune: bool = True, collector: Collector | None = None
 ) -> dict[str, int]:
-    """Make one round; returns what was done, by name. A collector goes on where it was."""
+    """Run one round; returns counts by name. A collector continues where it stopped."""
     lifted = db.write(lambda conn, now: aging.lift(conn, now=now, after=settings.aging_seconds))
     if lifted:
         log.event("tasks.lifted", count=len(lifted))
-        wakeup.ring(settings.home)
+        wakeup.wake(settings.home)
     done = {"lifted": len(lifted)}
     if prune:
         done |= _prune(db, settings)
@@ -111,15 +111,15 @@ def tick(
 
 
 def _collector(db: Database, settings: Settings) -> Collector:
-    return Collector(db, resources.blobs_of(settings.for_children).delete)
+    return Collector(db, open_blobs(settings.for_children).delete)
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
-    """Collect what no document uses any more; one who refuses to delete is no reason to stop."""
+    """Collect garbage; a storage that refuses to delete does not stop the scheduler."""
     done: dict[str, Any] = {}
     try:
-        # Not within a transaction: what is away is waited for before anything is locked.
-        resources.blobs_of(settings.for_children).require()
+        # Before the transaction: no row is locked while the storage is unavailable.
+        open_blobs(settings.for_children).require()
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
         done |= {"parts": _remove_parts(collector.db, settings)}
     except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
@@ -130,35 +130,35 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
 
 
 def _remove_parts(db: Database, settings: Settings) -> int:
-    """Remove what fetches that nobody goes on with have left."""
+    """Remove abandoned partial downloads."""
     with db.read() as conn:
         before = db.now(conn).wall - PART_SECONDS
-    parts = resources.blobs_of(settings.for_children).abandoned(before)
+    parts = open_blobs(settings.for_children).abandoned(before)
     for part in parts:
         remove(part)
     return len(parts)
 
 
 def _prune(db: Database, settings: Settings) -> dict[str, int]:
-    gone: dict[str, Any] = {"jobs": 0, "events": 0, "keys": 0, "workers": 0}
+    pruned: dict[str, Any] = {"jobs": 0, "events": 0, "keys": 0, "workers": 0}
     while count := db.write(lambda conn, now: _prune_jobs(conn, now, settings)):
-        gone["jobs"] += count
+        pruned["jobs"] += count
 
-    def rest(conn: Any, now: Instant) -> None:
+    def rest(conn: Connection, now: Instant) -> None:
         before = now.wall - settings.keep_events_days * DAY
-        gone["events"] = events.prune(conn, before=before, limit=5000)
-        gone["keys"] = submit.prune_keys(conn, before=now.wall - KEY_SECONDS)
-        gone["workers"] = workers.prune(conn, before=now.wall - DAY)
-        gone.update(sessions.prune(conn, before=now.wall))
-        gone["audit"] = audit.prune(conn, before=now.wall - settings.keep_audit_days * DAY)
+        pruned["events"] = events.prune(conn, before=before, limit=5000)
+        pruned["keys"] = submit.prune_keys(conn, before=now.wall - KEY_SECONDS)
+        pruned["workers"] = workers.prune(conn, before=now.wall - DAY)
+        pruned.update(sessions.prune(conn, before=now.wall))
+        pruned["audit"] = audit.prune(conn, before=now.wall - settings.keep_audit_days * DAY)
 
     db.write(rest)
-    if any(gone.values()):
-        log.event("pruned", **gone)
-    return gone
+    if any(pruned.values()):
+        log.event("pruned", **pruned)
+    return pruned
 
 
-def _prune_jobs(conn: Any, now: Instant, settings: Settings) -> int:
+def _prune_jobs(conn: Connection, now: Instant, settings: Settings) -> int:
     ids = retention.expired(
         conn,
         completed_before=now.wall - settings.keep_completed_days * DAY,

@@ -1,7 +1,7 @@
-"""`quire up`: starts API, worker and scheduler as processes of their own and restarts them.
+"""`quire up`: starts the API, the scheduler and workers as processes and restarts them.
 
-It runs no user code and holds no lease. Its processes hang on a pipe: if it is killed, they
-drain and leave, so that the next `quire up` does not find strangers.
+It runs no user code and holds no lease. Its processes read a pipe that closes when it ends: if it
+is killed, they drain and exit, so the next `quire up` finds none of them.
 """
 
 import contextlib
@@ -16,48 +16,50 @@ from pathlib import Path
 
 from quire import log
 from quire.errors import SchemaAhead
-from quire.runtime.parent_pipe import VARIABLE
-from quire.runtime.signals import Bell
+from quire.runtime.signals import PARENT_FD, SignalWatch
 from quire.settings import Settings
 
-FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
-#: A process that lived this long was started well; its next restart is immediate again.
-STEADY = 10.0
+MIN_DELAY, MAX_DELAY = 0.1, 5.0
+#: A process that ran for this long is restarted without a delay.
+STEADY_SECONDS = 10.0
 
 
-class Charge:
-    """One process that has to run."""
+class ManagedProcess:
+    """A process that the supervisor keeps running."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         self.name = name
         self.arguments = arguments
-        self.running: subprocess.Popen[bytes] | None = None
+        self.popen: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
         self.start_at = 0.0
         self.delay = 0.0
         self.is_outdated = False
 
-    def start(self, leash: int) -> None:
-        """Start it; the read end of the leash goes with it."""
-        self.running = subprocess.Popen(  # noqa: S603
+    def start(self, parent_fd: int) -> None:
+        """Start it with the read end of the parent pipe."""
+        self.popen = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "quire", *self.arguments],
-            env={**os.environ, VARIABLE: str(leash)},
-            pass_fds=[leash],
+            env={**os.environ, PARENT_FD: str(parent_fd)},
+            pass_fds=[parent_fd],
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C reaches us alone, and we decide
+            start_new_session=True,  # Ctrl-C must reach the supervisor only
         )
         self.started_at = time.monotonic()
-        log.event("process.started", name=self.name, pid=self.running.pid)
+        log.event("process.started", name=self.name, pid=self.popen.pid)
 
-    def look(self, *, is_wanted: bool = True) -> None:
-        """Notice its end, and when to start it again if it is still wanted."""
-        if self.running is None or self.running.poll() is None:
+    def poll(self, *, is_wanted: bool = True) -> None:
+        """Notice its exit, and schedule a restart if it is still wanted."""
+        if self.popen is None or self.popen.poll() is None:
             return
-        code, self.running = self.running.returncode, None
+        code, self.popen = self.popen.returncode, None
         self.is_outdated = code == SchemaAhead.exit_code
-        lived = time.monotonic() - self.started_at
-        self.delay = 0.0 if lived > STEADY else min(max(self.delay * 2, FIRST_DELAY), LONGEST_DELAY)
-        self.start_at = time.monotonic() + self.delay
+        now = time.monotonic()
+        if now - self.started_at > STEADY_SECONDS:
+            self.delay = 0.0
+        else:
+            self.delay = min(max(self.delay * 2, MIN_DELAY), MAX_DELAY)
+        self.start_at = now + self.delay
         if is_wanted:
             again_in = f"{self.delay:g} s"
             log.event(
@@ -66,95 +68,92 @@ class Charge:
         else:
             log.event("process.left", name=self.name, code=code)
 
-    def tell(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.running is not None:
+    def terminate(self) -> None:
+        """Send SIGTERM, if it runs."""
+        if self.popen is not None:
             with contextlib.suppress(ProcessLookupError):
-                self.running.send_signal(number)
+                self.popen.send_signal(signal.SIGTERM)
 
 
 def run(settings: Settings, *, worker_count: int = 1, with_api: bool = True) -> int:
     """Keep everything running until told to stop; returns the exit code."""
-    charges = [Charge("api", ["api"])] if with_api else []
-    charges.append(Charge("scheduler", ["scheduler"]))
-    charges += [Charge(f"worker {n + 1}", ["worker"]) for n in range(worker_count)]
+    processes = [ManagedProcess("api", ["api"])] if with_api else []
+    processes.append(ManagedProcess("scheduler", ["scheduler"]))
+    processes += [ManagedProcess(f"worker {n + 1}", ["worker"]) for n in range(worker_count)]
     selector = selectors.DefaultSelector()
-    bell = Bell(selector, signal.SIGCHLD)
-    inner, outer = os.pipe()
-    os.set_inheritable(outer, False)
+    signals = SignalWatch(selector, signal.SIGCHLD)
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, False)
     export(settings)
     log.event("up", home=settings.home, pid=os.getpid())
-    while not bell.rung:
-        wait = _keep_running(charges, inner)
-        if any(charge.is_outdated for charge in charges):
-            bell.rung += 1  # the database needs a later Quire: nothing of this one can go on
+    while not signals.stop_requests:
+        wait = _keep_running(processes, read_end)
+        if any(each.is_outdated for each in processes):
+            signals.stop_requests += 1  # the database needs a newer Quire; nothing here can go on
             break
         selector.select(wait)
-        bell.hear()
-    _bring_down(charges, selector, bell)
+        signals.clear()
+    _shut_down(processes, selector, signals)
     log.event("down")
-    return SchemaAhead.exit_code if any(charge.is_outdated for charge in charges) else 0
+    return SchemaAhead.exit_code if any(each.is_outdated for each in processes) else 0
 
 
 def export(settings: Settings) -> None:
-    """Hand the settings in force to the processes we start, whatever way they were given."""
+    """Put the effective settings into the environment of the processes to start."""
     from dataclasses import fields
 
     for each in fields(settings):
         value, name = getattr(settings, each.name), f"QUIRE_{each.name.upper()}"
         text = ",".join(value) if isinstance(value, tuple) else str(value)
-        # What they read from a file themselves stays out of the environment.
-        named = os.environ.get(f"{name}_FILE")
-        if value != each.default and not (named and Path(named).read_text().strip() == text):
+        # A value that was read from a file stays out of the environment.
+        file = os.environ.get(f"{name}_FILE")
+        if value != each.default and not (file and Path(file).read_text().strip() == text):
             os.environ.pop(f"{name}_FILE", None)
             os.environ[name] = text
 
 
-def _keep_running(charges: Sequence[Charge], leash: int) -> float | None:
+def _keep_running(processes: Sequence[ManagedProcess], parent_fd: int) -> float | None:
     """Start what does not run; returns the seconds until the next start is due."""
-    for charge in charges:
-        charge.look()
-        if (
-            charge.running is None
-            and not charge.is_outdated
-            and time.monotonic() >= charge.start_at
-        ):
-            charge.start(leash)
-    _bury(charges)
-    due = [c.start_at - time.monotonic() for c in charges if c.running is None]
+    for each in processes:
+        each.poll()
+        if each.popen is None and not each.is_outdated and time.monotonic() >= each.start_at:
+            each.start(parent_fd)
+    _reap_orphans(processes)
+    due = [each.start_at - time.monotonic() for each in processes if each.popen is None]
     return max(min(due), 0.0) if due else None
 
 
-def _bury(charges: Sequence[Charge]) -> None:
-    """Take the exit codes of what our processes left behind.
+def _reap_orphans(processes: Sequence[ManagedProcess]) -> None:
+    """Reap zombies that this process inherited.
 
-    The first process of a container inherits every orphan, such as the children of a killed
-    worker, and each would stay in the table of processes for as long as we run.
+    PID 1 of a container inherits every orphan, such as the children of a killed worker.
     """
     if not hasattr(os, "waitid"):
-        return  # macOS before Python 3.13, where no container is
-    own = {charge.running.pid for charge in charges if charge.running is not None}
+        return  # macOS before Python 3.13, where this is never PID 1
+    own = {each.popen.pid for each in processes if each.popen is not None}
     with contextlib.suppress(ChildProcessError):
-        # We only look at first: the exit code of a process of ours belongs to its Popen.
+        # WNOWAIT: the exit code of a managed process must stay for its Popen.
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid in own:
-                return  # it ended just now; the next look takes it
+                return  # it has just ended; the next poll() reads its exit code
             os.waitpid(ended.si_pid, 0)
 
 
-def _bring_down(charges: Sequence[Charge], selector: selectors.BaseSelector, bell: Bell) -> None:
-    """Pass each request to stop on, and wait for all to leave."""
+def _shut_down(
+    processes: Sequence[ManagedProcess], selector: selectors.BaseSelector, signals: SignalWatch
+) -> None:
+    """Pass on each request to stop, and wait until all processes have exited."""
     log.event("draining")
-    passed = 0
+    passed_on = 0
     while True:
-        for charge in charges:
-            charge.look(is_wanted=False)
-        _bury(charges)
-        if not any(c.running is not None for c in charges):
+        for each in processes:
+            each.poll(is_wanted=False)
+        _reap_orphans(processes)
+        if not any(each.popen is not None for each in processes):
             return
-        while passed < bell.rung:
-            passed += 1
-            for charge in charges:
-                charge.tell(signal.SIGTERM)
+        while passed_on < signals.stop_requests:
+            passed_on += 1
+            for each in processes:
+                each.terminate()
         selector.select(None)
-        bell.hear()
+        signals.clear()

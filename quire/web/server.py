@@ -25,8 +25,7 @@ from quire.api.stream import Tail
 from quire.app import App
 from quire.control import sign_in
 from quire.errors import DatabaseUnavailable, Refused
-from quire.runtime.parent_pipe import Leash
-from quire.runtime.signals import STOPPING
+from quire.runtime.signals import STOP_SIGNALS, ParentPipe
 from quire.runtime.worker import health
 from quire.settings import Settings
 from quire.web import app as pages
@@ -57,7 +56,7 @@ def run(settings: Settings) -> int:
     lock = health.hold(settings, "api", server.url)
     log.event("api.started", url=server.url, pid=os.getpid())
     invite(app, server.url)
-    with _leashed(server):
+    with _ending_with_parent(server):
         server.serve_until_told()
     app.close()
     lock.release()
@@ -126,7 +125,7 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._on_signal) for number in STOPPING}
+        before = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
         try:
             yield
         finally:
@@ -165,17 +164,17 @@ def _log_like_us() -> None:
 
 
 @contextlib.contextmanager
-def _leashed(server: Server) -> Iterator[None]:
-    """Leave when the supervisor is gone."""
+def _ending_with_parent(server: Server) -> Iterator[None]:
+    """Stop the server when the process that started it ends."""
     selector = selectors.DefaultSelector()
-    leash = Leash(selector)
+    parent = ParentPipe(selector)
 
     def watch() -> None:
-        while not leash.is_cut:
+        while not parent.is_closed:
             selector.select()
-            leash.read()
+            parent.read()
         server.should_exit = True
 
     if selector.get_map():
-        threading.Thread(target=watch, name="leash", daemon=True).start()
+        threading.Thread(target=watch, name="parent-pipe", daemon=True).start()
     yield

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire.celery.dispatcher import WINDOW, Bells
+from quire.celery.dispatcher import WINDOW, DoorbellSender
 from quire.celery.settings import make_app
 from quire.store.queue.doorbells import Wanted
 from tests.brokers import Valkey
@@ -70,9 +70,9 @@ def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand:
     site = stand.site
     named = [Wanted(row.id, row.job_id, row.kind) for row in site.rows("tasks", kind="i.effect")]
     stray = [Wanted(10**12, 10**12, "i.effect"), Wanted(-1, 0, "no such kind")]
-    bells = Bells(settings_of(site, broker_url=stand.valkey.url))
-    bells.ring("default", [*reversed(named[-10:]), *stray, *named[-10:]], 0)
-    bells.drop()
+    sender = DoorbellSender(settings_of(site, broker_url=stand.valkey.url))
+    sender.send("default", [*reversed(named[-10:]), *stray, *named[-10:]], 0)
+    sender.disconnect()
     stand.assert_done_once(ids, "doubled")
     until(lambda: stand.valkey.length() == 0)
     assert site.rows("tasks", id=10**12) == []
@@ -86,9 +86,9 @@ def test_a_deleted_job_s_doorbell_finds_nothing(stand: ValkeyStand):
     stand.assert_done_once(gone, "gone")
     [row] = site.rows("tasks", job_id=gone[0])
     jobs.delete(site.app.caller, gone)
-    bells = Bells(settings_of(site, broker_url=stand.valkey.url))
-    bells.ring("default", [Wanted(row.id, gone[0], row.kind)], 0)
-    bells.drop()
+    sender = DoorbellSender(settings_of(site, broker_url=stand.valkey.url))
+    sender.send("default", [Wanted(row.id, gone[0], row.kind)], 0)
+    sender.disconnect()
     until(lambda: stand.valkey.length() == 0)
     stand.assert_done_once(stand.submit(3, "later"), "later")
 

@@ -12,7 +12,7 @@ from tests.waiting import until
 
 #: A broker that takes messages back from those who keep them for some seconds.
 HASTY = (
-    "from quire.celery import claim_gate as doorway, settings as broker; "
+    "from quire.celery import settings as broker; "
     "broker.VISIBILITY_SECONDS = 2; "
     "own = broker._transport; broker._transport = lambda s: {**own(s), "
     "'unacked_restore_interval': 1, 'unacked_restore_throttle': 1}; "

@@ -37,7 +37,9 @@ WORKER = (
 )
 SCHEDULER = (
     "from quire import log, settings; from quire.runtime import scheduler; log.setup(); "
-    "raise SystemExit(scheduler.run(settings.load()))"
+    "from quire.celery.dispatcher import Dispatcher; chosen = settings.load(); "
+    "ring = (lambda: Dispatcher(chosen)) if chosen.broker_url else None; "
+    "raise SystemExit(scheduler.run(chosen, ring))"
 )
 SHORT = {
     "lease_seconds": 4,

@@ -140,7 +140,7 @@ class Context:
         if home and any(transaction.has_seeds for transaction in seen):
             from quire.runtime import wakeup
 
-            wakeup.ring(Path(home))
+            wakeup.wake(Path(home))
 
     def recall(self, name: str) -> tuple[bool, Any]:
         """Return whether a step was made by this or an earlier try, and its result."""

@@ -1,10 +1,11 @@
-"""The worker: claims tasks, hands them to its children, renews, settles; never runs user code.
+"""The worker: claims tasks, hands them to its children, renews leases and settles results.
 
-One thread and one selector. Each turn reads what the children say, then does everything the
-database needs in one transaction: settle, progress, due tasks, claim. A database in trouble
-leaves the children running: their results are kept and settled when it is back.
+One thread, one selector, no user code. Each turn reads what the children report, then does
+everything that the database needs in one transaction: settle, progress, claim. When the database
+is unavailable the children keep running, and their results are settled when it is back.
 """
 
+import contextlib
 import os
 import random
 import selectors
@@ -12,37 +13,49 @@ import shutil
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from quire import log
-from quire.celery.claim_gate import Door, OpenDoor
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.outcomes import decide
 from quire.model.records import Ending, Lease
 from quire.runtime.child.pool import Assignment, Children, Ended, Progress
-from quire.runtime.worker.fair_progress import Bands
-from quire.runtime.worker.prefetch import BRISK, TASKS_AHEAD, Backlog, Pace, assignment, strays
-from quire.runtime.worker.registration import Presence
+from quire.runtime.worker.claim_gate import ClaimGate, Key, OpenGate
+from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
 from quire.settings import Settings
+from quire.store import Connection
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 from quire.store.queue import claim, commit_recovery, release, settle, tallies, workers
 from quire.store.queue import progress as progress_store
 
-#: How often held leases are compared with the database while tasks run.
-REVOKED_EVERY = 0.25
-#: How long a lease may wait behind a busy child before it is given back.
-BEHIND_SECONDS = 1.0
+#: How often running leases are compared with the database, to notice stops and cancels.
+CHECK_LEASES_EVERY = 0.25
+#: How long a lease may wait behind a busy child before it is returned.
+MAX_WAIT = 1.0
 PROGRESS_EVERY = 0.5
-#: Reports kept while the database is away; the oldest go first.
-PROGRESS_KEPT = 2_000
-LONGEST_TROUBLE = 5.0
-#: Children that fail to start before any has, after which the worker gives up.
+#: Progress reports kept while the database is unavailable; the oldest are dropped first.
+MAX_REPORTS = 2_000
+#: How often the position of the fair order is written.
+FAIR_ORDER_EVERY = 0.3
+MAX_RETRY_DELAY = 5.0
+#: The worker gives up if this many children fail before any of them has started.
 START_TRIES = 3
+
+#: A batch for one child should take about this many seconds.
+BATCH_SECONDS = 0.1
+MAX_BATCH = 512
+#: Tasks shorter than this are claimed before a child is idle, which would wait for the commit.
+SHORT_TASK = 0.25
+#: How many tasks to prefetch for each busy child.
+PREFETCH_TASKS = 2
+#: Weight of the latest run in the moving average of run times.
+_LATEST_WEIGHT = 0.2
+_DEFAULT_RUN_TIME = 1.0
 
 
 def run(settings: Settings) -> int:
@@ -50,12 +63,93 @@ def run(settings: Settings) -> int:
     return Worker(settings).run()
 
 
-class Worker:
-    """The state of one worker process."""
+class RunTimes:
+    """Moving averages of how long runs take: per kind, and over all."""
 
-    def __init__(self, settings: Settings, door: Door | None = None) -> None:
+    def __init__(self) -> None:
+        self._by_kind: dict[str, float] = {}
+        self._overall = _DEFAULT_RUN_TIME
+
+    def add(self, kind: str, seconds: float) -> None:
+        """Record a run."""
+        before = self._by_kind.get(kind, seconds)
+        self._by_kind[kind] = before + _LATEST_WEIGHT * (seconds - before)
+        self._overall += _LATEST_WEIGHT * (seconds - self._overall)
+
+    def expected(self, kind: str) -> float:
+        """Return the expected run time of a kind."""
+        return self._by_kind.get(kind, _DEFAULT_RUN_TIME)
+
+    def batch_size(self) -> int:
+        """Return how many tasks to claim for one child."""
+        return min(max(int(BATCH_SECONDS / max(self._overall, 1e-6)), 1), MAX_BATCH)
+
+    def are_short(self) -> bool:
+        """Tell whether runs are so short that the time between them matters."""
+        return self._overall < SHORT_TASK
+
+
+class Backlog:
+    """Leases that were claimed and not yet handed to a child, in queue order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Lease, float]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, leases: Iterable[Lease], now: float) -> None:
+        """Append leases in the order of their claim."""
+        self._waiting.extend((lease, now) for lease in leases)
+
+    def has_waited(self, seconds: float, now: float) -> bool:
+        """Tell whether a lease has waited for a child for longer than `seconds`."""
+        return bool(self._waiting) and now - self._waiting[0][1] > seconds
+
+    def keys(self) -> list[Key]:
+        """List the leases as (task id, fence)."""
+        return [(lease.task_id, lease.fence) for lease, _ in self._waiting]
+
+    def drop(self, lost: set[Key]) -> None:
+        """Remove leases that were revoked."""
+        kept = [x for x in self._waiting if (x[0].task_id, x[0].fence) not in lost]
+        self._waiting = deque(kept)
+
+    def take_all(self) -> list[Lease]:
+        """Remove and return every lease."""
+        leases = [lease for lease, _ in self._waiting]
+        self._waiting.clear()
+        return leases
+
+    def take_batch(self, run_times: RunTimes, limit: int) -> list[Lease]:
+        """Remove the next batch for one child: about 100 ms of work, or one task to run alone."""
+        batch: list[Lease] = []
+        budget = BATCH_SECONDS
+        while self._waiting and len(batch) < min(limit, MAX_BATCH):
+            lease, _ = self._waiting[0]
+            seconds = run_times.expected(lease.kind)
+            if batch and (seconds > budget or lease.is_alone):
+                break
+            self._waiting.popleft()
+            batch.append(lease)
+            budget -= seconds
+            if lease.is_alone:
+                break
+        return batch
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        gate: ClaimGate | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.settings = settings
-        self.door = door or OpenDoor()
+        self.gate = gate or OpenGate()
+        self.monotonic = monotonic
         self.id = f"w-{uuid.uuid4().hex[:8]}"
         self.db = Database.open(
             settings.database,
@@ -69,152 +163,153 @@ class Worker:
         self.children = Children.of(
             settings, self.id, self.selector, self.scratch, concurrency=self.concurrency
         )
-        self.pace = Pace()
+        self.run_times = RunTimes()
         self.backlog = Backlog()
-        self.held: dict[tuple[int, int], Lease] = {}
+        #: Leases that a child has.
+        self.running: dict[Key, Lease] = {}
+        #: Of those, the ones that this worker told to stop.
+        self.revoked: set[Key] = set()
         self.endings: list[Ending] = []
-        self.progress: deque[Progress] = deque(maxlen=PROGRESS_KEPT)
-        self.asked: set[tuple[int, int]] = set()
+        self.progress: deque[Progress] = deque(maxlen=MAX_REPORTS)
+        #: Leases whose place in the fair order is not written yet.
+        self.claimed: list[Lease] = []
         self.drain_by: float | None = None
         self.exit_code = 0
-        self.is_woken = True
+        #: There may be tasks to claim.
+        self.should_claim = True
         self.queue_turn = 0
-        self.next_due: float | None = None
-        #: The database's time less our monotonic one: this host's wall clock may be wrong.
-        self.epoch = 0.0
+        self.next_due_at: float | None = None
+        #: Database time minus monotonic time: the wall clock of this host may be wrong.
+        self.clock_offset = 0.0
+        #: The result of the last COMMIT is unknown.
         self.is_in_doubt = False
-        self.trouble_delay = 0.0
+        self.retry_delay = 0.0
         self.retry_at = 0.0
-        self.at = dict.fromkeys(("beat", "sweep", "poll", "look", "progress"), 0.0)
-        self.bands = Bands(self.db)
+        self.due = dict.fromkeys(
+            ("heartbeat", "sweep", "poll", "leases", "progress", "fair order"), 0.0
+        )
 
     def run(self) -> int:
-        """Work until drained; leases still held are given back at the end."""
-        self.presence = Presence(self.db, self.settings, self.id, self.selector, self.door)
+        """Work until drained, then return the leases that are still held."""
+        self.registration = Registration(self.db, self.settings, self.id, self.selector, self.gate)
         try:
-            self._prepare()
+            self._start()
             while not self._is_over():
                 self._wait()
-                self._listen_to_children()
-                self._hand_out()  # what was claimed ahead, before the database is asked for more
-                if time.monotonic() >= self.retry_at:
-                    self._attempt_turn()
+                self._serve_children()
+                self._hand_out()  # prefetched tasks, before the database is asked for more
+                if self.monotonic() >= self.retry_at:
+                    self._try_turn()
                 self._hand_out()
-                self.door.let_go(self._unsettled)
-                self.bands.advance()
+                self.gate.release(self._unsettled)
+                self._write_fair_order()
         finally:
             self._leave()
-            self.door.close()
+            self.gate.close()
         return self.exit_code
 
-    def _prepare(self) -> None:
+    def _start(self) -> None:
         self.children.start()
-        self._learn_kinds()
-        self.presence.announce(self.kinds.values(), self.concurrency)
-        log.event("worker.started", worker=self.id, pid=os.getpid(), children=self.concurrency)
-
-    def _learn_kinds(self) -> None:
-        """Wait for the first child to say what it can run."""
-        while not self.children.kinds and not self._is_told_to_stop():
+        while not self.children.kinds and not self.registration.stop_requests:
             self._wait()
-            self._listen_to_children()
+            self._serve_children()
             if (failures := self.children.failures) >= START_TRIES:
                 raise WorkerStartFailed(
-                    f"worker {self.id}: no child could be started in {failures} tries; the log "
-                    "says why. Mend the plugin it names, or leave it out."
+                    f"worker {self.id}: no child process started in {failures} attempts; the log "
+                    "has the reasons. Fix the plugin it names, or start without it."
                 )
         self.kinds = self.children.kinds
-
-    def _is_told_to_stop(self) -> bool:
-        return bool(self.presence.bell.rung or self.presence.leash.is_cut)
+        self.registration.register(self.kinds.values(), self.concurrency)
+        log.event("worker.started", worker=self.id, pid=os.getpid(), children=self.concurrency)
 
     def _is_over(self) -> bool:
-        if self.presence.bell.rung >= 2:
+        if self.registration.stop_requests >= 2:
             return True
         if self.drain_by is None:
-            if self._is_told_to_stop():
-                self._begin_drain()
+            if self.registration.stop_requests:
+                self._drain()
             return False
-        late = time.monotonic() >= self.drain_by
-        return late or (not self.held and not self.endings)
+        is_late = self.monotonic() >= self.drain_by
+        return is_late or (not self.running and not self.endings)
 
-    def _begin_drain(self) -> None:
-        log.event("worker.draining", worker=self.id, running=len(self.held))
-        self.drain_by = time.monotonic() + self.settings.stop_grace
-        self._give_back(self.backlog.clear())
+    def _drain(self) -> None:
+        log.event("worker.draining", worker=self.id, running=len(self.running))
+        self.drain_by = self.monotonic() + self.settings.stop_grace
+        self._return(self.backlog.take_all())
         for child in {child for child, _ in self.children.assigned()}:
-            self._give_back_assigned(self.children.take_back(child))
+            self._return_assigned(self.children.take_back(child))
         self.children.drain()
-        self.presence.say_draining()
+        self.registration.mark_draining()
 
     def _leave(self) -> None:
-        """Kill what still runs, give its leases back, and sign off."""
-        self._note(self.children.kill_all(), asked=True)
-        self._give_back(self.backlog.clear())
+        """Kill what still runs, return its leases, and deregister."""
+        self._record(self.children.kill_all(), was_revoked=True)
+        self._return(self.backlog.take_all())
         self.children.close()
-        self.presence.leave(self.endings)
+        self.registration.leave(self.endings)
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.db.close()
         log.event("worker.stopped", worker=self.id)
 
     def _wait(self) -> None:
-        self.presence.follow_listener()
-        for key, _ in self.selector.select(self._patience()):
-            if isinstance(key.data, str) and self.presence.woken_by(key.data):
-                self.is_woken = True
-                self.at["look"] = 0.0
+        self.registration.sync_listener()
+        for key, _ in self.selector.select(self._idle_seconds()):
+            if isinstance(key.data, str) and self.registration.clear_wakeup(key.data):
+                self.should_claim = True
+                self.due["leases"] = 0.0
 
-    def _patience(self) -> float:
-        """Return how long nothing needs to be done if nothing happens."""
-        now = time.monotonic()
+    def _idle_seconds(self) -> float:
+        """Return how long to wait if nothing happens."""
+        now = self.monotonic()
         if now < self.retry_at:
             return self.retry_at - now
         if self.endings or self._wants_claim():
             return 0.0
-        times = [self.at["beat"], self.at["sweep"], self.at["poll"], self.door.next_at()]
-        if self.held:
-            times.append(self.at["look"])
+        due = self.due
+        times = [due["heartbeat"], due["sweep"], due["poll"], self.gate.next_deadline()]
+        if self.running:
+            times.append(due["leases"])
         if self.progress:
-            times.append(self.at["progress"])
+            times.append(due["progress"])
         if self.drain_by is not None:
             times.append(self.drain_by)
-        if self.next_due is not None and not self.is_woken:
-            times.append(self.next_due - self.epoch)
+        if self.next_due_at is not None and not self.should_claim:
+            times.append(self.next_due_at - self.clock_offset)
         if (deadline := self.children.next_deadline(now)) is not None:
             times.append(deadline)
         return max(min(times) - now, 0.0)
 
-    def _listen_to_children(self) -> None:
-        ended, progress = self.children.serve(time.monotonic())
-        self._note(ended)
-        for each in progress:
-            if (each.task_id, each.fence) in self.held:
-                self.progress.append(each)
+    def _serve_children(self) -> None:
+        ended, progress = self.children.serve(self.monotonic())
+        self._record(ended)
+        for report in progress:
+            if (report.task_id, report.fence) in self.running:
+                self.progress.append(report)
         while self.children.trouble:
             log.event(
                 "child.failed", level="error", worker=self.id, why=self.children.trouble.popleft()
             )
 
-    def _note(self, ended: list[Ended], *, asked: bool = False) -> None:
-        """Turn what children ended into endings to settle."""
+    def _record(self, ended: list[Ended], *, was_revoked: bool = False) -> None:
+        """Decide how to settle the runs that have ended."""
         for one in ended:
             key = one.task_id, one.fence
-            lease = self.held.pop(key, None)
+            lease = self.running.pop(key, None)
             if lease is None:
                 continue
-            was_asked = asked or key in self.asked
-            self.asked.discard(key)
+            asked = was_revoked or key in self.revoked
+            self.revoked.discard(key)
             if one.outcome == "settled":
-                self.pace.saw(lease.kind, one.duration)
-                # Its commit may have planted tasks or let others go.
-                self.is_woken = True
+                self.run_times.add(lease.kind, one.duration)
+                # Its own transaction may have added or released tasks.
+                self.should_claim = True
                 continue
             kind = self.kinds[lease.kind]
             if one.outcome in ("done", "permanent", "transient"):
-                self.pace.saw(lease.kind, one.duration)
-            ending = decide(one, lease, kind, random.random(), self.id, asked=was_asked)  # noqa: S311
+                self.run_times.add(lease.kind, one.duration)
+            ending = decide(one, lease, kind, random.random(), self.id, asked=asked)  # noqa: S311
             if ending.began_at is not None:
-                began_at = self.epoch + time.monotonic() - one.duration
+                began_at = self.clock_offset + self.monotonic() - one.duration
                 ending = ending._replace(began_at=max(lease.begin_at, began_at))
             if ending.move != "finish":
                 log.event(
@@ -223,96 +318,101 @@ class Worker:
                 )  # fmt: skip
             self.endings.append(ending)
 
-    def _attempt_turn(self) -> None:
+    def _try_turn(self) -> None:
         try:
             self._turn()
         except SchemaAhead as error:
             self.exit_code = error.exit_code
             log.trouble("worker.outdated", error, worker=self.id)
-            self._begin_drain()
+            self._drain()
         except DatabaseUnavailable as error:
-            self.trouble_delay = min(max(self.trouble_delay * 2, 0.1), LONGEST_TROUBLE)
-            self.retry_at = time.monotonic() + self.trouble_delay
-            # A COMMIT may have been lost: what does the database say we hold?
-            self.is_in_doubt, self.at["beat"] = True, 0.0
-            log.trouble("worker.waits", error, worker=self.id, again_in=f"{self.trouble_delay:g} s")
+            self.retry_delay = min(max(self.retry_delay * 2, 0.1), MAX_RETRY_DELAY)
+            self.retry_at = self.monotonic() + self.retry_delay
+            # A COMMIT may have succeeded unseen: ask the database which leases we hold.
+            self.is_in_doubt, self.due["heartbeat"] = True, 0.0
+            log.trouble("worker.waits", error, worker=self.id, again_in=f"{self.retry_delay:g} s")
         else:
-            self.trouble_delay, self.is_in_doubt = 0.0, False
+            self.retry_delay, self.is_in_doubt = 0.0, False
 
     def _turn(self) -> None:
-        now = time.monotonic()
-        if now >= self.at["beat"]:
-            self._beat()
-            self.at["beat"] = now + self.settings.heartbeat_interval
-        if now >= self.at["sweep"]:
-            self.presence.reopen_listener()
+        now = self.monotonic()
+        if now >= self.due["heartbeat"]:
+            self._heartbeat()
+            self.due["heartbeat"] = now + self.settings.heartbeat_interval
+        if now >= self.due["sweep"]:
+            self.registration.reopen_listener()
             sweep(self.db, self.settings, self.id, list(self.kinds))
-            self.at["sweep"] = now + self.settings.sweep_interval
-            self.is_woken = True
-        if self.held and now >= self.at["look"]:
-            self._look_for_revoked()
-            self.at["look"] = now + REVOKED_EVERY
-        is_due = self.next_due is not None and self.next_due - self.epoch <= now
-        if self.door.is_due() or is_due or now >= self.at["poll"]:
-            self.is_woken = True
-            # Set here too: where no child is free nothing is written, and a past time is no wait.
-            self.at["poll"] = now + self.settings.poll_interval
-        if self.endings or self._wants_claim() or (self.progress and now >= self.at["progress"]):
+            self.due["sweep"] = now + self.settings.sweep_interval
+            self.should_claim = True
+        if self.running and now >= self.due["leases"]:
+            self._check_leases()
+            self.due["leases"] = now + CHECK_LEASES_EVERY
+        is_task_due = self.next_due_at is not None and self.next_due_at - self.clock_offset <= now
+        if self.gate.should_poll() or is_task_due or now >= self.due["poll"]:
+            self.should_claim = True
+            # Here too: with no idle child nothing is written, and _wait must not spin.
+            self.due["poll"] = now + self.settings.poll_interval
+        if self.endings or self._wants_claim() or (self.progress and now >= self.due["progress"]):
             self._write(now)
 
     def _wants_claim(self) -> bool:
-        return self.is_woken and self.drain_by is None and self._room() > 0
+        return self.should_claim and self.drain_by is None and self._room() > 0
 
     def _room(self) -> int:
-        """Return how many tasks to claim: for idle children, and some ahead for those soon free."""
-        idle = self.door.places(len(self.children.idle())) * self.pace.batch()
-        soon = self.children.begun_after(time.monotonic() - BRISK) if self.pace.is_brisk() else 0
-        soon = self.door.ahead(soon)
-        # Several at a time: each claim is a commit, for which the children's own commits wait.
-        if not idle and len(self.backlog) >= soon:
+        """Return how many tasks to claim: a batch per idle child, and a few to prefetch."""
+        idle = self.gate.slots(len(self.children.idle())) * self.run_times.batch_size()
+        busy = 0
+        if self.run_times.are_short():
+            busy = self.children.begun_after(self.monotonic() - SHORT_TASK)
+        busy = self.gate.prefetch_slots(busy)
+        # Several at a time: each claim is a commit, which the commits of children wait for.
+        if not idle and len(self.backlog) >= busy:
             return 0
-        return idle + soon * TASKS_AHEAD - len(self.backlog)
+        return idle + busy * PREFETCH_TASKS - len(self.backlog)
 
     def _write(self, now: float) -> None:
-        """Settle, report, and claim, in one transaction."""
+        """Settle, report progress and claim, in one transaction."""
         endings, progress = self.endings, list(self.progress)
-        wants = self._wants_claim() or (bool(endings) and self.drain_by is None)
-        idle, room = self.door.places(len(self.children.idle())), self._room()
+        claims = self._wants_claim() or (bool(endings) and self.drain_by is None)
+        idle, room = self.gate.slots(len(self.children.idle())), self._room()
 
-        def act(conn: Any, at: Instant) -> tuple[set[int], list[claim.Claimed], float | None]:
-            written = commit_recovery.recorded(conn, endings) if self.is_in_doubt else set()
-            fresh = [one for one in endings if one.task_id not in written]
-            settled = written | settle.settle(conn, fresh, now=at)
+        def act(
+            conn: Connection, at: Instant
+        ) -> tuple[set[int], list[claim.Claimed], float | None]:
+            recorded = commit_recovery.recorded(conn, endings) if self.is_in_doubt else set()
+            fresh = [one for one in endings if one.task_id not in recorded]
+            settled = recorded | settle.settle(conn, fresh, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
             claimed: list[claim.Claimed] = []
-            due_at = self.next_due
-            if wants:
-                if due_at is not None and due_at <= at.wall:  # each claim looks for the next
+            due_at = self.next_due_at
+            if claims:
+                if due_at is not None and due_at <= at.wall:
                     release.move_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), release.next_due_at(conn)
-            self.epoch = at.wall - time.monotonic()
+            self.clock_offset = at.wall - self.monotonic()
             tallies.add(conn, "refused", sum(one.task_id not in settled for one in endings))
             return settled, claimed, due_at
 
-        settled, claimed, self.next_due = self.db.write(act)
+        settled, claimed, self.next_due_at = self.db.write(act)
         for one in endings:
             if one.task_id not in settled:
                 log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
         leases = [lease for part in claimed for lease in part.leases()]
         self.endings = []
         self.progress.clear()
-        self.at["progress"] = now + PROGRESS_EVERY
-        self.at["poll"] = now + self.settings.poll_interval
-        # Fewer than asked for: the queue is empty until something wakes us.
-        self.is_woken = len(leases) >= room if wants else self.is_woken
-        if wants and room > 0:
+        self.due["progress"] = now + PROGRESS_EVERY
+        self.due["poll"] = now + self.settings.poll_interval
+        # Fewer than asked for: the queue is empty until something wakes this worker.
+        self.should_claim = len(leases) >= room if claims else self.should_claim
+        if claims and room > 0:
             keys = [(lease.task_id, lease.fence) for lease in leases]
-            self.door.claimed(keys, is_all=not self.is_woken)
+            self.gate.claimed(keys, is_queue_empty=not self.should_claim)
         self.backlog.add(leases, now)
-        self.bands.add(leases)
+        self.claimed += leases
 
-    def _claim(self, conn: Any, at: Instant, idle: int, room: int) -> list[claim.Claimed]:
+    def _claim(self, conn: Connection, at: Instant, idle: int, room: int) -> list[claim.Claimed]:
+        """Claim from all queues, starting with another one each time."""
         queues = self.settings.queues
         parts: list[claim.Claimed] = []
         for turn in range(len(queues)):
@@ -327,74 +427,97 @@ class Worker:
         self.queue_turn += 1
         return parts
 
+    def _write_fair_order(self) -> None:
+        """Write how far the fair order has got, in a transaction that no claim waits for.
+
+        If the write is lost, the order is a little less fair.
+        """
+        now = self.monotonic()
+        if not self.claimed or now < self.due["fair order"]:
+            return
+        claimed, self.claimed = self.claimed, []
+        self.due["fair order"] = now + FAIR_ORDER_EVERY
+        with contextlib.suppress(DatabaseUnavailable):
+            self.db.write(lambda conn, _: claim.advance(conn, claimed))
+
     def _hand_out(self) -> None:
-        """Give idle children their portions; what waits too long behind busy ones goes back."""
+        """Give each idle child a batch; return leases that wait too long behind busy children."""
         idle = self.children.idle()
         for at, child in enumerate(idle):
             share = -(-len(self.backlog) // (len(idle) - at))
-            if portion := self.backlog.portion(self.pace, share):
-                for lease in portion:
-                    self.held[lease.task_id, lease.fence] = lease
-                self.children.hand(child, [assignment(x, self.kinds[x.kind]) for x in portion])
-        self._return_what_waits()
+            if batch := self.backlog.take_batch(self.run_times, share):
+                for lease in batch:
+                    self.running[lease.task_id, lease.fence] = lease
+                self.children.hand(child, [_assignment(x, self.kinds[x.kind]) for x in batch])
+        self._return_waiting()
 
-    def _return_what_waits(self) -> None:
-        now = time.monotonic()
+    def _return_waiting(self) -> None:
+        now = self.monotonic()
         for child in {child for child, _ in self.children.assigned()}:
             head = child.head()
-            if head is not None and now - head.started > BEHIND_SECONDS and len(child.open) > 1:
-                self._give_back_assigned(self.children.take_back(child))
-        if self.backlog.has_waited(BEHIND_SECONDS, now):
-            self._give_back(self.backlog.clear())
+            if head is not None and now - head.started > MAX_WAIT and len(child.open) > 1:
+                self._return_assigned(self.children.take_back(child))
+        if self.backlog.has_waited(MAX_WAIT, now):
+            self._return(self.backlog.take_all())
 
-    def _give_back_assigned(self, assignments: list[Assignment]) -> None:
-        leases = [self.held.pop((a.task_id, a.fence), None) for a in assignments]
-        self._give_back([lease for lease in leases if lease is not None])
+    def _return_assigned(self, assignments: list[Assignment]) -> None:
+        leases = [self.running.pop((a.task_id, a.fence), None) for a in assignments]
+        self._return([lease for lease in leases if lease is not None])
 
-    def _give_back(self, leases: Sequence[Any]) -> None:
+    def _return(self, leases: Sequence[Any]) -> None:
         self.endings += [
             Ending(x.task_id, x.fence, x.job_id, "return", "returned", give_back=True,
                    began_at=x.begin_at, duration=0.0, worker_id=self.id)
             for x in leases
         ]  # fmt: skip
 
-    def _keys(self) -> list[tuple[int, int]]:
-        return [*self.held, *((x.task_id, x.fence) for x in self.backlog.leases())]
+    def _keys(self) -> list[Key]:
+        return [*self.running, *self.backlog.keys()]
 
-    def _unsettled(self) -> set[tuple[int, int]]:
+    def _unsettled(self) -> set[Key]:
         return {*self._keys(), *((x.task_id, x.fence) for x in self.endings)}
 
-    def _beat(self) -> None:
-        """Renew every lease in one statement; a row that does not come back is not ours."""
-        keys, alone = self._keys(), self.door.alone_since
+    def _heartbeat(self) -> None:
+        """Renew every lease in one statement; a row that does not come back was lost."""
+        keys, polling_since = self._keys(), self.gate.polling_since
 
-        def act(conn: Any, now: Instant) -> tuple[set[int], list[Any]]:
+        def act(conn: Connection, now: Instant) -> tuple[set[int], list[Any]]:
             if self.drain_by is None:
-                migrate.lacking(conn)  # whoever beats after an announcement says: I may stay
-            if not workers.beat(conn, self.id, now=now, alone_since=alone):
+                migrate.lacking(conn)  # a heartbeat after an announced migration agrees to it
+            if not workers.beat(conn, self.id, now=now, alone_since=polling_since):
                 workers.revive(conn, self.id, now=now)
             kept = settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
             return kept, commit_recovery.held_by(conn, self.id)
 
         kept, held = self.db.write(act)
-        self._drop_lost(keys, kept)
-        # Claimed by a COMMIT whose reply was lost: nobody runs it, so it goes back.
-        for row in strays(held, keys, self.endings):
-            log.event("task.stray", level="warning", task=row.task_id, worker=self.id)
-            self._give_back([row])
+        self._revoke_lost(keys, kept)
+        # Claimed by a COMMIT whose reply was lost: no child has it, so it is returned.
+        known = {*keys, *((x.task_id, x.fence) for x in self.endings)}
+        for row in held:
+            if (row.task_id, row.fence) not in known:
+                log.event("task.stray", level="warning", task=row.task_id, worker=self.id)
+                self._return([row])
 
-    def _look_for_revoked(self) -> None:
+    def _check_leases(self) -> None:
         keys = self._keys()
         with self.db.read() as conn:
             kept = settle.still_held(conn, keys)
-        self._drop_lost(keys, kept)
+        self._revoke_lost(keys, kept)
 
-    def _drop_lost(self, keys: list[tuple[int, int]], kept: set[int]) -> None:
-        """Kill what was revoked: its end will be refused anyway."""
+    def _revoke_lost(self, keys: list[Key], kept: set[int]) -> None:
+        """Stop the runs whose lease is gone; their results would be refused."""
         lost = {key for key in keys if key[0] not in kept}
-        for key in lost & set(self.held):
-            # It may have settled itself a moment ago: then its child says so, and goes on.
-            if key not in self.asked and self.children.revoke(*key):
-                self.asked.add(key)
+        for key in lost & set(self.running):
+            # If the task has just settled itself, its child reports that and goes on.
+            if key not in self.revoked and self.children.revoke(*key):
+                self.revoked.add(key)
                 log.event("task.revoked", task=key[0], fence=key[1], worker=self.id)
         self.backlog.drop(lost)
+
+
+def _assignment(lease: Lease, kind: JobKind) -> Assignment:
+    return Assignment(
+        lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
+        lease.max_attempts, kind.timeout, kind.stall_timeout, kind.memory, kind.grace,
+        f"quire-{lease.job_id}-{lease.task_id}",
+    )  # fmt: skip
