@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.celery.claim_gate import BrokerGate
+from quire.celery.claim_gate import ACK_SECONDS, CLAIM_SECONDS, BrokerGate
 from quire.clock import FakeClock
 from quire.runtime.worker.claim_gate import OpenGate
 from tests.waiting import until
