@@ -60,7 +60,7 @@ def equip(registry: Registry) -> None:
     from quire.fetch.sources import registry as sources
     from quire.parse import plugin_parser
 
-    plugin_parser.use(registry.parsers)
+    plugin_parser.install(registry.parsers)
     sources.use(registry.sources)
 
 

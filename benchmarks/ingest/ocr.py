@@ -94,5 +94,5 @@ def _read(path: Path) -> int:
 
     document = pypdfium2.PdfDocument(path)
     pixels = document[0].render(scale=150 / 72).to_numpy()
-    found = ocr.reader()(pixels, use_det=True, use_cls=False, use_rec=True)
+    found = ocr.rapidocr()(pixels, use_det=True, use_cls=False, use_rec=True)
     return len(found.txts or ())

@@ -132,16 +132,17 @@ class _Clock:
 
 def _timed(db: Any, path: Path, pages: int) -> dict[str, float]:
     """Return the seconds of each stage for the first pages of a file."""
-    from quire.parse.options import Options
+    from quire.parse import file_type, formats
+    from quire.parse.parser import ReadOptions
     from quire.parse.pdf import reader as pdf
-    from quire.text.embed import open_embedder
+    from quire.text.embed.embedder import open_embedder
 
     clock = _Clock(("look", "parse", "chunk", "embed", "store"))
     embedder, size = open_embedder(), Pipeline().page_size
-    clock("look", pdf.look, path)
+    clock("look", formats.inspect, path, file_type.PDF)
     for first in range(1, pages + 1, size):
         last = min(first + size - 1, pages)
-        unread = pdf.read(path, pdf.MEDIA_TYPE, Options(), first, last)
+        unread = formats.read(path, file_type.PDF, ReadOptions(), first, last)
         read: list[Any] = clock("parse", list, unread)
         cut: _Cut = clock("chunk", _Cut, read)
         points = clock("embed", embedder.embed, [text for text, _, _ in cut.texts.values()])

@@ -20,7 +20,7 @@ from benchmarks.site import Bed, Site
 from quire.control.search import search
 from quire.model.search import Model
 from quire.store.search import vectors
-from quire.text.embed import Embedder, open_embedder
+from quire.text.embed.embedder import Embedder, open_embedder
 
 _BATCH = 10  # documents of one transaction
 _MODES = ("text", "vector", "hybrid")

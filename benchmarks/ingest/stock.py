@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.ingest.prose import Prose
 from quire.model.pipeline import text_digest
 from quire.text import words
-from quire.text.embed import Embedder
+from quire.text.embed.embedder import Embedder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from quire.store.db.schema import documents as document_tables
 from quire.store.documents import admission, corpora, generation_pages, generations, pages
 from quire.store.queue import owners
 from quire.store.search import fulltext_levels, hnsw, vectors
-from quire.text.embed import Embedder
+from quire.text.embed.embedder import Embedder
 
 CORPUS = "part"
 _SHARE = 100  # of so many documents one is in the corpus

@@ -67,7 +67,7 @@ class Easel:
             self.close()
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "quire.parse.image.render"],
+                [sys.executable, "-m", "quire.parse.render"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

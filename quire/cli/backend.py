@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quire.app import App
     from quire.client import Client
     from quire.model.records import Submission
-    from quire.text.embed import Embedder
+    from quire.text.embed.embedder import Embedder
 
 Json = dict[str, Any]
 

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from quire.control.caller import Caller
 from quire.control.documents import row_of
 from quire.errors import BadInput, Gone, NotFound
-from quire.parse import word_boxes
-from quire.parse.image import render
+from quire.parse import render, word_boxes
 from quire.store.documents import pages as stored
 from quire.store.reports import chunks as chunk_reports
 from quire.store.reports import documents as reports
@@ -76,7 +75,7 @@ def chunks(caller: Caller, document_id: int, *, limit: int, cursor: str | None) 
 def drawable(caller: Caller, document_id: int, number: int) -> Kept:
     """Return the blob that the picture of a page is drawn from."""
     found = original_of(caller, document_id)
-    if not render.can_draw(found.media_type):
+    if not render.can_render(found.media_type):
         raise NotFound(
             f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "
             "Its text is there: see its pages."

@@ -174,9 +174,9 @@ def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> 
         digest = row.newest_digest or _digest(row)
         size = stored.size_of(conn, caller.tenant, digest)
     path = blobs.checked_path(digest, size or 0)
-    media_type = row.newest_type or file_type.media_type(path, row.name)
+    media_type = row.newest_type or file_type.detect(path, row.name)
     options = options_of(Pipeline().merged(json.loads(row.pipeline or "{}")))
-    outline = formats.look(path, media_type, options)
+    outline = formats.inspect(path, media_type, options)
     first, last = (1, 1) if outline.unit == "whole" else (number, number)
     if outline.unit == "row":
         last = min(number + options.row_size - 1, outline.length)

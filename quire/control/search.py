@@ -17,7 +17,8 @@ from quire.store.db.engine import Database
 from quire.store.documents import corpora
 from quire.store.search import fulltext, vectors
 from quire.store.search import search as store
-from quire.text import embed, ranking, snippets, words
+from quire.text import rank, snippets, words
+from quire.text.embed.embedder import Embedder, open_embedder
 
 MODES = ("hybrid", "text", "vector")
 MOST = 100
@@ -29,7 +30,7 @@ WIDTH = 240
 NO_WORDS = "No document has any of these words; these are the nearest by meaning."
 
 Ranked = list[tuple[int, float]]
-Open = Callable[[str], embed.Embedder]
+Open = Callable[[str], Embedder]
 
 
 class Wanted(NamedTuple):
@@ -53,7 +54,7 @@ def search(
     documents: Sequence[int] = (),
     where: Mapping[str, str] | None = None,
     media_type: str | None = None,
-    embedder: Open = embed.open_embedder,
+    embedder: Open = open_embedder,
 ) -> dict[str, Any]:
     """Search a tenant's live documents; returns the hits, best first."""
     began = time.perf_counter()
@@ -136,29 +137,29 @@ def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ra
     within = store.reach(conn, wanted.scope)
     if mode == "text":
         found = _by_words(conn, wanted, within, limit)
-        return ranking.graded(found, _covered(conn, wanted, found).share), None
+        return rank.graded(found, _covered(conn, wanted, found).share), None
     near = [_Near(conn, within, *at, limit) for at in wanted.points]
     if mode == "vector":
         by_vector = _interleaved([each.found() for each in near])
-        return ranking.graded(by_vector, _best(by_vector)), None
+        return rank.graded(by_vector, _best(by_vector)), None
     for each in near:
         each.begin()
     by_words = _by_words(conn, wanted, within, limit)
     by_vector = _interleaved([each.found() for each in near])
     covered = _covered(conn, wanted, by_words)
-    fused = ranking.fuse(by_words, by_vector, covered)
+    fused = rank.fuse(by_words, by_vector, covered)
     is_guess = bool(fused and wanted.terms) and not by_words
     best = max(covered.share, _best(by_vector))
-    return ranking.graded(fused, best), NO_WORDS if is_guess else None
+    return rank.graded(fused, best), NO_WORDS if is_guess else None
 
 
 def _best(by_vector: Ranked) -> float:
     return max((cosine for _, cosine in by_vector), default=0.0)
 
 
-def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> ranking.Covered:
-    best = [chunk_id for chunk_id, _ in by_words[: ranking.COVERED_TEXTS]]
-    return ranking.covered(store.texts(conn, best), wanted.terms)
+def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> rank.Covered:
+    best = [chunk_id for chunk_id, _ in by_words[: rank.COVERED_TEXTS]]
+    return rank.covered(store.texts(conn, best), wanted.terms)
 
 
 def _by_words(conn: Connection, wanted: Wanted, within: store.Reach, limit: int) -> Ranked:
@@ -170,13 +171,13 @@ def _by_words(conn: Connection, wanted: Wanted, within: store.Reach, limit: int)
     )
 
     def score(texts: Sequence[Counts], frequencies: Sequence[int], total: int) -> Sequence[float]:
-        return ranking.weighed(texts, wanted.simple, frequencies, total)
+        return rank.weighed(texts, wanted.simple, frequencies, total)
 
     def find(count: int, among: Any) -> Found:
         tenant = wanted.scope.tenant
         return fulltext.matches(conn, tenant, asked, count, among, enough=limit, score=score)
 
-    return store.best(conn, within, find, max(ranking.DEPTH, limit), enough=limit)
+    return store.best(conn, within, find, max(rank.DEPTH, limit), enough=limit)
 
 
 class _Near:
@@ -186,7 +187,7 @@ class _Near:
         self, conn: Connection, within: store.Reach, model: Model, point: bytes, limit: int
     ) -> None:
         self._conn, self._within, self._limit, self._model = conn, within, limit, model
-        self._depth = max(ranking.DEPTH, limit)
+        self._depth = max(rank.DEPTH, limit)
         self._looking = vectors.looking(conn, within.scope.tenant, model, point)
 
     def begin(self) -> None:
@@ -214,7 +215,7 @@ def _interleaved(lists: Sequence[Ranked]) -> Ranked:
         return lists[0] if lists else []
     merged: dict[int, float] = {}
     for _, _, (chunk_id, score) in sorted(
-        (rank, at, item) for at, each in enumerate(lists) for rank, item in enumerate(each)
+        (position, at, item) for at, each in enumerate(lists) for position, item in enumerate(each)
     ):
         merged.setdefault(chunk_id, score)
     return list(merged.items())

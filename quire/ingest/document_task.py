@@ -108,7 +108,7 @@ class _Taking:
         if self._take_over(content):
             return
         try:
-            outline = formats.look(content.path, content.media_type, options_of(self.pipeline))
+            outline = formats.inspect(content.path, content.media_type, options_of(self.pipeline))
             self._take_in(content, work, outline)
         except Unreadable as error:
             # The parser knows the blob's name, people know the document's.
@@ -148,7 +148,7 @@ class _Taking:
         return content._replace(path=path), work._replace(path=path)
 
     def _identified(self, stored: str, size: int, path: Path) -> Content:
-        media_type = file_type.media_type(path, self.begun.name)
+        media_type = file_type.detect(path, self.begun.name)
         recipe = digest(
             formats.recipe(media_type, options_of(self.pipeline)),
             self.pipeline.cut(),
@@ -362,7 +362,7 @@ class _Taking:
             with self.ctx.database.read() as conn:
                 if reuse_stats.has_thumbnail(conn, self.begun.id, first):
                     return None
-        from quire.parse.image.thumbnail import thumbnail
+        from quire.parse.render import thumbnail
 
         found = thumbnail(content.path, content.media_type)
         return None if found is None else self._keep(found, "picture")

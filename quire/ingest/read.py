@@ -16,14 +16,14 @@ from quire.ingest import resources
 from quire.model.pages import Page, PageFailure, Piece
 from quire.model.pipeline import Pipeline, digest, text_digest
 from quire.parse import formats
-from quire.parse.options import Options
+from quire.parse.parser import ReadOptions
 from quire.store.db import dialect
 from quire.store.documents import generation_pages, generations, pages, reuse_stats
 from quire.text import language, words
 from quire.text.chunk import ChunkOptions, pieces
 
 if TYPE_CHECKING:
-    from quire.text.embed import Embedder
+    from quire.text.embed.embedder import Embedder
 
 
 #: Chunks that are written in one transaction; more go in several, the last of which shows them.
@@ -48,11 +48,11 @@ class Work(NamedTuple):
     is_analysed: bool  # the full-text index wants every word stemmed by us
 
 
-def options_of(pipeline: Pipeline) -> Options:
+def options_of(pipeline: Pipeline) -> ReadOptions:
     """Return the parser's share of a corpus's settings."""
     languages = tuple(each.strip() for each in pipeline.ocr_languages.split(",") if each.strip())
     ocr: Any = pipeline.ocr
-    return Options(pipeline.parser, ocr, languages, pipeline.row_size)
+    return ReadOptions(pipeline.parser, ocr, languages, pipeline.row_size)
 
 
 class Harvest:

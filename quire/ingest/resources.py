@@ -12,7 +12,7 @@ from quire.fetch.blobs.backend import open_folder as blobs_in
 if TYPE_CHECKING:
     from quire.fetch.items import Source
     from quire.model.pipeline import Pipeline
-    from quire.text.embed import Embedder
+    from quire.text.embed.embedder import Embedder
 
 __all__ = ["Waiting", "blobs_in", "blobs_of", "embedder_of", "settled_embedder", "source_of"]
 
@@ -42,7 +42,7 @@ def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -
 
 def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder":
     """Open the embedder that a corpus names."""
-    from quire.text.embed import open_embedder
+    from quire.text.embed.embedder import open_embedder
 
     is_far = pipeline.embedder.startswith("openai:")
     return open_embedder(pipeline.embedder, **_endpoint(settings) if is_far else {})
@@ -71,7 +71,7 @@ class Waiting:
 def settled_embedder(ctx: Any, pipeline: "Pipeline") -> "Embedder":
     """Open the embedder that a corpus names, its dimensions known: once stored, they are fixed."""
     from quire.store.search import vectors
-    from quire.text.endpoint import Endpoint
+    from quire.text.embed.openai import Endpoint
 
     found = embedder_of(ctx.settings, pipeline)
     if isinstance(found, Endpoint) and not found.dimensions:

@@ -1,7 +1,7 @@
-"""What a file is, told by its bytes.
+"""Detects the media type of a file by its content.
 
-Its name decides only between kinds of plain text, and where the bytes tell no more than that they
-are packed or unknown and a plugin reads files of that name.
+The file name decides only between kinds of plain text, and where the content is ambiguous (an
+archive, or unknown) and a plugin has declared the suffix.
 """
 
 import re
@@ -14,9 +14,10 @@ PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+ENCRYPTED_OFFICE = "application/x-ole-encrypted"
 UNKNOWN = "application/octet-stream"
 
-_HEAD = 8192
+_HEAD_BYTES = 8192
 _OFFICE = {"word/": DOCX, "xl/": XLSX, "ppt/": PPTX}
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -43,7 +44,7 @@ _MAIL_HEADERS = frozenset(
     b"from to cc subject date message-id received return-path mime-version content-type"
     b" delivered-to reply-to sender".split()
 )
-_TEXT_NAMES = {
+_TEXT_SUFFIXES = {
     ".csv": "text/csv",
     ".tsv": "text/csv",
     ".md": "text/markdown",
@@ -52,28 +53,30 @@ _TEXT_NAMES = {
     ".html": "text/html",
     ".xhtml": "text/html",
 }
-#: Types that say little: a plugin may know better by the name.
-_VAGUE = frozenset(
+#: Types for which a suffix declared by a plugin takes precedence.
+_AMBIGUOUS = frozenset(
     {UNKNOWN, "text/plain", "application/zip", "application/gzip", "application/x-ole-storage"}
 )
-#: Books and OpenDocument files begin with a member that says their type.
-_SAID = re.compile(
+#: EPUB and OpenDocument archives start with a stored member `mimetype`.
+_MIMETYPE_MEMBER = re.compile(
     rb"PK\x03\x04.{4}\0\0.{16}\x08\0\0\0mimetype(application/(?:epub\+zip|vnd\.oasis\.[a-z.-]+))",
     re.DOTALL,
 )
-_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
-def media_type(path: Path, name: str = "") -> str:
-    """Return the type of a file by its content; `name` is what people call it."""
+def detect(path: Path, name: str = "") -> str:
+    """Return the media type of a file; `name` is its original name if `path` is a blob."""
     with path.open("rb") as file:
-        head = file.read(_HEAD)
-    called = name or path.name
-    found = _binary(path, head) or _textual(head, Path(called).suffix.lower())
-    return plugin_parser.named_type(called) or found if head and found in _VAGUE else found
+        head = file.read(_HEAD_BYTES)
+    name = name or path.name
+    found = _detect_binary(path, head) or _detect_text(head, Path(name).suffix.lower())
+    if head and found in _AMBIGUOUS:
+        return plugin_parser.type_by_suffix(name) or found
+    return found
 
 
-def _binary(path: Path, head: bytes) -> str | None:
+def _detect_binary(path: Path, head: bytes) -> str | None:
     for magic, found in _MAGIC:
         if head.startswith(magic):
             return found
@@ -82,22 +85,22 @@ def _binary(path: Path, head: bytes) -> str | None:
     if _BITMAP.match(head):
         return "image/bmp"
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _zipped(path, head)
+        return _detect_zip(path, head)
     if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
-        return _compound(path)
-    if b"%PDF-" in head[:1032]:  # up to 1024 bytes of junk may come first
+        return _detect_ole(path)
+    if b"%PDF-" in head[:1032]:  # up to 1024 bytes may precede the header
         return PDF
     return None
 
 
-def _zipped(path: Path, head: bytes) -> str:
-    if said := _SAID.match(head):
-        return said[1].decode()
+def _detect_zip(path: Path, head: bytes) -> str:
+    if declared := _MIMETYPE_MEMBER.match(head):
+        return declared[1].decode()
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        # Cut off: the list of members is at the end, their names are at each member too.
+        # Truncated: the directory at the end is gone, but each member's header has its name.
         with path.open("rb") as file:
             start = file.read(1 << 20)
         names = [n.decode("latin-1") for n in re.findall(rb"PK\x03\x04.{26}([\x20-\x7e]+)", start)]
@@ -108,37 +111,37 @@ def _zipped(path: Path, head: bytes) -> str:
     return "application/zip"
 
 
-def _compound(path: Path) -> str:
-    """Tell what an OLE file holds: an Office file with a password, or one of the old formats."""
+def _detect_ole(path: Path) -> str:
+    """Tell a password-protected Office file from an old binary Office format."""
     with path.open("rb") as file:
         start = file.read(1 << 20)
     if "EncryptedPackage".encode("utf-16-le") in start:
-        return "application/x-ole-encrypted"
+        return ENCRYPTED_OFFICE
     return "application/x-ole-storage"
 
 
-def _textual(head: bytes, suffix: str) -> str:
+def _detect_text(head: bytes, suffix: str) -> str:
     if not head or not is_text(head):
         return UNKNOWN
-    if _HTML.match(head.removeprefix(_MARKS[0])):
+    if _HTML.match(head.removeprefix(_BYTE_ORDER_MARKS[0])):
         return "text/html"
     if _is_mail(head):
         return "message/rfc822"
-    return _TEXT_NAMES.get(suffix, "text/plain")
+    return _TEXT_SUFFIXES.get(suffix, "text/plain")
 
 
 def is_text(head: bytes) -> bool:
-    """Tell whether the first bytes of a file can be read as text."""
-    if head.startswith(_MARKS):
+    """Return whether the first bytes of a file look like text."""
+    if head.startswith(_BYTE_ORDER_MARKS):
         return True
     if _is_utf16(head):
         return True
-    odd = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
-    return b"\0" not in head and odd <= len(head) // 50
+    control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
+    return b"\0" not in head and control <= len(head) // 50
 
 
 def _is_utf16(head: bytes) -> bool:
-    """Tell whether every second byte is zero, as in English text of two bytes a letter."""
+    """Return whether nearly every second byte is zero, as in UTF-16 of Latin text."""
     if len(head) < 4 or b"\0" not in head:
         return False
     even, odd = head[0::2].count(0), head[1::2].count(0)
@@ -148,7 +151,7 @@ def _is_utf16(head: bytes) -> bool:
 
 def _is_mail(head: bytes) -> bool:
     names, at = set(), 0
-    if head.startswith(b"From "):  # as in a mailbox file
+    if head.startswith(b"From "):  # mbox separator line
         at = head.find(b"\n") + 1
     while found := _HEADER.match(head, at):
         names.add(found[0].partition(b":")[0].lower())

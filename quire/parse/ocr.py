@@ -1,22 +1,21 @@
-"""Text out of pictures, by RapidOCR on one thread; loaded at the first picture of a process.
+"""Optical character recognition with RapidOCR on one thread; loaded at the first image.
 
-A page may lie on its side or upside down. A detection on a small copy tells lying lines from
-standing ones, and the model for single lines tells up from down, so that an upright page pays
-little; only then is the page read, turned as needed, and its boxes are turned back.
+Pages may be rotated. Text detection on a small copy tells horizontal from vertical lines, and
+the model that classifies single lines tells upright from upside down, so an upright page costs
+little extra. The page is then rotated as needed and read, and the boxes are rotated back.
 """
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import Permanent
+from quire.model.pages import Page
 from quire.parse import word_boxes
-from quire.parse.image.reading_order import in_reading_order
-from quire.parse.options import Options
+from quire.parse.parser import OcrMode, installed_version
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,73 +25,74 @@ if TYPE_CHECKING:
     Boxes = npt.NDArray[np.float64]
 
 VERSION = 1
-_SMALL = 600  # pixels a side that are enough to see how lines lie
-_ASKED = 9  # lines that vote on up and down
+_THUMBNAIL_SIDE = 600  # pixels: enough to detect the direction of lines
+_VOTING_LINES = 9
+_MIN_COLUMN_LINES = 4
 
-
-class Recognised(NamedTuple):
-    """What was read in a picture."""
-
-    text: str
-    words: bytes
-    image_key: str
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 class _Line(NamedTuple):
     text: str
-    box: tuple[float, float, float, float]  # left, top, right, bottom
+    box: Box
 
 
 def is_installed() -> bool:
-    """Tell whether pictures can be read here."""
+    """Return whether OCR is available in this installation."""
     return find_spec("rapidocr") is not None and find_spec("onnxruntime") is not None
 
 
 def engine() -> str | None:
-    """Return what reads pictures here, with its version, or None."""
-    return f"rapidocr {_release()}, {VERSION}" if is_installed() else None
+    """Return the OCR engine with its version, or None if it is not installed."""
+    return f"rapidocr {installed_version('rapidocr')}, {VERSION}" if is_installed() else None
 
 
-@functools.cache
-def _release() -> str:
-    return version("rapidocr")
+def recipe(mode: OcrMode) -> dict[str, Any]:
+    """Return the entries of a parser's recipe for OCR."""
+    return {"ocr": mode, "engine": None if mode == "never" else engine()}
 
 
-def usable(options: Options) -> bool:
-    """Tell whether a page that needs it is to be recognised; raise when it must and cannot be."""
-    if options.ocr == "never":
+def is_enabled(mode: OcrMode) -> bool:
+    """Return whether to run OCR. Raises Permanent if it is required but not installed."""
+    if mode == "never":
         return False
-    if not is_installed() and options.ocr == "always":
+    if not is_installed() and mode == "always":
         raise Permanent("ocr=always: RapidOCR is not installed. Run: pip install 'quire[ocr]'.")
     return is_installed()
 
 
-def recognise(
+def read_page(
+    number: int,
     pixels: "Pixels",
     width: float,
     height: float,
     known_image: Callable[[str], bool] | None = None,
-) -> Recognised:
-    """Read a picture (BGR) of a page of width × height points, unless its text is known."""
+) -> Page:
+    """Read the image (BGR) of a page of width × height points.
+
+    If `known_image` returns True for the digest of the image, the text stays empty: the caller
+    has it already.
+    """
     digest = blake2b(repr(pixels.shape).encode(), digest_size=16)
     digest.update(pixels.tobytes())
     key = digest.hexdigest()
+    page = Page(number, "", width=width, height=height, via="ocr", image_key=key)
     if known_image is not None and known_image(key):
-        return Recognised("", b"", key)
-    turns = _turns(pixels)
-    lines = _lines(_turned(pixels, turns))
+        return page
+    turns = _upright_turns(pixels)
+    lines = _read_lines(_rotate(pixels, turns))
     text = "\n".join(line.text for line in lines)
     if not text:
-        return Recognised("", b"", key)
-    boxes = _turned_back(_word_boxes(lines), turns, pixels.shape)
+        return page
+    boxes = _rotate_back(_word_boxes(lines), turns, pixels.shape)
     boxes *= [width / pixels.shape[1], height / pixels.shape[0]] * 2
-    return Recognised(text, word_boxes.pack(boxes), key)
+    return page._replace(text=text, words=word_boxes.pack(boxes))
 
 
 @functools.cache
-def reader() -> Any:
-    """Return RapidOCR's own reader, on one thread."""
-    # Before it is loaded: it would report its use to its maker, and write to the user's home.
+def rapidocr() -> Any:
+    """Return the RapidOCR engine of this process."""
+    # Set before the import: onnxruntime would send telemetry and write to the home directory.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     from rapidocr import RapidOCR
 
@@ -107,41 +107,41 @@ def reader() -> Any:
     )
 
 
-def _turned(pixels: "Pixels", turns: int) -> "Pixels":
-    """Return a picture turned by quarters, against the clock."""
+def _rotate(pixels: "Pixels", turns: int) -> "Pixels":
+    """Rotate by quarter turns, counterclockwise."""
     import numpy as np
 
     return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
 
 
-def _turns(pixels: "Pixels") -> int:
-    """Return how many quarters against the clock make the lines of a picture upright."""
-    step = max(1, round(max(pixels.shape[:2]) / _SMALL))
+def _upright_turns(pixels: "Pixels") -> int:
+    """Return the counterclockwise quarter turns that make the lines upright."""
+    step = max(1, round(max(pixels.shape[:2]) / _THUMBNAIL_SIDE))
     small = pixels[::step, ::step]
-    found = _detected(small)
+    found = _detect_lines(small)
     if not len(found):
         return 0
     wide, tall = (found[:, 2] - found[:, 0]), (found[:, 3] - found[:, 1])
-    standing = tall[tall > 1.5 * wide].sum() > wide[wide > 1.5 * tall].sum()
-    turns = int(standing)
-    if standing:
-        found = _turned_boxes(found, small.shape)
-    return turns + 2 * _is_upside_down(_turned(pixels, turns), found * step)
+    is_vertical = tall[tall > 1.5 * wide].sum() > wide[wide > 1.5 * tall].sum()
+    turns = int(is_vertical)
+    if is_vertical:
+        found = _rotate_boxes(found, small.shape)
+    return turns + 2 * _is_upside_down(_rotate(pixels, turns), found * step)
 
 
-def _detected(pixels: "Pixels") -> "Boxes":
-    """Return left, top, right, bottom of each line found."""
+def _detect_lines(pixels: "Pixels") -> "Boxes":
+    """Return left, top, right, bottom of each detected line."""
     import numpy as np
 
-    found = reader()(np.ascontiguousarray(pixels), use_det=True, use_cls=False, use_rec=False)
+    found = rapidocr()(np.ascontiguousarray(pixels), use_det=True, use_cls=False, use_rec=False)
     if found.boxes is None:
         return np.zeros((0, 4))
     quads = np.asarray(found.boxes, np.float64)
     return np.concatenate([quads.min(1), quads.max(1)], axis=1)
 
 
-def _turned_boxes(boxes: "Boxes", shape: tuple[int, ...]) -> "Boxes":
-    """Return left, top, right, bottom in a picture turned by a quarter against the clock."""
+def _rotate_boxes(boxes: "Boxes", shape: tuple[int, ...]) -> "Boxes":
+    """Return left, top, right, bottom in the image rotated by one quarter turn."""
     import numpy as np
 
     left, top, right, bottom = boxes.T
@@ -149,39 +149,38 @@ def _turned_boxes(boxes: "Boxes", shape: tuple[int, ...]) -> "Boxes":
 
 
 def _is_upside_down(pixels: "Pixels", boxes: "Boxes") -> bool:
-    """Ask the widest lines; where they say so, compare how well they read both ways."""
+    """Classify the widest lines; if they vote upside down, compare the confidence both ways."""
     import numpy as np
 
-    widest = np.argsort(boxes[:, 0] - boxes[:, 2])[:_ASKED]
+    widest = np.argsort(boxes[:, 0] - boxes[:, 2])[:_VOTING_LINES]
     crops = []
     for left, top, right, bottom in boxes[widest].astype(int).clip(0).tolist():
-        # The model sees a line at four times its height; a whole line would be squeezed.
+        # The classifier's input is four times as wide as high; a whole line would be squeezed.
         near = min(right, left + 5 * (bottom - top))
         crop = pixels[top : bottom + 1, left : near + 1]
         if min(crop.shape[:2]) >= 4:
             crops.append(np.ascontiguousarray(crop))
-    votes = [_vote(crop) for crop in crops]
-    if sum(votes) <= 0:
+    if sum(map(_upside_down_vote, crops)) <= 0:
         return False
     asked = crops[:3]
-    return sum(_score(_turned(c, 2)) for c in asked) > sum(_score(c) for c in asked)
+    return sum(_confidence(_rotate(c, 2)) for c in asked) > sum(_confidence(c) for c in asked)
 
 
-def _vote(line: "Pixels") -> float:
-    found = reader()(line, use_det=False, use_cls=True, use_rec=False).cls_res
+def _upside_down_vote(line: "Pixels") -> float:
+    found = rapidocr()(line, use_det=False, use_cls=True, use_rec=False).cls_res
     label, score = found[0]
     return float(score) if label == "180" else -float(score)
 
 
-def _score(line: "Pixels") -> float:
-    found = reader()(line, use_det=False, use_cls=False, use_rec=True)
+def _confidence(line: "Pixels") -> float:
+    found = rapidocr()(line, use_det=False, use_cls=False, use_rec=True)
     return float(found.scores[0]) if found.scores else 0.0
 
 
-def _lines(pixels: "Pixels") -> list[_Line]:
+def _read_lines(pixels: "Pixels") -> list[_Line]:
     import numpy as np
 
-    found = reader()(pixels, use_det=True, use_cls=False, use_rec=True)
+    found = rapidocr()(pixels, use_det=True, use_cls=False, use_rec=True)
     if found.boxes is None or not len(found.boxes):
         return []
     quads = np.asarray(found.boxes, np.float64)
@@ -191,32 +190,79 @@ def _lines(pixels: "Pixels") -> list[_Line]:
         for text, box in zip(found.txts, corners, strict=True)
     ]
     lines = [line for line in lines if line.text]
-    order = in_reading_order([line.box for line in lines], pixels.shape[1])
+    order = reading_order([line.box for line in lines], pixels.shape[1])
     return [lines[index] for index in order]
 
 
 def _word_boxes(lines: list[_Line]) -> "Boxes":
-    """Return x, y, width, height of each word: its share of the line, by its letters."""
+    """Return x, y, width, height of each word: its share of the line by character count."""
     import numpy as np
 
     rows = []
     for text, (left, top, right, bottom) in lines:
-        letter = (right - left) / len(text)
+        char_width = (right - left) / len(text)
         for start, stop in word_boxes.spans(text):
-            rows.append((left + start * letter, top, (stop - start) * letter, bottom - top))
+            rows.append((left + start * char_width, top, (stop - start) * char_width, bottom - top))
     return np.array(rows, np.float64).reshape(-1, 4)
 
 
-def _turned_back(boxes: "Boxes", turns: int, shape: tuple[int, ...]) -> "Boxes":
-    """Return boxes of the turned picture in the picture as it came."""
+def _rotate_back(boxes: "Boxes", turns: int, shape: tuple[int, ...]) -> "Boxes":
+    """Return boxes of the rotated image in the coordinates of the original."""
     import numpy as np
 
     x, y, width, height = boxes.T
     rows, columns = shape[:2]
-    back = {
+    original = {
         0: (x, y, width, height),
         1: (columns - y - height, x, height, width),
         2: (columns - x - width, rows - y - height, width, height),
         3: (y, rows - x - width, height, width),
     }[turns]
-    return np.stack(back, axis=1)
+    return np.stack(original, axis=1)
+
+
+def reading_order(boxes: Sequence[Box], width: float) -> list[int]:
+    """Return the indexes of the boxes in reading order: down, column after column."""
+    order = _row_order(boxes)
+    gutter = _gutter(boxes, width)
+    if gutter is None:
+        return order
+    # A line across the gutter, such as a title, ends the columns above it.
+    done: list[int] = []
+    left: list[int] = []
+    right: list[int] = []
+    for index in order:
+        if boxes[index][2] <= gutter:
+            left.append(index)
+        elif boxes[index][0] >= gutter:
+            right.append(index)
+        else:
+            done += [*left, *right, index]
+            left, right = [], []
+    return [*done, *left, *right]
+
+
+def _row_order(boxes: Sequence[Box]) -> list[int]:
+    """Return the indexes row by row, each row from left to right."""
+    rows: list[list[int]] = []
+    for index in sorted(range(len(boxes)), key=lambda i: boxes[i][1] + boxes[i][3]):
+        middle = (boxes[index][1] + boxes[index][3]) / 2
+        if rows and boxes[rows[-1][0]][1] <= middle <= boxes[rows[-1][0]][3]:
+            rows[-1].append(index)
+        else:
+            rows.append([index])
+    return [index for row in rows for index in sorted(row, key=lambda i: boxes[i][0])]
+
+
+def _gutter(boxes: Sequence[Box], width: float) -> float | None:
+    """Return the x between two columns of prose: long lines on both sides, few across."""
+    for share in (0.5, 0.48, 0.52, 0.45, 0.55):
+        x = width * share
+        sides = [b for b in boxes if b[2] <= x], [b for b in boxes if b[0] >= x]
+        across = len(boxes) - len(sides[0]) - len(sides[1])
+        if min(map(len, sides)) < _MIN_COLUMN_LINES or across > min(map(len, sides)) / 2:
+            continue
+        # Short lines are table cells, which are read row by row.
+        if all(sum(b[2] - b[0] for b in s) / len(s) > width / 4 for s in sides):
+            return x
+    return None

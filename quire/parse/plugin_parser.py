@@ -1,6 +1,6 @@
-"""Parsers that plugins add: which of them reads a file, and what they yield, checked.
+"""Parsers from plugins: choosing one for a file, and validating what it yields.
 
-This module imports no parser, so that a process can be told of plugins at no cost.
+Imports no built-in parser, so that loading plugins stays cheap.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,99 +9,124 @@ from typing import Any
 
 from quire.errors import BadInput, Permanent, Unreadable
 from quire.model.contracts import ParserKind
-from quire.model.pages import Page, PageFailure
+from quire.model.pages import Outline, Page, PageFailure
+from quire.parse.parser import ReadOptions, ReadRequest
 
-_known: dict[str, ParserKind] = {}
+_parsers: dict[str, ParserKind] = {}
 _suffixes: dict[str, str] = {}
-_WAYS = ("text", "ocr", "none")
+_VIA = ("text", "ocr", "none")
 
 
-def use(parsers: Mapping[str, ParserKind]) -> None:
-    """Read by these parsers from now on in this process, and by no other plugin's."""
-    _known.clear()
+def install(parsers: Mapping[str, ParserKind]) -> None:
+    """Replace the plugin parsers of this process."""
+    _parsers.clear()
     _suffixes.clear()
     for name, kind in sorted(parsers.items()):
-        _known[name] = kind
+        _parsers[name] = kind
         _suffixes.update(dict.fromkeys(kind.suffixes, kind.media_types[0]))
 
 
 def require(name: str) -> None:
-    """Refuse the name of a parser that this process does not have."""
-    if name != "auto" and name not in _known:
+    """Raise BadInput unless `name` is `auto` or an installed plugin parser."""
+    if name != "auto" and name not in _parsers:
         raise BadInput(
             f"corpus setting parser: {name!r} is not known here. Known: "
-            f"{', '.join(['auto', *_known])}. Load the plugin that has it, or name another."
+            f"{', '.join(['auto', *_parsers])}. Load the plugin that provides it, or choose "
+            "another."
         )
 
 
-def chosen(name: str, media_type: str, *, is_built_in: bool) -> ParserKind | None:
-    """Return the plugin's parser that reads a type under a corpus's setting; None: our own does.
+def choose(name: str, media_type: str, *, is_builtin: bool) -> ParserKind | None:
+    """Return the plugin parser for a media type, or None to use the built-in one.
 
-    A parser that is named reads the types it says; every other file is read as under `auto`.
+    `name` is the corpus setting. A named parser reads the media types it declares; all other
+    files are read as under `auto`.
     """
     require(name)
-    if name != "auto" and media_type in _known[name].media_types:
-        return _known[name]
-    if is_built_in:
+    if name != "auto" and media_type in _parsers[name].media_types:
+        return _parsers[name]
+    if is_builtin:
         return None
-    able = [kind for kind in _known.values() if media_type in kind.media_types]
-    if len(able) > 1:
-        names = " or ".join(f"parser={kind.name}" for kind in able)
+    candidates = [kind for kind in _parsers.values() if media_type in kind.media_types]
+    if len(candidates) > 1:
+        names = " or ".join(f"parser={kind.name}" for kind in candidates)
         raise BadInput(f"type {media_type}: more than one plugin reads it. Set which one: {names}.")
-    return able[0] if able else None
+    return candidates[0] if candidates else None
 
 
 def names() -> list[str]:
-    """List the parsers of plugins, each with the types it reads."""
-    return [f"{kind.name} ({', '.join(kind.media_types)})" for kind in _known.values()]
+    """List the names of the plugin parsers."""
+    return list(_parsers)
 
 
-def named_type(name: str) -> str | None:
-    """Return the type that a plugin says files with such a name have."""
+def labels() -> list[str]:
+    """List the plugin parsers, each with the media types it reads."""
+    return [f"{kind.name} ({', '.join(kind.media_types)})" for kind in _parsers.values()]
+
+
+def type_by_suffix(name: str) -> str | None:
+    """Return the media type that a plugin declares for the suffix of a file name."""
     lower = name.lower()
-    fits = [suffix for suffix in _suffixes if lower.endswith(suffix)]
-    return _suffixes[max(fits, key=len)] if fits else None
+    matches = [suffix for suffix in _suffixes if lower.endswith(suffix)]
+    return _suffixes[max(matches, key=len)] if matches else None
 
 
-def read(kind: ParserKind, path: Path) -> Iterator[Page | PageFailure]:
-    """Yield the pages that a plugin reads from a file, checked; a text alone is numbered."""
-    try:
-        made = kind.function(path)
-        if isinstance(made, str | bytes) or not isinstance(made, Iterable):
-            raise _wrong(kind, f"returned {_word(made)}", "yield pages or texts")
-        for number, each in enumerate(made, start=1):
-            yield _checked(kind, number, Page(number, each) if isinstance(each, str) else each)
-    except Unreadable:
-        raise
-    except Permanent as error:
-        # The document's own name takes the place of the blob's in this class of errors only.
-        raise Unreadable(str(error) or f"{path.name}: {kind.name} cannot read it.") from error
+class PluginParser:
+    """Adapts a plugin's function to the Parser protocol."""
+
+    def __init__(self, kind: ParserKind) -> None:
+        self._kind = kind
+
+    def inspect(self, path: Path, media_type: str) -> Outline:
+        """Return one unit: a plugin reads the whole file."""
+        return Outline(media_type, "whole", 1)
+
+    def recipe(self, media_type: str, options: ReadOptions) -> dict[str, Any]:
+        """Return everything besides the file that decides the text of its pages."""
+        return {"media_type": media_type, "plugin": self._kind.name, "version": self._kind.version}
+
+    def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
+        """Yield the validated pages of a file; plain strings become numbered pages."""
+        kind = self._kind
+        try:
+            pages = kind.function(request.path)
+            if isinstance(pages, str | bytes) or not isinstance(pages, Iterable):
+                raise _invalid(kind, f"returned {_describe(pages)}", "yield pages or texts")
+            for number, item in enumerate(pages, start=1):
+                page = Page(number, item) if isinstance(item, str) else item
+                yield _validated(kind, number, page)
+        except Unreadable:
+            raise
+        except Permanent as error:
+            # Ingestion puts the document's name in place of the blob's only for Unreadable.
+            message = str(error) or f"{request.path.name}: {kind.name} cannot read it."
+            raise Unreadable(message) from error
 
 
-def _checked(kind: ParserKind, number: int, page: Any) -> Page | PageFailure:
+def _validated(kind: ParserKind, number: int, page: Any) -> Page | PageFailure:
     if not isinstance(page, Page | PageFailure):
-        raise _wrong(kind, f"yielded {_word(page)}", "yield pages or texts")
+        raise _invalid(kind, f"yielded {_describe(page)}", "yield pages or texts")
     if page.number != number:
-        raise _wrong(
+        raise _invalid(
             kind,
             f"yielded page {page.number} (expected {number})",
             "number pages from 1, each once",
         )
     if isinstance(page, Page):
         if not isinstance(page.text, str):
-            raise _wrong(
-                kind, f"gave page {number} {_word(page.text)}", "the text of a page is str"
+            raise _invalid(
+                kind, f"gave page {number} {_describe(page.text)}", "the text of a page is str"
             )
-        if page.via not in _WAYS:
-            raise _wrong(
-                kind, f"read page {number} via {page.via!r}", f"via is {' or '.join(_WAYS)}"
+        if page.via not in _VIA:
+            raise _invalid(
+                kind, f"read page {number} via {page.via!r}", f"via is {' or '.join(_VIA)}"
             )
     return page
 
 
-def _word(value: object) -> str:
+def _describe(value: object) -> str:
     return "nothing" if value is None else f"an object of type {type(value).__name__}"
 
 
-def _wrong(kind: ParserKind, what: str, remedy: str) -> Permanent:
-    return Permanent(f"parser {kind.name} {what}. Mend the plugin: {remedy}.")
+def _invalid(kind: ParserKind, what: str, remedy: str) -> Permanent:
+    return Permanent(f"parser {kind.name} {what}. Fix the plugin: {remedy}.")

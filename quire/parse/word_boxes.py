@@ -1,11 +1,11 @@
-"""Word boxes, packed small: the words themselves are never stored.
+"""Packs the bounding boxes of a page's words; the words themselves are not stored.
 
-Word *i* of a page is the *i*-th stretch of non-space in the page's text, so a list of boxes in
-text order is enough. The one exception is a word that a hyphen split over two lines: it is one
-stretch of text with two boxes, and the place of the *cut* is stored with the boxes.
+Word *i* of a page is the *i*-th run of non-space characters in its text, so boxes in text order
+are enough. The exception is a word hyphenated across two lines: one run of text with two boxes.
+The offset of such a *break* is stored with the boxes.
 
-Boxes are tenths of a point. What is written is how each box differs from the place that the box
-before it predicts, a column at a time, which compresses to about three bytes a word.
+Coordinates are tenths of a point. Each box is stored as the difference from the position that the
+box before it predicts, column by column, which compresses to about three bytes per word.
 """
 
 import re
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"\S+")
 
-_HEAD = struct.Struct("<BBII")  # layout, bytes a number, words, cuts
+_HEAD = struct.Struct("<BBII")  # layout version, bytes per number, words, breaks
 _LAYOUT = 1
-_FARTHEST = 100_000_000  # tenths of a point: damaged files name boxes light years away
+_MAX_COORDINATE = 100_000_000  # tenths of a point; damaged files have absurd boxes
 
 
-def pack(boxes: "Boxes", cuts: Sequence[int] = ()) -> bytes:
-    """Pack boxes in the order of the words of the text; `cuts` split a word of it in two."""
+def pack(boxes: "Boxes", breaks: Sequence[int] = ()) -> bytes:
+    """Pack boxes in the order of the words; `breaks` are offsets that split a word in two."""
     import numpy as np
 
     if not len(boxes):
@@ -43,15 +43,15 @@ def pack(boxes: "Boxes", cuts: Sequence[int] = ()) -> bytes:
     columns[3, 1:] -= height[:-1].copy()
     small = columns.min() >= -(1 << 15) and columns.max() < 1 << 15
     kind = np.dtype("<i2" if small else "<i4")
-    # All low bytes, then all high bytes: the high ones are nearly all zero.
+    # All low bytes, then all high bytes: the latter are mostly zero and compress well.
     planes = columns.astype(kind).reshape(-1, 1).view(np.uint8).T.tobytes()
-    tail = np.diff(np.asarray(cuts, "<i4"), prepend=0).astype("<i4").tobytes() if cuts else b""
-    head = _HEAD.pack(_LAYOUT, kind.itemsize, len(boxes), len(cuts))
+    tail = np.diff(np.asarray(breaks, "<i4"), prepend=0).astype("<i4").tobytes() if breaks else b""
+    head = _HEAD.pack(_LAYOUT, kind.itemsize, len(boxes), len(breaks))
     return head + zlib.compress(planes + tail, 1)
 
 
 def unpack(packed: bytes, text: str) -> list[Word]:
-    """Return the words of a page with their boxes; none when the text is not the one packed."""
+    """Return the words of a page with their boxes, or [] if the boxes are of another text."""
     spans, boxes = _read(packed, text)
     return [
         Word(x, y, width, height, text[start:stop])
@@ -62,7 +62,7 @@ def unpack(packed: bytes, text: str) -> list[Word]:
 def boxes(
     packed: bytes, text: str, start: int, stop: int
 ) -> list[tuple[float, float, float, float]]:
-    """Return the boxes that cover text[start:stop], one per line, as (x, y, width, height)."""
+    """Return the boxes that cover text[start:stop], one per line: (x, y, width, height)."""
     spans, found = _read(packed, text)
     first = bisect_right(spans, start, key=lambda span: span[1])
     last = bisect_left(spans, stop, key=lambda span: span[0])
@@ -80,7 +80,7 @@ def boxes(
 
 
 def pawls(pages: Iterable[Page], version: int = 1) -> Any:
-    """Return pages and their words in the PAWLs form, version 1 (plain) or 2 (compact)."""
+    """Return pages and their words in the PAWLs format, version 1 (plain) or 2 (compact)."""
     if version == 2:
         return {"v": 2, "p": [_compact(page) for page in pages]}
     return [
@@ -92,10 +92,10 @@ def pawls(pages: Iterable[Page], version: int = 1) -> Any:
     ]
 
 
-def spans(text: str, cuts: Sequence[int] = ()) -> list[tuple[int, int]]:
-    """Return where each word of the text starts and stops."""
+def spans(text: str, breaks: Sequence[int] = ()) -> list[tuple[int, int]]:
+    """Return the start and stop offset of each word."""
     whole = [found.span() for found in WORD.finditer(text)]
-    return list(_divided(whole, cuts)) if cuts else whole
+    return list(_split_at(whole, breaks)) if breaks else whole
 
 
 def _compact(page: Page) -> dict[str, Any]:
@@ -108,14 +108,14 @@ def _compact(page: Page) -> dict[str, Any]:
 
 
 def _tenths(boxes: "Boxes") -> "npt.NDArray[np.int64]":
-    """Return the columns x, y, width, height in whole tenths of a point."""
+    """Return the columns x, y, width, height as integers, in tenths of a point."""
     import numpy as np
 
-    # The corners are rounded, not the sizes, or a long line would drift.
+    # Round corners, not sizes: rounding errors would add up along a line.
     corners = np.asarray(boxes, np.float64).T * 10
     corners[2:] += corners[:2]
-    if not abs(corners).max() <= _FARTHEST:  # also where it is not a number
-        corners = np.nan_to_num(corners).clip(-_FARTHEST, _FARTHEST)
+    if not abs(corners).max() <= _MAX_COORDINATE:  # also true for NaN
+        corners = np.nan_to_num(corners).clip(-_MAX_COORDINATE, _MAX_COORDINATE)
     whole = np.rint(corners).astype(np.int64)
     whole[2:] -= whole[:2]
     return whole
@@ -126,30 +126,30 @@ def _read(packed: bytes, text: str) -> tuple[list[tuple[int, int]], list[list[fl
 
     if not packed:
         return [], []
-    layout, size, count, cut_count = _HEAD.unpack_from(packed)
+    layout, size, count, break_count = _HEAD.unpack_from(packed)
     if layout != _LAYOUT:
         return [], []
     plain = zlib.decompress(packed[_HEAD.size :])
     block = np.frombuffer(plain, np.uint8, count * 4 * size)
     columns = block.reshape(size, -1).T.copy().view(f"<i{size}").reshape(4, count).astype(np.int64)
-    cuts = np.cumsum(np.frombuffer(plain, "<i4", cut_count, count * 4 * size)).tolist()
-    found = spans(text, cuts)
+    breaks = np.cumsum(np.frombuffer(plain, "<i4", break_count, count * 4 * size)).tolist()
+    found = spans(text, breaks)
     if len(found) != count:
         return [], []
     gap, y, width, height = columns
-    # x is the sum of all gaps and of all widths before it.
+    # x is the sum of all gaps and all widths before it.
     x = np.cumsum(gap) + np.cumsum(width) - width
     rows = np.stack([x, np.cumsum(y), width, np.cumsum(height)], axis=1)
     return found, (rows / 10).tolist()
 
 
-def _divided(whole: Iterable[tuple[int, int]], cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _split_at(whole: Iterable[tuple[int, int]], breaks: Sequence[int]) -> Iterator[tuple[int, int]]:
     at = 0
     for start, stop in whole:
-        while at < len(cuts) and cuts[at] < stop:
-            if cuts[at] > start:
-                yield start, cuts[at]
-                start = cuts[at]
+        while at < len(breaks) and breaks[at] < stop:
+            if breaks[at] > start:
+                yield start, breaks[at]
+                start = breaks[at]
             at += 1
         yield start, stop
 

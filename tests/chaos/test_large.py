@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.parse.markup import markup
+from quire.parse import markup
 from tests import documents
 from tests.shelf import Shelf, open_shelf
 
@@ -19,9 +19,9 @@ MOST_MEMORY = 400 << 20
 READ = """
 import json, re, sys
 from pathlib import Path
-from quire.parse import markup
-from quire.parse.options import Options
-[page] = markup.read(Path(sys.argv[1]), "text/html", Options())
+from quire.parse import formats
+from quire.parse.parser import ReadOptions
+[page] = formats.read(Path(sys.argv[1]), "text/html", ReadOptions(), 1, 1)
 # Not of getrusage, which begins with the memory of the process that started this one.
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 print(json.dumps({"length": len(page.text), "peak": peak}))
@@ -47,7 +47,7 @@ def test_a_pdf_of_ten_thousand_pages_is_taken_in_whole(shelf: Shelf):
 
 def test_html_just_below_the_limit_is_read_without_a_multiple_of_its_memory(tmp_path: Path):
     line = "<p>A line of prose &amp; of figures, number %08d, which goes on for a while.</p>\n"
-    count = markup.MOST_BYTES // len(line % 0)
+    count = markup.MAX_BYTES // len(line % 0)
     path = tmp_path / "a.html"
     path.write_text("".join(line % n for n in range(count)))
     ran = subprocess.run(

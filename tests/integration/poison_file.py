@@ -12,10 +12,9 @@ from typing import Any
 
 from quire.ingest import kinds
 from quire.model.contracts import MARK
-from quire.parse import formats
-from quire.parse.image import thumbnail
+from quire.parse import formats, render
 
-_read, _thumbnail = formats.read, thumbnail.thumbnail
+_read, _thumbnail = formats.read, render.thumbnail
 
 _limits = Path(os.environ["QUIRE_HOME"], "limits.json")
 for _handler in (kinds.document, kinds.pages, kinds.swap):
@@ -49,4 +48,4 @@ def draw(path: Path, media_type: str) -> bytes | None:
 
 
 formats.read = read
-thumbnail.thumbnail = draw
+render.thumbnail = draw

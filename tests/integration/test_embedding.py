@@ -14,7 +14,7 @@ from quire.clock import SystemClock
 from quire.control.search import search
 from quire.ingest import resources
 from quire.model.pipeline import Pipeline
-from quire.text import embed
+from quire.text.embed import embedder
 from tests.embedding import Server, serving, vectors
 from tests.integration.processes import Site
 from tests.shelf import FUSED, Shelf, open_shelf
@@ -41,7 +41,7 @@ def found(shelf: Shelf, query: str, mode: str = "vector") -> dict[str, Any]:
     """Search as a command or the API does."""
     settings = asdict(shelf.app.settings)
 
-    def opened(name: str) -> embed.Embedder:
+    def opened(name: str) -> embedder.Embedder:
         return resources.embedder_of(settings, Pipeline(embedder=name))
 
     return search(shelf.db, "default", query, mode=mode, embedder=opened)
@@ -49,7 +49,7 @@ def found(shelf: Shelf, query: str, mode: str = "vector") -> dict[str, Any]:
 
 def forget_opened() -> None:
     """Do as a process does that has just started."""
-    embed._opened.cache_clear()
+    embedder._opened.cache_clear()
 
 
 def test_an_endpoint_that_is_overloaded_embeds_documents_and_the_query(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quire.demo import samples
-from quire.parse.markup import markup
+from quire.parse import markup
 from tests import documents
 from tests.shelf import Shelf, open_shelf
 
@@ -45,7 +45,7 @@ def test_a_table_of_a_million_rows_is_split_into_ranges_that_are_read_one_by_one
 
 
 def test_files_that_are_too_large_fail_in_plain_words_and_the_rest_goes_on(shelf: Shelf):
-    shelf.put("long.html", b"<!doctype html><p>x".ljust(markup.MOST_BYTES + 1))
+    shelf.put("long.html", b"<!doctype html><p>x".ljust(markup.MAX_BYTES + 1))
     sparse(documents.pdf("words")[:200], 100 << 20, shelf.folder / "sparse.pdf")
     shelf.put("bomb.xlsx", documents.bomb(samples.xlsx({"S": [["x"]]}), 40 << 20))
     shelf.put("good.txt", "good words")

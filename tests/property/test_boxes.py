@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire.demo.samples import PdfPage
 from quire.model.pages import Page
 from quire.parse import file_type, formats, word_boxes
-from quire.parse.options import Options
+from quire.parse.parser import ReadOptions
 from quire.parse.pdf import reader as pdf
 from quire.text.chunk import ChunkOptions, pieces
 from tests import documents
@@ -44,7 +44,7 @@ def sheets(draw: st.DrawFn) -> PdfPage:
 def read(sheets: list[PdfPage]) -> list[Page]:
     with tempfile.TemporaryDirectory() as folder:
         path = documents.put(Path(folder), "a.pdf", documents.pdf(*sheets))
-        found = list(formats.read(path, file_type.PDF, Options(ocr="never"), 1, len(sheets)))
+        found = list(formats.read(path, file_type.PDF, ReadOptions(ocr="never"), 1, len(sheets)))
         pdf.close()
     return [page for page in found if isinstance(page, Page)]
 

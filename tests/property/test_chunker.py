@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.text.chunk import ChunkOptions, pieces
+from quire.text.embed.wordllama import WordLlama
 from quire.text.tokens import Estimate, TokenCounter
-from quire.text.wordllama import WordLlama
 
 COUNTERS: dict[str, TokenCounter] = {"estimate": Estimate(), "wordllama": WordLlama(64)}
 SCRIPTS = [

@@ -20,7 +20,7 @@ from quire.store.db.schema.documents import vectors as vector_rows
 from quire.store.documents import corpora
 from quire.store.search import exact_scan, vectors
 from quire.store.search import search as store
-from quire.text import ranking
+from quire.text import rank
 from tests.store.shelf import DIMENSIONS, Shelf, vector_of
 from tests.store.stage import Stage
 
@@ -500,7 +500,7 @@ def matching(shelf: Shelf, query: str) -> list[int]:
     )
 
     def score(texts, frequencies, total):
-        return ranking.weighed(texts, simple, frequencies, total)
+        return rank.weighed(texts, simple, frequencies, total)
 
     with shelf.db.read() as conn:
         found = fulltext.matches(conn, shelf.tenant, asked, 10, None, enough=10, score=score)
@@ -598,7 +598,7 @@ WIDE = "(documents|generations|leaves|slices|chunks|pages|vectors)"
 
 def test_every_statement_of_a_search_uses_indexes(full: Stage, monkeypatch):
     monkeypatch.setattr(store, "FIRST", 1)
-    monkeypatch.setattr(ranking, "DEPTH", 1)  # so that the indexes are asked a second time
+    monkeypatch.setattr(rank, "DEPTH", 1)  # so that the indexes are asked a second time
     for how in NARROW:
         for plan in plans(full, limit=20, **how):
             assert not re.search(rf"SCAN {WIDE}\b(?!.*USING)", plan), plan

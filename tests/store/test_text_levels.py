@@ -8,7 +8,7 @@ from quire.model.search import Words
 from quire.store.db import dialect
 from quire.store.documents import pages
 from quire.store.search import fulltext, fulltext_levels
-from quire.text import ranking
+from quire.text import rank
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
@@ -34,7 +34,7 @@ def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
 
 def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
     def score(texts, frequencies, total):
-        return ranking.weighed(texts, [[term] for term in terms], frequencies, total)
+        return rank.weighed(texts, [[term] for term in terms], frequencies, total)
 
     with shelf.db.read() as conn:
         asked = Words(terms, terms)

@@ -13,13 +13,12 @@ from PIL import Image
 from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import PageFailure
-from quire.parse import file_type, formats
-from quire.parse.image import thumbnail
-from quire.parse.options import Options
+from quire.parse import file_type, formats, render
+from quire.parse.parser import ReadOptions
 from tests import documents
 from tests.documents import put
 
-NO_OCR = Options(ocr="never")
+NO_OCR = ReadOptions(ocr="never")
 
 
 def huge_png(side: int) -> bytes:
@@ -42,7 +41,7 @@ def frames(count: int) -> bytes:
 
 def test_each_frame_of_a_tiff_is_a_page(tmp_path: Path):
     path = put(tmp_path, "a.tiff", frames(3))
-    assert formats.look(path, "image/tiff").length == 3
+    assert formats.inspect(path, "image/tiff").length == 3
     found = list(formats.read(path, "image/tiff", NO_OCR, 2, 3))
     assert [(page.number, page.width, page.via) for page in found] == [  # type: ignore[union-attr]
         (2, 144, "none"),
@@ -56,8 +55,8 @@ def test_each_frame_of_a_tiff_is_a_page(tmp_path: Path):
 def test_a_picture_that_would_not_fit_in_memory_is_refused(side: int, tmp_path: Path):
     path = put(tmp_path, "a.png", huge_png(side))
     with pytest.raises(Unreadable, match="pixels"):
-        formats.look(path, "image/png")
-    assert thumbnail.thumbnail(path, "image/png") is None
+        formats.inspect(path, "image/png")
+    assert render.thumbnail(path, "image/png") is None
 
 
 @pytest.mark.parametrize(
@@ -65,13 +64,13 @@ def test_a_picture_that_would_not_fit_in_memory_is_refused(side: int, tmp_path: 
 )
 def test_a_damaged_picture_is_refused(content: bytes, tmp_path: Path):
     with pytest.raises(Unreadable, match="damaged"):
-        formats.look(put(tmp_path, "a.png", content), "image/png")
+        formats.inspect(put(tmp_path, "a.png", content), "image/png")
 
 
 def test_a_picture_cut_off_fails_when_it_is_read(tmp_path: Path):
     content = samples.picture_of(documents.TEXT, kind="PNG")
     path = put(tmp_path, "a.png", content[: len(content) // 2])
-    [found] = formats.read(path, "image/png", Options(), 1, 1)
+    [found] = formats.read(path, "image/png", ReadOptions(), 1, 1)
     assert isinstance(found, PageFailure)
     assert "damaged or cut off" in found.error
 
@@ -83,7 +82,7 @@ def test_a_thumbnail_is_a_small_jpeg(turned: int, tmp_path: Path):
         ("a.pdf", documents.pdf(scan), file_type.PDF),
         ("a.jpeg", scan.picture, "image/jpeg"),
     ):
-        small = thumbnail.thumbnail(put(tmp_path, name, content), kind)
+        small = render.thumbnail(put(tmp_path, name, content), kind)
         assert small is not None
         with Image.open(io.BytesIO(small)) as image:
             assert image.format == "JPEG"
@@ -94,11 +93,11 @@ def test_a_thumbnail_is_a_small_jpeg(turned: int, tmp_path: Path):
 def test_a_picture_with_transparency_has_a_thumbnail_on_white(tmp_path: Path):
     written = io.BytesIO()
     Image.new("RGBA", (40, 40), (0, 0, 0, 0)).save(written, "PNG")
-    small = thumbnail.thumbnail(put(tmp_path, "a.png", written.getvalue()), "image/png")
+    small = render.thumbnail(put(tmp_path, "a.png", written.getvalue()), "image/png")
     with Image.open(io.BytesIO(small or b"")) as image:
         assert image.getpixel((20, 20)) == (255, 255, 255)
 
 
 def test_other_files_have_no_thumbnail(tmp_path: Path):
-    assert thumbnail.thumbnail(put(tmp_path, "a.docx", samples.docx(["x"])), file_type.DOCX) is None
-    assert thumbnail.thumbnail(put(tmp_path, "a.pdf", b"%PDF-1.4"), file_type.PDF) is None
+    assert render.thumbnail(put(tmp_path, "a.docx", samples.docx(["x"])), file_type.DOCX) is None
+    assert render.thumbnail(put(tmp_path, "a.pdf", b"%PDF-1.4"), file_type.PDF) is None

@@ -10,17 +10,16 @@ import pytest
 from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Attachment, Page
-from quire.parse import file_type, formats, mail
-from quire.parse.markup import markup
-from quire.parse.options import Options
+from quire.parse import file_type, formats, mail, markup
+from quire.parse.parser import ReadOptions
 from tests.documents import put
 
 MAIL = "message/rfc822"
 
 
 def text_of(path: Path, kind: str) -> str:
-    assert formats.look(path, kind)[1:3] == ("whole", 1)
-    [page] = formats.read(path, kind, Options(), 1, 1)
+    assert formats.inspect(path, kind)[1:3] == ("whole", 1)
+    [page] = formats.read(path, kind, ReadOptions(), 1, 1)
     assert isinstance(page, Page)
     return page.text
 
@@ -69,7 +68,7 @@ def test_text_is_bounded(tmp_path: Path):
     with path.open("wb") as file:
         file.truncate(51 << 20)
     with pytest.raises(Unreadable, match=r"bytes of text \(at most 52,428,800\)"):
-        formats.look(path, "text/plain")
+        formats.inspect(path, "text/plain")
 
 
 def message(*, html: bool = False) -> EmailMessage:
@@ -85,7 +84,7 @@ def message(*, html: bool = False) -> EmailMessage:
 @pytest.mark.parametrize("html", [False, True])
 def test_a_message_is_its_headers_and_its_text(html: bool, tmp_path: Path):
     path = put(tmp_path, "a.eml", message(html=html).as_bytes())
-    assert file_type.media_type(path) == MAIL
+    assert file_type.detect(path) == MAIL
     assert text_of(path, MAIL) == (
         "From: Ida Brandt <ida@example.org>\nTo: all@example.org\nSubject: Zölle auf Kupfer\n\n"
         "The duty is due."
@@ -132,7 +131,7 @@ def test_the_samples_are_read_except_two(tmp_path: Path):
     read: dict[str, int | str] = {}
     for path in samples.make(tmp_path):
         try:
-            read[path.name] = formats.look(path, file_type.media_type(path)).length
+            read[path.name] = formats.inspect(path, file_type.detect(path)).length
         except Unreadable as error:
             read[path.name] = str(error).split(": ")[1][:20]
     assert read["handbook.pdf"] == 36

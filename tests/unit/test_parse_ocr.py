@@ -12,8 +12,7 @@ import pytest
 from quire.demo import samples
 from quire.model.pages import Page
 from quire.parse import file_type, formats, ocr, word_boxes
-from quire.parse.image.reading_order import in_reading_order
-from quire.parse.options import Options
+from quire.parse.parser import ReadOptions
 from tests import documents
 from tests.documents import put
 
@@ -21,13 +20,13 @@ pytest.importorskip("rapidocr")
 
 
 def only(path: Path, media_type: str, **more: object) -> Page:
-    [found] = formats.read(path, media_type, Options(), 1, 1, **more)  # type: ignore[arg-type]
+    [found] = formats.read(path, media_type, ReadOptions(), 1, 1, **more)  # type: ignore[arg-type]
     assert isinstance(found, Page)
     return found
 
 
 def test_loading_the_engine_writes_nothing_into_the_home_and_reports_to_nobody(tmp_path: Path):
-    code = "from quire.parse import ocr; ocr.reader()"
+    code = "from quire.parse import ocr; ocr.rapidocr()"
     given = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     given.pop("ORT_DISABLE_TELEMETRY", None)
     subprocess.run([sys.executable, "-c", code], env=given, check=True)
@@ -75,7 +74,7 @@ def test_a_stamp_on_a_scan_does_not_hide_the_scan(tmp_path: Path):
 
 def test_text_is_recognised_where_it_must_always_be(tmp_path: Path):
     path = put(tmp_path, "a.pdf", documents.pdf("Written as text in the file."))
-    [found] = formats.read(path, file_type.PDF, Options(ocr="always"), 1, 1)
+    [found] = formats.read(path, file_type.PDF, ReadOptions(ocr="always"), 1, 1)
     assert isinstance(found, Page)
     assert (found.via, found.text) == ("ocr", "Written as text in the file.")
 
@@ -94,8 +93,8 @@ def test_a_picture_without_text_has_none(tmp_path: Path):
 
 
 def test_the_engine_is_part_of_the_recipe():
-    assert "rapidocr" in formats.recipe("image/png", Options())["engine"]
-    assert formats.recipe("image/png", Options(ocr="never"))["engine"] is None
+    assert "rapidocr" in formats.recipe("image/png", ReadOptions())["engine"]
+    assert formats.recipe("image/png", ReadOptions(ocr="never"))["engine"] is None
     assert ocr.engine() is not None
 
 
@@ -104,12 +103,12 @@ def test_columns_of_prose_are_read_one_after_the_other():
     left = [(50.0, 50.0 + 20 * i, 480.0, 65.0 + 20 * i) for i in range(6)]
     right = [(520.0, 51.0 + 20 * i, 950.0, 66.0 + 20 * i) for i in range(6)]
     boxes = [box for pair in zip(left, right, strict=True) for box in pair] + title
-    read = [boxes[index] for index in in_reading_order(boxes, 1000)]
+    read = [boxes[index] for index in ocr.reading_order(boxes, 1000)]
     assert read == [*title, *left, *right]
 
 
 def test_cells_of_a_table_are_read_row_by_row():
     rows = [[(x, 50.0 + 20 * i, x + 60, 65.0 + 20 * i) for x in (50.0, 600.0)] for i in range(6)]
     boxes = [cell for row in rows for cell in reversed(row)]
-    read = [boxes[index] for index in in_reading_order(boxes, 1000)]
+    read = [boxes[index] for index in ocr.reading_order(boxes, 1000)]
     assert read == [cell for row in rows for cell in row]

@@ -10,7 +10,7 @@ from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page, PageFailure
 from quire.parse import file_type, formats
-from quire.parse.options import Options
+from quire.parse.parser import ReadOptions
 from tests import documents
 from tests.documents import put
 
@@ -21,8 +21,8 @@ def test_a_word_file_is_one_page(tmp_path: Path):
     path = put(
         tmp_path, "a.docx", samples.docx(["Tides & depth", "The sill is <two> metres deep."])
     )
-    assert formats.look(path, file_type.DOCX)[1:3] == ("whole", 1)
-    [page] = formats.read(path, file_type.DOCX, Options(), 1, 1)
+    assert formats.inspect(path, file_type.DOCX)[1:3] == ("whole", 1)
+    [page] = formats.read(path, file_type.DOCX, ReadOptions(), 1, 1)
     assert isinstance(page, Page)
     assert page.text.split("\n\n") == ["Tides & depth", "The sill is <two> metres deep."]
 
@@ -45,7 +45,7 @@ def test_tables_boxes_notes_and_headers_of_a_word_file_are_read_once(tmp_path: P
     note = '<w:x xmlns:w="urn:w"><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:x>'
     for part, text in (("header1", "Top"), ("header2", "Top"), ("footnotes", "A note")):
         content = documents.changed(content, f"word/{part}.xml", note.format(text))
-    [page] = formats.read(put(tmp_path, "a.docx", content), file_type.DOCX, Options(), 1, 1)
+    [page] = formats.read(put(tmp_path, "a.docx", content), file_type.DOCX, ReadOptions(), 1, 1)
     assert isinstance(page, Page)
     assert page.text.split("\n\n") == [
         "In a box",
@@ -58,10 +58,12 @@ def test_tables_boxes_notes_and_headers_of_a_word_file_are_read_once(tmp_path: P
 
 def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
     path = put(tmp_path, "a.pptx", samples.pptx(SLIDES))
-    before = formats.look(path, file_type.PPTX)
-    [second] = formats.read(path, file_type.PPTX, Options(), 2, 2)
+    before = formats.inspect(path, file_type.PPTX)
+    [second] = formats.read(path, file_type.PPTX, ReadOptions(), 2, 2)
     assert second == Page(2, "Cargo\nBarrels", label="slide 2")
-    after = formats.look(put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), file_type.PPTX)
+    after = formats.inspect(
+        put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), file_type.PPTX
+    )
     assert (before.unit, before.length, after.length) == ("page", 2, 3)
     assert before.keys is not None
     assert after.keys is not None
@@ -71,8 +73,8 @@ def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
 def test_a_slide_that_cannot_be_read_fails_alone(tmp_path: Path):
     content = samples.pptx(SLIDES)
     path = put(tmp_path, "a.pptx", documents.changed(content, "ppt/slides/slide1.xml", "<p:sld><"))
-    assert formats.look(path, file_type.PPTX).length == 2
-    first, second = formats.read(path, file_type.PPTX, Options(), 1, 2)
+    assert formats.inspect(path, file_type.PPTX).length == 2
+    first, second = formats.read(path, file_type.PPTX, ReadOptions(), 1, 2)
     assert isinstance(first, PageFailure)
     assert second == Page(2, "Cargo\nBarrels", label="slide 2")
 
@@ -82,7 +84,7 @@ def test_rows_of_a_table_on_a_slide_share_a_line(tmp_path: Path):
     row = f"<a:tr>{cell.format('Vessel')}{cell.format('Tonnes')}</a:tr>"
     slide = '<p:sld xmlns:p="urn:p" xmlns:a="urn:a"><a:tbl>' + row + "</a:tbl></p:sld>"
     content = documents.changed(samples.pptx(SLIDES), "ppt/slides/slide1.xml", slide)
-    [first] = formats.read(put(tmp_path, "a.pptx", content), file_type.PPTX, Options(), 1, 1)
+    [first] = formats.read(put(tmp_path, "a.pptx", content), file_type.PPTX, ReadOptions(), 1, 1)
     assert isinstance(first, Page)
     assert first.text == "Vessel\tTonnes"
 
@@ -103,7 +105,7 @@ HOSTILE = {
 def test_a_hostile_or_damaged_file_is_refused_with_its_reason(name: str, tmp_path: Path):
     content, kind, reason = HOSTILE[name]
     with pytest.raises(Unreadable, match=f"{name}: .*{reason}"):
-        formats.look(put(tmp_path, name, content), kind)
+        formats.inspect(put(tmp_path, name, content), kind)
 
 
 def test_an_archive_of_more_than_a_gigabyte_is_refused(tmp_path: Path):
@@ -112,19 +114,38 @@ def test_an_archive_of_more_than_a_gigabyte_is_refused(tmp_path: Path):
     place = content.rindex(b"PK\x01\x02")
     large = content[: place + 24] + b"\xf0\xff\xff\xff" + content[place + 28 :]
     with pytest.raises(Unreadable, match=r"would unpack to 4,09\d MiB"):
-        formats.look(put(tmp_path, "a.docx", large), file_type.DOCX)
+        formats.inspect(put(tmp_path, "a.docx", large), file_type.DOCX)
 
 
 def test_a_type_that_nothing_reads_lists_those_that_are_read(tmp_path: Path):
     with pytest.raises(Unreadable, match=r"application/x-odd is not supported; supported: PDF, DO"):
-        formats.look(put(tmp_path, "a", b"x"), "application/x-odd")
+        formats.inspect(put(tmp_path, "a", b"x"), "application/x-odd")
+
+
+def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
+    """Another name or version reads every stored document again: change them only on purpose."""
+    recipes = {kind: formats.recipe(kind, ReadOptions()) for kind in formats.FORMATS}
+    names = {kind: (each["parser"], each["version"]) for kind, each in recipes.items()}
+    images = ("png", "jpeg", "tiff", "webp", "gif", "bmp")
+    assert names == {
+        file_type.PDF: ("pdf", 1),
+        file_type.DOCX: ("office", 1),
+        file_type.PPTX: ("slides", 1),
+        file_type.XLSX: ("tables", 1),
+        "text/csv": ("tables", 1),
+        "text/html": ("markup", 1),
+        "text/markdown": ("markup", 1),
+        "text/plain": ("markup", 1),
+        "message/rfc822": ("mail", 1),
+        **{f"image/{kind}": ("images", 1) for kind in images},
+    }
 
 
 def test_the_recipe_tells_what_decides_the_text():
-    found = formats.recipe(file_type.DOCX, Options())
+    found = formats.recipe(file_type.DOCX, ReadOptions())
     assert (found["parser"], found["version"]) == ("office", 1)
-    assert formats.recipe(file_type.PDF, Options())["library"]
-    assert formats.recipe(file_type.XLSX, Options(row_size=10)) != formats.recipe(
-        file_type.XLSX, Options()
+    assert formats.recipe(file_type.PDF, ReadOptions())["library"]
+    assert formats.recipe(file_type.XLSX, ReadOptions(row_size=10)) != formats.recipe(
+        file_type.XLSX, ReadOptions()
     )
-    assert formats.recipe(file_type.DOCX, Options(row_size=10)) == found
+    assert formats.recipe(file_type.DOCX, ReadOptions(row_size=10)) == found

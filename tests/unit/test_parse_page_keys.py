@@ -10,7 +10,7 @@ import pikepdf
 import pytest
 
 from quire.demo import samples
-from quire.parse.pdf.page_keys import survey
+from quire.parse.pdf.page_keys import compute
 from tests import documents
 from tests.documents import put
 
@@ -20,7 +20,7 @@ SCAN = samples.scanned_page(documents.TEXT)
 def keys(folder: Path, content: bytes) -> tuple[str, ...]:
     with pikepdf.open(io.BytesIO(content)) as opened:
         count = len(opened.pages)
-    found = survey(put(folder, "a.pdf", content), count)
+    found = compute(put(folder, "a.pdf", content), count)
     assert found is not None
     return found.keys
 
@@ -135,8 +135,8 @@ def test_a_circle_of_forms_is_covered_from_both_sides(tmp_path: Path):
 
 
 def test_a_file_that_gives_no_keys_gives_none(tmp_path: Path):
-    assert survey(put(tmp_path, "a.pdf", b"%PDF-1.4 nothing"), 1) is None
-    assert survey(put(tmp_path, "a.pdf", documents.pdf("one")), 2) is None
+    assert compute(put(tmp_path, "a.pdf", b"%PDF-1.4 nothing"), 1) is None
+    assert compute(put(tmp_path, "a.pdf", documents.pdf("one")), 2) is None
 
 
 def share(opened: pikepdf.Pdf) -> None:
@@ -151,6 +151,6 @@ def test_pictures_are_counted_once_though_many_pages_show_them(tmp_path: Path):
         2: scans,
     }
     for (count, content), pages in zip(files.items(), (2, 2, 3), strict=True):
-        found = survey(put(tmp_path, "a.pdf", content), pages)
+        found = compute(put(tmp_path, "a.pdf", content), pages)
         assert found is not None
-        assert found.pictures == count
+        assert found.images == count

@@ -12,22 +12,21 @@ from quire.demo import samples
 from quire.demo.samples import PdfPage
 from quire.errors import Permanent, Unreadable
 from quire.model.pages import Page, PageFailure
-from quire.parse import file_type, formats, word_boxes
-from quire.parse.image import thumbnail
-from quire.parse.options import Options
+from quire.parse import file_type, formats, render, word_boxes
+from quire.parse.parser import ReadOptions
 from quire.parse.pdf import reader as pdf
 from tests import documents
 from tests.documents import put
 
-NO_OCR = Options(ocr="never")
+NO_OCR = ReadOptions(ocr="never")
 
 
-def pages(path: Path, options: Options = NO_OCR) -> list[Page | PageFailure]:
-    count = formats.look(path, file_type.PDF).length
+def pages(path: Path, options: ReadOptions = NO_OCR) -> list[Page | PageFailure]:
+    count = formats.inspect(path, file_type.PDF).length
     return list(formats.read(path, file_type.PDF, options, 1, count))
 
 
-def page(path: Path, options: Options = NO_OCR) -> Page:
+def page(path: Path, options: ReadOptions = NO_OCR) -> Page:
     [found] = pages(path, options)
     assert isinstance(found, Page)
     return found
@@ -59,7 +58,7 @@ def test_every_word_is_found_in_the_text_by_walking(tmp_path: Path):
 
 def ink(path: Path) -> tuple[float, float, float, float]:
     """Left, top, right, bottom of what is drawn on the first page, in points."""
-    drawn = pdf.render(pdf.opened(path)[0], 2.0, 10**8).min(axis=2) < 128
+    drawn = pdf.render(pdf.open_document(path)[0], 2.0, 10**8).min(axis=2) < 128
     rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
     return columns[0] / 2, rows[0] / 2, columns[-1] / 2, rows[-1] / 2
 
@@ -135,11 +134,13 @@ def test_a_page_with_more_text_than_most_leaves_nothing_to_the_next(tmp_path: Pa
 def test_a_page_of_a_kilometre_is_drawn_small(tmp_path: Path):
     huge = PdfPage(b"0 0 50000 50000 re f", size=(100_000, 100_000))
     path = put(tmp_path, "a.pdf", documents.pdf(huge))
-    picture = pdf.render(pdf.opened(path)[0], 150 / 72, 25_000_000)
+    picture = pdf.render(pdf.open_document(path)[0], 150 / 72, 25_000_000)
     assert 20_000_000 < picture.shape[0] * picture.shape[1] <= 25_100_000
-    assert len(thumbnail.thumbnail(path, file_type.PDF) or b"") > 100
+    assert len(render.thumbnail(path, file_type.PDF) or b"") > 100
     strip = PdfPage(b"", size=(14_000_000, 1))
-    picture = pdf.render(pdf.opened(put(tmp_path, "b.pdf", documents.pdf(strip)))[0], 2, 25_000_000)
+    picture = pdf.render(
+        pdf.open_document(put(tmp_path, "b.pdf", documents.pdf(strip)))[0], 2, 25_000_000
+    )
     assert picture.shape[1] <= 30_000
 
 
@@ -156,21 +157,21 @@ REASONS = {
 def test_a_file_that_cannot_be_read_says_why(name: str, tmp_path: Path):
     content, reason = REASONS[name]
     with pytest.raises(Unreadable, match=f"{name}: .*({reason})"):
-        formats.look(put(tmp_path, name, content), file_type.PDF)
+        formats.inspect(put(tmp_path, name, content), file_type.PDF)
 
 
 def test_a_damaged_file_after_a_protected_one_is_not_called_protected(tmp_path: Path):
     for name in ("secret.pdf", "none.pdf"):
         content, reason = REASONS[name]
         with pytest.raises(Unreadable, match=reason):
-            formats.look(put(tmp_path, name, content), file_type.PDF)
+            formats.inspect(put(tmp_path, name, content), file_type.PDF)
 
 
 def test_a_password_that_only_restricts_the_owner_does_no_harm(tmp_path: Path):
     content = samples.protected(documents.pdf("readable"), "x", owner_only=True)
     path = put(tmp_path, "a.pdf", content)
     assert page(path).text == "readable"
-    assert len(formats.look(path, file_type.PDF).keys or ()) == 1
+    assert len(formats.inspect(path, file_type.PDF).keys or ()) == 1
 
 
 def test_junk_before_the_file_does_no_harm(tmp_path: Path):
@@ -185,14 +186,14 @@ def test_a_scanned_page_is_named_as_such_where_it_is_not_recognised(
     path = put(tmp_path, "a.pdf", documents.pdf(scan))
     assert page(path)._replace(words=b"") == Page(1, "", b"", 595, 842, "none")
     monkeypatch.setitem(__import__("sys").modules, "rapidocr", None)
-    assert page(path, Options()).via == "none"
-    assert formats.recipe(file_type.PDF, Options())["engine"] is None
+    assert page(path, ReadOptions()).via == "none"
+    assert formats.recipe(file_type.PDF, ReadOptions())["engine"] is None
     with pytest.raises(Permanent, match=r"quire\[ocr\]"):
-        page(path, Options(ocr="always"))
+        page(path, ReadOptions(ocr="always"))
 
 
 def test_a_blank_page_has_no_text_and_needs_no_recognition(tmp_path: Path):
     path = put(
         tmp_path, "a.pdf", documents.pdf(PdfPage(b""), PdfPage(b"1 1 1 rg 0 0 595 842 re f"))
     )
-    assert [p.via for p in pages(path, Options()) if isinstance(p, Page)] == ["text", "text"]
+    assert [p.via for p in pages(path, ReadOptions()) if isinstance(p, Page)] == ["text", "text"]

@@ -16,7 +16,7 @@ from quire.errors import BadInput, Unreadable
 from quire.model.contracts import MARK
 from quire.model.pages import PageFailure
 from quire.parse import file_type, formats
-from quire.parse.options import Options
+from quire.parse.parser import ReadOptions
 from tests.documents import put
 
 EPUB = "application/epub+zip"
@@ -53,15 +53,15 @@ def reading(made: Any, *types: str, **more: Any) -> Any:
 
 
 def read(path: Path, media_type: str, name: str = "auto") -> list[Any]:
-    return list(formats.read(path, media_type, Options(name), 1, 1))
+    return list(formats.read(path, media_type, ReadOptions(name), 1, 1))
 
 
 def test_a_type_without_a_reader_of_ours_is_read_by_the_plugin(tmp_path: Path):
     path = put(tmp_path, "a.epub", BOOK)
     with pytest.raises(Unreadable, match="not supported"):
-        formats.look(path, EPUB)
+        formats.inspect(path, EPUB)
     equip(reading(["one", Page(2, "two", label="chapter 2")]))
-    assert formats.look(path, EPUB)[1:3] == ("whole", 1)
+    assert formats.inspect(path, EPUB)[1:3] == ("whole", 1)
     assert read(path, EPUB) == [Page(1, "one"), Page(2, "two", label="chapter 2")]
 
 
@@ -74,16 +74,16 @@ def test_our_own_reader_is_used_unless_another_is_named(tmp_path: Path):
 
 
 def test_name_and_version_are_part_of_the_recipe():
-    options = Options("made")
+    options = ReadOptions("made")
     recipes = []
     for more in ({}, {"version": 2}, {"name": "other"}):
         equip(reading([], file_type.PDF, **more))
-        recipes.append(formats.recipe(file_type.PDF, Options(more.get("name", "made"))))  # type: ignore[arg-type]
+        recipes.append(formats.recipe(file_type.PDF, ReadOptions(more.get("name", "made"))))  # type: ignore[arg-type]
     equip(reading([], "text/plain"))
     recipes.append(formats.recipe(file_type.PDF, options))
     assert [each.get("plugin") for each in recipes] == ["made", "made", "other", None]
     assert [each["version"] for each in recipes[:3]] == [1, 2, 1]
-    assert recipes[3] == formats.recipe(file_type.PDF, Options())
+    assert recipes[3] == formats.recipe(file_type.PDF, ReadOptions())
 
 
 def test_a_parser_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path):
@@ -91,23 +91,23 @@ def test_a_parser_that_is_not_known_is_refused_with_those_that_are(tmp_path: Pat
     path = put(tmp_path, "a.txt", b"text")
     said = r"'mode' is not known here. Known: auto, made, other"
     with pytest.raises(BadInput, match=said):
-        formats.look(path, "text/plain", Options("mode"))
+        formats.inspect(path, "text/plain", ReadOptions("mode"))
     with pytest.raises(BadInput, match=said):
-        formats.recipe("text/plain", Options("mode"))
+        formats.recipe("text/plain", ReadOptions("mode"))
 
 
 def test_two_plugins_for_a_type_must_be_chosen_from(tmp_path: Path):
     equip(reading(["one"]), reading(["two"], name="other"))
     path = put(tmp_path, "a.epub", BOOK)
     with pytest.raises(BadInput, match="parser=made or parser=other"):
-        formats.look(path, EPUB)
+        formats.inspect(path, EPUB)
     assert [page.text for page in read(path, EPUB, "other")] == ["two"]
 
 
 def test_the_plugins_are_among_what_is_supported(tmp_path: Path):
     equip(reading([]))
     with pytest.raises(Unreadable, match=r"supported: PDF, .*made \(application/epub\+zip\)"):
-        formats.look(put(tmp_path, "a", b"x"), "application/x-odd")
+        formats.inspect(put(tmp_path, "a", b"x"), "application/x-odd")
 
 
 def test_a_name_decides_only_where_the_bytes_do_not(tmp_path: Path):
@@ -123,7 +123,7 @@ def test_a_name_decides_only_where_the_bytes_do_not(tmp_path: Path):
         ("a.epub", b"", file_type.UNKNOWN),
     ]
     for name, content, expected in cases:
-        assert file_type.media_type(put(tmp_path, "blob", content), name) == expected, name
+        assert file_type.detect(put(tmp_path, "blob", content), name) == expected, name
 
 
 def test_the_longest_suffix_that_fits_decides(tmp_path: Path):
@@ -132,17 +132,15 @@ def test_the_longest_suffix_that_fits_decides(tmp_path: Path):
         reading([], "text/x-two", suffixes=(".tei.xml",), name="two"),
     )
     path = put(tmp_path, "blob", b"<TEI/>")
-    assert file_type.media_type(path, "a.xml") == "text/x-one"
-    assert file_type.media_type(path, "a.tei.xml") == "text/x-two"
+    assert file_type.detect(path, "a.xml") == "text/x-one"
+    assert file_type.detect(path, "a.tei.xml") == "text/x-two"
 
 
 def test_a_book_is_known_by_what_it_says_itself(tmp_path: Path):
-    assert file_type.media_type(put(tmp_path, "blob", BOOK), "a.zip") == EPUB
+    assert file_type.detect(put(tmp_path, "blob", BOOK), "a.zip") == EPUB
     odt = "application/vnd.oasis.opendocument.text"
-    assert file_type.media_type(put(tmp_path, "b", book(odt)), "b") == odt
-    assert (
-        file_type.media_type(put(tmp_path, "c", book("application/pdf")), "c") == "application/zip"
-    )
+    assert file_type.detect(put(tmp_path, "b", book(odt)), "b") == odt
+    assert file_type.detect(put(tmp_path, "c", book("application/pdf")), "c") == "application/zip"
 
 
 @pytest.mark.parametrize(
@@ -184,4 +182,4 @@ def test_a_file_that_the_plugin_refuses_is_unreadable(tmp_path: Path):
 def test_an_empty_file_never_reaches_a_plugin(tmp_path: Path):
     equip(reading(["text"]))
     with pytest.raises(Unreadable, match="is empty"):
-        formats.look(put(tmp_path, "a.epub", b""), EPUB)
+        formats.inspect(put(tmp_path, "a.epub", b""), EPUB)

@@ -10,21 +10,13 @@ import pytest
 from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page
-from quire.parse import file_type, formats
-from quire.parse.markup import markup
-from quire.parse.options import Options
-from quire.parse.tables import reader as tables
+from quire.parse import file_type, formats, markup
+from quire.parse.parser import ReadOptions
 from tests import documents
 
 ROWS = 1_000_000
 CSV, HTML = "text/csv", "text/html"
-OPTIONS = Options(row_size=3000)
-
-
-@pytest.fixture(autouse=True)
-def _let_go():
-    yield
-    tables.close()
+OPTIONS = ReadOptions(row_size=3000)
 
 
 def long_csv(path: Path) -> Path:
@@ -44,8 +36,8 @@ def long_xlsx(path: Path) -> Path:
 
 def test_a_csv_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path):
     path = long_csv(tmp_path / "a.csv")
-    assert tables.look(path, CSV).length == ROWS
-    [page] = tables.read(path, CSV, OPTIONS, ROWS - 999, ROWS)
+    assert formats.inspect(path, CSV).length == ROWS
+    [page] = formats.read(path, CSV, OPTIONS, ROWS - 999, ROWS)
     assert isinstance(page, Page)
     assert page.text.startswith("port\ttonnes\nharbour 999001\t999001\n")
     assert page.text.endswith(f"harbour {ROWS}\t{ROWS}")
@@ -53,8 +45,8 @@ def test_a_csv_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path
 
 def test_a_workbook_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path: Path):
     path = long_xlsx(tmp_path / "a.xlsx")
-    assert tables.look(path, file_type.XLSX).length == ROWS
-    [page] = tables.read(path, file_type.XLSX, OPTIONS, ROWS - 999, ROWS)
+    assert formats.inspect(path, file_type.XLSX).length == ROWS
+    [page] = formats.read(path, file_type.XLSX, OPTIONS, ROWS - 999, ROWS)
     assert isinstance(page, Page)
     assert len(page.text.splitlines()) == 1000
 
@@ -63,18 +55,18 @@ def test_a_workbook_that_unpacks_to_many_times_its_size_is_refused(tmp_path: Pat
     path = tmp_path / "bomb.xlsx"
     path.write_bytes(documents.bomb(samples.xlsx({"S": [["x"]]}), 40 << 20))
     with pytest.raises(Unreadable, match=r"bomb.xlsx: .* would unpack to [\d,]+ times its size"):
-        tables.look(path, file_type.XLSX)
+        formats.inspect(path, file_type.XLSX)
 
 
 def test_html_is_taken_up_to_the_limit_and_refused_above_it(tmp_path: Path):
     path = tmp_path / "a.html"
     with path.open("wb") as file:
-        file.truncate(markup.MOST_BYTES)
-    assert markup.look(path, HTML).length == 1
+        file.truncate(markup.MAX_BYTES)
+    assert formats.inspect(path, HTML).length == 1
     with path.open("r+b") as file:
-        file.truncate(markup.MOST_BYTES + 1)
+        file.truncate(markup.MAX_BYTES + 1)
     with pytest.raises(Unreadable, match=r"has 52,428,801 bytes of text \(at most 52,428,800\)"):
-        markup.look(path, HTML)
+        formats.inspect(path, HTML)
 
 
 def test_html_that_is_read_in_slices_gives_the_same_text(monkeypatch: pytest.MonkeyPatch):
@@ -102,4 +94,4 @@ def test_a_pdf_with_a_hole_of_100_mb_is_looked_at_or_refused_at_once(tmp_path: P
     with path.open("r+b") as file:
         file.truncate(100 << 20)
     with pytest.raises(Unreadable, match=r"sparse.pdf: is damaged or cut off"):
-        formats.look(path, "application/pdf")
+        formats.inspect(path, "application/pdf")

@@ -53,15 +53,15 @@ CASES: list[tuple[str, bytes, str]] = [
 @pytest.mark.parametrize(("name", "content", "expected"), CASES)
 def test_content_decides_the_type(name: str, content: bytes, expected: str, tmp_path: Path):
     path = documents.put(tmp_path, "stored-under-its-digest", content)
-    assert file_type.media_type(path, name) == expected
+    assert file_type.detect(path, name) == expected
 
 
 def test_the_name_of_the_file_itself_is_used_where_no_other_is_given(tmp_path: Path):
-    assert file_type.media_type(documents.put(tmp_path, "a.md", b"# Title")) == "text/markdown"
+    assert file_type.detect(documents.put(tmp_path, "a.md", b"# Title")) == "text/markdown"
 
 
 def test_an_office_file_with_a_password_is_recognised(tmp_path: Path):
     name = "EncryptedPackage".encode("utf-16-le")
     content = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + name
     path = documents.put(tmp_path, "a.docx", content)
-    assert file_type.media_type(path) == "application/x-ole-encrypted"
+    assert file_type.detect(path) == "application/x-ole-encrypted"

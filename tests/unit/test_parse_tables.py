@@ -10,7 +10,7 @@ from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page
 from quire.parse import file_type, formats
-from quire.parse.options import Options
+from quire.parse.parser import ReadOptions
 from tests import documents
 from tests.documents import put
 
@@ -18,8 +18,8 @@ CSV = "text/csv"
 
 
 def ranges(path: Path, kind: str, size: int) -> list[Page]:
-    count = formats.look(path, kind).length
-    options = Options(row_size=size)
+    count = formats.inspect(path, kind).length
+    options = ReadOptions(row_size=size)
     found = [
         page
         for first in range(1, count + 1, size)
@@ -31,7 +31,7 @@ def ranges(path: Path, kind: str, size: int) -> list[Page]:
 def test_a_range_repeats_the_header_once(tmp_path: Path):
     rows = [["Day", "Vessel"], *([day, f"Vessel {day}"] for day in range(1, 6))]
     path = put(tmp_path, "a.xlsx", samples.xlsx({"Arrivals": rows}))  # type: ignore[dict-item]
-    assert formats.look(path, file_type.XLSX)[1:3] == ("row", 6)
+    assert formats.inspect(path, file_type.XLSX)[1:3] == ("row", 6)
     first, second = ranges(path, file_type.XLSX, 4)
     assert first.text == "Day\tVessel\n1\tVessel 1\n2\tVessel 2\n3\tVessel 3"
     assert second.text == "Day\tVessel\n4\tVessel 4\n5\tVessel 5"
@@ -51,7 +51,7 @@ def test_sheets_share_one_numbering(tmp_path: Path):
 
 def test_ranges_may_be_read_in_any_order(tmp_path: Path):
     path = put(tmp_path, "a.csv", b"".join(b"%d,x%d\n" % (row, row) for row in range(1, 31)))
-    options = Options(row_size=10)
+    options = ReadOptions(row_size=10)
     for first in (21, 1, 11, 11, 21):
         [page] = formats.read(path, CSV, options, first, first + 9)
         assert isinstance(page, Page)
@@ -78,12 +78,12 @@ def test_a_letter_beyond_ascii_late_in_the_file_is_read(tmp_path: Path):
 
 def test_a_quote_that_is_never_closed_does_not_swallow_the_file(tmp_path: Path):
     content = b'a,b\n"1,2\n' + b"3,4\n" * 400_000
-    assert formats.look(put(tmp_path, "a.csv", content), CSV).length == 400_002
+    assert formats.inspect(put(tmp_path, "a.csv", content), CSV).length == 400_002
 
 
 def test_a_line_without_end_is_bounded(tmp_path: Path):
     content = b"a,b\n" + b"x" * (5 << 20)
-    assert formats.look(put(tmp_path, "a.csv", content), CSV).length >= 2
+    assert formats.inspect(put(tmp_path, "a.csv", content), CSV).length >= 2
 
 
 def test_a_hundred_thousand_rows_are_counted_and_read(tmp_path: Path):
@@ -98,7 +98,7 @@ def test_a_stray_cell_in_the_farthest_corner_is_refused(tmp_path: Path):
     cells = '<row r="1"><c r="A1"><v>1</v></c></row><row><c\nr="XFD1048576"><v>2</v></c></row>'
     path = put(tmp_path, "a.xlsx", documents.sheet(cells))
     with pytest.raises(Unreadable, match="1,048,576 rows by 16,384 columns"):
-        formats.look(path, file_type.XLSX)
+        formats.inspect(path, file_type.XLSX)
 
 
 def test_dates_and_numbers_are_written_as_people_write_them(tmp_path: Path):
@@ -124,4 +124,4 @@ def test_dates_and_numbers_are_written_as_people_write_them(tmp_path: Path):
 )
 def test_a_workbook_that_cannot_be_read_says_why(content: bytes, reason: str, tmp_path: Path):
     with pytest.raises(Unreadable, match=f"a.xlsx: .*({reason})"):
-        formats.look(put(tmp_path, "a.xlsx", content), file_type.XLSX)
+        formats.inspect(put(tmp_path, "a.xlsx", content), file_type.XLSX)

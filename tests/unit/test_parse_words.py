@@ -39,7 +39,7 @@ def test_a_box_beyond_reason_is_packed_all_the_same(odd: float):
 
 def test_a_word_over_two_lines_has_two_boxes():
     text = "An example here"
-    packed = word_boxes.pack(TWO_LINES, cuts=[5])
+    packed = word_boxes.pack(TWO_LINES, breaks=[5])
     assert [word.text for word in word_boxes.unpack(packed, text)] == ["An", "ex", "ample", "here"]
 
 

@@ -171,14 +171,14 @@ def test_a_file_gives_its_parsers_and_sources_and_changes_nothing_else(tmp_path)
     assert kind.media_types == ("application/epub+zip",)
     assert (kind.suffixes, kind.version) == ((".epub",), 3)
     assert found.sources["attic"].maker.__name__ == "Attic"
-    assert plugin_parser.named_type("a.epub") is None
+    assert plugin_parser.type_by_suffix("a.epub") is None
     plugins.equip(found)
-    assert plugin_parser.named_type("A.EPUB") == "application/epub+zip"
+    assert plugin_parser.type_by_suffix("A.EPUB") == "application/epub+zip"
     assert sources.open_source("attic:top").doctor() == [
         "attic:top: can be listed; files found: 0."
     ]
     plugins.equip(plugins.Registry())
-    assert plugin_parser.named_type("a.epub") is None
+    assert plugin_parser.type_by_suffix("a.epub") is None
 
 
 def test_a_parser_without_a_name_has_its_functions():

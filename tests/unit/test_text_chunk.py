@@ -7,8 +7,8 @@ import pytest
 from quire.errors import BadInput
 from quire.model.pages import Piece
 from quire.text.chunk import ChunkOptions, pieces
+from quire.text.embed.wordllama import WordLlama
 from quire.text.tokens import Estimate
-from quire.text.wordllama import WordLlama
 
 SENTENCE = "The river rose in the night and took the wooden bridge with it. "
 

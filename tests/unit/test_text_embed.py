@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from quire.errors import BadInput, Permanent
-from quire.text import wordllama as module
-from quire.text.embed import open_embedder
-from quire.text.wordllama import WordLlama
+from quire.text.embed import wordllama as module
+from quire.text.embed.embedder import open_embedder
+from quire.text.embed.wordllama import WordLlama
 
 TEXTS = [
     "The river rose in the night and took the wooden bridge with it.",
@@ -115,7 +115,7 @@ def test_where_the_wheel_is_missing_the_error_says_what_to_set(monkeypatch):
 
 def test_opening_is_quiet_and_imports_no_more_than_it_needs():
     code = (
-        "import sys, logging; from quire.text.embed import open_embedder\n"
+        "import sys, logging; from quire.text.embed.embedder import open_embedder\n"
         "assert 'numpy' not in sys.modules\n"
         "open_embedder('wordllama').embed(['a text'])\n"
         "assert not logging.getLogger().handlers\n"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from quire.errors import BadInput, Permanent, Stopped, Transient
-from quire.text.embed import open_embedder
-from quire.text.endpoint import Endpoint, EndpointOptions
+from quire.text.embed.embedder import open_embedder
+from quire.text.embed.openai import Endpoint, EndpointOptions
 from tests.embedding import HANGS, Server, Waiting, serving, vectors
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from quire.clock import boot_id
 from quire.errors import Stopped, Transient
-from quire.text.rate_limit import Pace, Patience
+from quire.text.embed.rate_limit import Pace, Patience
 from tests.embedding import Waiting
 
 CHANCE = 0.11  # whose turn it is among many is left to chance

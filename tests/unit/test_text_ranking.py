@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.ingest.retrieval import ALIKE, PARAPHRASES, passages, recall
-from quire.text.embed import open_embedder
-from quire.text.ranking import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse, graded
+from quire.text.embed.embedder import open_embedder
+from quire.text.rank import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse, graded
 from quire.text.words import fts5, indexed_simple, query_terms
 
 

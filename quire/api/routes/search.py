@@ -14,7 +14,7 @@ from quire.control import search as control
 from quire.errors import BadInput
 from quire.ingest.resources import embedder_of
 from quire.model.pipeline import Pipeline
-from quire.text.embed import Embedder
+from quire.text.embed.embedder import Embedder
 
 router = APIRouter(prefix="/api/search", tags=["search"])
 Id = Annotated[int, Query(ge=1, le=requests.LARGEST_ID)]

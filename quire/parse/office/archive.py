@@ -1,7 +1,7 @@
-"""Zip archives that may be hostile: refused before any library unpacks them.
+"""Opens ZIP archives and rejects malicious ones (ZIP bombs, XML entities) before unpacking.
 
-A file of a few kilobytes can unpack to terabytes, and an entity in its XML to gigabytes. The sizes
-in the directory of the archive are believed here, since `zipfile` never reads beyond them.
+A file of a few kilobytes can unpack to terabytes, and an entity in its XML expand to gigabytes.
+The sizes in the archive's directory can be trusted, because `zipfile` never reads beyond them.
 """
 
 import contextlib
@@ -12,31 +12,31 @@ from pathlib import Path
 
 from quire.errors import Unreadable
 
-MOST_BYTES = 1 << 30
-MOST_RATIO = 200
-MOST_MEMBERS = 100_000
-_LARGE = 10 << 20
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, KeyError)
+MAX_BYTES = 1 << 30
+MAX_RATIO = 200
+MAX_MEMBERS = 100_000
+_RATIO_CHECKED_BYTES = 10 << 20  # smaller members may have any ratio
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, KeyError)
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive that is safe to unpack, or raise Unreadable, also while it is read."""
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive that is safe to unpack. Raises Unreadable, also while it is read."""
     try:
         with zipfile.ZipFile(path) as archive:
-            _check(archive, path.name)
+            _check_sizes(archive, path.name)
             yield archive
-    except _BROKEN as error:
+    except _ZIP_ERRORS as error:
         raise Unreadable(f"{path.name}: is damaged or cut off ({error}).") from error
-    except RuntimeError as error:  # what `zipfile` raises for a member with a password
+    except RuntimeError as error:  # raised for encrypted members
         raise Unreadable(
             f"{path.name}: is protected by a password. Remove the protection and ingest it again."
         ) from error
 
 
 def check(path: Path) -> None:
-    """Raise Unreadable unless a file is an Office archive that is safe to unpack."""
-    with opened(path) as archive:
+    """Raise Unreadable unless the file is an Office archive that is safe to unpack."""
+    with open_archive(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith((".xml", ".rels")):
                 with archive.open(member) as file:
@@ -44,26 +44,26 @@ def check(path: Path) -> None:
 
 
 def refuse_entities(start: bytes, name: str) -> None:
-    """Raise Unreadable when XML declares entities, which no Office program writes."""
+    """Raise Unreadable if the XML declares entities, which Office programs never write."""
     if b"<!DOCTYPE" in start or b"<!ENTITY" in start:
         raise Unreadable(f"{name}: its XML declares entities, which Office files never do.")
 
 
-def _check(archive: zipfile.ZipFile, name: str) -> None:
+def _check_sizes(archive: zipfile.ZipFile, name: str) -> None:
     members = archive.infolist()
-    if len(members) > MOST_MEMBERS:
-        raise Unreadable(f"{name}: holds {len(members):,} files (at most {MOST_MEMBERS:,}).")
+    if len(members) > MAX_MEMBERS:
+        raise Unreadable(f"{name}: holds {len(members):,} files (at most {MAX_MEMBERS:,}).")
     total = sum(member.file_size for member in members)
-    if total > MOST_BYTES:
+    if total > MAX_BYTES:
         raise Unreadable(
-            f"{name}: would unpack to {total >> 20:,} MiB (at most {MOST_BYTES >> 20:,} MiB)."
+            f"{name}: would unpack to {total >> 20:,} MiB (at most {MAX_BYTES >> 20:,} MiB)."
         )
     for member in members:
         if member.flag_bits & 1:
             raise RuntimeError
         ratio = member.file_size // max(member.compress_size, 1)
-        if member.file_size > _LARGE and ratio > MOST_RATIO:
+        if member.file_size > _RATIO_CHECKED_BYTES and ratio > MAX_RATIO:
             raise Unreadable(
                 f"{name}: {member.filename} would unpack to {ratio:,} times its size "
-                f"(at most {MOST_RATIO} times)."
+                f"(at most {MAX_RATIO} times)."
             )

@@ -1,6 +1,6 @@
-"""The text in the XML of Word files and slides: paragraphs, cells of a row, rows of a table.
+"""Extracts text from Office Open XML: paragraphs and tables of Word files and slides.
 
-Both formats name these alike but for their namespace. The parts are read as a stream, since the
+Both formats use the same element names in different namespaces. Parts are streamed, because the
 body of a long document has many megabytes.
 """
 
@@ -9,15 +9,15 @@ from xml.parsers import expat
 
 from quire.errors import Unreadable
 
-_SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-#: Repeats for old programs what its neighbour says.
-_REPEATED = "Fallback"
-#: The fields that every slide has, the same or counted on.
-_FIELDS = ("sldNum", "dt", "ftr")
+_CHARACTERS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+#: Repeats its sibling's content for old programs.
+_DUPLICATE = "Fallback"
+#: Placeholders repeated on every slide: number, date, footer.
+_FOOTER_FIELDS = ("sldNum", "dt", "ftr")
 
 
 def paragraphs(file: IO[bytes]) -> list[str]:
-    """Return the paragraphs and tables of a part, in their order."""
+    """Return the paragraphs and tables of a part, in document order."""
     reader = _Reader()
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
@@ -34,19 +34,19 @@ def _refuse(*declared: object) -> None:
 
 
 class _Reader:
-    """Collects text from the inside out: a cell may hold paragraphs, a paragraph a text box."""
+    """Collects text from the inside out: cells contain paragraphs, paragraphs text boxes."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
-        self._open = [self.found]  # what takes finished text: the part, a table, a row, a cell
+        self._open = [self.found]  # where finished text goes: the part, a table, row or cell
         self._lines: list[list[str]] = [[]]
         self._in_text = False
-        self._skipped = 0  # how many elements deep in what is not read
+        self._skipped = 0  # depth inside a skipped element
         self._is_field = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         kind = name.rpartition(" ")[2]
-        if self._skipped or kind == _REPEATED:
+        if self._skipped or kind == _DUPLICATE:
             self._skipped += 1
         elif kind in ("tbl", "tr", "tc"):
             self._open.append([])
@@ -54,12 +54,12 @@ class _Reader:
             self._lines.append([])
         elif kind == "t":
             self._in_text = True
-        elif kind in _SIGNS:
-            self._lines[-1].append(_SIGNS[kind])
+        elif kind in _CHARACTERS:
+            self._lines[-1].append(_CHARACTERS[kind])
         elif kind == "sp":
             self._is_field = False
         elif kind == "ph":
-            self._is_field = attributes.get("type") in _FIELDS
+            self._is_field = attributes.get("type") in _FOOTER_FIELDS
 
     def end(self, name: str) -> None:
         if self._skipped:
@@ -72,7 +72,7 @@ class _Reader:
             self._keep("".join(self._lines.pop()).strip())
         elif kind == "tc":
             cell = " ".join(self._open.pop())
-            self._open[-1].append(" ".join(cell.split()))  # an empty cell keeps its place
+            self._open[-1].append(" ".join(cell.split()))  # an empty cell keeps its column
         elif kind == "tr":
             self._keep("\t".join(self._open.pop()).rstrip("\t"))
         elif kind == "tbl":

@@ -1,25 +1,24 @@
-"""Presentations (PPTX), a page for each slide, read straight from the XML of the slides.
+"""Presentations (PPTX), read from the XML of the slides; a slide is a page.
 
-A slide is one small file, so it has a cheap key and is read alone: the text of its shapes in the
-order in which they were made, then its diagrams, then the speaker's notes.
+A slide is one small file, so its key is cheap and it can be read alone: the text of its shapes in
+the order of creation, then its diagrams, then the speaker notes.
 """
 
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from xml.parsers import expat
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse.markup import encoding
+from quire.parse import encoding
 from quire.parse.office import archive, ooxml
-from quire.parse.options import Options
+from quire.parse.parser import BuiltinParser, ReadRequest
 
-VERSION = 1
-MOST_SLIDES = 100_000
+MAX_SLIDES = 100_000
 
 _MAIN = "ppt/presentation.xml"
 _RELATIONSHIP = re.compile(rb"<(?:\w+:)?Relationship\b[^>]*>")
@@ -27,55 +26,47 @@ _ATTRIBUTE = re.compile(rb"([\w:]+)\s*=\s*[\"']([^\"']*)[\"']")
 _SLIDE = re.compile(rb"<(?:\w+:)?sldId\b[^>]*>")
 
 
-def look(path: Path, media_type: str) -> Outline:
-    """Count the slides and take the key of each."""
-    archive.check(path)
-    with archive.opened(path) as members:
-        slides = _slides(members, path.name)
-        if not slides:
-            raise Unreadable(f"{path.name}: has no slides.")
-        if len(slides) > MOST_SLIDES:
-            raise Unreadable(f"{path.name}: has {len(slides):,} slides (at most {MOST_SLIDES:,}).")
-        keys = tuple(_key(members, slide) for slide in slides)
-    return Outline(media_type, "page", len(slides), keys)
+class PptxParser(BuiltinParser):
+    """PPTX files."""
 
+    name = "slides"
 
-def read(
-    path: Path,
-    media_type: str,
-    options: Options,
-    first: int,
-    last: int,
-    *,
-    known_image: Callable[[str], bool] | None = None,
-) -> Iterator[Page | PageFailure]:
-    """Yield the slides first…last."""
-    with archive.opened(path) as members:
-        slides = _slides(members, path.name)
-        for number in range(first, min(last, len(slides)) + 1):
-            try:
-                text = "\n\n".join(filter(None, _texts(members, slides[number - 1])))
-                yield Page(number, encoding.clean(text).strip(), label=f"slide {number}")
-            except (
-                expat.ExpatError,
-                KeyError,
-                zipfile.BadZipFile,
-                Unreadable,
-            ) as error:
-                yield PageFailure(number, f"slide {number}: cannot be read ({error}).")
+    def inspect(self, path: Path, media_type: str) -> Outline:
+        """Count the slides and compute the key of each."""
+        archive.check(path)
+        with archive.open_archive(path) as members:
+            slides = _slides(members, path.name)
+            count = len(slides)
+            if not slides:
+                raise Unreadable(f"{path.name}: has no slides.")
+            if count > MAX_SLIDES:
+                raise Unreadable(f"{path.name}: has {count:,} slides (at most {MAX_SLIDES:,}).")
+            keys = tuple(_key(members, slide) for slide in slides)
+        return Outline(media_type, "page", count, keys)
+
+    def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
+        """Yield the requested slides."""
+        with archive.open_archive(request.path) as members:
+            slides = _slides(members, request.path.name)
+            for number in range(request.first, min(request.last, len(slides)) + 1):
+                try:
+                    text = "\n\n".join(filter(None, _texts(members, slides[number - 1])))
+                    yield Page(number, encoding.clean(text).strip(), label=f"slide {number}")
+                except (expat.ExpatError, KeyError, zipfile.BadZipFile, Unreadable) as error:
+                    yield PageFailure(number, f"slide {number}: cannot be read ({error}).")
 
 
 def _slides(members: zipfile.ZipFile, name: str) -> list[str]:
-    """Return the members that are the slides, in the order of the presentation."""
+    """Return the archive members of the slides, in presentation order."""
     if _MAIN not in members.namelist():
         raise Unreadable(f"{name}: is damaged: {_MAIN} is missing.")
     targets = _targets(members, _MAIN)
     found = [_attributes(tag).get("r:id", "") for tag in _SLIDE.findall(members.read(_MAIN))]
-    return [targets[identity][1] for identity in found if identity in targets]
+    return [targets[rel_id][1] for rel_id in found if rel_id in targets]
 
 
 def _targets(members: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return what a part refers to: identity → (kind, member)."""
+    """Return the relationships of a part: id → (type, archive member)."""
     folder, name = posixpath.split(part)
     relations = f"{folder}/_rels/{name}.rels"
     if relations not in members.namelist():
@@ -95,7 +86,7 @@ def _attributes(tag: bytes) -> dict[str, str]:
 
 
 def _parts(members: zipfile.ZipFile, slide: str) -> list[str]:
-    """Return the members whose text belongs to a slide: itself, its diagrams and its notes."""
+    """Return the archive members of a slide: itself, its diagrams and its notes."""
     related = _targets(members, slide).values()
     wanted = [part for kind in ("diagramData", "notesSlide") for k, part in related if k == kind]
     names = set(members.namelist())

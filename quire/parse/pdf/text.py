@@ -1,9 +1,8 @@
-"""The text of a PDF page and a box for each word of it, asked of PDFium by bare ctypes.
+"""Extracts the text of a PDF page and a box for each word, calling PDFium through ctypes.
 
-Two calls a word, for the loose boxes (as high as the font) of its first and last character, write
-straight into one block of numbers; anything per character costs twice as much. The calls are made
-by `map`, with arguments that are made once: ctypes takes longer to convert them than PDFium to
-answer.
+Two calls per word, for the loose boxes (font height) of its first and last character, write into
+one preallocated array; calls per character would take twice as long. The calls are made by `map`
+with prebuilt arguments: converting them takes ctypes longer than PDFium takes to answer.
 """
 
 import ctypes
@@ -22,33 +21,35 @@ if TYPE_CHECKING:
 
     Boxes = npt.NDArray[np.float64]
 
-MOST_WORDS = 100_000
+MAX_WORDS = 100_000
 
-#: Where PDFium joined the halves of a word that a hyphen split over two lines.
+#: PDFium's marker where it joined a word hyphenated across two lines.
 _JOINT = "\x02"
-_ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\ud800-\udfff\u2028\u2029\ufffe\uffff]")
+_NEEDS_CLEANING = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\ud800-\udfff\u2028\u2029\ufffe\uffff]"
+)
 _SPACES = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 161)], " ")
-_CLEAN: dict[int, str] = _SPACES | {0x02: _JOINT, 0xFFFE: _JOINT, 0xFFFF: " "}
-_CLEAN |= {0x2028: "\n", 0x2029: "\n"}
-_CLEAN |= dict.fromkeys(range(55296, 57344), "�")
+_REPLACEMENTS: dict[int, str] = _SPACES | {0x02: _JOINT, 0xFFFE: _JOINT, 0xFFFF: " "}
+_REPLACEMENTS |= {0x2028: "\n", 0x2029: "\n"}
+_REPLACEMENTS |= dict.fromkeys(range(55296, 57344), "�")
 _REAL_HYPHEN = re.compile(rf"(?<=[^\W_]){_JOINT}(?=[A-Z0-9])|(?<=\d){_JOINT}(?=\w)")
-_BLANK = 0x3001  # no character from here on is a space
-_AT_ONCE = 4_096  # boxes asked for in one go
-_ROOM = 1 << 17  # bytes of a text that needs no buffer of its own
-_RAGGED = re.compile(r"[ \t]+(?=\n)|\n{3,}|\r\n?")
-_UNTIDY = (" \n", "\t\n", "\n\n\n", "\r")
+_FIRST_NON_SPACE = 0x3001  # no code point from here on is a space
+_BATCH = 4_096  # boxes per batch of calls
+_BUFFER_BYTES = 1 << 17  # longer texts get a buffer of their own
+_EXCESS_SPACE = re.compile(r"[ \t]+(?=\n)|\n{3,}|\r\n?")
+_EXCESS_SPACE_SIGNS = (" \n", "\t\n", "\n\n\n", "\r")
 
 
-class Written(NamedTuple):
-    """What is written on a page."""
+class PageText(NamedTuple):
+    """The text of a page with a box for each word."""
 
     text: str
     boxes: "Boxes"
-    cuts: list[int]
+    breaks: list[int]  # offsets in `text` where a hyphenated word continues on the next line
 
 
-class _Calls(NamedTuple):
-    """PDFium's functions, called without giving up Python's lock: it has one thread anyway."""
+class _Functions(NamedTuple):
+    """PDFium functions, called without releasing the GIL: PDFium is not thread-safe anyway."""
 
     count: Any
     text: Any
@@ -57,7 +58,7 @@ class _Calls(NamedTuple):
 
 
 @functools.cache
-def _calls() -> _Calls:
+def _functions() -> _Functions:
     import pypdfium2.raw as raw
 
     pointer, number = ctypes.c_void_p, ctypes.c_int
@@ -66,7 +67,7 @@ def _calls() -> _Calls:
         address = ctypes.cast(function, pointer).value or 0
         return ctypes.PYFUNCTYPE(number, *arguments)(address)
 
-    return _Calls(
+    return _Functions(
         bare(raw.FPDFText_CountChars, pointer),
         bare(raw.FPDFText_GetText, pointer, number, number, pointer),
         bare(raw.FPDFText_GetCharIndexFromTextIndex, pointer, number),
@@ -74,144 +75,144 @@ def _calls() -> _Calls:
     )
 
 
-def written(page: Any) -> Written:
-    """Return the text and the boxes of a pypdfium2 page, in the space of the upright page."""
+def extract(page: Any) -> PageText:
+    """Return the text and word boxes of a pypdfium2 page, as the rotated page is displayed."""
     textpage = page.get_textpage()
     try:
-        place = ctypes.cast(textpage.raw, ctypes.c_void_p).value
-        count, raw = _raw_text(place)
-        ends = _ends(raw)
-        if len(ends) > 2 * MOST_WORDS:
-            raise Unreadable(f"{len(ends) // 2:,} words on one page (at most {MOST_WORDS:,}).")
-        corners = _corners(place, ends, direct=count == len(raw))
+        handle = ctypes.cast(textpage.raw, ctypes.c_void_p).value
+        count, raw = _raw_text(handle)
+        ends = _word_ends(raw)
+        if len(ends) > 2 * MAX_WORDS:
+            raise Unreadable(f"{len(ends) // 2:,} words on one page (at most {MAX_WORDS:,}).")
+        corners = _corners(handle, ends, direct=count == len(raw))
     finally:
         textpage.close()
-    text, cuts = _tidy(raw)
-    return Written(text, _upright(page, corners), cuts)
+    text, breaks = _normalize(raw)
+    return PageText(text, _displayed(page, corners), breaks)
 
 
-def _raw_text(place: int | None) -> tuple[int, str]:
-    calls = _calls()
-    count = calls.count(place)
+def _raw_text(textpage: int | None) -> tuple[int, str]:
+    pdfium = _functions()
+    count = pdfium.count(textpage)
     if count <= 0:
         return 0, ""
-    room = count * 4 + 4
-    buffer = _buffer() if room <= _ROOM else ctypes.create_string_buffer(room)
-    got = calls.text(place, 0, count, buffer)
+    size = count * 4 + 4
+    buffer = _buffer() if size <= _BUFFER_BYTES else ctypes.create_string_buffer(size)
+    got = pdfium.text(textpage, 0, count, buffer)
     raw = ctypes.string_at(buffer, max(0, got - 1) * 2).decode("utf-16-le", "replace")
-    # One character stays one character: the places in `raw` are asked of PDFium.
-    return count, raw.translate(_CLEAN) if _ODD.search(raw) else raw
+    # One-to-one replacements: offsets in `raw` are character indexes in PDFium.
+    return count, raw.translate(_REPLACEMENTS) if _NEEDS_CLEANING.search(raw) else raw
 
 
 @functools.cache
 def _buffer() -> Any:
-    """Return where texts are written: a buffer of another size is another type to ctypes."""
-    return ctypes.create_string_buffer(_ROOM)
+    """Return one shared buffer: to ctypes, each buffer size is a new type."""
+    return ctypes.create_string_buffer(_BUFFER_BYTES)
 
 
 @functools.cache
-def _blanks() -> "npt.NDArray[np.bool_]":
-    """Tell of each character whether it stands between words."""
+def _separators() -> "npt.NDArray[np.bool_]":
+    """Return for each code point whether it separates words."""
     import numpy as np
 
     return np.array(
-        [chr(code).isspace() or chr(code) == _JOINT for code in range(_BLANK)] + [False]
+        [chr(code).isspace() or chr(code) == _JOINT for code in range(_FIRST_NON_SPACE)] + [False]
     )
 
 
-def _ends(raw: str) -> list[int]:
-    """Return the places of the first and the last character of each word, one after the other."""
+def _word_ends(raw: str) -> list[int]:
+    """Return the indexes of the first and last character of each word, alternating."""
     import numpy as np
 
     codes = np.frombuffer(raw.encode("utf-32-le"), "<u4")
-    blank = np.ones(len(codes) + 2, np.bool_)
-    blank[1:-1] = _blanks().take(codes, mode="clip")
-    edges = np.flatnonzero(blank[1:] != blank[:-1])
+    separator = np.ones(len(codes) + 2, np.bool_)
+    separator[1:-1] = _separators().take(codes, mode="clip")
+    edges = np.flatnonzero(separator[1:] != separator[:-1])
     edges[1::2] -= 1
     found: list[int] = edges.tolist()
     return found
 
 
-class _Asking(NamedTuple):
-    """The function that asks for a box, and where it writes; it takes arguments as they are."""
+class _BoxCalls(NamedTuple):
+    """The function that returns a character's box, and preallocated room for its results."""
 
-    box: Any
-    answers: Any
-    places: list[Any]
-    block: "npt.NDArray[np.float32]"  # the answers, a row each
+    get_box: Any  # without argtypes: passes arguments unconverted
+    results: Any
+    pointers: list[Any]  # to each result
+    rows: "npt.NDArray[np.float32]"  # view of the results
 
 
 @functools.cache
-def _asking() -> _Asking:
+def _box_calls() -> _BoxCalls:
     import numpy as np
     import pypdfium2.raw as raw
 
     address = ctypes.cast(raw.FPDFText_GetLooseCharBox, ctypes.c_void_p).value or 0
-    answers = (ctypes.c_float * (4 * _AT_ONCE))()  # left, top, right, bottom of each
-    places = [ctypes.byref(answers, 16 * each) for each in range(_AT_ONCE)]
-    block = np.ctypeslib.as_array(answers).reshape(-1, 4)
-    return _Asking(ctypes.PYFUNCTYPE(ctypes.c_int)(address), answers, places, block)
+    results = (ctypes.c_float * (4 * _BATCH))()  # left, top, right, bottom of each
+    pointers = [ctypes.byref(results, 16 * index) for index in range(_BATCH)]
+    rows = np.ctypeslib.as_array(results).reshape(-1, 4)
+    return _BoxCalls(ctypes.PYFUNCTYPE(ctypes.c_int)(address), results, pointers, rows)
 
 
-def _corners(place: int | None, ends: list[int], *, direct: bool) -> "Boxes":
-    """Return the columns left, bottom, right, top of the words, as the page is stored."""
+def _corners(textpage: int | None, ends: list[int], *, direct: bool) -> "Boxes":
+    """Return the columns left, bottom, right, top of the words, in unrotated page space."""
     import numpy as np
 
-    if not direct:  # the text has characters that the page has not, or the reverse
-        ends = list(map(_calls().index, repeat(place), ends))
-    box, answers, places, block = _asking()
-    page, found = ctypes.c_void_p(place), np.empty((4, len(ends)), np.float64)
-    for first in range(0, len(ends), _AT_ONCE):
-        some = ends[first : first + _AT_ONCE]
-        ctypes.memset(answers, 0, 16 * len(some))
-        deque(map(box, repeat(page), some, places), maxlen=0)
-        found[:, first : first + len(some)] = block[: len(some)].T
+    if not direct:  # text and page differ in some characters
+        ends = list(map(_functions().index, repeat(textpage), ends))
+    get_box, results, pointers, rows = _box_calls()
+    page, found = ctypes.c_void_p(textpage), np.empty((4, len(ends)), np.float64)
+    for first in range(0, len(ends), _BATCH):
+        some = ends[first : first + _BATCH]
+        ctypes.memset(results, 0, 16 * len(some))
+        deque(map(get_box, repeat(page), some, pointers), maxlen=0)
+        found[:, first : first + len(some)] = rows[: len(some)].T
     one, other = found[:, ::2], found[:, 1::2]
     low, high = np.minimum(one, other), np.maximum(one, other)
     return np.array([low[0], low[3], high[2], high[1]])
 
 
-def _upright(page: Any, corners: "Boxes") -> "Boxes":
-    """Turn corners of the stored page into boxes from the upper left of the page as it is seen."""
+def _displayed(page: Any, corners: "Boxes") -> "Boxes":
+    """Convert corners in page space to boxes from the top left of the displayed page."""
     import numpy as np
 
     bounds = (ctypes.c_float * 4)()  # left, top, right, bottom
-    _calls().bounds(ctypes.cast(page.raw, ctypes.c_void_p), bounds)
+    _functions().bounds(ctypes.cast(page.raw, ctypes.c_void_p), bounds)
     left, top, right, bottom = bounds
     x0, y0, x1, y1 = corners
-    turn = page.get_rotation()
-    if turn == 90:
+    rotation = page.get_rotation()
+    if rotation == 90:
         sides = (y0 - bottom, x0 - left, y1 - bottom, x1 - left)
-    elif turn == 180:
+    elif rotation == 180:
         sides = (right - x1, y0 - bottom, right - x0, y1 - bottom)
-    elif turn == 270:
+    elif rotation == 270:
         sides = (top - y1, right - x1, top - y0, right - x0)
     else:
         sides = (x0 - left, top - y1, x1 - left, top - y0)
     wide, high = right - left, top - bottom
-    size = np.array([(high, wide) if turn % 180 else (wide, high)]).T
-    # Words may stand beyond the edge, and boxes are stored in tenths: none may leave the page.
+    size = np.array([(high, wide) if rotation % 180 else (wide, high)]).T
+    # Words may lie beyond the edge; boxes are stored in tenths and must stay on the page.
     boxes = np.array(sides).reshape(2, 2, -1).clip(0, np.floor(size * 10) / 10).reshape(4, -1)
     boxes[2:] -= boxes[:2]
     return boxes.T
 
 
-def _tidy(raw: str) -> tuple[str, list[int]]:
-    """Return the text for readers, and where words are joined that stood on two lines.
+def _normalize(raw: str) -> tuple[str, list[int]]:
+    """Return the text with normalized white space, and the offsets of hyphenation breaks.
 
-    Only the space between words changes, so that word *i* of the text stays word *i* of the page.
+    Only white space between words changes, so that word *i* of the text stays word *i* of the page.
     """
     text = raw.replace("\r\n", "\n").strip()
-    if any(each in text for each in _UNTIDY):
-        text = _RAGGED.sub(_ragged, text)
+    if any(sign in text for sign in _EXCESS_SPACE_SIGNS):
+        text = _EXCESS_SPACE.sub(_collapse, text)
     if not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
     if _JOINT not in text:
         return text, []
     text = _REAL_HYPHEN.sub("-" + _JOINT, text)
-    places = [match.start() for match in re.finditer(_JOINT, text)]
-    return text.replace(_JOINT, ""), [place - before for before, place in enumerate(places)]
+    offsets = [match.start() for match in re.finditer(_JOINT, text)]
+    return text.replace(_JOINT, ""), [offset - before for before, offset in enumerate(offsets)]
 
 
-def _ragged(found: re.Match[str]) -> str:
+def _collapse(found: re.Match[str]) -> str:
     return {" ": "", "\t": "", "\r": "\n"}.get(found[0][0], "\n\n")

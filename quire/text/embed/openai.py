@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.clock import SystemClock
 from quire.errors import BadInput, Permanent, Transient
-from quire.text.rate_limit import Meanwhile, Pace, Patience
+from quire.text.embed.rate_limit import Meanwhile, Pace, Patience
 from quire.text.tokens import Estimate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from quire.text.rate_limit import Meanwhile
+    from quire.text.embed.rate_limit import Meanwhile
 
 
 class Embedder(Protocol):
@@ -81,11 +81,11 @@ def _opened(name: str, options: tuple[tuple[str, Any], ...]) -> Embedder:
     if kind == "none":
         return Without()
     if kind == "wordllama":
-        from quire.text.wordllama import WordLlama
+        from quire.text.embed.wordllama import WordLlama
 
         return WordLlama(**_only(name, options, {"dimensions"}))
     if kind == "openai":
-        from quire.text.endpoint import Endpoint, EndpointOptions
+        from quire.text.embed.openai import Endpoint, EndpointOptions
 
         fields = set(EndpointOptions.__dataclass_fields__)
         given: dict[str, Any] = {"url": ""} | _only(name, options, fields)

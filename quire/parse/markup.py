@@ -1,17 +1,16 @@
-"""HTML as the text a reader sees; Markdown and plain text as they are."""
+"""HTML as its visible text; Markdown and plain text unchanged."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse.markup import encoding
-from quire.parse.options import Options
+from quire.parse import encoding
+from quire.parse.parser import BuiltinParser, ReadRequest
 
-VERSION = 1
-MOST_BYTES = 50 << 20
+MAX_BYTES = 50 << 20
 #: Characters that are worked on at a time, and pieces of text that are kept apart: a page of
 #: 46 MB in one go took a gigabyte.
 _SLICE, _PIECES = 1 << 20, 1 << 16
@@ -30,30 +29,26 @@ _GAPS = re.compile(r"\n{3,}")
 _TAG, _INSIDE = re.compile("<"), re.compile(r"(?<=\S)\S")
 
 
-def look(path: Path, media_type: str) -> Outline:
-    """Refuse a file that is too large to be read in one go."""
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise Unreadable(
-            f"{path.name}: has {size:,} bytes of text (at most {MOST_BYTES:,}). "
-            "Part it, and ingest the parts."
-        )
-    return Outline(media_type, "whole", 1)
+class MarkupParser(BuiltinParser):
+    """HTML, Markdown and plain text; the file is one page."""
 
+    name = "markup"
 
-def read(
-    path: Path,
-    media_type: str,
-    options: Options,
-    first: int = 1,
-    last: int = 1,
-    *,
-    known_image: Callable[[str], bool] | None = None,
-) -> Iterator[Page | PageFailure]:
-    """Yield the whole text as one page."""
-    look(path, media_type)
-    text = encoding.decode(path.read_bytes())
-    yield Page(1, html_text(text) if media_type == "text/html" else text)
+    def inspect(self, path: Path, media_type: str) -> Outline:
+        """Raise Unreadable if the file is too large to be read at once."""
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise Unreadable(
+                f"{path.name}: has {size:,} bytes of text (at most {MAX_BYTES:,}). "
+                "Split it and ingest the parts."
+            )
+        return Outline(media_type, "whole", 1)
+
+    def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
+        """Yield the whole text as one page."""
+        self.inspect(request.path, request.media_type)
+        text = encoding.decode(request.path.read_bytes())
+        yield Page(1, html_text(text) if request.media_type == "text/html" else text)
 
 
 def html_text(markup: str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from quire.text.rate_limit import Meanwhile
+    from quire.text.embed.rate_limit import Meanwhile
 
 DIMENSIONS = (64, 128, 256)
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")

@@ -1,1 +1,0 @@
-"""Images: their text by OCR, thumbnails, and pages rendered as PNG."""

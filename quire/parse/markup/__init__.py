@@ -1,1 +1,0 @@
-"""HTML, Markdown and plain text."""
