@@ -231,9 +231,9 @@ def kill(some: Sequence[psutil.Process]) -> None:
 
 
 def _migrate(url: str) -> None:
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
-    with contextlib.closing(Database.open(url)) as db:
+    with contextlib.closing(open_database(url)) as db:
         db.migrate()
 
 

@@ -15,6 +15,7 @@ from quire.model.records import Submission
 from quire.runtime import wakeup
 from quire.runtime.worker import liveness
 from quire.settings import Settings
+from quire.store import open_database
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 
@@ -43,7 +44,7 @@ class App:
 
     def _open(self, create: bool, patient: bool) -> Database:
         s = self.settings
-        db = Database.open(
+        db = open_database(
             s.database, synchronous=s.sqlite_synchronous, lease_seconds=s.lease_seconds
         )
         try:

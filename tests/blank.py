@@ -25,13 +25,13 @@ def put(home: Path) -> Path:
 
 @functools.cache
 def _original() -> Path:
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
     folder = Path(os.environ[scratch.RUN_VARIABLE])
     made = folder / "blank.db"
     with scratch.locked(folder / "blank.lock"):
         if not made.exists():
-            database = Database.open(f"sqlite:///{folder / 'making.db'}")
+            database = open_database(f"sqlite:///{folder / 'making.db'}")
             database.migrate()
             # The last connection to close moves the log into the file.
             database.close()

@@ -181,12 +181,12 @@ def pg_server(run_folder: Path) -> Iterator[postgres.Server]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A fresh, migrated, empty database, on each backend in turn."""
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
     if request.param == "postgres":
-        database = Database.open(request.getfixturevalue("pg_url"))
+        database = open_database(request.getfixturevalue("pg_url"))
     else:
-        database = Database.open(f"sqlite:///{blank.put(tmp_path)}")
+        database = open_database(f"sqlite:///{blank.put(tmp_path)}")
     yield database
     database.close()
 
@@ -217,8 +217,8 @@ def _make_template(server: postgres.Server) -> None:
 
 
 def _migrate(url: str) -> None:
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
-    database = Database.open(url)
+    database = open_database(url)
     database.migrate()
     database.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 
-from quire.store.db.engine import Database
+from quire.store import open_database
 from tests.postgres import Server
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ class Pair:
         self.primary.start()
         with psycopg.connect(self.primary.url_of("postgres"), autocommit=True) as admin:
             admin.execute("CREATE DATABASE quire")
-        database = Database.open(self.primary.url)
+        database = open_database(self.primary.url)
         database.migrate()
         database.close()
         self.standby = self._follow(self.primary, _free_port())

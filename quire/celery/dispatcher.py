@@ -20,8 +20,7 @@ from quire.clock import Instant
 from quire.errors import DatabaseUnavailable
 from quire.runtime import wakeup
 from quire.settings import Settings
-from quire.store import Connection
-from quire.store.db.engine import Database
+from quire.store import Connection, open_database
 from quire.store.db.notify import Listener
 from quire.store.queue import doorbells, release
 from quire.store.queue.doorbells import Wanted
@@ -46,7 +45,7 @@ class Dispatcher:
         self._settings = settings
         self._id = f"d-{uuid.uuid4().hex[:8]}"
         self._broker = celery_settings.shown(settings.broker_url)
-        self._db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
+        self._db = open_database(settings.database, lease_seconds=settings.lease_seconds)
         self._sender = DoorbellSender(settings)
         self._listener = Listener(self._db)
         self._selector = selectors.DefaultSelector()

@@ -44,13 +44,13 @@ def migrate(
         )
     from quire.cli import session
     from quire.runtime.worker import liveness
+    from quire.store import open_database
     from quire.store.db import migrate as migrations
     from quire.store.db import urls
-    from quire.store.db.engine import Database
 
     settings = session.chosen()
     name = urls.without_password(settings.database)
-    db = Database.open(
+    db = open_database(
         settings.database,
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,

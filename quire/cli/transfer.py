@@ -60,8 +60,8 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     from quire.cli import session
     from quire.control import doctor
     from quire.ingest import resources
+    from quire.store import open_database
     from quire.store.db import urls
-    from quire.store.db.engine import Database
     from quire.store.transfer import copy
     from quire.text.words import indexed_simple
 
@@ -69,7 +69,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     path = _source(settings, url)
     name = urls.without_password(url)
     copied = None if blobs is None else _files_first(settings, blobs, json)
-    target = Database.open(url, lease_seconds=settings.lease_seconds)
+    target = open_database(url, lease_seconds=settings.lease_seconds)
     try:
         with _progress(quiet=json) as tell:
             moved = copy.move(path, target, name=name, analyse=indexed_simple, tell=tell)
@@ -93,9 +93,9 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
 
 def _files_first(settings: "Settings", blobs: str, json: bool) -> "Copied":
     """Copy the files before the database: if that fails, nothing has changed."""
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
-    db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
+    db = open_database(settings.database, lease_seconds=settings.lease_seconds)
     try:
         copied, _ = _copy_files(settings, db, blobs, quiet=json)
     finally:
@@ -114,7 +114,7 @@ def _where_files_are(settings: "Settings", blobs: str | None) -> str:
 
 def _source(settings: "Settings", url: str) -> Path:
     """Return the SQLite file to copy, or refuse: wrong target, no file, workers running."""
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
     if not url.startswith(("postgresql://", "postgres://")):
         raise BadInput("URL: not a postgresql:// URL. Quire transfers only to PostgreSQL.")
@@ -123,7 +123,7 @@ def _source(settings: "Settings", url: str) -> Path:
             f"server {settings.url}: this command needs the database, not its API. Run it on "
             "the server's machine, or unset QUIRE_URL."
         )
-    db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
+    db = open_database(settings.database, lease_seconds=settings.lease_seconds)
     if db.path is None:
         raise BadInput(
             "The database in use is PostgreSQL; only an embedded database can be transferred. "

@@ -81,6 +81,21 @@ class Ending(NamedTuple):
     worker_id: str | None = None
 
 
+class EndedTask(NamedTuple):
+    """A task of a document that has just ended, for those who keep documents."""
+
+    id: int
+    move: str
+    state: str
+    document_id: int
+    generation: int
+    from_page: int | None
+    error: str | None
+    outcome: str | None = None
+    duration: float | None = None
+    peak_rss: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """One job to be created. `ref` names it for `after` of others in the same call."""
@@ -108,6 +123,10 @@ class TaskSeed(NamedTuple):
     after: tuple[int, ...] = ()  # positions of earlier seeds of the same call
     after_failure: str = "cancel"
     about: About = About()
+
+
+#: States of a worker that has not ended, as far as anyone has noticed.
+WORKER_LIVE = ("running", "draining")
 
 
 class WorkerRow(NamedTuple):

@@ -25,7 +25,7 @@ from quire.runtime import wakeup
 from quire.runtime.signals import ParentPipe, SignalWatch
 from quire.runtime.worker import health
 from quire.settings import Settings
-from quire.store import Connection
+from quire.store import Connection, open_database
 from quire.store.access import audit, sessions
 from quire.store.db import migrate
 from quire.store.db.engine import Database
@@ -55,7 +55,7 @@ def run(settings: Settings, make_dispatcher: Callable[[], Dispatcher] | None = N
     """Run until told to stop; returns the exit code."""
     selector = selectors.DefaultSelector()
     parent, signals = ParentPipe(selector), SignalWatch(selector)
-    db = Database.open(
+    db = open_database(
         settings.database,
         synchronous=settings.sqlite_synchronous,
         lease_seconds=settings.lease_seconds,

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from quire.store.opening import open_database
     from quire.store.queue.fenced import Transaction
 
-__all__ = ["Connection", "Transaction"]
+__all__ = ["Connection", "Transaction", "open_database"]
 
-_HOMES = {"Connection": "sqlalchemy", "Transaction": "quire.store.queue.fenced"}
+_HOMES = {
+    "Connection": "sqlalchemy",
+    "Transaction": "quire.store.queue.fenced",
+    "open_database": "quire.store.opening",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from quire.store.db import sqlite
-from quire.store.transfer import markers
+from quire.store.db import sqlite, transfer_markers
 from tests import postgres
 from tests.api.serving import Served, served, stream
 from tests.waiting import until
@@ -100,7 +99,7 @@ def test_a_server_that_is_too_old_for_the_schema_takes_no_request(home: Path):
 def test_a_database_that_was_moved_away_is_not_served(home: Path):
     with served(home=home) as at:
         with at.app.db.begin() as conn:
-            markers.set_moved_to(conn, "postgresql://ada:***@host/quire")
+            transfer_markers.set_moved_to(conn, "postgresql://ada:***@host/quire")
         answer = at.http.get("/readyz")
         assert answer.status_code == 503
         assert "moved to postgresql://ada:***@host/quire" in answer.json()["detail"]

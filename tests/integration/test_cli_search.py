@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quire.settings import load
-from quire.store.db.engine import Database
+from quire.store import open_database
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
@@ -33,7 +33,7 @@ def quire(quire_on_each: Run) -> Run:
 @pytest.fixture
 def shelf(quire: Run) -> Iterator[Shelf]:
     """The documents of the home that the command works on."""
-    db = Database.open(load(dict(os.environ)).database)
+    db = open_database(load(dict(os.environ)).database)
     db.migrate()
     yield Shelf(Stage(db))
     db.close()

@@ -17,8 +17,8 @@ import pytest
 from quire.app import App
 from quire.errors import DatabaseUnavailable
 from quire.settings import load
+from quire.store import open_database
 from quire.store.db import postgres as link
-from quire.store.db.engine import Database
 from tests import documents, postgres
 from tests.integration.processes import HANDLERS, SCHEDULER, Running, Site, pause
 from tests.proxy import Proxy
@@ -228,7 +228,7 @@ def assert_commands_see_it(site: Site) -> None:
 
 
 def test_connections_to_a_server_that_may_not_be_written_to_any_more_are_given_up(pair: Pair):
-    db = Database.open(pair.url)
+    db = open_database(pair.url)
     port = "SELECT inet_server_port()"
 
     def write() -> int:
@@ -261,7 +261,7 @@ def test_connections_to_a_server_that_may_not_be_written_to_any_more_are_given_u
 
 def test_people_are_told_of_each_server_why_it_cannot_be_used(pair: Pair):
     pair.primary.kill()
-    db = Database.open(pair.url.replace("postgres@", "postgres:secret@"))
+    db = open_database(pair.url.replace("postgres@", "postgres:secret@"))
     with pytest.raises(DatabaseUnavailable) as away, db.read():
         pass
     db.close()

@@ -14,7 +14,7 @@ import pytest
 
 from quire.control import doctor
 from quire.demo import samples
-from quire.store.db.engine import Database
+from quire.store import open_database
 from tests import buckets, postgres
 from tests.integration import hosts
 from tests.integration.cluster import NAMES, Cluster, Host, Store
@@ -42,7 +42,7 @@ def network(request: pytest.FixtureRequest, run_folder: Path) -> Iterator[Networ
         made.server.start()
         with psycopg.connect(made.server.url_of("postgres"), autocommit=True) as admin:
             admin.execute("CREATE DATABASE quire")
-        database = Database.open(made.server.url)
+        database = open_database(made.server.url)
         database.migrate()
         database.close()
         yield made

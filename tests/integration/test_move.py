@@ -12,8 +12,8 @@ import pytest
 
 from quire import testing
 from quire.control import doctor
+from quire.store import open_database
 from quire.store.db import sqlite
-from quire.store.db.engine import Database
 from quire.store.queue import settle
 from quire.store.transfer import copy as transfer_copy
 from quire.text.words import indexed_simple
@@ -151,7 +151,7 @@ def test_documents_that_were_being_read_become_searchable_on_postgresql(
     before.step(15)
     assert testing._claim(before.app, "default")
     before.close()
-    target = Database.open(pg_url, clock=before.clock)
+    target = open_database(pg_url, clock=before.clock)
     transfer_copy.move(
         tmp_path / "home" / "quire.db", target, name="there", analyse=indexed_simple, tell=_nothing
     )

@@ -18,6 +18,7 @@ from quire.app import App
 from quire.errors import DatabaseUnavailable, Unconfirmed
 from quire.model.records import Submission
 from quire.settings import load
+from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.db.postgres import Limits, opened
 from tests.integration.processes import HANDLERS, Site, pause
@@ -62,7 +63,7 @@ def elsewhere(pg_url: str, tmp_path: Path) -> Iterator[App]:
 
 @pytest.fixture
 def far_db(far_url: str) -> Iterator[Database]:
-    db = Database.open(far_url, lease_seconds=6)
+    db = open_database(far_url, lease_seconds=6)
     yield db
     db.close()
 
@@ -208,7 +209,7 @@ def test_a_black_hole_before_the_database_stops_nobody_for_ever(far: Site, proxy
 
 
 def test_sessions_limit_what_they_may_hold_up(pg_url: str):
-    db = Database.open(pg_url, lease_seconds=60)
+    db = open_database(pg_url, lease_seconds=60)
     names = {
         "statement_timeout": "30s", "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": "15s", "transaction_timeout": "45s",
@@ -222,7 +223,7 @@ def test_sessions_limit_what_they_may_hold_up(pg_url: str):
 
 
 def test_a_connection_in_use_while_its_pool_is_given_up_is_closed_when_it_is_back(pg_url: str):
-    db = Database.open(pg_url)
+    db = open_database(pg_url)
     with db.read() as conn:
         used = conn.connection.driver_connection
         db.engine.dispose()  # as by another thread, whose connection turned out to be dead

@@ -24,8 +24,8 @@ _COMMAND = "from quire.cli import main; main()"
 _MIGRATE = (
     "import json; from quire import errors, settings; "
     "from quire.runtime.worker import liveness; "
-    "from quire.store.db.engine import Database; s = settings.load(); "
-    "db = Database.open(s.database, lease_seconds=s.lease_seconds); "
+    "from quire.store import open_database; s = settings.load(); "
+    "db = open_database(s.database, lease_seconds=s.lease_seconds); "
     "print(json.dumps(db.migrate(patience=200, alive=liveness.is_alive)))"
 )
 #: Seconds for a program on a machine that is busy with other tests.

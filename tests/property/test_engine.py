@@ -21,6 +21,7 @@ from quire.control import jobs as verbs
 from quire.errors import LeaseLost
 from quire.model.records import Lease, Submission
 from quire.model.states import TASK_FINAL, TaskState
+from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.db.schema import queue as tables
 from quire.store.queue import fenced, job_actions
@@ -269,7 +270,7 @@ def search(db: Database, examples: int, steps: int) -> None:
 
 
 def test_any_interleaving_on_the_embedded_database_keeps_every_promise(tmp_path):
-    db = Database.open(f"sqlite:///{tmp_path / 'quire.db'}", synchronous="normal")
+    db = open_database(f"sqlite:///{tmp_path / 'quire.db'}", synchronous="normal")
     db.migrate()
     search(db, examples=100, steps=30)
     db.close()
@@ -277,6 +278,6 @@ def test_any_interleaving_on_the_embedded_database_keeps_every_promise(tmp_path)
 
 @pytest.mark.timeout(300)
 def test_any_interleaving_on_postgresql_keeps_every_promise(pg_url):
-    db = Database.open(pg_url)
+    db = open_database(pg_url)
     search(db, examples=20, steps=30)
     db.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from quire.store import open_database
 from quire.store.db.engine import Database
 from tests.store.stage import Stage
 
@@ -21,7 +22,7 @@ def stage(db: Database) -> Iterator[Stage]:
 @pytest.fixture
 def pg_stage(pg_url: str) -> Iterator[Stage]:
     """The same on PostgreSQL alone, where transactions run side by side."""
-    db = Database.open(pg_url)
+    db = open_database(pg_url)
     stage = Stage(db)
     yield stage
     stage.inspect()

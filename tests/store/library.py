@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.documents import gc, reuse_stats
 from tests import blank
@@ -43,7 +44,7 @@ class Original(NamedTuple):
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         name = self.copies and self.copies.take()
         url = f"sqlite:///{folder / 'quire.db'}"
-        db = Database.open(self.copies.server.url_of(name) if self.copies and name else url)
+        db = open_database(self.copies.server.url_of(name) if self.copies and name else url)
         stage = Stage(db)
         stage.clock.advance(HOUR)
         yield Library(stage, Shelf(stage, folder / "blobs"))
@@ -68,7 +69,7 @@ def filled(folder: Path, blanks: Copies | None) -> Iterator[Original]:
 
 def furnish(url: str, folder: Path) -> None:
     """Bring documents into every state."""
-    db = Database.open(url)
+    db = open_database(url)
     stage = Stage(db)
     shelf = Shelf(stage, folder / "blobs")
     shelf.file("retired.txt", "gone")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.model.admission import KnownDocument, decide, reason_text
-from quire.store.db.engine import Database
+from quire.store import open_database
 from quire.store.documents import admission
 from quire.store.queue import owners
 from tests import documents
@@ -234,7 +234,7 @@ def test_every_reason_code_has_words_for_people():
 
 
 def test_two_listings_at_once_insert_each_document_once(pg_url: str):
-    db = Database.open(pg_url)
+    db = open_database(pg_url)
     stage = Stage(db)
     jobs = [stage.one(), stage.one()]
     with db.begin() as conn:
@@ -244,7 +244,7 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
     made: dict[int, list[admission.Admitted]] = {}
 
     def run(job: int) -> None:
-        own = Database.open(pg_url)
+        own = open_database(pg_url)
         own.clock = stage.clock
         both.wait()
         # One listing meets the items in the other order.

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.model.states import JobState, Reason, TaskState
+from quire.store.db.engine import Database
 from quire.store.db.schema import queue as tables
 from tests.store.stage import Stage, ending
 
@@ -91,3 +92,8 @@ def test_two_running_jobs_of_one_exclusive_key_are_refused(stage: Stage):
     stage.many(2)
     with pytest.raises(sa.exc.IntegrityError), stage.db.begin() as conn:
         conn.exec_driver_sql("UPDATE jobs SET state = 'running', exclusive_key = 'user:1'")
+
+
+def test_a_database_cannot_be_opened_without_what_the_end_of_a_task_calls(tmp_path):
+    with pytest.raises(TypeError, match="on_ended"):
+        Database.open(f"sqlite:///{tmp_path / 'quire.db'}")  # type: ignore[call-arg]

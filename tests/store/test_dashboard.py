@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store.db.engine import Database
+from quire.store import open_database
 from quire.store.reports import dashboard, reports, totals
 from quire.store.reports.dashboard import Waiting
 from tests.store.stage import Stage, ending
@@ -95,7 +95,7 @@ def test_running_jobs_are_listed_by_their_start(stage: Stage):
 
 def test_the_overview_reads_along_indexes_without_a_sort_of_jobs(tmp_path: Path):
     # SQLite alone: PostgreSQL plans by its statistics.
-    db = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
+    db = open_database(f"sqlite:///{tmp_path / 'quire.db'}")
     db.migrate()
     stage = Stage(db)
     stage.many(30)

@@ -238,9 +238,9 @@ def test_every_invariant_has_a_damage_that_proves_it():
 
 
 def test_a_page_of_the_file_that_two_tables_claim_is_found(tmp_path: Path):
-    from quire.store.db.engine import Database
+    from quire.store import open_database
 
-    db = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
+    db = open_database(f"sqlite:///{tmp_path / 'quire.db'}")
     db.migrate()
     with db.begin() as conn:
         conn.exec_driver_sql("CREATE TABLE spare (x)")

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from quire.errors import DatabaseUnavailable
+from quire.store import open_database
 from quire.store.db import engine, sqlite
 from quire.store.db.engine import Database
 from tests.store.stage import Stage
@@ -28,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def here(path: Path) -> Iterator[Stage]:
-    db = Database.open(f"sqlite:///{path}")
+    db = open_database(f"sqlite:///{path}")
     db.migrate()
     yield Stage(db)
     db.close()
@@ -95,7 +96,7 @@ def test_a_deleted_file_is_put_back_and_nothing_is_lost(here: Stage, path: Path)
 def test_a_deleted_folder_is_put_back_too(tmp_path: Path):
     folder = tmp_path / "home"
     folder.mkdir()
-    db = Database.open(f"sqlite:///{folder / 'quire.db'}")
+    db = open_database(f"sqlite:///{folder / 'quire.db'}")
     db.migrate()
     stage = Stage(db)
     job_id = stage.one()
@@ -124,9 +125,9 @@ def test_every_open_connection_sees_the_file_that_was_put_back(here: Stage, path
 OTHER_WRITER = """
     import sys
     from quire.errors import DatabaseUnavailable
-    from quire.store.db.engine import Database
+    from quire.store import open_database
     from tests.store.stage import Stage
-    stage = Stage(Database.open(f"sqlite:///{sys.argv[1]}"))
+    stage = Stage(open_database(f"sqlite:///{sys.argv[1]}"))
     print(stage.one(), flush=True)
     for line in sys.stdin:
         while True:
@@ -154,7 +155,7 @@ def test_two_processes_whose_file_was_deleted_go_on_with_one_and_the_same(here: 
 
 
 def test_a_process_that_only_reads_sees_the_file_that_was_put_back(here: Stage, path: Path):
-    reader = Database.open(f"sqlite:///{path}")
+    reader = open_database(f"sqlite:///{path}")
 
     def count() -> int:
         with reader.read() as conn:
@@ -174,7 +175,7 @@ def test_a_file_put_in_the_place_of_ours_is_used_from_then_on(
     here: Stage, path: Path, tmp_path: Path
 ):
     here.one()
-    other = Database.open(f"sqlite:///{tmp_path / 'other.db'}")
+    other = open_database(f"sqlite:///{tmp_path / 'other.db'}")
     other.migrate()
     Stage(other).many(5)
     other.close()
@@ -223,19 +224,19 @@ def test_a_read_only_database_is_unavailable_for_writing(here: Stage):
 def test_a_file_that_is_not_a_database_is_unavailable(tmp_path: Path):
     (tmp_path / "quire.db").write_bytes(b"not a database " * 100)
     with pytest.raises(DatabaseUnavailable, match="not a database"):
-        Database.open(f"sqlite:///{tmp_path / 'quire.db'}").migrate()
+        open_database(f"sqlite:///{tmp_path / 'quire.db'}").migrate()
 
 
 def test_a_folder_that_cannot_be_opened_is_unavailable(tmp_path: Path):
     (tmp_path / "quire.db").mkdir()
     with pytest.raises(DatabaseUnavailable, match="unable to open"):
-        Database.open(f"sqlite:///{tmp_path / 'quire.db'}").migrate()
+        open_database(f"sqlite:///{tmp_path / 'quire.db'}").migrate()
 
 
 FROZEN_HOLDER = """
     import os, signal, sys
-    from quire.store.db.engine import Database
-    db = Database.open(f"sqlite:///{sys.argv[1]}")
+    from quire.store import open_database
+    db = open_database(f"sqlite:///{sys.argv[1]}")
     with db.begin() as conn:
         conn.exec_driver_sql("INSERT INTO meta (key, value) VALUES ('frozen', 'write')")
         print("holding", flush=True)
@@ -312,11 +313,11 @@ ON_THE_STANDARD_LIBRARY = """
     sys.modules["pysqlite3"] = None  # as where no wheel of it exists
     from quire import log
     from quire.store import embedded
-    from quire.store.db.engine import Database
+    from quire.store import open_database
     log.setup()
-    db = Database.open(f"sqlite:///{sys.argv[1]}")
+    db = open_database(f"sqlite:///{sys.argv[1]}")
     db.migrate()
-    Database.open(f"sqlite:///{sys.argv[1]}")
+    open_database(f"sqlite:///{sys.argv[1]}")
     with db.read() as conn:
         print(embedded.sqlite_module().sqlite_version)
         print(conn.exec_driver_sql("PRAGMA journal_mode").scalar())
@@ -349,9 +350,9 @@ def test_a_database_that_was_in_wal_mode_is_taken_out_of_it_on_an_unsafe_engine(
 def test_waiting_writers_of_several_processes_all_get_their_turn(here: Stage, path: Path):
     script = """
         import sys
-        from quire.store.db.engine import Database
+        from quire.store import open_database
         from tests.store.stage import Stage
-        stage = Stage(Database.open(f"sqlite:///{sys.argv[1]}", synchronous="normal"))
+        stage = Stage(open_database(f"sqlite:///{sys.argv[1]}", synchronous="normal"))
         print("ready", flush=True)
         sys.stdin.readline()
         for _ in range(20):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from quire.control import jobs
 from quire.model.records import Lease
-from quire.store.db.engine import Database
+from quire.store import open_database
 from quire.store.queue import claim
 from quire.store.queue.exclusive import MOST_TRIES, WAIT_SECONDS
 from tests.store.stage import KINDS, TTL, Stage, ending
@@ -129,7 +129,7 @@ def test_two_claimers_at_the_same_instant_never_run_one_key_twice(pg_stage: Stag
     taken: list[list[Lease]] = []
 
     def claim_too() -> None:
-        db = Database.open(pg_url)
+        db = open_database(pg_url)
         db.clock = pg_stage.clock
         taken.append(
             db.write(lambda conn, now: claim.claim(conn, "w2", "default", KINDS, now=now, ttl=TTL))
@@ -158,7 +158,7 @@ def test_many_claimers_over_few_keys_never_run_one_key_twice(pg_stage: Stage, pg
     trouble: list[BaseException] = []
 
     def work(worker: str) -> None:
-        db = Database.open(pg_url)
+        db = open_database(pg_url)
         db.clock = pg_stage.clock
         start.wait()
         try:

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.errors import Overtaken
+from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.db.schema.documents import documents as documents_table
 from quire.store.db.schema.documents import generations
@@ -222,7 +223,7 @@ def test_a_newer_generation_that_comes_first_makes_the_older_commit_fail(
     ended: list[object] = []
 
     def commit() -> None:
-        own = Database.open(pg_url)
+        own = open_database(pg_url)
         try:
             own.write(lambda conn, now: documents.swap(conn, document.id, 1, now=now))
             ended.append("swapped")
@@ -254,7 +255,7 @@ def test_a_swap_that_comes_first_is_seen_by_the_listing_that_waited_for_it(
     found: list[admission.Admitted] = []
 
     def listing() -> None:
-        own = Database.open(pg_url)
+        own = open_database(pg_url)
         own.clock = shelf.clock
 
         def act(conn: sa.Connection, now: Any) -> list[admission.Admitted]:
@@ -309,7 +310,7 @@ def test_a_reader_during_a_thousand_swaps_sees_one_whole_generation_each_time(sh
     looks: list[set[str]] = []
 
     def watch() -> None:
-        own = Database.open(shelf.db.url)
+        own = open_database(shelf.db.url)
         while not over.is_set():
             with own.read() as conn:
                 texts = list(conn.exec_driver_sql(READ).scalars())

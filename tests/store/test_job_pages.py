@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store.db.engine import Database
+from quire.store import open_database
 from quire.store.db.schema import queue as tables
 from quire.store.reports import job_pages, reports
 from tests.store.stage import Stage
@@ -81,7 +81,7 @@ def test_a_page_among_many_is_read_along_one_index_and_not_sorted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filters: dict[str, Any], index: str
 ):
     # SQLite alone: PostgreSQL plans by its statistics.
-    db = Database.open(f"sqlite:///{tmp_path / 'quire.db'}")
+    db = open_database(f"sqlite:///{tmp_path / 'quire.db'}")
     db.migrate()
     stage = Stage(db)
     monkeypatch.setattr(job_pages, "FEW", 0)

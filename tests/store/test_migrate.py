@@ -12,14 +12,14 @@ import pytest
 import sqlalchemy as sa
 
 from quire.errors import DatabaseUnavailable, SchemaAhead
+from quire.store import open_database
 from quire.store.db import migrate
-from quire.store.db.engine import Database
 from quire.store.db.schema.queue import metadata
 
 MIGRATE = """
 import sys
-from quire.store.db.engine import Database
-db = Database.open(sys.argv[1])
+from quire.store import open_database
+db = open_database(sys.argv[1])
 sys.stdin.readline()
 print(db.migrate())
 db.close()
@@ -40,7 +40,7 @@ def empty_url(request, tmp_path):
 
 
 def test_an_empty_database_gets_every_table_and_index(empty_url):
-    db = Database.open(empty_url)
+    db = open_database(empty_url)
     assert db.migrate() == migrate.known()
     with db.read() as conn:
         inspector = sa.inspect(conn)
@@ -56,7 +56,7 @@ def test_an_empty_database_gets_every_table_and_index(empty_url):
 
 
 def test_migrating_again_changes_nothing(empty_url):
-    db = Database.open(empty_url)
+    db = open_database(empty_url)
     db.migrate()
     assert db.migrate() == []
     with db.read() as conn:
@@ -99,7 +99,7 @@ def test_a_schema_of_a_later_quire_is_refused_and_not_changed(db):
 
 
 def test_an_empty_database_has_version_zero_and_misses_every_migration(empty_url, tmp_path):
-    db = Database.open(empty_url)
+    db = open_database(empty_url)
     if db.path is not None:
         db.path.parent.mkdir(parents=True)
         with pytest.raises(DatabaseUnavailable, match="unable to open"), db.read():
@@ -132,7 +132,7 @@ def test_a_database_of_an_earlier_quire_gets_its_vectors_into_other_graphs(pg_ur
     from quire.store.documents import pages
     from quire.store.search import vectors
 
-    db = Database.open(pg_url)
+    db = open_database(pg_url)
     with db.begin() as conn:
         model = Model(vectors.register(conn, "toy", 4), "toy", 4)
         ids = pages.put_chunks(conn, "default", {"a": ("a word", "en", 2)}, {"a": "a word"}, 1)

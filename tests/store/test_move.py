@@ -17,6 +17,7 @@ from quire.errors import Conflict, Damaged, Refused
 from quire.model.access import Role
 from quire.model.records import Submission
 from quire.settings import load
+from quire.store import open_database
 from quire.store.access import users
 from quire.store.db import bulk, migrate, sqlite
 from quire.store.db.engine import Database
@@ -37,10 +38,10 @@ class Installation:
 
     def __init__(self, path: Path, url: str) -> None:
         self.path = path
-        self.source = Database.open(f"sqlite:///{path}")
+        self.source = open_database(f"sqlite:///{path}")
         self.source.migrate()
         self.stage = Stage(self.source)
-        self.target = Database.open(url, clock=self.stage.clock)
+        self.target = open_database(url, clock=self.stage.clock)
         self.steps: list[tuple[str, int, int]] = []
 
     def move(self, tell: transfer_copy.Tell | None = None) -> transfer_copy.Moved:
@@ -365,7 +366,7 @@ def test_a_file_that_another_has_open_is_refused(
     filled: Installation, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sqlite, "ALONE_SECONDS", 0.05)
-    idle = Database.open(f"sqlite:///{filled.path}")
+    idle = open_database(f"sqlite:///{filled.path}")
     with idle.read() as conn:
         conn.exec_driver_sql("SELECT 1 FROM meta")
     with pytest.raises(Conflict, match="has it open"):

@@ -10,6 +10,7 @@ import pytest
 from quire import testing
 from quire.model.contracts import in_queues
 from quire.model.records import WorkerRow
+from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.queue import doorbells, kinds, workers
 from tests.web.conftest import Front
@@ -89,7 +90,7 @@ def test_pages_and_api_name_a_queue_with_work_that_no_worker_serves(each_front: 
 
 def test_commands_say_so_too(quire: Run, home: Path, monkeypatch: pytest.MonkeyPatch):
     assert quire("migrate").code == 0
-    db = Database.open(f"sqlite:///{home / 'quire.db'}")
+    db = open_database(f"sqlite:///{home / 'quire.db'}")
     serve(db, "TimeoutError: timed out")
     db.close()
     monkeypatch.setenv("COLUMNS", "300")

@@ -168,7 +168,7 @@ class Context:
         self._db = db
 
     def _database(self) -> "Database":
-        from quire.store.db.engine import Database
+        from quire.store import open_database
 
         if self._port.is_settled:
             raise LeaseLost(f"task {self.task_id}: it has ended; fenced() is its last transaction")
@@ -177,7 +177,7 @@ class Context:
         settings = self._port.settings
         url = settings["url"]
         if url not in _open:
-            _open[url] = Database.open(
+            _open[url] = open_database(
                 url,
                 synchronous=settings["sqlite_synchronous"],
                 lease_seconds=settings["lease_seconds"],

@@ -14,7 +14,7 @@ from quire.errors import QuireError
 from quire.runtime import wakeup
 from quire.runtime.worker import liveness
 from quire.settings import Settings
-from quire.store.db.engine import Database
+from quire.store import open_database
 from quire.store.queue import workers
 
 #: Prefix of the lock files of each role; a worker's lock is named by its id.
@@ -63,7 +63,7 @@ def _is_held(path: Path) -> bool:
 
 def _worker(settings: Settings, locks: list[Path]) -> Health:
     """Report workers that live but sent no heartbeat for a whole lease as stuck."""
-    db = Database.open(settings.database, lease_seconds=settings.lease_seconds)
+    db = open_database(settings.database, lease_seconds=settings.lease_seconds)
     try:
         with contextlib.closing(db), db.read() as conn:
             now = db.now(conn).wall

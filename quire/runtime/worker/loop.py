@@ -27,9 +27,8 @@ from quire.runtime.worker.claim_gate import ClaimGate, Key, OpenGate
 from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
 from quire.settings import Settings
-from quire.store import Connection
+from quire.store import Connection, open_database
 from quire.store.db import migrate
-from quire.store.db.engine import Database
 from quire.store.queue import claim, commit_recovery, release, settle, tallies, workers
 from quire.store.queue import progress as progress_store
 
@@ -151,7 +150,7 @@ class Worker:
         self.gate = gate or OpenGate()
         self.monotonic = monotonic
         self.id = f"w-{uuid.uuid4().hex[:8]}"
-        self.db = Database.open(
+        self.db = open_database(
             settings.database,
             synchronous=settings.sqlite_synchronous,
             lease_seconds=settings.lease_seconds,

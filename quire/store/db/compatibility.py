@@ -11,10 +11,9 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from quire.model.records import WorkerRow
+from quire.model.records import WORKER_LIVE, WorkerRow
 from quire.store.db import dialect
-from quire.store.db.schema.queue import meta
-from quire.store.queue import workers
+from quire.store.db.schema.queue import meta, workers
 
 #: The key of a version's row in `meta`; its value is the last migration one must know.
 PREFIX = "schema_oldest."
@@ -76,9 +75,11 @@ def at_work(
     conn: sa.Connection, *, since: float, lease: float, now: float, alive: Alive = beats
 ) -> list[str]:
     """List workers that live and have not said, by a heartbeat since then, that they may stay."""
+    columns = [workers.c[name] for name in WorkerRow._fields]
+    live = conn.execute(sa.select(*columns).where(workers.c.state.in_(WORKER_LIVE)))
     return [
         row.id
-        for row in workers.live(conn)
+        for row in map(WorkerRow._make, live)
         if not (row.state == "running" and row.heartbeat_at > since)
         and alive(row, now=now, lease=lease)
     ]

@@ -355,6 +355,11 @@ def create_text_index(conn: sa.Connection, chunks: sa.Table) -> None:
     conn.exec_driver_sql(f"CREATE INDEX ix_chunks_words ON {chunks.name} USING gin (words)")
 
 
+def fulltext_columns(conn: sa.Connection, value: str) -> dict[str, str]:
+    """Return the extra columns, as SQL, that make a new chunk searchable; none on SQLite."""
+    return {} if is_sqlite(conn) else {"words": f"to_tsvector('simple', {value})"}
+
+
 def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
     """Make chunks findable by their analysed words; a chunk that is indexed is indexed anew."""
     if not texts:

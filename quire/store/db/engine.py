@@ -9,15 +9,16 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 
 from quire import log
 from quire.clock import Clock, Instant, SystemClock
 from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed
+from quire.model.records import EndedTask
 from quire.store.db import dialect, sqlite, urls
 
 R = TypeVar("R")
@@ -35,32 +36,66 @@ UNCONFIRMED_WAITS = (0.0, 0.2, 0.5, 1.0)
 _CONFLICTS = {"40001", "40P01"}
 
 
+class OnEnded(Protocol):
+    """What the ends of tasks and jobs mean outside the queue: called in the same transaction."""
+
+    def tasks_ended(self, conn: sa.Connection, ended: Sequence[EndedTask], *, now: Instant) -> None:
+        """Follow tasks that work on documents into their final states."""
+        ...
+
+    def jobs_cancelled(self, conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
+        """Undo what cancelled jobs had begun."""
+        ...
+
+    def jobs_deleted(self, conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
+        """Undo what deleted jobs had begun, and forget the jobs."""
+        ...
+
+
+def on_ended(conn: sa.Connection) -> OnEnded:
+    """Return what the database of this connection was opened with."""
+    return cast(OnEnded, conn.get_execution_options()["on_ended"])
+
+
 class Database:
     """An open database. `begin` and `read` give a connection; `write` retries conflicts."""
 
-    def __init__(self, url: str, engine: sa.Engine, clock: Clock, path: Path | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        engine: sa.Engine,
+        clock: Clock,
+        path: Path | None,
+        lease_seconds: float,
+        on_ended: OnEnded,
+    ) -> None:
         self.url = url
         self.engine = engine
         self.clock = clock
         self.path = path
-        self.lease_seconds = LEASE_SECONDS
+        self.lease_seconds = lease_seconds
+        # Functions of the queue take only a connection: it carries what they have to call.
+        engine.update_execution_options(on_ended=on_ended)
 
     @classmethod
     def open(
         cls,
         url: str,
         *,
+        on_ended: OnEnded,
         clock: Clock | None = None,
         synchronous: str = "full",
         lease_seconds: float = LEASE_SECONDS,
     ) -> "Database":
-        """Open `sqlite:///path` or `postgresql://…`; nothing is created before `migrate`."""
+        """Open `sqlite:///path` or `postgresql://…`; nothing is created before `migrate`.
+
+        `quire.store.open_database` calls this with the hooks of the document store.
+        """
+        clock = clock or SystemClock()
         if url.startswith("sqlite"):
             path = Path(url.removeprefix("sqlite:///"))
             engine = sqlite.make_engine(path, synchronous)
-            database = cls(url, engine, clock or SystemClock(), path)
-            database.lease_seconds = lease_seconds
-            return database
+            return cls(url, engine, clock, path, lease_seconds, on_ended)
         try:
             from quire.store.db import postgres
         except ImportError as error:
@@ -70,9 +105,7 @@ class Database:
                 "or unset QUIRE_DATABASE_URL."
             ) from error
         engine = postgres.make_engine(url, lease_seconds)
-        database = cls(url, engine, clock or SystemClock(), None)
-        database.lease_seconds = lease_seconds
-        return database
+        return cls(url, engine, clock, None, lease_seconds, on_ended)
 
     def close(self) -> None:
         """Close every connection."""

@@ -11,10 +11,9 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.errors import Conflict, DatabaseUnavailable, SchemaAhead
-from quire.store.db import compatibility, dialect, migrations
+from quire.store.db import compatibility, dialect, migrations, transfer_markers
 from quire.store.db.compatibility import Alive, beats
 from quire.store.db.schema.queue import meta
-from quire.store.transfer import markers
 
 if TYPE_CHECKING:
     from quire.store.db.engine import Database
@@ -44,7 +43,7 @@ def check(conn: sa.Connection) -> int:
     """
     missing = lacking(conn)
     if version(conn):
-        markers.refuse(conn)
+        transfer_markers.refuse(conn)
     return missing
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quire.model.records import WORKER_LIVE as LIVE
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_OPEN, JobState, Reason, TaskState
 from quire.store.db.schema.queue import (
     attempts,
@@ -22,7 +23,6 @@ from quire.store.db.schema.queue import (
 )
 from quire.store.queue.counters import over
 from quire.store.queue.release import is_behind
-from quire.store.queue.workers import LIVE
 
 t, j, a, e = tasks.c, jobs.c, attempts.c, edges.c
 T, J = TaskState, JobState

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from quire.model.pages import Page, Piece
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import chunks, contents, pages, slices, vectors
-from quire.store.search import fulltext_levels
 
 p, c, v = pages.c, chunks.c, vectors.c
 
@@ -214,7 +213,7 @@ def put_chunks(
     """
     ids: dict[str, int] = {}
     columns = ("tenant", "digest", "language", "text", "tokens", "task_id")
-    made = fulltext_levels.words_of(conn, f"value ->> {len(columns)}")
+    made = dialect.fulltext_columns(conn, f"value ->> {len(columns)}")
     # What was there a moment ago may have been collected since: then it is inserted after all.
     while missing := sorted(set(texts) - set(ids)):
         rows = [

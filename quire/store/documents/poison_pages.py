@@ -11,14 +11,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.records import About, Ending, KindRow
-from quire.model.states import TaskState
+from quire.model.records import About, EndedTask, KindRow
 from quire.store.db import dialect
 from quire.store.db.schema.documents import generation_pages
 from quire.store.db.schema.queue import edges, tasks
-from quire.store.documents import failures
 from quire.store.queue import kinds, owners
-from quire.store.queue.counters import Deltas
+from quire.store.queue import tasks as planting
+from quire.store.queue.counters import Deltas, bump
 
 t = tasks.c
 _COPIED = (
@@ -27,30 +26,12 @@ _COPIED = (
 )  # fmt: skip
 
 
-def follow(
-    conn: sa.Connection,
-    rows: Sequence[Any],
-    by_run: Mapping[tuple[int, int], Ending],
-    deltas: Deltas,
-    *,
-    now: Instant,
-) -> None:
-    """Do what the ends of some tasks mean for the documents they worked on."""
-    mine = [row for row in rows if row.document_id is not None]
-    if not mine:
-        return
-    endings = {row.id: by_run[row.id, row.fence] for row in mine}
-    if halved := [row.id for row in mine if endings[row.id].move == "split"]:
-        split(conn, halved, deltas, now=now)
-    quarantine(conn, [r for r in mine if endings[r.id].move == "quarantine"], endings)
-    bad = (TaskState.FAILED, TaskState.LOST)
-    failures.record(conn, [row for row in mine if row.state in bad], now=now)
+def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
+    """Replace each range by its two halves.
 
-
-def split(conn: sa.Connection, ids: Sequence[int], deltas: Deltas, *, now: Instant) -> None:
-    """Replace each range by its two halves; adds the halves to the jobs' changes."""
-    from quire.store.queue import tasks as planting
-
+    The halves are counted before the job loses the range: it never looks finished between.
+    """
+    deltas = Deltas()
     rows = conn.execute(sa.select(*_COPIED).where(t.id.in_(sorted(ids))).order_by(t.id)).all()
     known = kinds.listed(conn)
     for row in rows:
@@ -80,6 +61,7 @@ def split(conn: sa.Connection, ids: Sequence[int], deltas: Deltas, *, now: Insta
             deltas[row.job_id].move(None, state)
     # Their cost lives on in the halves: a split is no progress.
     conn.execute(sa.update(tasks).where(t.id.in_(sorted(ids))).values(cost=0.0))
+    bump(conn, deltas, now=now)
 
 
 def _kind(known: Mapping[str, KindRow], row: Any) -> KindRow:
@@ -105,22 +87,21 @@ def _take_over_edges(conn: sa.Connection, task_id: int, heirs: Sequence[int]) ->
         conn.execute(sa.update(tasks).where(t.id == row.task_id).values(waits=t.waits + len(heirs)))
 
 
-def quarantine(conn: sa.Connection, rows: Sequence[Any], endings: Mapping[int, Ending]) -> None:
-    """Write on the leaf of each single page why it cannot be read (id, document_id, …)."""
-    for row in rows:
-        ending = endings[row.id]
+def quarantine(conn: sa.Connection, ended: Sequence[EndedTask]) -> None:
+    """Record on each single page why it cannot be read."""
+    for task in ended:
         why = {
-            "kind": ending.outcome,
-            "error": ending.error,
-            "peak_rss": ending.peak_rss,
-            "seconds": round(ending.duration or 0.0, 3),
-            "task_id": row.id,
-            "command": f"quire document read {row.document_id} --page {row.from_page}",
+            "kind": task.outcome,
+            "error": task.error,
+            "peak_rss": task.peak_rss,
+            "seconds": round(task.duration or 0.0, 3),
+            "task_id": task.id,
+            "command": f"quire document read {task.document_id} --page {task.from_page}",
         }
         values = {
-            "document_id": row.document_id,
-            "generation": row.generation,
-            "number": row.from_page,
+            "document_id": task.document_id,
+            "generation": task.generation,
+            "number": task.from_page,
             "key": "",
             "error": json.dumps(why),
         }

@@ -12,10 +12,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.model.records import EndedTask
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store.db import bulk, dialect
+from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import edges, is_state, jobs, tasks
-from quire.store.documents import failures
 from quire.store.queue import events, release
 from quire.store.queue.counters import Deltas, bump, ended
 
@@ -126,7 +127,14 @@ def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant
     for row in rows:
         deltas[row.job_id].move(TaskState.BLOCKED, TaskState.CANCELLED)
         deltas[row.job_id].error = row.error
-    failures.record(conn, rows, now=now)
+    cancelled = TaskState.CANCELLED.value
+    of_documents = [
+        EndedTask(r.id, "cancel", cancelled, r.document_id, r.generation, r.from_page, r.error)
+        for r in rows
+        if r.document_id is not None
+    ]
+    if of_documents:
+        on_ended(conn).tasks_ended(conn, of_documents, now=now)
     # A job that was itself cancelled in this transaction has told so already.
     active = _active_of(conn, deltas)
     over = [j for j in ended(bump(conn, deltas, now=now)) if j.id in active]

@@ -10,10 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.model.records import EndedTask
 from quire.model.states import Reason, TaskState
 from quire.store.db import dialect
+from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import is_state, tasks
-from quire.store.documents import failures
 from quire.store.queue import dependencies, events
 from quire.store.queue.counters import Deltas, bump, ended
 
@@ -68,7 +69,13 @@ def put_off(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
         deltas[row.job_id].leave(TaskState.READY, row)
         deltas[row.job_id].error = row.error if row.state == TaskState.FAILED else None
     lost = [row for row in rows if row.state == TaskState.FAILED]
-    failures.record(conn, lost, now=now)
+    of_documents = [
+        EndedTask(r.id, "fail", r.state, r.document_id, r.generation, r.from_page, r.error)
+        for r in lost
+        if r.document_id is not None
+    ]
+    if of_documents:
+        on_ended(conn).tasks_ended(conn, of_documents, now=now)
     over = ended(bump(conn, deltas, now=now))
     events.record(
         conn,

@@ -12,12 +12,11 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store.db import dialect
-from quire.store.db.schema.documents import generations
+from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.db.schema.queue import edges as edges_table
 from quire.store.db.schema.queue import events as events_table
 from quire.store.db.schema.queue import owners as owners_table
-from quire.store.documents import failures
 from quire.store.queue import dependencies, events, release, settle
 from quire.store.queue.counters import Deltas, bump, is_over
 
@@ -57,7 +56,7 @@ def halt(
         now=now,
     )
     if move.target == JobState.CANCELLED:
-        failures.drop(conn, changed, now=now)
+        on_ended(conn).jobs_cancelled(conn, changed, now=now)
         over = {row.id: move.target for row in done if row.has_successors}
         dependencies.satisfy_jobs(conn, over, now=now)
     dependencies.let_next_job_go(conn, {row.owner_id for row in done if row.exclusive_key}, now=now)
@@ -278,10 +277,7 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
     ).all()
     ids = [row.id for row in gone]
     dependencies.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
-    # A stopped job may have been building some: nobody else would end them.
-    failures.drop(conn, ids, now=now)
-    g = generations.c
-    conn.execute(sa.update(generations).where(g.job_id.in_(ids)).values(job_id=None))
+    on_ended(conn).jobs_deleted(conn, ids, now=now)
     own = sa.select(t.id).where(t.job_id.in_(ids))
     conn.execute(sa.delete(attempts).where(attempts.c.task_id.in_(own)))
     conn.execute(sa.delete(steps).where(steps.c.task_id.in_(own)))

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import LeaseLost
-from quire.model.records import Ending
+from quire.model.records import EndedTask, Ending
 from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_MOVES, JobState, Reason, TaskState
 from quire.store.db import dialect
+from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import attempts, is_state, jobs, tasks
-from quire.store.documents import failures, poison_pages
 from quire.store.queue import attempts as history
 from quire.store.queue import dependencies, events
 from quire.store.queue.counters import Deltas, Touched, bump, ended, is_over
@@ -109,7 +109,9 @@ def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> s
         return set()
     deltas, lines = _tally(rows, by_run, now)
     history.write(conn, lines)
-    poison_pages.follow(conn, rows, by_run, deltas, now=now)
+    of_documents = [_ended(row, by_run[row.id, row.fence]) for row in rows if row.document_id]
+    if of_documents:
+        on_ended(conn).tasks_ended(conn, of_documents, now=now)
     _tell_of_trouble(conn, by_run, rows, now)
     finish_jobs(conn, bump(conn, deltas, now=now, are_locked=True), now=now)
     dependencies.satisfy_tasks(
@@ -142,6 +144,14 @@ def _tally(
              one.duration, one.outcome, one.error, one.traceback, one.peak_rss, one.worker_id)
         )  # fmt: skip
     return deltas, lines
+
+
+def _ended(row: Any, ending: Ending | None = None) -> EndedTask:
+    about = row.id, row.state, row.document_id, row.generation, row.from_page, row.error
+    if ending is None:
+        return EndedTask(row.id, "lose", *about[1:])
+    run = ending.outcome, ending.duration, ending.peak_rss
+    return EndedTask(row.id, ending.move, *about[1:], *run)
 
 
 def _tell_of_trouble(
@@ -293,7 +303,9 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
         deltas[row.job_id].leave(RUNNING, row)
         if row.state == TaskState.LOST:
             deltas[row.job_id].error = row.error
-    failures.record(conn, [row for row in rows if row.state == TaskState.LOST], now=now)
+    lost_ones = [row for row in rows if row.state == TaskState.LOST and row.document_id]
+    if lost_ones:
+        on_ended(conn).tasks_ended(conn, [_ended(row) for row in lost_ones], now=now)
     history.remember(conn, rows, holders, "died", "the worker died or its lease ended", now)
     died = [
         events.Event(r.job_id, "task.died", r.id, {"worker": holders[r.id], "state": r.state})

@@ -7,12 +7,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.model.records import WORKER_LIVE as LIVE
 from quire.model.records import WorkerRow
 from quire.store.db import dialect
 from quire.store.db.schema.queue import workers
 
 _COLUMNS = [workers.c[name] for name in WorkerRow._fields]
-LIVE = ("running", "draining")
 
 
 def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: Instant) -> None:

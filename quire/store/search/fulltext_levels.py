@@ -35,11 +35,6 @@ def condition(level: int) -> str:
     return "true" if level == 1 else f"((chunks.id >> {_RUN_BITS}) & {level - 1}) = 0"
 
 
-def words_of(conn: sa.Connection, value: str) -> dict[str, str]:
-    """Return what a chunk is inserted with so as to be found by its words; nothing on SQLite."""
-    return {} if dialect.is_sqlite(conn) else {"words": f"to_tsvector('simple', {value})"}
-
-
 def prepare(conn: sa.Connection) -> None:
     """Add the smaller levels, and let words lie beside their text."""
     if dialect.is_sqlite(conn):

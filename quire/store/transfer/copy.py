@@ -16,13 +16,13 @@ import sqlalchemy as sa
 from quire.errors import Damaged, Refused
 from quire.model.states import TaskState
 from quire.store.db import bulk, dialect, migrate, sqlite
+from quire.store.db import transfer_markers as marks
 from quire.store.db.engine import Database
 from quire.store.db.schema.documents import chunks
 from quire.store.db.schema.documents import vectors as vectors_table
 from quire.store.db.schema.queue import is_state, meta, tasks
+from quire.store.db.transfer_markers import Mark, Origin
 from quire.store.search import hnsw, vectors
-from quire.store.transfer import markers as marks
-from quire.store.transfer.markers import Mark, Origin
 from quire.store.transfer.rows import TABLES, Row, Shape, added
 
 #: Rows and bytes, roughly, of one transaction.

@@ -15,7 +15,7 @@ from quire.store.db.dialect import Vector
 from quire.store.db.schema import access as access_tables
 from quire.store.db.schema import documents as document_tables
 from quire.store.db.schema.queue import ENGINE, events, meta, tasks
-from quire.store.transfer.markers import PREFIX, Mark
+from quire.store.db.transfer_markers import PREFIX, Mark
 
 #: All tables, those first that others refer to; and `meta` last.
 TABLES = (

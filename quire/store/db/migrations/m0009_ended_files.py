@@ -2,16 +2,20 @@
 
 import sqlalchemy as sa
 
-from quire.model.states import JobState
+from quire.model.states import JobState, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, tasks
-from quire.store.queue.counters import over
 
 
 def up(conn: sa.Connection) -> None:
     """Add up anew what is done of the jobs with tasks that failed; older Quires count otherwise."""
     j, t = jobs.c, tasks.c
-    done = sa.select(sa.func.sum(t.cost)).where(t.job_id == j.id, over()).scalar_subquery()
+    is_part = sa.or_(t.parent_id.is_not(None), t.document_id.is_not(None))
+    is_over = sa.or_(
+        is_state(t.state, TaskState.DONE, TaskState.SKIPPED),
+        sa.and_(is_part, is_state(t.state, TaskState.FAILED, TaskState.LOST)),
+    )
+    done = sa.select(sa.func.sum(t.cost)).where(t.job_id == j.id, is_over).scalar_subquery()
     spoilt = j.tasks_failed + j.tasks_lost > 0
     conn.execute(sa.update(jobs).where(spoilt).values(cost_done=sa.func.coalesce(done, 0.0)))
     share = sa.case((j.cost_done > j.cost_total, 1.0), else_=j.cost_done / j.cost_total)
