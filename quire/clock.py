@@ -7,6 +7,7 @@ and never jumps. Leases on an embedded database are measured on the second one.
 import os
 import sys
 import time
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -84,3 +85,10 @@ def pid_start(pid: int) -> str:
 def own_pid_start() -> str:
     """Name this life of this process."""
     return pid_start(os.getpid())
+
+
+def iso(at: float | None) -> str | None:
+    """Format a wall-clock time as ISO 8601 in UTC with milliseconds, as JSON answers show it."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat("T", "milliseconds")[:-6] + "Z"

@@ -105,7 +105,7 @@ def _recall(bed: Bed, model: Model, embedder: Embedder, questions: Sequence[str]
     for question in questions:
         point = embedder.embed([question])[0].tobytes()
         with bed.app.db.read() as conn:
-            last = vectors.exact(conn, model, point, _HITS)[-1]
+            last = vectors.exact_cosines(conn, model, point, _HITS)[-1]
         good += sum(hit["score"] >= last - _NEAR for hit in _hits(bed, question, "vector"))
     return good / (_HITS * len(questions))
 

@@ -69,12 +69,12 @@ def complete(db: Database, model: Model) -> None:
     """Build the indexes, and let the database know how much there is."""
     if db.path is None:
         with db.begin() as conn:
-            dialect.unhurried(conn, "0")
+            dialect.lift_timeouts(conn, "0")
             conn.exec_driver_sql("SET LOCAL maintenance_work_mem = '2GB'")
             fulltext_levels.create(conn)
-            hnsw.create(conn, model)
+            hnsw.create_index(conn, model)
     with db.begin() as conn:
-        dialect.unhurried(conn, "0")
+        dialect.lift_timeouts(conn, "0")
         conn.exec_driver_sql("ANALYZE")
 
 
@@ -143,7 +143,7 @@ def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, 
         "seconds",
     )
     rows: list[Any] = [(page_ids[leaf.key], tenant, leaf.key, leaf.text, *fixed) for leaf in some]
-    bulk.copy_in(conn, t.pages, columns, rows)
+    bulk.copy_rows(conn, t.pages, columns, rows)
     chunks = {chunk.digest: chunk for leaf in some for chunk in leaf.chunks}
     chunk_ids = dict(zip(chunks, dialect.reserve_ids(conn, t.chunks, len(chunks)), strict=True))
     columns = ("id", "tenant", "digest", "language", "text", "tokens", "words")
@@ -151,14 +151,14 @@ def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, 
         (chunk_ids[name], tenant, name, "en", c.text, len(c.text) // 4, _tsvector(c.stems))
         for name, c in chunks.items()
     ]
-    bulk.copy_in(conn, t.chunks, columns, rows)
+    bulk.copy_rows(conn, t.chunks, columns, rows)
     by_page = {page_ids[leaf.key]: leaf.cutting() for leaf in some}
     pages.put_slices(conn, ids.cut, by_page, chunk_ids)
     rows = [
         (ids.model.id, chunk_ids[name], dialect.vector_text(c.vector), False)
         for name, c in chunks.items()
     ]
-    bulk.copy_in(conn, t.vectors, ("model_id", "chunk_id", "vector", "is_fresh"), rows)
+    bulk.copy_rows(conn, t.vectors, ("model_id", "chunk_id", "vector", "is_fresh"), rows)
     return page_ids
 
 

@@ -35,7 +35,7 @@ class AppState:
             return
         try:
             with self.db.read() as conn:
-                migrate.lacking(conn)
+                migrate.count_missing(conn)
         except SchemaAhead as error:
             raise DatabaseUnavailable(str(error), retry_after=30) from error
         self._known_until = time.monotonic() + SCHEMA_SECONDS

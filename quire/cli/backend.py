@@ -239,7 +239,7 @@ class Far:
         ]
 
     def _submit(self, wish: "Submission", key: str | None) -> int:
-        from quire.store.db.times import iso
+        from quire.clock import iso
 
         more: Json = {
             "priority": wish.priority,

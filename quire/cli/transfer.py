@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quire.control.doctor import Report
     from quire.settings import Settings
     from quire.store.db.engine import Database
-    from quire.store.transfer.copy import Moved, Tell
+    from quire.store.transfer.copy import ReportProgress, Transferred
 
 #: Seconds between two progress lines of one step when stderr is not a terminal.
 LINE_SECONDS = 5.0
@@ -72,7 +72,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     target = open_database(url, lease_seconds=settings.lease_seconds)
     try:
         with _progress(quiet=json) as tell:
-            moved = copy.move(path, target, name=name, analyse=indexed_simple, tell=tell)
+            moved = copy.transfer(path, target, name=name, analyse=indexed_simple, tell=tell)
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,
@@ -156,7 +156,7 @@ def _refuse_live_workers(db: "Database", home: Path) -> None:
         )
 
 
-def _print_database(name: str, files: str, moved: "Moved", report: "Report") -> None:
+def _print_database(name: str, files: str, moved: "Transferred", report: "Report") -> None:
     from quire.cli import database
 
     if moved.is_resumed:
@@ -253,7 +253,7 @@ def _print_files(settings: "Settings", url: str, copied: "Copied", alive: int) -
 
 
 @contextlib.contextmanager
-def _progress(*, quiet: bool) -> Iterator["Tell"]:
+def _progress(*, quiet: bool) -> Iterator["ReportProgress"]:
     """Yield a function that reports progress: bars on a terminal, lines elsewhere."""
     if quiet:
         yield lambda step, done, total: None
@@ -276,7 +276,7 @@ def _progress(*, quiet: bool) -> Iterator["Tell"]:
             yield tell
 
 
-def _lines() -> "Tell":
+def _lines() -> "ReportProgress":
     due = 0.0
 
     def tell(step: str, done: int, total: int) -> None:

@@ -79,7 +79,7 @@ def disable_user(caller: Caller, name: str, *, address: str | None = None) -> di
         _not_the_last(found, others)
         if found.disabled_at is None:
             users.set_user(conn, found.id, disabled_at=now.wall)
-            users.end_all_of(conn, found.id, now=now)
+            users.revoke_all(conn, found.id, now=now)
             _note(conn, caller, "user.disable", name, None, address, now)
             found = found._replace(disabled_at=now.wall)
         return found.as_json()
@@ -90,7 +90,7 @@ def disable_user(caller: Caller, name: str, *, address: str | None = None) -> di
 def list_users(caller: Caller) -> list[dict[str, Any]]:
     """List the tenant's users by name."""
     with caller.db.read() as conn:
-        return [each.as_json() for each in users.listed(conn, caller.tenant)]
+        return [each.as_json() for each in users.list_users(conn, caller.tenant)]
 
 
 def create_token(
@@ -179,14 +179,14 @@ def ensure_admin(caller: Caller) -> bool:
 
 
 def read_audit(caller: Caller, **wanted: Any) -> list[dict[str, Any]]:
-    """List the tenant's audit, the newest first; see `store.audit.listed` for what may be asked."""
+    """List the tenant's audit, the newest first; filters as in `audit.list_entries`."""
     with caller.db.read() as conn:
-        return audit.listed(conn, caller.tenant, **wanted)
+        return audit.list_entries(conn, caller.tenant, **wanted)
 
 
 def locked_user(conn: Connection, caller: Caller, name: str) -> User:
     """Return a user of the tenant with its row locked, or refuse."""
-    found = users.user(conn, caller.tenant, name, lock=True) if _is_storable(name) else None
+    found = users.find_user(conn, caller.tenant, name, lock=True) if _is_storable(name) else None
     if found is None:
         raise NotFound(f"user {name[:100]!r}: no such user. `quire user list` lists them.")
     return found

@@ -81,10 +81,10 @@ def mend(db: Database) -> dict[str, int]:
     """Mend what can be derived anew without a doubt; returns how many rows, by invariant."""
     analyse = _analysis(db)
     acts: dict[str, Callable[[Any, Instant], int]] = {
-        "documents.locked": repair.take_over,
-        "chunks.words": lambda conn, now: repair.index_words(conn, analyse),
+        "documents.locked": repair.fail_abandoned,
+        "chunks.words": lambda conn, now: repair.index_missing_chunks(conn, analyse),
         "generations.counts": lambda conn, now: repair.recount(conn),
-        "documents.told": lambda conn, now: repair.retell(conn),
+        "documents.told": lambda conn, now: repair.copy_live_summary(conn),
     }
     mended = {}
     for name, act in acts.items():
@@ -145,9 +145,9 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def _schema(db: Database) -> Violation | None:
     with db.read() as conn:
-        found, last = migrate.version(conn), migrate.known()[-1]
+        found, last = migrate.version(conn), migrate.versions()[-1]
         try:
-            missing = migrate.lacking(conn)
+            missing = migrate.count_missing(conn)
         except SchemaAhead:
             sentence = f"The schema is version {last}. It is {found}: a later Quire wrote it."
             return Violation("schema.version", 1, [found], sentence)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quire.errors import BadInput, NotFound, QuireError
-from quire.model.search import Counts, Found, Model, Place, Scope, Words
+from quire.model.search import ChunkLocation, IndexHits, Model, QueryTerms, Scope, TermCounts
 from quire.parse import word_boxes as boxing
 from quire.store import Connection
 from quire.store.db.engine import Database
@@ -65,7 +65,7 @@ def search(
     with db.read() as conn:
         ranked, remark = _ranked(conn, wanted, used, limit)
         scores = dict(ranked[:limit])
-        places = store.places(conn, wanted.scope, list(scores), limit)
+        places = store.locate(conn, wanted.scope, list(scores), limit)
     items = [_hit(place, scores[place.chunk_id], wanted.terms) for place in places]
     took = round((time.perf_counter() - began) * 1000, 1)
     answer = {"items": items, "mode": used, "took_ms": took}
@@ -134,7 +134,7 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
 
 def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ranked, str | None]:
     """Return chunks, best first, with scores from 0 to 1; and what is to be said about them."""
-    within = store.reach(conn, wanted.scope)
+    within = store.plan(conn, wanted.scope)
     if mode == "text":
         found = _by_words(conn, wanted, within, limit)
         return rank.graded(found, _covered(conn, wanted, found).share), None
@@ -159,36 +159,38 @@ def _best(by_vector: Ranked) -> float:
 
 def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> rank.Covered:
     best = [chunk_id for chunk_id, _ in by_words[: rank.COVERED_TEXTS]]
-    return rank.covered(store.texts(conn, best), wanted.terms)
+    return rank.covered(store.chunk_texts(conn, best), wanted.terms)
 
 
-def _by_words(conn: Connection, wanted: Wanted, within: store.Reach, limit: int) -> Ranked:
+def _by_words(conn: Connection, wanted: Wanted, within: store.SearchPlan, limit: int) -> Ranked:
     if not wanted.terms:
         return []
-    asked = Words(
+    asked = QueryTerms(
         tuple(words.fts5([forms]) for forms in wanted.terms),
         tuple(words.tsquery([forms]) for forms in wanted.simple),
     )
 
-    def score(texts: Sequence[Counts], frequencies: Sequence[int], total: int) -> Sequence[float]:
+    def score(
+        texts: Sequence[TermCounts], frequencies: Sequence[int], total: int
+    ) -> Sequence[float]:
         return rank.weighed(texts, wanted.simple, frequencies, total)
 
-    def find(count: int, among: Any) -> Found:
+    def find(count: int, among: Any) -> IndexHits:
         tenant = wanted.scope.tenant
         return fulltext.matches(conn, tenant, asked, count, among, enough=limit, score=score)
 
-    return store.best(conn, within, find, max(rank.DEPTH, limit), enough=limit)
+    return store.best_chunks(conn, within, find, max(rank.DEPTH, limit), enough=limit)
 
 
 class _Near:
     """What is near to a query by one model."""
 
     def __init__(
-        self, conn: Connection, within: store.Reach, model: Model, point: bytes, limit: int
+        self, conn: Connection, within: store.SearchPlan, model: Model, point: bytes, limit: int
     ) -> None:
         self._conn, self._within, self._limit, self._model = conn, within, limit, model
         self._depth = max(rank.DEPTH, limit)
-        self._looking = vectors.looking(conn, within.scope.tenant, model, point)
+        self._looking = vectors.searcher(conn, within.scope.tenant, model, point)
 
     def begin(self) -> None:
         """Let vectors be compared while words are looked up."""
@@ -197,12 +199,12 @@ class _Near:
         if few is not None:
             self._looking.begin(self._depth, few)
         elif not self._within.scope.documents:
-            self._looking.begin(store.candidates(self._depth))
+            self._looking.begin(store.candidate_count(self._depth))
 
     def found(self) -> Ranked:
         """Return the nearest chunks, best first."""
         look = self._looking.nearest
-        found = store.best(
+        found = store.best_chunks(
             self._conn, self._within, look, self._depth, enough=self._limit, model=self._model
         )
         # At a right angle or more it has nothing to do with the query.
@@ -221,7 +223,7 @@ def _interleaved(lists: Sequence[Ranked]) -> Ranked:
     return list(merged.items())
 
 
-def _hit(place: Place, score: float, terms: list[list[str]]) -> dict[str, Any]:
+def _hit(place: ChunkLocation, score: float, terms: list[list[str]]) -> dict[str, Any]:
     text, marks = snippets.snippet(place.text, terms, WIDTH)
     return {
         "document_id": place.document_id,
@@ -237,7 +239,7 @@ def _hit(place: Place, score: float, terms: list[list[str]]) -> dict[str, Any]:
     }
 
 
-def _boxes(place: Place, shown: str, marks: Sequence[tuple[int, int]]) -> list[list[float]]:
+def _boxes(place: ChunkLocation, shown: str, marks: Sequence[tuple[int, int]]) -> list[list[float]]:
     """Return the boxes of the words marked in what is shown, else those of the whole chunk."""
     if not place.words or place.page_text is None:
         return []

@@ -3,7 +3,7 @@
 import secrets
 from typing import Any, NamedTuple
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.control import access as verbs
 from quire.control.access import digest
 from quire.control.caller import Caller
@@ -12,7 +12,6 @@ from quire.model.access import MAY, Scope, Viewer
 from quire.store import Connection
 from quire.store.access import audit, sessions, users
 from quire.store.db.engine import Database
-from quire.store.db.times import iso
 
 LINK_SECONDS = 900.0
 DAY = 86_400.0
@@ -59,7 +58,7 @@ def first_start(caller: Caller) -> str | None:
     with caller.db.read() as conn:
         if users.has_users(conn, caller.tenant, signed_in=True):
             return None
-        found = users.user(conn, caller.tenant, caller.user)
+        found = users.find_user(conn, caller.tenant, caller.user)
     if found is None or found.disabled_at is not None:
         return None
     secret: str = sign_in_link(caller, caller.user)["link"]
@@ -70,7 +69,7 @@ def user_of_link(db: Database, secret: str) -> str:
     """Return whom a link would sign in, or refuse; the link is not used up."""
     with db.read() as conn:
         now = db.now(conn)
-        found = sessions.link(conn, digest(secret)) if _plausible(secret) else None
+        found = sessions.find_link(conn, digest(secret)) if _plausible(secret) else None
     if reason := _refused_link(found, now):
         raise NotSignedIn(f"sign-in link: {reason}. {AGAIN}")
     assert found is not None  # noqa: S101
@@ -93,9 +92,9 @@ def sign_in(
     cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 
     def act(conn: Connection, now: Instant) -> Entry | str:
-        found = sessions.link(conn, digest(secret)) if _plausible(secret) else None
+        found = sessions.find_link(conn, digest(secret)) if _plausible(secret) else None
         used = sessions.use_link(conn, digest(secret), now=now) if found else None
-        if found is None or used is None or not sessions.enabled(conn, used):
+        if found is None or used is None or not sessions.lock_enabled(conn, used):
             reason = _refused_link(found, now) or "was used already"
             if is_noted:
                 _refuse(conn, now, found or tenant, "link", reason, address)
@@ -104,7 +103,7 @@ def sign_in(
         sessions.begin(conn, used, digest(cookie), csrf, expires_at=until, now=now)
         users.set_user(conn, used, signed_in_at=now.wall)
         audit.record(conn, found.tenant, found.user, "sign_in", address=address, now=now)
-        session = sessions.found(conn, digest(cookie))
+        session = sessions.find_session(conn, digest(cookie))
         assert session is not None  # noqa: S101
         return Entry(cookie, until, _seen(session))
 
@@ -129,7 +128,7 @@ def viewer_by_token(db: Database, token: str) -> Viewer:
     """Return whose token it is, or refuse it."""
     with db.read() as conn:
         now = db.now(conn)
-        found = users.key(conn, digest(token)) if _plausible(token) else None
+        found = users.find_token(conn, digest(token)) if _plausible(token) else None
     if found is None:
         raise NotSignedIn(f"token: not known here. {FRESH}")
     if found.disabled_at is not None:
@@ -147,7 +146,7 @@ def viewer_by_session(db: Database, cookie: str) -> Viewer:
     """Return whose session it is, or refuse it."""
     with db.read() as conn:
         now = db.now(conn)
-        found = sessions.found(conn, digest(cookie)) if _plausible(cookie) else None
+        found = sessions.find_session(conn, digest(cookie)) if _plausible(cookie) else None
     if found is None or found.disabled_at is not None or found.expires_at <= now.wall:
         raise NotSignedIn(f"session: has ended. {AGAIN}")
     if _is_old(found.last_seen_at, now):
@@ -161,7 +160,7 @@ def note_refused_token(
     """Write a token that was not let in to the audit of its tenant, or of `tenant`."""
 
     def act(conn: Connection, now: Instant) -> None:
-        found = users.key(conn, digest(token)) if _plausible(token) else None
+        found = users.find_token(conn, digest(token)) if _plausible(token) else None
         _refuse(conn, now, found or tenant, "token", reason, address)
 
     _touch(db, act)
@@ -185,7 +184,7 @@ def _refused_link(found: sessions.Link | None, now: Instant) -> str | None:
 def _refuse(
     conn: Connection,
     now: Instant,
-    whose: users.Key | sessions.Link | str,
+    whose: users.TokenRow | sessions.Link | str,
     what: str,
     reason: str,
     address: str | None,

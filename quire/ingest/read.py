@@ -106,7 +106,7 @@ class Harvest:
         if page.via == "ocr":
             page = self._recognised(page)
         # What is cut must be what is stored, or a later try would cut another text.
-        page = page._replace(text=dialect.storable(page.text))
+        page = page._replace(text=dialect.sanitize_text(page.text))
         tongue = self.work.pipeline.language
         if tongue == "auto":
             tongue = language.detect(page.text)

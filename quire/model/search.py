@@ -26,7 +26,7 @@ class Scope(NamedTuple):
         return self != Scope(self.tenant)
 
 
-class Place(NamedTuple):
+class ChunkLocation(NamedTuple):
     """A chunk where it stands in a document."""
 
     chunk_id: int
@@ -42,21 +42,21 @@ class Place(NamedTuple):
     corpora: tuple[str, ...] = ()
 
 
-class Words(NamedTuple):
+class QueryTerms(NamedTuple):
     """What a query asks for: one expression per term, as each full-text index takes it."""
 
     fts5: tuple[str, ...]
     tsquery: tuple[str, ...]
 
 
-class Found(NamedTuple):
+class IndexHits(NamedTuple):
     """Chunks that an index found, best first, with their scores."""
 
     ranked: list[tuple[int, float]]
     is_all: bool  # there is nothing more to find
 
 
-class Counts(Protocol):
+class TermCounts(Protocol):
     """How often a text has words."""
 
     length: int  # in words

@@ -31,7 +31,7 @@ from quire.store.db import migrate
 from quire.store.db.engine import Database
 from quire.store.documents.gc import Collector
 from quire.store.queue import aging, events, job_actions, retention, submit, workers
-from quire.store.search.hnsw import Settler
+from quire.store.search.hnsw import HnswIndexer
 
 HOUR, DAY = 3_600.0, 86_400.0
 #: How long an idempotency key is remembered.
@@ -65,14 +65,14 @@ def run(settings: Settings, make_dispatcher: Callable[[], Dispatcher] | None = N
     dispatcher = make_dispatcher() if make_dispatcher else None
     if dispatcher is not None:
         dispatcher.start()
-    collector, settler = _collector(db, settings), Settler(db)
+    collector, settler = _collector(db, settings), HnswIndexer(db)
     pruned_at, code = 0.0, 0
     while not code and not signals.stop_requests and not parent.is_closed:
         lock.touch()
         is_due = time.monotonic() >= pruned_at + PRUNE_EVERY
         try:
             with db.read() as conn:
-                migrate.lacking(conn)
+                migrate.count_missing(conn)
             tick(db, settings, prune=is_due, collector=collector)
             pruned_at = time.monotonic() if is_due else pruned_at
             settler.round()

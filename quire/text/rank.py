@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from quire.model.search import Counts
+from quire.model.search import TermCounts
 from quire.text.language import detect
 from quire.text.words import fold, grams, is_run, stem, stemmed, words_of
 
@@ -93,7 +93,7 @@ def bm25(
 
 
 def weighed(
-    texts: Sequence[Counts],
+    texts: Sequence[TermCounts],
     terms: Terms,
     frequencies: Sequence[int],
     total: int,

@@ -54,7 +54,7 @@ def test_the_jobs_of_a_killed_worker_complete_on_postgresql(quire, embedded: Sit
 def test_an_idle_process_of_the_home_is_enough_to_refuse(
     quire, embedded: Site, pg_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sqlite, "ALONE_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "EXCLUSIVE_WAIT_SECONDS", 0.1)
     embedded.app.close()
     scheduler = embedded.start("scheduler")
     until(lambda: scheduler.logs("scheduler.started"))
@@ -152,7 +152,7 @@ def test_documents_that_were_being_read_become_searchable_on_postgresql(
     assert testing._claim(before.app, "default")
     before.close()
     target = open_database(pg_url, clock=before.clock)
-    transfer_copy.move(
+    transfer_copy.transfer(
         tmp_path / "home" / "quire.db", target, name="there", analyse=indexed_simple, tell=_nothing
     )
     assert doctor.examine(target).violations == []

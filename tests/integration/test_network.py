@@ -20,7 +20,7 @@ from quire.model.records import Submission
 from quire.settings import load
 from quire.store import open_database
 from quire.store.db.engine import Database
-from quire.store.db.postgres import Limits, opened
+from quire.store.db.postgres import Timeouts, connect
 from tests.integration.processes import HANDLERS, Site, pause
 from tests.proxy import UP, Proxy, Rule
 from tests.waiting import until
@@ -173,7 +173,7 @@ def test_pooled_connections_that_died_are_replaced_without_an_error(far_db: Data
 
 
 def test_a_server_that_is_silent_is_given_up_in_time(far_db: Database, proxy: Proxy):
-    limits = Limits.below(6)
+    limits = Timeouts.below(6)
     with far_db.read() as conn:
         conn.exec_driver_sql("SELECT 1")
     proxy.half_open(UP)
@@ -218,7 +218,7 @@ def test_sessions_limit_what_they_may_hold_up(pg_url: str):
         found = {name: conn.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names}
     db.close()
     assert found == names
-    limits = Limits.below(60)
+    limits = Timeouts.below(60)
     assert limits.idle < limits.lock < limits.statement < limits.answer < limits.transaction < 60
 
 
@@ -237,7 +237,7 @@ def test_a_connection_in_use_while_its_pool_is_given_up_is_closed_when_it_is_bac
 
 
 def test_a_connection_that_nobody_holds_any_more_is_closed(pg_url: str):
-    link = opened(Limits.below(60), pg_url)
+    link = connect(Timeouts.below(60), pg_url)
     with psycopg.connect(pg_url, autocommit=True) as other:
         count = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
         pid = (link.info.backend_pid,)

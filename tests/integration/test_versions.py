@@ -12,7 +12,7 @@ from tests.waiting import until
 
 #: Several programs start one after the other.
 pytestmark = pytest.mark.timeout(900)
-LAST = migrate.known()[-1]
+LAST = migrate.versions()[-1]
 ADDITIVE = "ALTER TABLE jobs ADD COLUMN later_note TEXT"
 BREAKING = "ALTER TABLE jobs RENAME COLUMN account TO account_of_later"
 
@@ -97,7 +97,7 @@ def test_a_migration_that_workers_do_not_make_room_for_changes_nothing(site: Sit
     assert "Nothing was changed; drain them" in refused.stderr
     with site.app.db.read() as conn:
         assert migrate.version(conn) == LAST
-        assert migrate.lacking(conn) == 0  # the announcement was taken back
+        assert migrate.count_missing(conn) == 0  # the announcement was taken back
     site.open_gate()
     assert site.until_over(job) == {"completed": 1}
     assert worker.popen.poll() is None

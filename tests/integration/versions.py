@@ -47,7 +47,7 @@ class Later:
         self.site = site
         self.folder = site.home / "later"
         self.folder.mkdir()
-        self.last = migrate.known()[-1]
+        self.last = migrate.versions()[-1]
 
     def adds(self, statement: str, *, oldest: int | None) -> int:
         """Give it one more migration; returns its number."""

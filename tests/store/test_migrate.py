@@ -41,7 +41,7 @@ def empty_url(request, tmp_path):
 
 def test_an_empty_database_gets_every_table_and_index(empty_url):
     db = open_database(empty_url)
-    assert db.migrate() == migrate.known()
+    assert db.migrate() == migrate.versions()
     with db.read() as conn:
         inspector = sa.inspect(conn)
         found = set(inspector.get_table_names())
@@ -61,7 +61,7 @@ def test_migrating_again_changes_nothing(empty_url):
     assert db.migrate() == []
     with db.read() as conn:
         assert migrate.check(conn) == 0
-        assert migrate.version(conn) == migrate.known()[-1]
+        assert migrate.version(conn) == migrate.versions()[-1]
     db.close()
 
 
@@ -84,7 +84,7 @@ def test_several_processes_that_migrate_at_once_apply_each_step_once(empty_url):
     assert [each.returncode for each in started] == [0] * 4, outputs
     # Each step is a transaction of its own, so different processes may apply different steps.
     applied = [step for out, _ in outputs for step in json.loads(out)]
-    assert sorted(applied) == migrate.known()
+    assert sorted(applied) == migrate.versions()
 
 
 def test_a_schema_of_a_later_quire_is_refused_and_not_changed(db):
@@ -108,7 +108,7 @@ def test_an_empty_database_has_version_zero_and_misses_every_migration(empty_url
         db.path.touch()
     with db.read() as conn:
         assert migrate.version(conn) == 0
-        assert migrate.check(conn) == len(migrate.known())
+        assert migrate.check(conn) == len(migrate.versions())
     db.close()
 
 
@@ -120,7 +120,7 @@ def test_a_database_of_an_earlier_quire_gets_the_index_of_active_jobs(db):
             "WHERE state IN ('pending', 'running')"
         )
         conn.exec_driver_sql("UPDATE meta SET value = '5' WHERE key = 'schema_version'")
-    assert db.migrate() == migrate.known()[5:]
+    assert db.migrate() == migrate.versions()[5:]
     with db.read() as conn:
         there = {each["name"] for each in sa.inspect(conn).get_indexes("jobs")}
     assert "ix_jobs_active" in there and "ix_jobs_active_owner" not in there
@@ -146,7 +146,7 @@ def test_a_database_of_an_earlier_quire_gets_its_vectors_into_other_graphs(pg_ur
         )
         conn.exec_driver_sql("DROP INDEX ix_chunks_words_8, ix_chunks_words_64")
         conn.exec_driver_sql("UPDATE meta SET value = '6' WHERE key = 'schema_version'")
-    assert db.migrate() == migrate.known()[6:]
+    assert db.migrate() == migrate.versions()[6:]
     with db.read() as conn:
         told = "SELECT indexdef FROM pg_indexes WHERE indexname = 'ix_vectors_model_1'"
         assert "is_fresh" in conn.exec_driver_sql(told).scalar_one()

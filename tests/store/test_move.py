@@ -44,11 +44,11 @@ class Installation:
         self.target = open_database(url, clock=self.stage.clock)
         self.steps: list[tuple[str, int, int]] = []
 
-    def move(self, tell: transfer_copy.Tell | None = None) -> transfer_copy.Moved:
+    def move(self, tell: transfer_copy.ReportProgress | None = None) -> transfer_copy.Transferred:
         """Let go of the file, as processes do that end, and move it."""
         self.source.close()
         tell = tell or (lambda *step: self.steps.append(step))
-        return transfer_copy.move(
+        return transfer_copy.transfer(
             self.path, self.target, name=NAME, analyse=indexed_simple, tell=tell
         )
 
@@ -99,7 +99,7 @@ def dump(db: Database) -> dict[str, list[Any]]:
     return found
 
 
-def cut_off_after(steps: int) -> transfer_copy.Tell:
+def cut_off_after(steps: int) -> transfer_copy.ReportProgress:
     """End a move as Ctrl-C would, behind some batch."""
     told = 0
 
@@ -284,11 +284,11 @@ def test_a_switch_that_was_cut_off_is_finished(
 def test_a_difference_names_the_table_and_the_next_run_begins_anew(
     filled: Installation, monkeypatch: pytest.MonkeyPatch
 ):
-    copy_in = bulk.copy_in
+    copy_rows = bulk.copy_rows
 
     def falsified(conn: Any, table: sa.Table, columns: Any, rows: Any) -> None:
         place = list(columns).index("message") if table.name == "jobs" else None
-        copy_in(
+        copy_rows(
             conn,
             table,
             columns,
@@ -297,7 +297,7 @@ def test_a_difference_names_the_table_and_the_next_run_begins_anew(
 
     before = dump(filled.source)
     with monkeypatch.context() as patch:
-        patch.setattr(bulk, "copy_in", falsified)
+        patch.setattr(bulk, "copy_rows", falsified)
         with pytest.raises(Damaged, match="table jobs: the copy is not what the source has"):
             filled.move()
     with filled.source.read() as conn:
@@ -365,7 +365,7 @@ def test_an_empty_target_gets_the_schema(bare: Installation):
 def test_a_file_that_another_has_open_is_refused(
     filled: Installation, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sqlite, "ALONE_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "EXCLUSIVE_WAIT_SECONDS", 0.05)
     idle = open_database(f"sqlite:///{filled.path}")
     with idle.read() as conn:
         conn.exec_driver_sql("SELECT 1 FROM meta")

@@ -67,7 +67,7 @@ def assert_uses(plan: str, index: str) -> None:
 
 def plan(stage: Stage, statement, **parameters) -> str:
     with stage.db.begin() as conn:
-        return dialect.planned(conn, statement, parameters)
+        return dialect.explain_plan(conn, statement, parameters)
 
 
 def test_the_claim_reads_the_head_of_its_index(full: Stage):

@@ -165,7 +165,7 @@ def test_another_tenants_documents_are_never_found(stage: Stage):
 
 @pytest.mark.parametrize("mode", ["text", "vector"])
 def test_candidates_are_fetched_until_there_are_enough_hits(shelf: Shelf, monkeypatch, mode):
-    monkeypatch.setattr(store, "FIRST", 4)
+    monkeypatch.setattr(store, "FIRST_CANDIDATES", 4)
     noise = shelf.queue("noise")
     shelf.begin(noise)
     shelf.fill(noise, ["\n".join(f"needle needle number {n}" for n in range(300))])
@@ -178,7 +178,7 @@ def test_candidates_are_fetched_until_there_are_enough_hits(shelf: Shelf, monkey
 def test_common_words_are_looked_for_where_rare_ones_find_too_little(shelf: Shelf, monkeypatch):
     from quire.store.search import fulltext
 
-    monkeypatch.setattr(fulltext, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 3)
     for n in range(6):
         shelf.file(f"c{n}", f"common words of number {n}")
     shelf.file("rare", "a rare and common thing")
@@ -194,7 +194,7 @@ def test_the_few_with_a_rare_word_are_found_among_too_many_with_a_common_one(
 ):
     from quire.store.search import fulltext
 
-    monkeypatch.setattr(fulltext, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 3)
     shelf.file("rare", "a rare and common thing")
     for n in range(20):
         shelf.file(f"c{n}", f"common words of number {n}")
@@ -211,7 +211,7 @@ def test_the_few_with_a_rare_word_are_found_among_too_many_with_a_common_one(
 def test_a_word_that_is_nowhere_does_not_hide_chunks_with_all_the_others(shelf: Shelf, monkeypatch):
     from quire.store.search import fulltext
 
-    monkeypatch.setattr(fulltext, "COMMON", 3)
+    monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 3)
     for n in range(6):
         shelf.file(f"a{n}", f"alpha stands alone here {n}")
         shelf.file(f"b{n}", f"beta stands alone here {n}")
@@ -223,8 +223,8 @@ def test_a_word_that_is_nowhere_does_not_hide_chunks_with_all_the_others(shelf: 
 def test_words_that_most_chunks_have_are_required_but_not_weighed(shelf: Shelf, monkeypatch):
     from quire.store.search import fulltext
 
-    monkeypatch.setattr(fulltext, "COMMON", 3)
-    monkeypatch.setattr(fulltext, "WEIGHTLESS", 2)
+    monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 3)
+    monkeypatch.setattr(fulltext, "MAX_WEIGHTLESS_TERMS", 2)
     shelf.file("all", "north east south west harbour")
     for n in range(9):
         shelf.file(f"n{n}", f"north east south number {n}")
@@ -294,7 +294,7 @@ def test_vectors_compared_in_a_thread_give_what_they_give_without(shelf: Shelf, 
         begun.append(threading.current_thread().name)
         return compare(matrix, point)
 
-    monkeypatch.setattr(exact_scan, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(exact_scan, "THREAD_MIN_VECTORS", 1)
     monkeypatch.setattr(exact_scan, "_cosines", noting)
     assert [hits(shelf, "verse 4", mode="hybrid", **how) for how in asked] == plain
     if shelf.db.path is not None:
@@ -452,7 +452,7 @@ def test_vectors_are_read_once(stage: Stage):
 
 def test_too_many_vectors_for_a_scan_are_told_once(stage: Stage, monkeypatch, caplog):
     shelf = Shelf(stage)
-    monkeypatch.setattr(exact_scan, "MANY", 1)
+    monkeypatch.setattr(exact_scan, "WARN_VECTORS", 1)
     monkeypatch.setattr(logging.getLogger("quire"), "propagate", True)
     for n, name in enumerate(("east", "north", "west")):
         put(shelf, [1, n, 0, 0], name)
@@ -489,12 +489,12 @@ def test_german_and_chinese_are_found_by_their_own_rules(stage: Stage):
 
 
 def matching(shelf: Shelf, query: str) -> list[int]:
-    from quire.model.search import Words
+    from quire.model.search import QueryTerms
     from quire.store.search import fulltext
     from quire.text import words
 
     plain, simple = (words.query_terms(query, ["de", "zh"], simple=s) for s in (False, True))
-    asked = Words(
+    asked = QueryTerms(
         tuple(words.fts5([forms]) for forms in plain),
         tuple(words.tsquery([forms]) for forms in simple),
     )
@@ -597,7 +597,7 @@ WIDE = "(documents|generations|leaves|slices|chunks|pages|vectors)"
 
 
 def test_every_statement_of_a_search_uses_indexes(full: Stage, monkeypatch):
-    monkeypatch.setattr(store, "FIRST", 1)
+    monkeypatch.setattr(store, "FIRST_CANDIDATES", 1)
     monkeypatch.setattr(rank, "DEPTH", 1)  # so that the indexes are asked a second time
     for how in NARROW:
         for plan in plans(full, limit=20, **how):

@@ -182,7 +182,7 @@ def test_events_are_found_by_an_index(stage: Stage):
         place: Any = sa.tuple_(*order) if stage.is_postgres else e.id
         edge = sa.tuple_(*map(sa.literal, (1 << 60, 0))) if stage.is_postgres else 1990
         query = sa.select(tables.events).where(place > edge).order_by(*order).limit(500)
-        plan = dialect.planned(conn, query, {})
+        plan = dialect.explain_plan(conn, query, {})
     assert ("ix_events_order" if stage.is_postgres else "USING INTEGER PRIMARY KEY") in plan
 
 

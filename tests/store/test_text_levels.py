@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.model.search import Words
+from quire.model.search import QueryTerms
 from quire.store.db import dialect
 from quire.store.documents import pages
 from quire.store.search import fulltext, fulltext_levels
@@ -18,9 +18,9 @@ CHUNKS = 1_500
 @pytest.fixture
 def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
     """All chunks have a common word, every 300th a rare one; and so many count as a lot."""
-    monkeypatch.setattr(fulltext_levels, "LARGE", 100)
-    monkeypatch.setattr(fulltext_levels, "SCORED", 50)
-    monkeypatch.setattr(fulltext, "COMMON", 20)
+    monkeypatch.setattr(fulltext_levels, "SAMPLE_MIN_CHUNKS", 100)
+    monkeypatch.setattr(fulltext_levels, "MAX_RANKED", 50)
+    monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 20)
     shelf = Shelf(pg_stage)
     texts = {
         f"t{n}": f"common {'half' if n % 2 else 'other'} {'rare' if n % 300 == 299 else n}"
@@ -37,7 +37,7 @@ def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
         return rank.weighed(texts, [[term] for term in terms], frequencies, total)
 
     with shelf.db.read() as conn:
-        asked = Words(terms, terms)
+        asked = QueryTerms(terms, terms)
         ranked = fulltext.matches(
             conn, shelf.tenant, asked, limit, None, enough=limit, score=score
         ).ranked
@@ -76,7 +76,7 @@ def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
 
 
 def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
-    monkeypatch.setattr(fulltext_levels, "SCORED", 3_000)
+    monkeypatch.setattr(fulltext_levels, "MAX_RANKED", 3_000)
     with shelf.db.read() as conn:
         large = fulltext_levels.Sample(conn, CHUNKS, ["half", "rare"])
         assert large.level("half", passed=1_000) == 1
@@ -98,10 +98,10 @@ def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
     with shelf.db.begin() as conn:
         conn.exec_driver_sql("ANALYZE chunks")
     with shelf.db.read() as conn:
-        dialect.set_for_now(conn, {"enable_seqscan": "off"})
+        dialect.set_local(conn, {"enable_seqscan": "off"})
         given = {"query": "rare", "weighed": "rare", "tenant": "default", "limit": 10}
-        for level in fulltext_levels.LEVELS:
-            plan = dialect.planned(conn, fulltext_levels.ranking(conn, level), given)
+        for level in fulltext_levels.SAMPLING:
+            plan = dialect.explain_plan(conn, fulltext_levels.ranking(conn, level), given)
             assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
             assert "Seq Scan" not in plan, plan
 
@@ -110,8 +110,8 @@ def test_words_prefixes_and_phrases_are_counted_in_a_tsvector(pg_stage: Stage):
     text = "ab cd ab cd ef abx ab"
     with pg_stage.db.read() as conn:
         query = "SELECT CAST(to_tsvector('simple', %s) AS text)"
-        counted = fulltext_levels.Counted(conn.exec_driver_sql(query, (text,)).scalar_one())
+        counted = fulltext_levels.TsVector(conn.exec_driver_sql(query, (text,)).scalar_one())
     assert counted.length == 7
     asked = {"ab": 3, "b": 0, "ab cd": 2, "cd ef": 1, "ef cd": 0, "ab*": 4, "c*": 2, "x*": 0}
     assert {form: counted.times(form) for form in asked} == asked
-    assert fulltext_levels.Counted("").length == 0
+    assert fulltext_levels.TsVector("").length == 0

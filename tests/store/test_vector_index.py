@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from quire.model.search import Model
 from quire.store.documents import pages
 from quire.store.search import hnsw, vectors
-from quire.store.search.chunk_filter import Among
-from quire.store.search.hnsw import Settler
+from quire.store.search.chunk_filter import ChunkFilter
+from quire.store.search.hnsw import HnswIndexer
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 from tests.waiting import until
@@ -58,7 +58,7 @@ def test_a_vector_is_found_the_same_before_and_after_it_is_in_the_graph(shelf: S
     before = [nearest(shelf, point) for point in asked]
     assert [found[0][0] for found in before] == list(points)[:12]
     assert fresh(shelf) == 150
-    assert Settler(shelf.db).round() == 150
+    assert HnswIndexer(shelf.db).round() == 150
     assert fresh(shelf) == 0
     after = [nearest(shelf, point) for point in asked]
     assert [[i for i, _ in found] for found in after] == [[i for i, _ in found] for found in before]
@@ -67,20 +67,20 @@ def test_a_vector_is_found_the_same_before_and_after_it_is_in_the_graph(shelf: S
 
 def test_what_the_graph_has_and_what_is_fresh_is_one_ranking(shelf: Shelf):
     points = written(shelf, 100)
-    Settler(shelf.db).round()
+    HnswIndexer(shelf.db).round()
     points |= written(shelf, 100, seed=2)
     assert fresh(shelf) == 100
     point = next(iter(points.values()))
     found = nearest(shelf, point, limit=40)
     with shelf.db.read() as conn:
-        exact = vectors.exact(conn, TOY, struct.pack("8f", *point), 40)
+        exact = vectors.exact_cosines(conn, TOY, struct.pack("8f", *point), 40)
     assert [score for _, score in found] == pytest.approx(exact)
 
 
 def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on(shelf: Shelf):
-    written(shelf, hnsw.BATCH + 6)
-    settler = Settler(shelf.db)
-    assert settler.round(patience=0.0) == hnsw.BATCH
+    written(shelf, hnsw.BATCH_VECTORS + 6)
+    settler = HnswIndexer(shelf.db)
+    assert settler.round(patience=0.0) == hnsw.BATCH_VECTORS
     assert settler.has_more
     assert settler.round() == 6
     assert not settler.has_more
@@ -88,7 +88,7 @@ def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on(shelf: Shelf):
 
 
 def test_vectors_behind_the_settlers_place_are_not_forgotten(shelf: Shelf):
-    settler = Settler(shelf.db)
+    settler = HnswIndexer(shelf.db)
     written(shelf, 10)
     assert settler.round() == 10
     with shelf.db.begin() as conn:  # as where chunks that were there get vectors later
@@ -101,16 +101,16 @@ def test_vectors_behind_the_settlers_place_are_not_forgotten(shelf: Shelf):
 def test_two_settlers_never_wait_for_each_other(shelf: Shelf):
     written(shelf, 20)
     with shelf.db.begin() as conn:
-        first = hnsw.settle(conn, limit=12)
+        first = hnsw.index_fresh(conn, limit=12)
         with shelf.db.begin() as other:
             other.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-            second = hnsw.settle(other, limit=20)
+            second = hnsw.index_fresh(other, limit=20)
     assert (len(first), len(second)) == (12, 8)
     assert not set(first) & set(second)
 
 
 def test_vectors_too_wide_for_a_graph_are_compared_one_by_one(shelf: Shelf):
-    wide = Model(1, "wide", hnsw.MOST_DIMENSIONS + 1)
+    wide = Model(1, "wide", hnsw.MAX_DIMENSIONS + 1)
     point = struct.pack(f"{wide.dimensions}f", *[1.0] * wide.dimensions)
     with shelf.db.begin() as conn:
         model_id = vectors.register(conn, wide.name, wide.dimensions)
@@ -120,19 +120,19 @@ def test_vectors_too_wide_for_a_graph_are_compared_one_by_one(shelf: Shelf):
         with shelf.db.read() as conn:
             found = vectors.nearest(conn, shelf.tenant, wide, point, 3).ranked
         assert [i for i, _ in found] == [ids["a"]]
-        Settler(shelf.db).round()
+        HnswIndexer(shelf.db).round()
 
 
 def test_the_graph_and_the_fresh_vectors_are_read_along_their_indexes(shelf: Shelf):
     from quire.store.db import dialect
 
     written(shelf, 300)
-    Settler(shelf.db).round()
+    HnswIndexer(shelf.db).round()
     written(shelf, 20, seed=2)
     with shelf.db.read() as conn:
-        vectors._set_sight(conn, 10)
+        vectors._set_search_parameters(conn, 10)
         given = {"query": dialect.vector_text(struct.pack("8f", *range(1, 9))), "limit": 10}
-        plan = dialect.planned(conn, vectors._nearest(TOY), given)
+        plan = dialect.explain_plan(conn, vectors._nearest(TOY), given)
     assert "Index Scan using ix_vectors_model_1" in plan, plan
     assert "using ix_vectors_fresh" in plan, plan
     assert "Seq Scan" not in plan, plan
@@ -141,7 +141,7 @@ def test_the_graph_and_the_fresh_vectors_are_read_along_their_indexes(shelf: She
 def test_on_sqlite_there_is_nothing_to_settle(stage: Stage):
     if stage.is_postgres:
         return
-    settler = Settler(stage.db)
+    settler = HnswIndexer(stage.db)
     assert settler.round() == 0
     assert not settler.has_more
 
@@ -151,7 +151,7 @@ def test_a_walk_begun_ahead_sees_the_moment_of_the_one_who_asked(shelf: Shelf):
     query = struct.pack("8f", *next(iter(points.values())))
     with shelf.db.read() as conn:
         at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20).ranked
-        ahead = vectors.looking(conn, shelf.tenant, TOY, query)
+        ahead = vectors.searcher(conn, shelf.tenant, TOY, query)
         with shelf.db.begin() as other:
             other.exec_driver_sql("DELETE FROM vectors")
         ahead.begin(20)
@@ -165,11 +165,11 @@ def test_a_list_of_chunks_is_compared_ahead_and_no_other_list_is_answered_by_it(
     query = struct.pack("8f", *next(iter(points.values())))
     ids = sorted(points)
     some, others = (
-        Among.listed(f"{{{','.join(map(str, each))}}}") for each in (ids[::2], ids[1::2])
+        ChunkFilter.listed(f"{{{','.join(map(str, each))}}}") for each in (ids[::2], ids[1::2])
     )
     with shelf.db.read() as conn:
         at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20, some).ranked
-        ahead = vectors.looking(conn, shelf.tenant, TOY, query)
+        ahead = vectors.searcher(conn, shelf.tenant, TOY, query)
         with shelf.db.begin() as other:
             other.exec_driver_sql("DELETE FROM vectors")
         ahead.begin(20, some)
@@ -186,7 +186,7 @@ def test_only_a_few_walks_are_begun_ahead_at_once(shelf: Shelf):
     points = written(shelf, 30)
     query = struct.pack("8f", *next(iter(points.values())))
     with shelf.db.read() as conn, lock(shelf):
-        looking = [vectors.looking(conn, shelf.tenant, TOY, query) for _ in range(6)]
+        looking = [vectors.searcher(conn, shelf.tenant, TOY, query) for _ in range(6)]
         for each in looking:
             each.begin(10)
         until(lambda: told(shelf, f"SELECT count(*) {WAITING}") == 3)
@@ -194,7 +194,7 @@ def test_only_a_few_walks_are_begun_ahead_at_once(shelf: Shelf):
         assert isinstance(pool, sa.QueuePool)
         assert pool.checkedout() == 5  # the search, the lock, and three walks
     with shelf.db.read() as conn:
-        assert vectors.looking(conn, shelf.tenant, TOY, query).nearest(1).ranked
+        assert vectors.searcher(conn, shelf.tenant, TOY, query).nearest(1).ranked
 
 
 def test_a_walk_whose_session_is_cut_is_made_by_the_one_who_asked(shelf: Shelf):
@@ -202,7 +202,7 @@ def test_a_walk_whose_session_is_cut_is_made_by_the_one_who_asked(shelf: Shelf):
     point = next(iter(points.values()))
     at_once = nearest(shelf, point)
     with shelf.db.read() as conn:
-        ahead = vectors.looking(conn, shelf.tenant, TOY, struct.pack("8f", *point))
+        ahead = vectors.searcher(conn, shelf.tenant, TOY, struct.pack("8f", *point))
         with lock(shelf):
             ahead.begin(10)
             cut = f"SELECT count(pg_terminate_backend(pid)) {WAITING}"

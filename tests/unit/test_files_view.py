@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.cli.ingest.files_view import RATE_SECONDS, Picture, Rate, summary_line
-from quire.store.db.times import iso
+from quire.clock import iso
 
 
 def seen(**of_job: Any) -> Picture:

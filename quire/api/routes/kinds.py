@@ -9,8 +9,8 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
 from quire.api.state import app_state_of
+from quire.clock import iso
 from quire.control import jobs as verbs
-from quire.store.db.times import iso
 from quire.store.queue import kinds
 
 router = APIRouter(prefix="/api/kinds", tags=["kinds"])

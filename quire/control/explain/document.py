@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
+from quire.clock import iso
 from quire.control import documents
 from quire.control.caller import Caller
 from quire.control.explain import job as explain_job
 from quire.control.explain.wording import Finding, count_of
 from quire.model import admission
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState
-from quire.store.db.times import iso
 from quire.store.reports import documents as reports
 
 

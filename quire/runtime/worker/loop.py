@@ -482,7 +482,7 @@ class Worker:
 
         def act(conn: Connection, now: Instant) -> tuple[set[int], list[Any]]:
             if self.drain_by is None:
-                migrate.lacking(conn)  # a heartbeat after an announced migration agrees to it
+                migrate.count_missing(conn)  # a heartbeat after an announced migration agrees to it
             if not workers.beat(conn, self.id, now=now, alone_since=polling_since):
                 workers.revive(conn, self.id, now=now)
             kept = settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)

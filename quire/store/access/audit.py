@@ -5,13 +5,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.clock import Instant
-from quire.store.db.dialect import storable
+from quire.clock import Instant, iso
+from quire.store.db.dialect import sanitize_text
 from quire.store.db.schema.access import audit
-from quire.store.db.times import iso
 
 #: Longest text of a row that somebody outside may have chosen.
-LONGEST = 500
+MAX_SUBJECT = 500
 a = audit.c
 
 
@@ -33,14 +32,14 @@ def record(
             tenant=tenant,
             user_name=user,
             action=action,
-            subject=None if subject is None else storable(subject)[:LONGEST],
+            subject=None if subject is None else sanitize_text(subject)[:MAX_SUBJECT],
             detail=json.dumps(detail) if detail else None,
             address=address,
         )
     )
 
 
-def listed(
+def list_entries(
     conn: sa.Connection,
     tenant: str,
     *,

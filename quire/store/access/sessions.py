@@ -44,7 +44,7 @@ def add_link(
     conn.execute(sa.insert(links).values(**values, expires_at=expires_at))
 
 
-def link(conn: sa.Connection, sha256: str) -> Link | None:
+def find_link(conn: sa.Connection, sha256: str) -> Link | None:
     """Return the link with this hash, of whatever tenant; it is not used up by that."""
     row = conn.execute(
         sa.select(k.user_id, u.tenant, u.name.label("user"), k.expires_at, k.used_at, u.disabled_at)
@@ -65,7 +65,7 @@ def use_link(conn: sa.Connection, sha256: str, *, now: Instant) -> int | None:
     return user_id
 
 
-def enabled(conn: sa.Connection, user_id: int) -> bool:
+def lock_enabled(conn: sa.Connection, user_id: int) -> bool:
     """Lock a user's row and tell whether the user may sign in."""
     query = sa.select(u.disabled_at).where(u.id == user_id).with_for_update()
     return conn.execute(query).scalar_one() is None
@@ -97,7 +97,7 @@ _SESSION = (
 )  # fmt: skip
 
 
-def found(conn: sa.Connection, sha256: str) -> Session | None:
+def find_session(conn: sa.Connection, sha256: str) -> Session | None:
     """Return the session with this hash, of whatever tenant."""
     row = conn.execute(_SESSION, {"sha256": sha256}).one_or_none()
     return None if row is None else Session(**{**row._mapping, "role": Role(row.role)})

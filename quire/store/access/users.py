@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.model.access import Role, Scope, written
 from quire.store.db import bulk
 from quire.store.db.schema.access import links, sessions, tokens, users
-from quire.store.db.times import iso
 
 #: Seconds between two writes of when a token or a session was last used.
 TOUCH_SECONDS = 60.0
@@ -39,7 +38,7 @@ class User(NamedTuple):
         }
 
 
-class Key(NamedTuple):
+class TokenRow(NamedTuple):
     """A token as it is found by its hash, with its user."""
 
     id: int
@@ -57,14 +56,14 @@ def _user(row: Any) -> User:
     return User(**{**row._mapping, "role": Role(row.role)})
 
 
-def user(conn: sa.Connection, tenant: str, name: str, *, lock: bool = False) -> User | None:
+def find_user(conn: sa.Connection, tenant: str, name: str, *, lock: bool = False) -> User | None:
     """Return a tenant's user, with its row locked where something hangs on its state."""
     query = sa.select(users).where(u.tenant == tenant, u.name == name)
     row = conn.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else _user(row)
 
 
-def listed(conn: sa.Connection, tenant: str) -> list[User]:
+def list_users(conn: sa.Connection, tenant: str) -> list[User]:
     """List a tenant's users by name."""
     rows = conn.execute(sa.select(users).where(u.tenant == tenant).order_by(u.name))
     return [_user(row) for row in rows]
@@ -99,7 +98,7 @@ def admins(conn: sa.Connection, tenant: str) -> list[int]:
     return list(conn.scalars(query.order_by(u.id).with_for_update()))
 
 
-def end_all_of(conn: sa.Connection, user_id: int, *, now: Instant) -> None:
+def revoke_all(conn: sa.Connection, user_id: int, *, now: Instant) -> None:
     """Revoke a user's tokens and end the sessions and the links."""
     conn.execute(
         sa.update(tokens)
@@ -190,7 +189,7 @@ def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> 
     return found.rowcount == 1
 
 
-_KEY = (
+_TOKEN = (
     sa.select(
         t.id, t.tenant, u.name.label("user"), u.role, t.scopes, t.expires_at, t.revoked_at,
         u.disabled_at, t.last_used_at,
@@ -200,13 +199,13 @@ _KEY = (
 )  # fmt: skip
 
 
-def key(conn: sa.Connection, sha256: str) -> Key | None:
+def find_token(conn: sa.Connection, sha256: str) -> TokenRow | None:
     """Return the token with this hash, of whatever tenant."""
-    row = conn.execute(_KEY, {"sha256": sha256}).one_or_none()
+    row = conn.execute(_TOKEN, {"sha256": sha256}).one_or_none()
     if row is None:
         return None
     scopes = frozenset(Scope(each) for each in row.scopes.split())
-    return Key(**{**row._mapping, "role": Role(row.role), "scopes": scopes})
+    return TokenRow(**{**row._mapping, "role": Role(row.role), "scopes": scopes})
 
 
 def touch_token(conn: sa.Connection, token_id: int, *, now: Instant) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.store.db.dialect import Vector, cached, is_sqlite, packed
+from quire.store.db.dialect import Vector, cached, encode_rows, is_sqlite
 from quire.store.db.pg_binary import vector_list
 
 #: Rows and bytes of one INSERT; more is written in several.
@@ -28,13 +28,13 @@ def bulk_insert(
     Columns that are the same in every row are sent once.
     """
     if not is_sqlite(conn) and len(values) >= _COPY_ROWS:
-        copy_in(conn, table, columns, values)
+        copy_rows(conn, table, columns, values)
         return
     for start in range(0, len(values), _INSERT_ROWS):
         _insert(conn, table, columns, values[start : start + _INSERT_ROWS])
 
 
-def copy_in(
+def copy_rows(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
     """Insert rows by COPY, which only PostgreSQL has; it takes bytes too."""
@@ -63,7 +63,7 @@ def _insert(
         else:
             picks.append(_cast(conn, table, name, f"value ->> {len(varying)}"))
             varying.append(column)
-    lines = packed(list(zip(*varying, strict=True)) if varying else [()] * len(values))
+    lines = encode_rows(list(zip(*varying, strict=True)) if varying else [()] * len(values))
     if len(lines) > _INSERT_BYTES and len(values) > 1:
         half = len(values) // 2
         _insert(conn, table, columns, values[:half])
@@ -110,12 +110,12 @@ def insert_missing(
         + (f" RETURNING {', '.join(returning)}" if returning else "")
     )
     found = conn.exec_driver_sql(
-        text if is_sqlite(conn) else text.replace("?", "%s"), (packed(values),)
+        text if is_sqlite(conn) else text.replace("?", "%s"), (encode_rows(values),)
     )
     return list(found) if returning else []
 
 
-def insert_numbered(
+def insert_missing_returning_ids(
     conn: sa.Connection,
     table: sa.Table,
     columns: Sequence[str],
@@ -153,7 +153,7 @@ def _write(
     picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
     source = "jsonb_array_elements(CAST(%s AS jsonb)) value"
     text = f"{into} SELECT {', '.join(picks)} FROM {source} WHERE true {clash}"  # noqa: S608
-    conn.exec_driver_sql(text, (packed(values),))
+    conn.exec_driver_sql(text, (encode_rows(values),))
 
 
 def upsert_many(

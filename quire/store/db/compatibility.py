@@ -27,18 +27,18 @@ class Alive(Protocol):
         ...
 
 
-def beats(row: WorkerRow, /, *, now: float, lease: float) -> bool:
+def has_heartbeat(row: WorkerRow, /, *, now: float, lease: float) -> bool:
     """Tell whether a worker has beaten within a lease."""
     return now - row.heartbeat_at <= lease
 
 
-def oldest(conn: sa.Connection, version: int) -> int:
+def required_migration(conn: sa.Connection, version: int) -> int:
     """Return the last migration that a Quire must know to work on this schema, or on the next."""
     known = _recorded(conn)
     return max(n for at, n in {version: version, **known}.items() if at >= version)
 
 
-def settled(conn: sa.Connection, version: int) -> int:
+def recorded_requirement(conn: sa.Connection, version: int) -> int:
     """Return the same for this schema alone, whatever is announced."""
     return _recorded(conn).get(version, version)
 
@@ -55,7 +55,7 @@ def _recorded(conn: sa.Connection) -> dict[int, int]:
     return {int(key.removeprefix(PREFIX)): int(value) for key, value in rows}
 
 
-def wanted(module: ModuleType, step: int) -> int:
+def requirement_of(module: ModuleType, step: int) -> int:
     """Return the last migration that a Quire must know to work beside this one."""
     return int(getattr(module, "OLDEST", step))
 
@@ -71,8 +71,8 @@ def withdraw(conn: sa.Connection, version: int) -> None:
     conn.execute(sa.delete(meta).where(meta.c.key == f"{PREFIX}{version}"))
 
 
-def at_work(
-    conn: sa.Connection, *, since: float, lease: float, now: float, alive: Alive = beats
+def blocking_workers(
+    conn: sa.Connection, *, since: float, lease: float, now: float, alive: Alive = has_heartbeat
 ) -> list[str]:
     """List workers that live and have not said, by a heartbeat since then, that they may stay."""
     columns = [workers.c[name] for name in WorkerRow._fields]

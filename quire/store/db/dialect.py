@@ -59,7 +59,7 @@ def now(conn: sa.Connection, clock: Clock) -> Instant:
     return Instant(wall, wall)
 
 
-def rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
+def json_rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
     """Make a table of one JSON parameter called `name`: a list of lists in column order.
 
     The statement's text is the same for every number of rows, so it is compiled and prepared once.
@@ -101,12 +101,12 @@ def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
     return cast(S, _built[whole])
 
 
-def packed(values: Sequence[Sequence[Any]]) -> str:
+def encode_rows(values: Sequence[Sequence[Any]]) -> str:
     """Encode the parameter of `rows`."""
     return _encode(values)
 
 
-def storable(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """Replace what a database refuses in a text: NUL, and halves of surrogate pairs."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
@@ -157,7 +157,7 @@ def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.C
     return column == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
 
 
-def id_list(conn: sa.Connection, ids: Sequence[int]) -> Any:
+def encode_ids(conn: sa.Connection, ids: Sequence[int]) -> Any:
     """Encode the parameter of `id_in`."""
     return _encode(ids) if is_sqlite(conn) else list(ids)
 
@@ -169,7 +169,7 @@ def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
     conn.execute(_locking(conn, table, skip_locked=False), {"ids": list(ids)}).all()
 
 
-def lock_free_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
+def try_lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
     """Lock those rows that nobody else has locked, and return their ids."""
     if is_sqlite(conn) or not ids:
         return set(ids)
@@ -214,7 +214,7 @@ def notify(conn: sa.Connection) -> None:
         conn.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
 
-def stamp_transactions(conn: sa.Connection, table: sa.Table) -> None:
+def record_xids(conn: sa.Connection, table: sa.Table) -> None:
     """Let each row name the transaction that wrote it, where ids may commit out of order."""
     if not is_sqlite(conn):
         conn.exec_driver_sql(
@@ -223,7 +223,7 @@ def stamp_transactions(conn: sa.Connection, table: sa.Table) -> None:
         )
 
 
-def index_transactions(conn: sa.Connection, table: sa.Table) -> None:
+def index_xids(conn: sa.Connection, table: sa.Table) -> None:
     """Let rows be read in the order of their transactions, where ids may commit out of order."""
     if not is_sqlite(conn):
         conn.exec_driver_sql(
@@ -231,7 +231,7 @@ def index_transactions(conn: sa.Connection, table: sa.Table) -> None:
         )
 
 
-def settled_transaction(conn: sa.Connection) -> int:
+def oldest_active_xid(conn: sa.Connection) -> int:
     """Return the number below which every transaction has ended.
 
     0 on SQLite, where transactions do not overlap and ids are in the order of commits.
@@ -245,7 +245,9 @@ def settled_transaction(conn: sa.Connection) -> int:
     )
 
 
-def planned(conn: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any]) -> str:
+def explain_plan(
+    conn: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any]
+) -> str:
     """Return the query plan as text."""
     compiled = statement.compile(dialect=conn.dialect, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
     verb = "EXPLAIN QUERY PLAN " if is_sqlite(conn) else "EXPLAIN "
@@ -259,7 +261,7 @@ def planned(conn: sa.Connection, statement: sa.Executable, parameters: Mapping[s
     return "\n".join(str(row[-1]) for row in found)
 
 
-def keep_snapshot(conn: sa.Connection) -> None:
+def use_snapshot(conn: sa.Connection) -> None:
     """Let every statement of this transaction see the same moment; SQLite's always do."""
     if not is_sqlite(conn):
         conn.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -271,7 +273,7 @@ def lock_schema(conn: sa.Connection) -> None:
         conn.exec_driver_sql("SELECT pg_advisory_xact_lock(7134201)")
 
 
-def damaged_pages(conn: sa.Connection) -> sa.Select[Any]:
+def integrity_errors(conn: sa.Connection) -> sa.Select[Any]:
     """Select what SQLite finds wrong with its file; PostgreSQL checks its pages by itself."""
     if not is_sqlite(conn):
         return sa.select(sa.literal("")).where(sa.false())
@@ -280,7 +282,7 @@ def damaged_pages(conn: sa.Connection) -> sa.Select[Any]:
     return sa.select(found).where(found != "ok", found.not_like("CHECK constraint failed%"))
 
 
-def last_given_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
+def last_reserved_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
     """Select the last id that `reserve_ids` gave out for a table."""
     if is_sqlite(conn):
         key, value = sa.column("key", sa.Text), sa.column("value", sa.Text)
@@ -290,7 +292,7 @@ def last_given_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
     return sa.select(sequence.c.last_value).scalar_subquery()
 
 
-def continue_ids(conn: sa.Connection, table: sa.Table, last: int) -> None:
+def set_sequence(conn: sa.Connection, table: sa.Table, last: int) -> None:
     """Let PostgreSQL give out the ids behind `last` next."""
     if last:
         conn.exec_driver_sql(
@@ -298,17 +300,17 @@ def continue_ids(conn: sa.Connection, table: sa.Table, last: int) -> None:
         )
 
 
-def empty_tables(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
+def truncate(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
     """Delete all rows of PostgreSQL tables at once."""
     conn.exec_driver_sql(f"TRUNCATE {', '.join(table.name for table in tables)} RESTART IDENTITY")
 
 
-def renew_statistics(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
+def analyze(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
     """Let PostgreSQL know how large its tables are, before its own daemon does."""
     conn.exec_driver_sql(f"ANALYZE {', '.join(table.name for table in tables)}")
 
 
-def unhurried(conn: sa.Connection, limit: str = "10min") -> None:
+def lift_timeouts(conn: sa.Connection, limit: str = "10min") -> None:
     """Let this transaction read a large database: sessions are else cut off after half a minute."""
     if not is_sqlite(conn):
         conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit}'")
@@ -320,13 +322,13 @@ def unhurried(conn: sa.Connection, limit: str = "10min") -> None:
         conn.exec_driver_sql("SET LOCAL work_mem = '64MB'")
 
 
-def set_for_now(conn: sa.Connection, chosen: Mapping[str, str]) -> None:
+def set_local(conn: sa.Connection, chosen: Mapping[str, str]) -> None:
     """Set parameters of PostgreSQL until the transaction ends, in one round trip."""
     calls = ", ".join(["set_config(%s, %s, true)"] * len(chosen))
     conn.exec_driver_sql(f"SELECT {calls}", tuple(part for each in chosen.items() for part in each))
 
 
-def prepare_vectors(conn: sa.Connection) -> None:
+def create_vector_extension(conn: sa.Connection) -> None:
     """Make the vector type known; SQLite keeps vectors as blobs."""
     if is_sqlite(conn):
         return
@@ -372,7 +374,7 @@ def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
         "UPDATE chunks SET words = to_tsvector('simple', value ->> 1) "
         "FROM jsonb_array_elements(CAST(%s AS jsonb)) value WHERE id = (value ->> 0)::bigint"
     )
-    conn.exec_driver_sql(text, (packed(texts),))
+    conn.exec_driver_sql(text, (encode_rows(texts),))
 
 
 def unindex_texts(conn: sa.Connection, ids: Sequence[int]) -> None:
@@ -382,7 +384,7 @@ def unindex_texts(conn: sa.Connection, ids: Sequence[int]) -> None:
         conn.exec_driver_sql(text, (_encode(ids),))
 
 
-def lock_name(conn: sa.Connection, name: str, *, wait: bool = True) -> bool:
+def advisory_lock(conn: sa.Connection, name: str, *, wait: bool = True) -> bool:
     """Let one transaction at a time go on that names the same; on SQLite the write lock does.
 
     Returns whether it may; without `wait`, it may not while another one does.

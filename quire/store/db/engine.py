@@ -129,7 +129,7 @@ class Database:
                 lease = self.lease_seconds
                 patience = min(BUSY_SECONDS, lease / 4)
                 sqlite.begin_immediate(conn, self.path, patience, longest=lease / 2)
-            with sqlite.noted(self.path), conn.begin():
+            with sqlite.record_writer(self.path), conn.begin():
                 yield conn
 
     @contextlib.contextmanager
@@ -195,7 +195,7 @@ class Database:
                 with contextlib.ExitStack() as opened:
                     conn = opened.enter_context(self._connected())
                     opened.enter_context(conn.begin())
-                    dialect.keep_snapshot(conn)
+                    dialect.use_snapshot(conn)
                     stack.enter_context(opened.pop_all())
                     return conn
             except sa.exc.DBAPIError as error:
@@ -237,7 +237,7 @@ def _is_lost(error: BaseException | None) -> bool:
 def _is_cut(error: BaseException | None) -> bool:
     """Tell whether it ended at once: a silent server has had all the time that there was."""
     orig = getattr(error, "orig", None)
-    return _is_lost(error) and type(orig).__name__ != "Silence"
+    return _is_lost(error) and type(orig).__name__ != "AnswerTimeout"
 
 
 #: How psycopg tells of each host that it tried, where there are several.

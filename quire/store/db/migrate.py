@@ -12,18 +12,18 @@ import sqlalchemy as sa
 from quire import log
 from quire.errors import Conflict, DatabaseUnavailable, SchemaAhead
 from quire.store.db import compatibility, dialect, migrations, transfer_markers
-from quire.store.db.compatibility import Alive, beats
+from quire.store.db.compatibility import Alive, has_heartbeat
 from quire.store.db.schema.queue import meta
 
 if TYPE_CHECKING:
     from quire.store.db.engine import Database
 
 #: Seconds that a migration waits for workers that are too old for it.
-PATIENCE = 90.0
+WAIT_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
 
 
-def known() -> list[int]:
+def versions() -> list[int]:
     """List the versions this Quire has, oldest first."""
     return sorted(_modules())
 
@@ -41,16 +41,16 @@ def check(conn: sa.Connection) -> int:
 
     That is a schema of a later Quire, a database that was moved away, and an unfinished copy.
     """
-    missing = lacking(conn)
+    missing = count_missing(conn)
     if version(conn):
-        transfer_markers.refuse(conn)
+        transfer_markers.refuse_unusable(conn)
     return missing
 
 
-def lacking(conn: sa.Connection) -> int:
+def count_missing(conn: sa.Connection) -> int:
     """Return how many migrations are missing; refuse a schema that this Quire is too old for."""
-    found, last = version(conn), known()[-1]
-    if found and last < (least := compatibility.oldest(conn, found)):
+    found, last = version(conn), versions()[-1]
+    if found and last < (least := compatibility.required_migration(conn, found)):
         raise SchemaAhead(
             f"database: its schema is version {found}, for which a Quire must know migration "
             f"{least}; this one knows up to {last}. Install the newer Quire on this machine too; "
@@ -63,8 +63,8 @@ def migrate(
     db: "Database",
     *,
     into_copy: bool = False,
-    patience: float = PATIENCE,
-    alive: Alive = beats,
+    patience: float = WAIT_SECONDS,
+    alive: Alive = has_heartbeat,
 ) -> list[int]:
     """Apply what is missing, one transaction each; several processes may try at once.
 
@@ -78,9 +78,9 @@ def migrate(
     ready = 0
     while True:
         with db.begin() as conn:
-            dialect.unhurried(conn, "0")
+            dialect.lift_timeouts(conn, "0")
             dialect.lock_schema(conn)
-            if not (lacking(conn) if into_copy else check(conn)):
+            if not (count_missing(conn) if into_copy else check(conn)):
                 return applied
             step = version(conn) + 1
             module = importlib.import_module(modules[step])
@@ -97,22 +97,22 @@ def migrate(
 
 
 def _apply(conn: sa.Connection, module: ModuleType, step: int) -> None:
-    before = compatibility.settled(conn, step - 1) if step > 1 else 0
+    before = compatibility.recorded_requirement(conn, step - 1) if step > 1 else 0
     module.up(conn)
     dialect.upsert(conn, meta, {"key": "schema_version", "value": str(step)}, ["key"], ["value"])
-    compatibility.record(conn, step, max(before, compatibility.wanted(module, step)))
+    compatibility.record(conn, step, max(before, compatibility.requirement_of(module, step)))
 
 
 def _announce(
     db: "Database", conn: sa.Connection, module: ModuleType, step: int, alive: Alive
 ) -> bool:
     """Say who may stay beside a step; False where nobody has to leave for it."""
-    least = compatibility.wanted(module, step)
-    if step == 1 or least <= compatibility.settled(conn, step - 1):
+    least = compatibility.requirement_of(module, step)
+    if step == 1 or least <= compatibility.recorded_requirement(conn, step - 1):
         return False
     now = db.now(conn).wall
     lease = db.lease_seconds
-    if not compatibility.at_work(conn, since=now, lease=lease, now=now, alive=alive):
+    if not compatibility.blocking_workers(conn, since=now, lease=lease, now=now, alive=alive):
         return False
     compatibility.record(conn, step, least)
     return True
@@ -127,7 +127,7 @@ def _wait_for_leavers(db: "Database", step: int, patience: float, alive: Alive) 
     while True:
         with db.read() as conn:
             now = db.now(conn).wall
-            left = compatibility.at_work(
+            left = compatibility.blocking_workers(
                 conn, since=since, lease=db.lease_seconds, now=now, alive=alive
             )
         if not left:

@@ -32,10 +32,10 @@ class Listener:
         from quire.store.db import postgres
 
         lease = self._db.lease_seconds
-        given = {**postgres.arguments(lease), "autocommit": True}
+        given = {**postgres.connect_args(lease), "autocommit": True}
         try:
-            self._conn = postgres.opened(
-                postgres.Limits.below(lease), urls.plain_url(self._db.engine), **given
+            self._conn = postgres.connect(
+                postgres.Timeouts.below(lease), urls.plain_url(self._db.engine), **given
             )
             self._conn.patience = PATIENCE
             self._conn.execute(f"LISTEN {dialect.CHANNEL}")

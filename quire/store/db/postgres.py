@@ -24,7 +24,7 @@ READ_ONLY = "25006"
 _LIMITS_TRANSACTIONS = 170_000
 
 
-class Limits(NamedTuple):
+class Timeouts(NamedTuple):
     """Seconds after which something is given up, all below the lease that they must not outlast."""
 
     connect: int
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
     keepalive: int
 
     @classmethod
-    def below(cls, lease: float) -> "Limits":
+    def below(cls, lease: float) -> "Timeouts":
         """Choose limits for a lease; those of a minute or longer get the greatest."""
         return cls(
             connect=int(_between(2, lease / 6, 5)),
@@ -61,11 +61,11 @@ class Limits(NamedTuple):
         return self.statement + max(self.statement / 6, 1.0)
 
 
-class Silence(psycopg.OperationalError):
+class AnswerTimeout(psycopg.OperationalError):
     """The server did not answer in time; the connection is closed."""
 
 
-class Link(psycopg.Connection[Any]):
+class TimedConnection(psycopg.Connection[Any]):
     """A connection that is closed when an answer does not come within `patience`."""
 
     patience = 35.0
@@ -92,16 +92,16 @@ class Link(psycopg.Connection[Any]):
                 ready = yield wanted
                 if not ready and time.monotonic() >= end:
                     self.pgconn.finish()
-                    raise Silence(f"the server did not answer within {self.patience:g} s")
+                    raise AnswerTimeout(f"the server did not answer within {self.patience:g} s")
                 wanted = gen.send(ready)
         except StopIteration as done:
             answer: R = done.value
             return answer
 
 
-def arguments(lease: float) -> dict[str, Any]:
+def connect_args(lease: float) -> dict[str, Any]:
     """Return what a connection is opened with."""
-    limits = Limits.below(lease)
+    limits = Timeouts.below(lease)
     return {
         "connect_timeout": limits.connect,
         "keepalives_idle": 2 * limits.keepalive,
@@ -113,7 +113,7 @@ def arguments(lease: float) -> dict[str, Any]:
     }
 
 
-def _session(limits: Limits) -> dict[str, str]:
+def _session(limits: Timeouts) -> dict[str, str]:
     return {
         "statement_timeout": f"{limits.statement:.3f}s",
         "idle_in_transaction_session_timeout": f"{limits.idle:.3f}s",
@@ -131,12 +131,12 @@ def _session(limits: Limits) -> dict[str, str]:
 def make_engine(url: str, lease: float) -> sa.Engine:
     """Build an engine of such connections; stale ones are found before they are used."""
     engine = sa.create_engine(
-        urls.driver_url(url), pool_size=2, max_overflow=8, connect_args=arguments(lease)
+        urls.driver_url(url), pool_size=2, max_overflow=8, connect_args=connect_args(lease)
     )
-    limits = Limits.below(lease)
-    watch = _Watch(limits)
+    limits = Timeouts.below(lease)
+    watch = _PoolEvents(limits)
     sa.event.listen(
-        engine, "do_connect", lambda _, record, args, given: opened(limits, *args, **given)
+        engine, "do_connect", lambda _, record, args, given: connect(limits, *args, **given)
     )
     sa.event.listen(engine, "handle_error", _give_up_if_demoted)
     sa.event.listen(engine, "connect", watch.connected)
@@ -146,10 +146,10 @@ def make_engine(url: str, lease: float) -> sa.Engine:
     return engine
 
 
-class _Watch:
+class _PoolEvents:
     """Looks after pooled connections: those that may be dead, and those whose pool is gone."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Timeouts) -> None:
         self._limits = limits
         self._disposals = 0
 
@@ -190,9 +190,9 @@ def _give_up_if_demoted(failed: sa.ExceptionContext) -> None:
         failed.is_disconnect = True
 
 
-def opened(limits: Limits, *args: Any, **given: Any) -> Link:
+def connect(limits: Timeouts, *args: Any, **given: Any) -> TimedConnection:
     """Open a connection under these limits."""
-    link: Link = Link.connect(*args, **given)
+    link: TimedConnection = TimedConnection.connect(*args, **given)
     link.patience = limits.answer
     try:
         if link.info.server_version >= _LIMITS_TRANSACTIONS:

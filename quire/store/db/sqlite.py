@@ -22,7 +22,7 @@ from quire.clock import own_pid_start, pid_start
 from quire.errors import Conflict, DatabaseUnavailable
 
 #: How long a process that ends is waited for by one that needs the file for itself.
-ALONE_SECONDS = 5.0
+EXCLUSIVE_WAIT_SECONDS = 5.0
 #: What an error of the database ends with.
 UNHARMED = "Nothing was lost: workers try again by themselves, a command has to be given again."
 
@@ -128,7 +128,7 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[sa.Connection]:
+def exclusive(path: Path) -> Iterator[sa.Connection]:
     """Open the file for this process alone, in a write transaction; refused while others have it.
 
     In WAL mode every open connection holds a lock of which this one needs the opposite, so that
@@ -151,7 +151,7 @@ def alone(path: Path) -> Iterator[sa.Connection]:
 
 
 def _begin_alone(run: Callable[[str], Any], path: Path) -> None:
-    end = time.monotonic() + ALONE_SECONDS
+    end = time.monotonic() + EXCLUSIVE_WAIT_SECONDS
     while True:
         try:
             run("PRAGMA locking_mode = exclusive")
@@ -173,7 +173,7 @@ def _begin_alone(run: Callable[[str], Any], path: Path) -> None:
             time.sleep(0.01)
 
 
-def last_id(conn: sa.Connection, table: sa.Table) -> int:
+def highest_id(conn: sa.Connection, table: sa.Table) -> int:
     """Return the highest id that a table has or had, as far as SQLite was told to remember it."""
     kept = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?"
     given = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
@@ -185,7 +185,7 @@ def last_id(conn: sa.Connection, table: sa.Table) -> int:
     return max(each or 0 for each in found)
 
 
-def foreign_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
+def other_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
     """List the tables beside the known ones, the full-text index and SQLite's own."""
     found = sa.inspect(conn).get_table_names()
     return [name for name in found if name not in known and not name.startswith("chunk_words")]
@@ -242,7 +242,7 @@ def _put_back(driver: Any, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def noted(path: Path | None) -> Iterator[None]:
+def record_writer(path: Path | None) -> Iterator[None]:
     """Write down that this process holds the write lock, for as long as it does."""
     if path is None:
         yield

@@ -27,7 +27,7 @@ class Origin(NamedTuple):
     is_spoilt: bool = False
 
 
-class Mark(NamedTuple):
+class Checkpoint(NamedTuple):
     """How far a table is copied: its last key, its rows so far, and the sum of their hashes."""
 
     last: list[Any] | None = None
@@ -35,9 +35,9 @@ class Mark(NamedTuple):
     checksum: int = 0
 
 
-def refuse(conn: sa.Connection) -> None:
+def refuse_unusable(conn: sa.Connection) -> None:
     """Refuse a database that was moved away, and a copy that is not finished."""
-    if (name := moved_to(conn)) is not None:
+    if (name := transferred_to(conn)) is not None:
         raise Refused(
             f"database: it was moved to {name}. Set QUIRE_DATABASE_URL to that, with its password; "
             "nothing was changed."
@@ -50,7 +50,7 @@ def refuse(conn: sa.Connection) -> None:
         )
 
 
-def identity(conn: sa.Connection, fresh: str) -> str:
+def source_identity(conn: sa.Connection, fresh: str) -> str:
     """Return the name of a source, which is `fresh` where it has none yet."""
     found = _read(conn, _IDENTITY)
     if found is None:
@@ -58,13 +58,13 @@ def identity(conn: sa.Connection, fresh: str) -> str:
     return str(found or fresh)
 
 
-def moved_to(conn: sa.Connection) -> str | None:
+def transferred_to(conn: sa.Connection) -> str | None:
     """Return where the database went, or None."""
     found = _read(conn, _TO)
     return None if found is None else str(found)
 
 
-def set_moved_to(conn: sa.Connection, name: str) -> None:
+def set_transferred_to(conn: sa.Connection, name: str) -> None:
     """Write down that the database is elsewhere from now on."""
     _write(conn, _TO, name)
 
@@ -80,18 +80,18 @@ def set_origin(conn: sa.Connection, origin: Origin) -> None:
     _write(conn, _FROM, origin)
 
 
-def mark(conn: sa.Connection, table: sa.Table) -> Mark:
+def checkpoint(conn: sa.Connection, table: sa.Table) -> Checkpoint:
     """Return how far a table is copied."""
     found = _read(conn, _TABLE + table.name)
-    return Mark() if found is None else Mark(*found)
+    return Checkpoint() if found is None else Checkpoint(*found)
 
 
-def set_mark(conn: sa.Connection, table: sa.Table, mark: Mark) -> None:
+def set_checkpoint(conn: sa.Connection, table: sa.Table, value: Checkpoint) -> None:
     """Write down how far a table is copied."""
-    _write(conn, _TABLE + table.name, mark)
+    _write(conn, _TABLE + table.name, value)
 
 
-def forget_marks(conn: sa.Connection) -> None:
+def clear_checkpoints(conn: sa.Connection) -> None:
     """Delete the marks of all tables."""
     conn.execute(sa.delete(meta).where(meta.c.key.startswith(_TABLE, autoescape=True)))
 

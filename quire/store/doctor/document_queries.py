@@ -178,7 +178,7 @@ def _texts(conn: sa.Connection, of: Any, ids: set[int], known: dict[int, str]) -
     """Return the texts of pages or chunks; those that are known already are not read again."""
     rows = conn.execute(
         sa.select(of.id, of.text).where(dialect.id_in(conn, of.id, "ids")),
-        {"ids": dialect.id_list(conn, sorted(ids - known.keys()))},
+        {"ids": dialect.encode_ids(conn, sorted(ids - known.keys()))},
     )
     return {each: known[each] for each in ids & known.keys()} | {row[0]: row[1] for row in rows}
 

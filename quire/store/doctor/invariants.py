@@ -31,7 +31,7 @@ def violators(
     conn: sa.Connection, invariant: Invariant, clocks: dict[str, float], *, limit: int
 ) -> tuple[int, list[Any]]:
     """Return how many things break the invariant, and the first few of them."""
-    dialect.unhurried(conn)
+    dialect.lift_timeouts(conn)
     query = invariant.query(conn) if callable(invariant.query) else invariant.query
     if isinstance(query, Iterator):  # a walk in Python, where SQL would be slow
         named_ones = list(query)
@@ -103,7 +103,7 @@ def reference(
 def next_id(table: sa.Table) -> Invariant:
     def behind(conn: sa.Connection) -> sa.Select[Any]:
         return sa.select(table.c.id).where(
-            table.c.id > sa.func.coalesce(dialect.last_given_id(conn, table), 0)
+            table.c.id > sa.func.coalesce(dialect.last_reserved_id(conn, table), 0)
         )
 
     return Invariant(
@@ -129,7 +129,7 @@ _OPEN_EDGE = edges.c.satisfied_at.is_(None)
 
 #: What holds for jobs and tasks, over all tenants.
 INVARIANTS: tuple[Invariant, ...] = (
-    Invariant("file.pages", "Every page of the file is whole.", dialect.damaged_pages),
+    Invariant("file.pages", "Every page of the file is whole.", dialect.integrity_errors),
     *derived(ENGINE),
     reference(attempts.c.task_id, t.id),
     reference(steps.c.task_id, t.id),

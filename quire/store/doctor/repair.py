@@ -14,7 +14,7 @@ d, g = documents.c, generations.c
 BATCH = 200
 
 
-def index_words(conn: sa.Connection, analyse: Callable[[str, str], str]) -> int:
+def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]) -> int:
     """Index chunks that the full-text index has lost; `analyse` makes the words of a text."""
     rows = conn.execute(breaches.wordless(conn).limit(BATCH)).all()
     dialect.index_texts(conn, [(row.id, analyse(row.text, row.language)) for row in rows])
@@ -34,7 +34,7 @@ def recount(conn: sa.Connection) -> int:
     return len(keys)
 
 
-def retell(conn: sa.Connection) -> int:
+def copy_live_summary(conn: sa.Connection) -> int:
     """Let documents tell what their live generation does."""
     ids = list(conn.scalars(breaches.unlike_live().order_by(d.id).limit(BATCH)))
     told = ("digest", "media_type", "pages", "chunks", "page_errors")
@@ -48,7 +48,7 @@ def retell(conn: sa.Connection) -> int:
     return len(ids)
 
 
-def take_over(conn: sa.Connection, now: Instant) -> int:
+def fail_abandoned(conn: sa.Connection, now: Instant) -> int:
     """Fail locked documents that no task works on any more, so that they can be retried."""
     rows = conn.execute(breaches.abandoned().limit(BATCH), {"wall": now.wall}).all()
     why = "taken over by doctor: it was locked, and no task was left that worked on it"

@@ -64,7 +64,7 @@ def admit(
     if not items:
         return []
     # Two listings of one folder would insert the same documents.
-    dialect.lock_name(conn, f"admit {wish.owner.tenant}")
+    dialect.advisory_lock(conn, f"admit {wish.owner.tenant}")
     known = known_documents(conn, wish.owner.tenant, [item.uri for item in items])
     verdicts = [
         decide_for(wish.settings, known.get(item.uri), item.seen, is_forced=wish.is_forced, now=now)
@@ -117,7 +117,7 @@ def known_documents(
     conn: sa.Connection, tenant: str, uris: Sequence[str], *, lock: bool = True
 ) -> dict[str, KnownDocument]:
     """Return what is known of the documents at these places, their rows locked if wanted."""
-    wanted = dialect.rows(conn, "wanted", {"uri": "text"})
+    wanted = dialect.json_rows(conn, "wanted", {"uri": "text"})
     open_task = sa.exists().where(
         tasks.c.document_id == d.id,
         tasks.c.generation == d.generation,
@@ -147,7 +147,7 @@ def known_documents(
     )  # fmt: skip
     rows = conn.execute(
         query.with_for_update(of=documents) if lock else query,
-        {"wanted": dialect.packed([[uri] for uri in uris])},
+        {"wanted": dialect.encode_rows([[uri] for uri in uris])},
     )
     return {row.uri: KnownDocument(*row[:-1]) for row in rows}
 
@@ -178,14 +178,16 @@ def _touch(conn: sa.Connection, wish: AdmissionRequest, ids: Sequence[int], now:
             sa.update(documents)
             .where(dialect.id_in(conn, d.id, "ids"))
             .values(listed_at=now.wall, source=wish.source, gone_at=None),
-            {"ids": dialect.id_list(conn, sorted(ids))},
+            {"ids": dialect.encode_ids(conn, sorted(ids))},
         )
 
 
 def _requeue(conn: sa.Connection, again: Sequence[tuple[int, ListedFile]], now: Instant) -> None:
     if not again:
         return
-    a = dialect.rows(conn, "again", {"id": "int", "name": "text", "folder": "text", "seen": "text"})
+    a = dialect.json_rows(
+        conn, "again", {"id": "int", "name": "text", "folder": "text", "seen": "text"}
+    )
     conn.execute(
         sa.update(documents)
         .where(d.id == a.c.id)
@@ -198,7 +200,7 @@ def _requeue(conn: sa.Connection, again: Sequence[tuple[int, ListedFile]], now: 
             queued_at=now.wall,
             error=None,
         ),
-        {"again": dialect.packed([[i, s.name, s.folder, s.seen] for i, s in sorted(again)])},
+        {"again": dialect.encode_rows([[i, s.name, s.folder, s.seen] for i, s in sorted(again)])},
     )
 
 
@@ -211,7 +213,7 @@ def _open_generations(
 ) -> None:
     if not taken:
         return
-    dropped = dialect.rows(conn, "dropped", {"id": "int", "generation": "int"})
+    dropped = dialect.json_rows(conn, "dropped", {"id": "int", "generation": "int"})
     # Only a takeover finds one: nothing works on it any more.
     conn.execute(
         sa.update(generations)
@@ -221,7 +223,7 @@ def _open_generations(
             is_state(g.state, GenerationState.BUILDING),
         )
         .values(state=GenerationState.DROPPED.value, error="overtaken", finished_at=now.wall),
-        {"dropped": dialect.packed([[a.document_id, a.generation] for a in taken])},
+        {"dropped": dialect.encode_rows([[a.document_id, a.generation] for a in taken])},
     )
     rows = [
         [
@@ -269,7 +271,7 @@ def mark_missing(
         sa.update(documents)
         .where(dialect.id_in(conn, d.id, "ids"), d.gone_at.is_(None))
         .values(gone_at=now.wall),
-        {"ids": dialect.id_list(conn, ids)},
+        {"ids": dialect.encode_ids(conn, ids)},
     )
     return marked.rowcount, ids
 

@@ -118,7 +118,7 @@ def delete_documents(
     at_work = sa.exists().where(tasks.c.document_id == d.id, is_state(tasks.c.state, *TASK_OPEN))
     rows = conn.execute(
         sa.select(d.id, at_work).where(dialect.id_in(conn, d.id, "ids"), d.tenant == tenant),
-        {"ids": dialect.id_list(conn, every)},
+        {"ids": dialect.encode_ids(conn, every)},
     )
     is_busy = {row[0]: bool(row[1]) for row in rows}
     staying = _with_parents([each for each, busy in is_busy.items() if busy], parents)
@@ -145,7 +145,7 @@ def _inside(conn: sa.Connection, ids: Sequence[int]) -> dict[int, int]:
     parents: dict[int, int] = {}
     level = list(ids)
     while level:
-        rows = conn.execute(query, {"ids": dialect.id_list(conn, level)}).all()
+        rows = conn.execute(query, {"ids": dialect.encode_ids(conn, level)}).all()
         fresh = {child: outer for child, outer in rows if child not in parents}
         parents |= fresh
         level = list(fresh)
@@ -163,7 +163,7 @@ def _with_parents(ids: Sequence[int], parents: Mapping[int, int]) -> set[int]:
 
 
 def _delete(conn: sa.Connection, ids: Sequence[int]) -> None:
-    going = {"going": dialect.id_list(conn, ids)}
+    going = {"going": dialect.encode_ids(conn, ids)}
     for column in (
         generation_pages.c.document_id,
         generations.c.document_id,

@@ -37,10 +37,10 @@ def fail(
     """End generations as failed, with the reason; returns the documents that were at work on it."""
     if not some:
         return []
-    told = sorted((i, n, dialect.storable(why or "no reason was given")) for i, n, why in some)
-    values = {"fallen": dialect.packed(told), "wall": now.wall}
+    told = sorted((i, n, dialect.sanitize_text(why or "no reason was given")) for i, n, why in some)
+    values = {"fallen": dialect.encode_rows(told), "wall": now.wall}
     dialect.lock_rows(conn, documents, sorted({each[0] for each in some}))
-    f = dialect.rows(conn, "fallen", _ROW)
+    f = dialect.json_rows(conn, "fallen", _ROW)
     wall = sa.bindparam("wall", type_=sa.Double)
     conn.execute(
         sa.update(generations)
@@ -52,7 +52,7 @@ def fail(
         .values(state=GenerationState.FAILED.value, error=f.c.error, finished_at=wall),
         values,
     )
-    f = dialect.rows(conn, "fallen", _ROW)
+    f = dialect.json_rows(conn, "fallen", _ROW)
     changed = conn.scalars(
         sa.update(documents)
         .where(d.id == f.c.id, d.generation == f.c.generation, is_state(d.state, *DOCUMENT_LOCKED))
@@ -78,7 +78,7 @@ def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
     ).all()
     if not dropped:
         return
-    f = dialect.rows(conn, "fallen", {"id": "int", "generation": "int"})
+    f = dialect.json_rows(conn, "fallen", {"id": "int", "generation": "int"})
     conn.execute(
         sa.update(documents)
         .where(d.id == f.c.id, d.generation == f.c.generation, is_state(d.state, *DOCUMENT_LOCKED))
@@ -91,5 +91,5 @@ def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
             seen=None,
             processing_finished_at=now.wall,
         ),
-        {"fallen": dialect.packed(sorted(tuple(row) for row in dropped))},
+        {"fallen": dialect.encode_rows(sorted(tuple(row) for row in dropped))},
     )

@@ -216,7 +216,7 @@ def _delete_contents(conn: sa.Connection, rows: Sequence[Any], remove: Remove) -
         # A bucket takes its time, and rows are locked meanwhile; the next transaction goes on.
         if time.monotonic() >= until:
             break
-        if not dialect.lock_name(conn, blob_lock(row.digest), wait=False):
+        if not dialect.advisory_lock(conn, blob_lock(row.digest), wait=False):
             continue
         conn.execute(sa.delete(contents).where(c.tenant == row.tenant, c.digest == row.digest))
         # Tenants share the file without knowing it.

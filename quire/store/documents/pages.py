@@ -64,12 +64,12 @@ def _knowing(conn: sa.Connection) -> sa.Select[Any]:
 
 def _wanted(conn: sa.Connection) -> sa.CTE:
     """Make a table of texts: a file may have more chunks than a statement may have parameters."""
-    return dialect.rows(conn, "listed", {"value": "text"})
+    return dialect.json_rows(conn, "listed", {"value": "text"})
 
 
 def _listed(values: Iterable[str]) -> dict[str, str]:
     """Encode the parameter of `_wanted`."""
-    return {"listed": dialect.packed([[value] for value in sorted(set(values))])}
+    return {"listed": dialect.encode_rows([[value] for value in sorted(set(values))])}
 
 
 def _saved(
@@ -83,7 +83,7 @@ def _saved(
         mine = dialect.id_in(conn, table.c.id, "ids")
         conn.execute(
             sa.update(table).where(mine).values(condemned_at=None),
-            {"ids": dialect.id_list(conn, condemned)},
+            {"ids": dialect.encode_ids(conn, condemned)},
         )
     return {row[0]: row.id for row in rows}
 
@@ -130,7 +130,7 @@ _COLUMNS = (
 def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
     page = each.page
     return [
-        tenant, each.key, page.image_key, dialect.storable(page.text), page.words, page.width,
+        tenant, each.key, page.image_key, dialect.sanitize_text(page.text), page.words, page.width,
         page.height, page.via, each.language, page.label, each.seconds, task_id,
     ]  # fmt: skip
 
@@ -217,13 +217,13 @@ def put_chunks(
     # What was there a moment ago may have been collected since: then it is inserted after all.
     while missing := sorted(set(texts) - set(ids)):
         rows = [
-            [tenant, name, language, dialect.storable(text), tokens, task_id]
-            + ([dialect.storable(words[name])] if made else [])
+            [tenant, name, language, dialect.sanitize_text(text), tokens, task_id]
+            + ([dialect.sanitize_text(words[name])] if made else [])
             for name, (text, language, tokens) in ((name, texts[name]) for name in missing)
         ]
-        fresh = bulk.insert_numbered(conn, chunks, columns, rows, "digest", made)
+        fresh = bulk.insert_missing_returning_ids(conn, chunks, columns, rows, "digest", made)
         if not made:
-            told = [(row[0], dialect.storable(words[row[1]])) for row in fresh]
+            told = [(row[0], dialect.sanitize_text(words[row[1]])) for row in fresh]
             dialect.index_texts(conn, told)
         ids.update({row[1]: row[0] for row in fresh})
         if len(ids) < len(texts):
@@ -266,7 +266,7 @@ def put_vectors(
 def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored_at: float) -> None:
     """Remember a blob, and clear its condemnation before anyone trusts that the file is there."""
     # Tenants share a file: no row of this one may keep the collector of another's from its end.
-    dialect.lock_name(conn, blob_lock(digest))
+    dialect.advisory_lock(conn, blob_lock(digest))
     values = {
         "tenant": tenant, "digest": digest, "size": size, "stored_at": stored_at,
         "condemned_at": None,

@@ -179,7 +179,7 @@ def _room(conn: sa.Connection) -> dict[int, int]:
 def _jobs_of(conn: sa.Connection, head: Sequence[Any]) -> dict[int, Any]:
     """Read the jobs of the head, locked after their tasks, so that a stop cannot slip between."""
     statement = dialect.cached(conn, "jobs_of", lambda: _job_query(conn))
-    wanted = dialect.id_list(conn, sorted({row[1] for row in head}))
+    wanted = dialect.encode_ids(conn, sorted({row[1] for row in head}))
     return {row[0]: row for row in conn.execute(statement, {"wanted": wanted})}
 
 
@@ -233,7 +233,7 @@ def _take(
         return
     statement = dialect.cached(conn, "take", lambda: _taking(conn))
     values = {"worker": worker_id, "until": now.lease + ttl, "wall": now.wall}
-    taken = dialect.id_list(conn, [row[0] for row in rows])
+    taken = dialect.encode_ids(conn, [row[0] for row in rows])
     conn.execute(statement, {"taken": taken, **values})
 
 
@@ -262,7 +262,7 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
         if why == Reason.LOCK_HELD:
             exclusive.put_off(conn, [row.id for row in rows], now=now)
             continue
-        ids = dialect.rows(conn, "aside", {"id": "int"})
+        ids = dialect.json_rows(conn, "aside", {"id": "int"})
         cancelled = why == TaskState.CANCELLED
         target = TaskState.CANCELLED if cancelled else TaskState.BLOCKED
         conn.execute(
@@ -273,7 +273,7 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
                 reason=None if cancelled else why,
                 finished_at=now.wall if cancelled else None,
             ),
-            {"aside": dialect.packed([[row.id] for row in rows])},
+            {"aside": dialect.encode_rows([[row.id] for row in rows])},
         )
         for row in rows:
             deltas[row.job_id].move(TaskState.READY, target)

@@ -19,7 +19,7 @@ def recorded(conn: sa.Connection, endings: Sequence[Ending]) -> set[int]:
     # That COMMIT may still be under way: the lock waits for it.
     dialect.lock_rows(conn, tasks, ids)
     statement = dialect.cached(conn, "recorded", lambda: _recorded(conn))
-    found = conn.execute(statement, {"ids": dialect.id_list(conn, ids)})
+    found = conn.execute(statement, {"ids": dialect.encode_ids(conn, ids)})
     there = {(row.task_id, row.fence): (row.worker_id, row.outcome) for row in found}
     return {
         one.task_id

@@ -114,7 +114,7 @@ def bump(
     ]
     key = ("bump", tuple(places), tuple(extras))
     statement = dialect.cached(conn, key, lambda: _bumping(conn, places, extras))
-    found = conn.execute(statement, {"delta": dialect.packed(values), "wall": now.wall}).all()
+    found = conn.execute(statement, {"delta": dialect.encode_rows(values), "wall": now.wall}).all()
     return [Touched(*row) for row in found]
 
 
@@ -123,12 +123,12 @@ def start(conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, no
     if not claimed:
         return
     statement = dialect.cached(conn, "start", lambda: _starting(conn))
-    values = {"begun": dialect.packed(sorted(claimed.items())), "wall": now.wall}
+    values = {"begun": dialect.encode_rows(sorted(claimed.items())), "wall": now.wall}
     conn.execute(statement, {**values, "worker": worker_id})
 
 
 def _starting(conn: sa.Connection) -> sa.Update:
-    b = dialect.rows(conn, "begun", {"id": "int", "count": "int"})
+    b = dialect.json_rows(conn, "begun", {"id": "int", "count": "int"})
     j = jobs.c
     return (
         sa.update(jobs)
@@ -145,7 +145,7 @@ def _starting(conn: sa.Connection) -> sa.Update:
 
 def _bumping(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -> sa.Update:
     states = [state for state, at in _PLACE.items() if at in places]
-    d = dialect.rows(
+    d = dialect.json_rows(
         conn,
         "delta",
         {"id": "int", **{f"tasks_{s}": "int" for s in states}, **{n: _EXTRAS[n] for n in extras}},

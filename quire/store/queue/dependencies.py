@@ -61,7 +61,7 @@ def _satisfy(
     if not over:
         return
     statement = dialect.cached(conn, ("satisfy", before.name), lambda: _satisfying(conn, before))
-    values = {"over": dialect.id_list(conn, sorted(over)), "wall": now.wall}
+    values = {"over": dialect.encode_ids(conn, sorted(over)), "wall": now.wall}
     met = conn.execute(statement, values).all()
     doomed = {
         row.task_id: f"{noun} {row.before}, which it waited for, ended {over[row.before]}"
@@ -89,12 +89,12 @@ def _lower(conn: sa.Connection, fewer: Mapping[int, int]) -> list[int]:
         return []
     dialect.lock_rows(conn, tasks, list(fewer))
     statement = dialect.cached(conn, "edges.lower", lambda: _lowering(conn))
-    rows = conn.execute(statement, {"fewer": dialect.packed(sorted(fewer.items()))})
+    rows = conn.execute(statement, {"fewer": dialect.encode_rows(sorted(fewer.items()))})
     return [r.id for r in rows if not r.waits and r.reason == Reason.AFTER]
 
 
 def _lowering(conn: sa.Connection) -> sa.Update:
-    f = dialect.rows(conn, "fewer", {"id": "int", "count": "int"})
+    f = dialect.json_rows(conn, "fewer", {"id": "int", "count": "int"})
     return (
         sa.update(tasks)
         .where(t.id == f.c.id)
@@ -107,7 +107,7 @@ def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant
     """Cancel waiting tasks, each with its reason, and whatever waits for them in turn."""
     if not doomed:
         return
-    d = dialect.rows(conn, "doomed", {"id": "int", "error": "text"})
+    d = dialect.json_rows(conn, "doomed", {"id": "int", "error": "text"})
     rows = conn.execute(
         sa.update(tasks)
         .where(t.id == d.c.id, is_state(t.state, TaskState.BLOCKED))
@@ -121,7 +121,7 @@ def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant
         .returning(
             t.id, t.job_id, t.has_successors, t.error, t.document_id, t.generation, t.from_page
         ),
-        {"doomed": dialect.packed(sorted(doomed.items()))},
+        {"doomed": dialect.encode_rows(sorted(doomed.items()))},
     ).all()
     deltas = Deltas()
     for row in rows:

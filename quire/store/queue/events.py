@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.store.db import bulk
 from quire.store.db.schema.queue import events
-from quire.store.db.times import iso
 from quire.store.queue.owners import jobs_of_tenant
 
 #: Events of a job that are shown.

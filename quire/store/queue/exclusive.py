@@ -29,11 +29,11 @@ def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
     if not keys:
         return set()
     query = dialect.cached(conn, "exclusive.running", lambda: _running(conn))
-    return set(conn.scalars(query, {"keys": dialect.packed([[key] for key in sorted(keys)])}))
+    return set(conn.scalars(query, {"keys": dialect.encode_rows([[key] for key in sorted(keys)])}))
 
 
 def _running(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = dialect.rows(conn, "keys", {"key": "text"})
+    wanted = dialect.json_rows(conn, "keys", {"key": "text"})
     return (
         sa.select(t.exclusive_key)
         .join(wanted, wanted.c.key == t.exclusive_key)

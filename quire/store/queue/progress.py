@@ -42,12 +42,12 @@ def _write(conn: sa.Connection, told: Sequence[Report], now: Instant) -> dict[tu
     """Update the tasks; returns the job of each run (task, fence) that still holds its lease."""
     dialect.lock_rows(conn, tasks, [r[0] for r in told])
     statement = dialect.cached(conn, "progress of tasks", lambda: _telling(conn))
-    kept = conn.execute(statement, {"told": dialect.packed(told), "told_at": now.wall})
+    kept = conn.execute(statement, {"told": dialect.encode_rows(told), "told_at": now.wall})
     return {(row.id, row.fence): row.job_id for row in kept}
 
 
 def _telling(conn: sa.Connection) -> Any:
-    p = dialect.rows(conn, "told", _REPORTS)
+    p = dialect.json_rows(conn, "told", _REPORTS)
     return (
         sa.update(tasks)
         .where(t.id == p.c.id, t.fence == p.c.fence, is_state(t.state, TaskState.RUNNING))
@@ -67,11 +67,11 @@ def _pass_on(
     lines = _merged([(job_of[r[:2]], 0, r[2], r[3]) for r in told])
     dialect.lock_rows(conn, jobs, [line[0] for line in lines])
     statement = dialect.cached(conn, "progress of jobs", lambda: _passing_on(conn))
-    conn.execute(statement, {"lines": dialect.packed(lines)})
+    conn.execute(statement, {"lines": dialect.encode_rows(lines)})
 
 
 def _passing_on(conn: sa.Connection) -> sa.Update:
-    p = dialect.rows(conn, "lines", _REPORTS)
+    p = dialect.json_rows(conn, "lines", _REPORTS)
     total: Any = sum((j[f"tasks_{state}"] for state in TaskState), sa.literal_column("0"))
     higher = dialect.greatest(conn, j.progress, sa.func.coalesce(p.c.fraction, 0.0))
     return (
@@ -102,4 +102,4 @@ def _fraction(value: float | None) -> float | None:
 
 
 def _message(text: str | None) -> str | None:
-    return None if text is None else dialect.storable(text)
+    return None if text is None else dialect.sanitize_text(text)

@@ -208,11 +208,11 @@ def _lock_owners_of(conn: sa.Connection, ids: Sequence[int]) -> None:
 
 def _candidates(conn: sa.Connection, ids: Sequence[int]) -> Sequence[Any]:
     statement = dialect.cached(conn, "ready.candidates", lambda: _choosing(conn))
-    return conn.execute(statement, {"wanted": dialect.packed([[i] for i in ids])}).all()
+    return conn.execute(statement, {"wanted": dialect.encode_rows([[i] for i in ids])}).all()
 
 
 def _choosing(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = dialect.rows(conn, "wanted", {"id": "int"})
+    wanted = dialect.json_rows(conn, "wanted", {"id": "int"})
     columns = [tasks.c[c] for c in ("id", "job_id", "owner_id", "queue", "cost", "waits", "run_at")]
     return (
         sa.select(
@@ -251,11 +251,11 @@ def _placed(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> dict[int,
 def _write(conn: sa.Connection, placed: dict[int, list[Any]]) -> None:
     statement = dialect.cached(conn, "ready.write", lambda: _writing(conn))
     values = [[i, *values] for i, values in placed.items()]
-    conn.execute(statement, {"placed": dialect.packed(values)})
+    conn.execute(statement, {"placed": dialect.encode_rows(values)})
 
 
 def _writing(conn: sa.Connection) -> sa.Update:
-    p = dialect.rows(
+    p = dialect.json_rows(
         conn,
         "placed",
         {

@@ -44,14 +44,14 @@ def renew(
     """
     if not held:
         return set()
-    free = dialect.lock_free_rows(conn, tasks, [task_id for task_id, _ in held])
-    h = dialect.rows(conn, "held", _HELD)
+    free = dialect.try_lock_rows(conn, tasks, [task_id for task_id, _ in held])
+    h = dialect.json_rows(conn, "held", _HELD)
     kept = conn.scalars(
         sa.update(tasks)
         .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
         .values(expires_at=now.lease + ttl)
         .returning(t.id),
-        {"held": dialect.packed([lease for lease in held if lease[0] in free])},
+        {"held": dialect.encode_rows([lease for lease in held if lease[0] in free])},
     )
     busy = [lease for lease in held if lease[0] not in free]
     return {*kept, *(still_held(conn, busy) if busy else ())}
@@ -60,11 +60,11 @@ def renew(
 def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
     """Return which of the leases (task, fence) have not been revoked or lost."""
     statement = dialect.cached(conn, "still held", lambda: _still_holding(conn))
-    return set(conn.scalars(statement, {"held": dialect.packed(held)}))
+    return set(conn.scalars(statement, {"held": dialect.encode_rows(held)}))
 
 
 def _still_holding(conn: sa.Connection) -> sa.Select[Any]:
-    h = dialect.rows(conn, "held", _HELD)
+    h = dialect.json_rows(conn, "held", _HELD)
     same = sa.and_(h.c.id == t.id, h.c.fence == t.fence)
     return sa.select(t.id).join(h, same).where(is_state(t.state, RUNNING))
 
@@ -214,7 +214,7 @@ def revoke(
     if not held:
         return []
     holders = history.holders(conn, held)
-    h = dialect.rows(conn, "held", _HELD)
+    h = dialect.json_rows(conn, "held", _HELD)
     is_cancelled = sa.exists().where(
         jobs.c.id == t.job_id, is_state(jobs.c.state, JobState.CANCELLED)
     )
@@ -237,7 +237,7 @@ def revoke(
             expires_at=None,
         )
         .returning(*_SEEN),
-        {"held": dialect.packed(held)},
+        {"held": dialect.encode_rows(held)},
     ).all()
     deltas = Deltas()
     for row in rows:
@@ -269,7 +269,7 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
     if not held:
         return []
     holders = history.holders(conn, held)
-    h = dialect.rows(conn, "held", _HELD)
+    h = dialect.json_rows(conn, "held", _HELD)
     given_up = sa.or_(t.at_most_once, t.crashes + 1 >= MAX_CRASHES)
     waits = sa.and_(sa.not_(given_up), t.crashes.in_(list(_DELAYS)))
     why = sa.case(
@@ -296,7 +296,7 @@ def _take_back(conn: sa.Connection, held: Sequence[tuple[int, int]], now: Instan
             expires_at=None,
         )
         .returning(*_SEEN, t.error, t.has_successors, t.generation, t.from_page),
-        {"held": dialect.packed(held)},
+        {"held": dialect.encode_rows(held)},
     ).all()
     deltas = Deltas()
     for row in rows:
@@ -323,7 +323,7 @@ def _stopped_jobs(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
     if not job_ids:
         return set()
     statement = dialect.cached(conn, "job states", lambda: _job_states(conn))
-    found = conn.execute(statement, {"wanted": dialect.id_list(conn, sorted(job_ids))})
+    found = conn.execute(statement, {"wanted": dialect.encode_ids(conn, sorted(job_ids))})
     return {job_id for job_id, state in found if state not in JOB_ACTIVE}
 
 
@@ -362,13 +362,13 @@ def _end(conn: sa.Connection, endings: Sequence[Ending], now: Instant) -> list[A
             "target": target, "at": now.wall if target in TASK_FINAL else None,
             "given_back": int(give_back), "crashed": int(crashed),
         }  # fmt: skip
-        rows += conn.execute(statement, {"ending": dialect.packed(values), **fixed}).all()
+        rows += conn.execute(statement, {"ending": dialect.encode_rows(values), **fixed}).all()
     return rows
 
 
 def _ending(conn: sa.Connection, told: Sequence[str], waits: bool) -> Any:
     columns = {**_HELD, **dict.fromkeys(told, "text"), **({"due_at": "float"} if waits else {})}
-    e = dialect.rows(conn, "ending", columns)
+    e = dialect.json_rows(conn, "ending", columns)
     return (
         sa.update(tasks)
         .where(t.id == e.c.id, t.fence == e.c.fence, is_state(t.state, RUNNING))
@@ -407,7 +407,7 @@ def _storable(ending: Ending) -> Ending:
     if ending.error is None and ending.traceback is None and ending.result is None:
         return ending
     error, traceback, result = (
-        None if text is None else dialect.storable(text)
+        None if text is None else dialect.sanitize_text(text)
         for text in (ending.error, ending.traceback, ending.result)
     )
     return ending._replace(error=error, traceback=traceback, result=result)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from quire.clock import iso
 from quire.errors import BadInput
 from quire.model.states import TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import events, is_state, jobs, owners, tasks
-from quire.store.db.times import iso
 
 e, j, t = events.c, jobs.c, tasks.c
 _TEXT = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -57,7 +57,7 @@ class Happened(NamedTuple):
 
 def head(conn: sa.Connection) -> Cursor:
     """Return the place behind everything that can be read now."""
-    if settled := dialect.settled_transaction(conn):
+    if settled := dialect.oldest_active_xid(conn):
         # Its own events, and those of later ones, are still to come.
         return Cursor(settled, 0)
     return Cursor(0, conn.scalar(sa.select(sa.func.max(e.id))) or 0)
@@ -73,7 +73,7 @@ def after(
     limit: int = PAGE,
 ) -> list[Happened]:
     """List the events of tenants behind a cursor, in order; up to another cursor, of one job."""
-    settled = dialect.settled_transaction(conn)
+    settled = dialect.oldest_active_xid(conn)
     place: Any = sa.tuple_(e.xid, e.id) if settled else e.id
     whose = sa.func.coalesce(e.tenant, owners.c.tenant)
     query = (

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quire.clock import iso
 from quire.model.states import (
     DOCUMENT_LOCKED,
     TASK_OPEN,
@@ -22,7 +23,6 @@ from quire.store.db.schema.documents import (
     pages,
 )
 from quire.store.db.schema.queue import is_state, tasks
-from quire.store.db.times import iso
 from quire.store.reports import substring_filter
 
 d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c

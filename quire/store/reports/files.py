@@ -73,7 +73,7 @@ def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
     query = dialect.cached(conn, "tallies", lambda: _tallying(conn))
     found: dict[int, Tally] = {}
     for job_id, name, count, spoilt, read in conn.execute(
-        query, {"jobs": dialect.id_list(conn, sorted(job_ids))}
+        query, {"jobs": dialect.encode_ids(conn, sorted(job_ids))}
     ):
         tally = found.setdefault(job_id, Tally())
         tally[name] = count

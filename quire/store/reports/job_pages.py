@@ -49,7 +49,7 @@ def latest(
         return []
     states: list[str] = list(given.pop("states", ()))
     plain = Branch("", tuple(sorted(given)), "", bool(states), cursor is not None)
-    given.update(whose=dialect.id_list(conn, whose), states=states, cursor=cursor, most=limit)
+    given.update(whose=dialect.encode_ids(conn, whose), states=states, cursor=cursor, most=limit)
     found: set[int] = set()
     for branch, owner_id in _branches(conn, plain, whose, states):
         query = _query(conn, branch)
@@ -107,7 +107,7 @@ def _are_few(conn: sa.Connection, whose: Sequence[int]) -> bool:
     if len(whose) > MOST_OWNERS:
         return False
     query = dialect.cached(conn, "are few", lambda: _counting(conn))
-    given = {"whose": dialect.id_list(conn, whose), "most": FEW + 1}
+    given = {"whose": dialect.encode_ids(conn, whose), "most": FEW + 1}
     return (conn.scalar(query, given) or 0) <= FEW
 
 

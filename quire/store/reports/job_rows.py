@@ -6,11 +6,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quire.clock import iso
 from quire.model import unlisted
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store.db import dialect
 from quire.store.db.schema.queue import jobs, owners
-from quire.store.db.times import iso
 from quire.store.reports import files
 
 j = jobs.c
@@ -44,7 +44,7 @@ def of(conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: float) -> l
     if not ids:
         return []
     query = dialect.cached(conn, "jobs by id", lambda: _by_id(conn))
-    rows = conn.execute(query, {"tenant": tenant, "ids": dialect.id_list(conn, ids)}).all()
+    rows = conn.execute(query, {"tenant": tenant, "ids": dialect.encode_ids(conn, ids)}).all()
     return shown(conn, rows, now=now)
 
 

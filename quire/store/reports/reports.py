@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from quire.clock import iso as iso
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store.db.schema.queue import attempts, is_state, jobs, kinds, owners, tasks, workers
-from quire.store.db.times import iso as iso
 from quire.store.queue.owners import has_job
 from quire.store.reports import documents as document_reports
 from quire.store.reports import job_pages, job_rows, substring_filter, totals

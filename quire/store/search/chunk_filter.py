@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 
-class Named(sa.types.UserDefinedType[Any]):
+class SqlType(sa.types.UserDefinedType[Any]):
     """A type by its name in SQL; its values go as they are, in PostgreSQL's own words."""
 
     cache_ok = True
@@ -18,16 +18,16 @@ class Named(sa.types.UserDefinedType[Any]):
         return self.name
 
 
-_ARRAY = Named("BIGINT[]")
+_ARRAY = SqlType("BIGINT[]")
 # Not a text that is cast: it would be parsed anew for each row.
 _IDS: sa.ColumnElement[Any] = sa.bindparam("of_chunks", type_=_ARRAY)
 _LISTED: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _ARRAY))
 
 #: Joins are made in the order in which they are written: to think of others takes milliseconds.
-AS_WRITTEN = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
+KEEP_JOIN_ORDER = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
 
 
-class Among(NamedTuple):
+class ChunkFilter(NamedTuple):
     """Selects ids of chunks; `given` are its parameters."""
 
     select: sa.Select[Any]
@@ -35,7 +35,7 @@ class Among(NamedTuple):
     is_listed: bool = False
 
     @classmethod
-    def listed(cls, ids: str) -> "Among":
+    def listed(cls, ids: str) -> "ChunkFilter":
         """Name the chunks one by one, by an array in PostgreSQL's own words."""
         return cls(sa.select(sa.null()), {"of_chunks": ids}, is_listed=True)
 

@@ -18,7 +18,7 @@ from quire import log
 from quire.model.search import Model
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks, vectors
-from quire.store.search.chunk_filter import Among
+from quire.store.search.chunk_filter import ChunkFilter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     Matrix = npt.NDArray[np.float32]
 
 #: Above so many vectors a scan of all of them is slower than people like to wait.
-MANY = 500_000
+WARN_VECTORS = 500_000
 #: So many vectors take longer to compare with than a thread takes to begin.
-WORTH_A_THREAD = 5_000
+THREAD_MIN_VECTORS = 5_000
 _BATCH = 10_000
 _rowid: sa.ColumnElement[int] = sa.literal_column("vectors.rowid", sa.BigInteger)
 
@@ -42,19 +42,19 @@ class Scan:
         import numpy as np
 
         self._conn = conn
-        self._ids, self._matrix = _held(conn, model).view(conn, tenant)
+        self._ids, self._matrix = _cache_of(conn, model).view(conn, tenant)
         self._point = _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
         self._begun: Future[Matrix] | None = None
 
     def begin(self) -> None:
         """Compare with all vectors in a thread, while the caller does something else."""
-        if self._begun is None and len(self._ids) >= WORTH_A_THREAD:
+        if self._begun is None and len(self._ids) >= THREAD_MIN_VECTORS:
             # One that is begun for each search: a pool that waits would not outlive a fork.
             pool = ThreadPoolExecutor(1, "vectors")
             self._begun = pool.submit(_cosines, self._matrix, self._point)
             pool.shutdown(wait=False)
 
-    def nearest(self, limit: int, among: Among | None = None) -> list[tuple[int, float]]:
+    def nearest(self, limit: int, among: ChunkFilter | None = None) -> list[tuple[int, float]]:
         """List the chunks whose vectors are nearest to the query, with their cosine."""
         import numpy as np
 
@@ -71,7 +71,7 @@ class Scan:
             self._begun.set_result(_cosines(self._matrix, self._point))
         return self._begun.result()
 
-    def _some(self, among: Among) -> tuple["Ids", "Matrix"]:
+    def _some(self, among: ChunkFilter) -> tuple["Ids", "Matrix"]:
         import numpy as np
 
         allowed = np.array(self._conn.scalars(among.select, among.given).all(), np.int64)
@@ -82,7 +82,7 @@ class Scan:
         return self._ids[picked], scores
 
 
-class Rows:
+class VectorRows:
     """Vectors with the ids of their chunks; what `view` gave stays as it was."""
 
     def __init__(self, dimensions: int) -> None:
@@ -117,12 +117,12 @@ class Rows:
         self.count = len(self.ids)
 
 
-class Held:
+class ModelCache:
     """What this process holds of one model of one database."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.tenants: dict[str, Rows] = {}
+        self.tenants: dict[str, VectorRows] = {}
         self.lock = threading.Lock()
         self.version = 0  # grows with each change
         self.seen = (0, 0, 0)  # number of vectors, sum of their chunks' ids, last row
@@ -132,7 +132,7 @@ class Held:
         """Return the ids and vectors of a tenant, brought up to date."""
         with self.lock:
             self._follow(conn)
-            return self.tenants.get(tenant, Rows(self.model.dimensions)).view()
+            return self.tenants.get(tenant, VectorRows(self.model.dimensions)).view()
 
     def _follow(self, conn: sa.Connection) -> None:
         notes = conn.connection.info
@@ -199,8 +199,8 @@ class Held:
             mine = np.array([each == tenant for each in tenants])
             self._rows(tenant).append(numbers[mine], matrix[mine])
 
-    def _rows(self, tenant: str) -> Rows:
-        return self.tenants.setdefault(tenant, Rows(self.model.dimensions))
+    def _rows(self, tenant: str) -> VectorRows:
+        return self.tenants.setdefault(tenant, VectorRows(self.model.dimensions))
 
     def _compare(self, conn: sa.Connection) -> None:
         """Drop what was deleted, and read what got the row of a deleted one."""
@@ -218,28 +218,28 @@ class Held:
         missing = np.setdiff1d(there, np.concatenate(held)) if held else there
         for batch in _batches(missing.tolist()):
             which = dialect.id_in(conn, v.chunk_id, "ids")
-            self._read(conn, which, ids=dialect.id_list(conn, batch))
+            self._read(conn, which, ids=dialect.encode_ids(conn, batch))
 
     def _warn(self, count: int) -> None:
-        if count > MANY and not self.has_warned:
+        if count > WARN_VECTORS and not self.has_warned:
             self.has_warned = True
             log.event(
                 "search.many_vectors",
                 level="warning",
                 vectors=count,
-                why=f"above {MANY:,} a search of the embedded database takes longer and longer",
-                remedy="move to PostgreSQL: QUIRE_DATABASE_URL",
+                why=f"exact search over more than {WARN_VECTORS:,} vectors is slow",
+                remedy="transfer to PostgreSQL with `quire transfer`",
             )
 
 
-_engines: "WeakKeyDictionary[sa.Engine, dict[int, Held]]" = WeakKeyDictionary()
+_engines: "WeakKeyDictionary[sa.Engine, dict[int, ModelCache]]" = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def _held(conn: sa.Connection, model: Model) -> Held:
+def _cache_of(conn: sa.Connection, model: Model) -> ModelCache:
     with _lock:
         models = _engines.setdefault(conn.engine, {})
-        return models.setdefault(model.id, Held(model))
+        return models.setdefault(model.id, ModelCache(model))
 
 
 def _change_counters(conn: sa.Connection) -> tuple[int, int]:

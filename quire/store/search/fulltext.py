@@ -14,25 +14,25 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.search import Counts, Found, Words
+from quire.model.search import IndexHits, QueryTerms, TermCounts
 from quire.store.db import dialect
 from quire.store.search import fulltext_levels
-from quire.store.search.chunk_filter import AS_WRITTEN, Among
+from quire.store.search.chunk_filter import KEEP_JOIN_ORDER, ChunkFilter
 
 #: A word that more chunks have is common.
-COMMON = 2_000
+COMMON_CHUNKS = 2_000
 #: Matches that are scored.
-SCORED_BY_FTS5 = 10_000
+FTS5_SCORED = 10_000
 #: Words that are scored where FTS5 gives no weight to any, as half of the chunks have each; and
 #: the matches that are. How often such a word is there is all that tells chunks apart.
-WEIGHTLESS, SCORED_WITHOUT_WEIGHT = 3, 4_000
+MAX_WEIGHTLESS_TERMS, FTS5_SCORED_WEIGHTLESS = 3, 4_000
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
-_most = sa.bindparam("most", type_=sa.Integer)
+_max_scored = sa.bindparam("most", type_=sa.Integer)
 _rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
 
 #: Scores texts, given by their counts: how many chunks have each term, how many there are.
-Score = Callable[[Sequence[Counts], Sequence[int], int], Sequence[float]]
+Score = Callable[[Sequence[TermCounts], Sequence[int], int], Sequence[float]]
 Ranked = list[tuple[int, float]]
 
 
@@ -40,7 +40,7 @@ class _Stage(NamedTuple):
     """A question to the index; the last one asks for all that was asked for."""
 
     query: str
-    most: int = SCORED_BY_FTS5  # matches that FTS5 scores
+    most: int = FTS5_SCORED  # matches that FTS5 scores
     weighed: str | None = None  # what FTS5 scores them by, if not by the whole query
     is_last: bool = False
 
@@ -55,13 +55,15 @@ class _Term(NamedTuple):
     @property
     def is_weightless(self) -> bool:
         """Tell whether FTS5 finds it in too many chunks to count for anything."""
-        return self.number > COMMON and self.share > 0.5
+        return self.number > COMMON_CHUNKS and self.share > 0.5
 
 
-class _Asking:
+class _Fts5Search:
     """Puts the questions of one search to the index, none of them twice."""
 
-    def __init__(self, conn: sa.Connection, tenant: str, limit: int, among: Among | None) -> None:
+    def __init__(
+        self, conn: sa.Connection, tenant: str, limit: int, among: ChunkFilter | None
+    ) -> None:
         self._conn, self._among = conn, among
         self._given = {"tenant": tenant, "limit": limit, **(among.given if among else {})}
         self._answers: dict[str, Ranked] = {}
@@ -89,7 +91,7 @@ class _Asking:
         return [(row[0], -row[1]) for row in self._conn.execute(query, given).all()]
 
 
-class _Levelled(_Asking):
+class _PostgresSearch(_Fts5Search):
     """The same on PostgreSQL."""
 
     def __init__(
@@ -97,17 +99,17 @@ class _Levelled(_Asking):
         conn: sa.Connection,
         tenant: str,
         limit: int,
-        among: Among | None,
+        among: ChunkFilter | None,
         *,
-        words: Words,
+        words: QueryTerms,
         score: Score,
     ) -> None:
         super().__init__(conn, tenant, limit, among)
-        self._total = fulltext_levels.total(conn)
+        self._total = fulltext_levels.estimate_chunks(conn)
         # What is asked for first, if chunks have all of the words, is looked up with these.
         every = _joined([_Term(query, 1) for query in words.tsquery], "&")
         self._sample = fulltext_levels.Sample(conn, self._total, [*words.tsquery, every])
-        counts = self._sample.counts(words.tsquery, 2 * COMMON)
+        counts = self._sample.counts(words.tsquery, 2 * COMMON_CHUNKS)
         self.terms = [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
         self._score = score
 
@@ -126,7 +128,7 @@ class _Levelled(_Asking):
         rows = self._conn.execute(query, given).all()
         if not rows:
             return []
-        texts = [fulltext_levels.Counted(row.words) for row in rows]
+        texts = [fulltext_levels.TsVector(row.words) for row in rows]
         scores = self._score(texts, [term.number for term in self.terms], self._total)
         ids = [row.id for row in rows]
         return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
@@ -135,18 +137,18 @@ class _Levelled(_Asking):
 def matches(
     conn: sa.Connection,
     tenant: str,
-    words: Words,
+    words: QueryTerms,
     limit: int,
-    among: Among | None,
+    among: ChunkFilter | None,
     *,
     enough: int,
     score: Score,
-) -> Found:
+) -> IndexHits:
     """Find chunks that have words of the query; `among` selects the ids that count.
 
     Common words alone are looked for only where the others find less than `enough`.
     """
-    asking, terms = _begun(conn, tenant, words, limit, among, score)
+    asking, terms = _start(conn, tenant, words, limit, among, score)
     narrow, few = None, set[int]()
     for stage in _stages(conn, terms):
         if stage.is_last:
@@ -154,22 +156,27 @@ def matches(
             if narrow and not few <= {i for i, _ in found}:
                 # Of very many matches not all were scored: those with the rare words are missing.
                 found = _merged(found, asking.ranked(narrow))[:limit]
-            return Found(found, len(found) < limit)
+            return IndexHits(found, len(found) < limit)
         narrow, few = stage, asking.some(stage, enough)
         if len(few) >= enough:
-            return Found(asking.ranked(stage), False)
-    return Found([], True)
+            return IndexHits(asking.ranked(stage), False)
+    return IndexHits([], True)
 
 
-def _begun(
-    conn: sa.Connection, tenant: str, words: Words, limit: int, among: Among | None, score: Score
-) -> tuple[_Asking, Sequence[_Term]]:
+def _start(
+    conn: sa.Connection,
+    tenant: str,
+    words: QueryTerms,
+    limit: int,
+    among: ChunkFilter | None,
+    score: Score,
+) -> tuple[_Fts5Search, Sequence[_Term]]:
     if dialect.is_sqlite(conn):
-        return _Asking(conn, tenant, limit, among), _frequencies_in_fts5(conn, words.fts5)
+        return _Fts5Search(conn, tenant, limit, among), _frequencies_in_fts5(conn, words.fts5)
     # The planner does not know what it costs to unpack words, and reads the whole table.
     chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
-    dialect.set_for_now(conn, chosen | AS_WRITTEN)
-    levelled = _Levelled(conn, tenant, limit, among, words=words, score=score)
+    dialect.set_local(conn, chosen | KEEP_JOIN_ORDER)
+    levelled = _PostgresSearch(conn, tenant, limit, among, words=words, score=score)
     return levelled, levelled.terms
 
 
@@ -186,13 +193,13 @@ def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
     if not known:
         return
     whole = _joined(known, either)
-    if len(known) > 1 and sum(term.number for term in known) > COMMON:
+    if len(known) > 1 and sum(term.number for term in known) > COMMON_CHUNKS:
         every = _joined(known, both)
         weighed = _weighed(known)
-        most = SCORED_WITHOUT_WEIGHT if weighed[0].is_weightless else SCORED_BY_FTS5
+        most = FTS5_SCORED_WEIGHTLESS if weighed[0].is_weightless else FTS5_SCORED
         is_part = len(weighed) < len(known)
         yield _Stage(every, most, _joined(weighed, both) if is_part else None)
-        rare = [term for term in known if term.number <= COMMON]
+        rare = [term for term in known if term.number <= COMMON_CHUNKS]
         if rare and len(rare) < len(known):
             # The common words are named too, because they count for the score.
             yield _Stage(f"({_joined(rare, either)}) {both} ({whole})")
@@ -202,14 +209,14 @@ def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
 def _weighed(terms: Sequence[_Term]) -> Sequence[_Term]:
     """Return the terms that scores depend on: to count the chunks of the others takes longest."""
     weighty = [term for term in terms if not term.is_weightless]
-    return weighty or sorted(terms, key=lambda term: term.share)[:WEIGHTLESS]
+    return weighty or sorted(terms, key=lambda term: term.share)[:MAX_WEIGHTLESS_TERMS]
 
 
 def _joined(terms: Sequence[_Term], word: str) -> str:
     return f" {word} ".join(f"({term.query})" for term in terms)
 
 
-def _matching(conn: sa.Connection, among: Among | None) -> sa.Select[Any]:
+def _matching(conn: sa.Connection, among: ChunkFilter | None) -> sa.Select[Any]:
     """Select matches from FTS5; the latest, where there are more than can be scored."""
     if among is None:
         return dialect.cached(conn, "matching", lambda: _best_of_fts5(None))
@@ -218,17 +225,17 @@ def _matching(conn: sa.Connection, among: Among | None) -> sa.Select[Any]:
 
 def _weighing(conn: sa.Connection) -> sa.Select[Any]:
     """Select matches of `query` from FTS5 among the latest that match `every`."""
-    return dialect.cached(conn, "weighing", lambda: _best_of_fts5(Among(_latest(), {})))
+    return dialect.cached(conn, "weighing", lambda: _best_of_fts5(ChunkFilter(_latest(), {})))
 
 
 def _latest() -> sa.Select[Any]:
     every = sa.bindparam("every", type_=sa.Text)
     asked = sa.literal_column("chunk_words").op("MATCH")(every)
     found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
-    return found.order_by(_rowid.desc()).limit(_most).correlate(None)
+    return found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
 
 
-def _best_of_fts5(among: Among | None) -> sa.Select[Any]:
+def _best_of_fts5(among: ChunkFilter | None) -> sa.Select[Any]:
     score: sa.ColumnElement[float] = sa.literal_column("bm25(chunk_words)", sa.Double)
     asked = sa.literal_column("chunk_words").op("MATCH")(_query)
     inner = sa.select(_rowid.label("id"), score.label("score"))
@@ -236,16 +243,18 @@ def _best_of_fts5(among: Among | None) -> sa.Select[Any]:
     if among is not None:
         # The plus makes it a check of each match; else the index is asked anew for every id.
         inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(among.select))
-    found = inner.order_by(_rowid.desc()).limit(_most).subquery("found")
+    found = inner.order_by(_rowid.desc()).limit(_max_scored).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 
 
 def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Term]:
     # FTS5 itself counts what its scores need, so here it is enough to know that a word is common.
-    some = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON + 1}"  # noqa: S608
+    some = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON_CHUNKS + 1}"  # noqa: S608
     counted = f"SELECT json_array(count(*), max(rowid) - min(rowid)) FROM ({some})"  # noqa: S608
     query = f"SELECT ({counted}) FROM json_each(?)"  # noqa: S608
-    found = [json.loads(row[0]) for row in conn.exec_driver_sql(query, (dialect.packed(terms),))]
+    found = [
+        json.loads(row[0]) for row in conn.exec_driver_sql(query, (dialect.encode_rows(terms),))
+    ]
     # Matches come in the order of their ids, and most ids are in use: among the first, the share
     # of chunks that have the word shows.
     return [

@@ -13,17 +13,17 @@ from sqlalchemy.dialects import postgresql
 
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks
-from quire.store.search.chunk_filter import Among
+from quire.store.search.chunk_filter import ChunkFilter
 
 #: Of how many runs of ids a level has one; the first has all.
-LEVELS = (1, 8, 64)
+SAMPLING = (1, 8, 64)
 #: From so many chunks on, levels are worth a look at the smallest of them.
-LARGE = 50_000
+SAMPLE_MIN_CHUNKS = 50_000
 #: Matches that are ranked, and that a look at the smallest level counts.
-SCORED, COUNTED = 1_500, 500
+MAX_RANKED, SAMPLE_COUNT_LIMIT = 1_500, 500
 #: To find the chunks that have all words, the index passes by all that have the rarest: so many
 #: take some milliseconds. A smaller level has less of them, and has to have some that match.
-PASSED, FOUND = 12_000, 64
+MAX_SCANNED, MIN_SAMPLE_MATCHES = 12_000, 64
 _RUN_BITS = 7
 #: KB of rows that wait to be merged into the index: each search reads all of them.
 _PENDING = 256
@@ -47,7 +47,7 @@ def prepare(conn: sa.Connection) -> None:
 
 def create(conn: sa.Connection) -> None:
     """Create the indexes of all levels that are not there."""
-    for level in LEVELS:
+    for level in SAMPLING:
         name, which = "ix_chunks_words", ""
         if level > 1:
             name, which = f"{name}_{level}", f"WHERE {condition(level)}"
@@ -57,15 +57,15 @@ def create(conn: sa.Connection) -> None:
         )
 
 
-def total(conn: sa.Connection) -> int:
+def estimate_chunks(conn: sa.Connection) -> int:
     """Count all chunks, roughly where they are many."""
     guess: float = conn.exec_driver_sql(
         "SELECT reltuples FROM pg_class WHERE oid = CAST('chunks' AS regclass)"
     ).scalar_one()
-    if guess > 2 * SCORED:
+    if guess > 2 * MAX_RANKED:
         return int(guess)
     # Of a small table the statistics may be missing, or far off.
-    some = sa.select(chunks.c.id).limit(2 * SCORED).subquery()
+    some = sa.select(chunks.c.id).limit(2 * MAX_RANKED).subquery()
     return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
 
 
@@ -76,14 +76,14 @@ class Sample:
         self._conn = conn
         self._total = total
         self._found: dict[str, int] = {}
-        if total >= LARGE:
+        if total >= SAMPLE_MIN_CHUNKS:
             self._look(queries)
 
     def counts(self, queries: Sequence[str], most: int) -> list[int]:
         """Count the chunks that match each query, up to `most`; common ones roughly."""
-        if self._total < LARGE:
+        if self._total < SAMPLE_MIN_CHUNKS:
             return _counted(self._conn, queries, 1, most)
-        found = [self._sampled(query) * LEVELS[-1] for query in queries]
+        found = [self._sampled(query) * SAMPLING[-1] for query in queries]
         # Few of a sample may be chance, and so few are counted quickly.
         rare = [at for at, n in enumerate(found) if n <= most]
         exact = _counted(self._conn, [queries[at] for at in rare], 1, most)
@@ -96,11 +96,15 @@ class Sample:
 
         `passed` is how many chunks of all the index has to pass by to find these.
         """
-        if self._total < LARGE:
+        if self._total < SAMPLE_MIN_CHUNKS:
             return 1
-        found = self._sampled(query) * LEVELS[-1]
-        fits = [level for level in LEVELS if found // level <= 2 * SCORED] or [LEVELS[-1]]
-        quick = [level for level in fits if passed // level <= PASSED and found // level >= FOUND]
+        found = self._sampled(query) * SAMPLING[-1]
+        fits = [level for level in SAMPLING if found // level <= 2 * MAX_RANKED] or [SAMPLING[-1]]
+        quick = [
+            level
+            for level in fits
+            if passed // level <= MAX_SCANNED and found // level >= MIN_SAMPLE_MATCHES
+        ]
         return next(iter(quick or fits))
 
     def _sampled(self, query: str) -> int:
@@ -109,7 +113,7 @@ class Sample:
         return self._found[query]
 
     def _look(self, queries: Sequence[str]) -> None:
-        found = _counted(self._conn, queries, LEVELS[-1], COUNTED)
+        found = _counted(self._conn, queries, SAMPLING[-1], SAMPLE_COUNT_LIMIT)
         self._found |= zip(queries, found, strict=True)
 
 
@@ -123,7 +127,7 @@ def _counted(conn: sa.Connection, queries: Sequence[str], level: int, most: int)
     rows = conn.exec_driver_sql(
         f"SELECT (SELECT count(*) FROM ({some}) AS counted) "  # noqa: S608
         "FROM jsonb_array_elements_text(CAST(%s AS jsonb)) value",
-        (dialect.packed(queries),),
+        (dialect.encode_rows(queries),),
     )
     return [row[0] for row in rows]
 
@@ -133,7 +137,7 @@ def ranking(conn: sa.Connection, level: int) -> sa.Select[Any]:
     return dialect.cached(conn, ("ranking", level), lambda: _best(_matching(level)))
 
 
-def ranking_among(among: Among) -> sa.Select[Any]:
+def ranking_among(among: ChunkFilter) -> sa.Select[Any]:
     """Select the best of `query` among the chunks that count."""
     return _best(_matching(1).where(among.has(chunks.c.id)))
 
@@ -149,7 +153,7 @@ def _matching(level: int) -> sa.Select[Any]:
     return (
         sa.select(c.id, rank)
         .where(mine, _words.op("@@")(_query("query")), sa.text(condition(level)))
-        .limit(SCORED)
+        .limit(MAX_RANKED)
     )
 
 
@@ -162,7 +166,7 @@ def _best(matching: sa.Select[Any]) -> sa.Select[Any]:
     return sa.select(c.id, sa.cast(_words, sa.Text).label("words")).join(found, found.c.id == c.id)
 
 
-class Counted:
+class TsVector:
     """The words of a tsvector given as text: where each stands, read when it is asked for."""
 
     def __init__(self, words: str) -> None:

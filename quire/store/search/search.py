@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from quire.model.search import Found, Model, Place, Scope
+from quire.model.search import ChunkLocation, IndexHits, Model, Scope
 from quire.model.states import GenerationState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import (
@@ -28,39 +28,39 @@ from quire.store.db.schema.documents import (
 )
 from quire.store.db.schema.queue import is_state
 from quire.store.search import fulltext_levels
-from quire.store.search.chunk_filter import Among
+from quire.store.search.chunk_filter import ChunkFilter
 
 #: Asks an index: how many, and among which chunks (None: any).
-Find = Callable[[int, Among | None], Found]
+IndexQuery = Callable[[int, ChunkFilter | None], IndexHits]
 
 #: Candidates looked up before the index is asked for those that are live; and the most of them.
-FIRST, MORE = 100, 1_000
+FIRST_CANDIDATES, MAX_CANDIDATES = 100, 1_000
 #: Chunks that are all looked at, where they are a small part; and documents that are counted.
-FEW, FEW_DOCUMENTS = 30_000, 1_000
+FEW_CHUNKS, FEW_DOCUMENTS = 30_000, 1_000
 d, g, gp, s = documents.c, generations.c, generation_pages.c, slices.c
 
 
-class Reach(NamedTuple):
+class SearchPlan(NamedTuple):
     """A scope, and the chunks in it one by one where an index would hardly find one of them."""
 
     scope: Scope
-    few: Among | None
+    few: ChunkFilter | None
 
 
-def reach(conn: sa.Connection, scope: Scope) -> Reach:
+def plan(conn: sa.Connection, scope: Scope) -> SearchPlan:
     """Look how far a search in a scope has to go."""
-    return Reach(scope, _few_chunks(conn, scope) if _is_few(conn, scope) else None)
+    return SearchPlan(scope, _few_chunks(conn, scope) if _is_few(conn, scope) else None)
 
 
-def candidates(depth: int) -> int:
+def candidate_count(depth: int) -> int:
     """Return how many an index is asked for at first, so that `depth` of them may be live."""
-    return max(FIRST, 2 * depth)
+    return max(FIRST_CANDIDATES, 2 * depth)
 
 
-def best(
+def best_chunks(
     conn: sa.Connection,
-    within: Reach,
-    find: Find,
+    within: SearchPlan,
+    find: IndexQuery,
     depth: int,
     *,
     enough: int,
@@ -76,11 +76,11 @@ def best(
         return find(depth, _live_chunks(conn, scope, model)).ranked
     if within.few is not None:
         return find(depth, within.few).ranked
-    count = candidates(depth)
+    count = candidate_count(depth)
     found, passed = _first(conn, scope, find, count, model)
     if len(passed) < enough and not found.is_all and passed and not dialect.is_sqlite(conn):
         # To ask for more takes less time than to look at every chunk that counts.
-        more = min(MORE, count * depth // len(passed))
+        more = min(MAX_CANDIDATES, count * depth // len(passed))
         found, passed = _first(conn, scope, find, more, model)
     if len(passed) < enough and not found.is_all:
         passed = find(depth, _live_chunks(conn, scope, model)).ranked
@@ -88,8 +88,8 @@ def best(
 
 
 def _first(
-    conn: sa.Connection, scope: Scope, find: Find, count: int, model: Model | None
-) -> tuple[Found, list[tuple[int, float]]]:
+    conn: sa.Connection, scope: Scope, find: IndexQuery, count: int, model: Model | None
+) -> tuple[IndexHits, list[tuple[int, float]]]:
     """Return the best of all chunks, and those among them that count."""
     found = find(count, None)
     live = _live_of(conn, scope, [i for i, _ in found.ranked], model)
@@ -102,9 +102,9 @@ def _is_few(conn: sa.Connection, scope: Scope) -> bool:
         return False
     query = dialect.cached(conn, ("few", _shape(scope)), lambda: _sizing(conn, scope))
     row = conn.execute(query, _given(conn, scope, None)).one()
-    if row.documents == FEW_DOCUMENTS or row.chunks > FEW:
+    if row.documents == FEW_DOCUMENTS or row.chunks > FEW_CHUNKS:
         return False
-    return int(row.chunks) * 10 < fulltext_levels.total(conn)
+    return int(row.chunks) * 10 < fulltext_levels.estimate_chunks(conn)
 
 
 def _sizing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
@@ -115,27 +115,29 @@ def _sizing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
     return sa.select(sa.func.count().label("documents"), whole)
 
 
-def places(conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int) -> list[Place]:
+def locate(
+    conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int
+) -> list[ChunkLocation]:
     """Say where chunks stand, in the order of `ids`: once a document, at the first page."""
     query = dialect.cached(conn, ("places", _shape(scope)), lambda: _described(conn, scope))
-    ranked = dialect.packed([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
+    ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
     given = {"ids": ranked, "limit": limit, **_given(conn, scope, None)}
     # A text may stand twice on a page: the first one stays.
-    found = {(row[1], row[2]): Place(*row[1:]) for row in conn.execute(query, given).all()}
+    found = {(row[1], row[2]): ChunkLocation(*row[1:]) for row in conn.execute(query, given).all()}
     named = _corpora_of(conn, [place.document_id for place in found.values()])
     return [
         place._replace(corpora=tuple(named.get(place.document_id, ()))) for place in found.values()
     ]
 
 
-def texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
+def chunk_texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
     """Return the texts of chunks."""
     query = dialect.cached(
         conn,
         "texts",
         lambda: sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids")),
     )
-    return list(conn.scalars(query, {"ids": dialect.id_list(conn, ids)}).all())
+    return list(conn.scalars(query, {"ids": dialect.encode_ids(conn, ids)}).all())
 
 
 def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
@@ -192,7 +194,7 @@ def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select
 
 def _placed(conn: sa.Connection, scope: Scope) -> sa.CTE:
     """Find the first pages that have the chunks of `ids`, as far as the limit goes."""
-    each = dialect.rows(conn, "ids", {"chunk": "int", "rank": "int"})
+    each = dialect.json_rows(conn, "ids", {"chunk": "int", "rank": "int"})
     first = sa.func.min(gp.number).label("number")
     query = (
         _of_chunks(sa.select(each.c.rank, each.c.chunk, d.id.label("document"), first), each)
@@ -211,19 +213,19 @@ def _live_of(
         return set()
     key = "live of", _shape(scope), model is None
     query = dialect.cached(conn, key, lambda: _passing(conn, scope, model))
-    given = {"ids": dialect.packed([[i] for i in ids]), **_given(conn, scope, model)}
+    given = {"ids": dialect.encode_rows([[i] for i in ids]), **_given(conn, scope, model)}
     return set(conn.scalars(query, given).all())
 
 
 def _passing(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
-    each = dialect.rows(conn, "ids", {"id": "int"})
+    each = dialect.json_rows(conn, "ids", {"id": "int"})
     here = _of_chunks(sa.select(sa.literal_column("1"))).where(
         s.chunk_id == each.c.id, *_conditions(conn, scope, model, by_chunk=True)
     )
     return sa.select(each.c.id).where(here.correlate(each).exists())
 
 
-def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Among:
+def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilter:
     """Select all chunks that live documents in the scope have."""
     is_live = sa.and_(g.document_id == d.id, g.generation == d.live_generation)
     # Materialized, or the scope is checked once for each page and not for each document.
@@ -241,10 +243,10 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Amon
         .join(generation_pages, pages_of)
         .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == found.c.cut_id))
     )
-    return Among(query, _given(conn, scope, model))
+    return ChunkFilter(query, _given(conn, scope, model))
 
 
-def _few_chunks(conn: sa.Connection, scope: Scope) -> Among:
+def _few_chunks(conn: sa.Connection, scope: Scope) -> ChunkFilter:
     """List those chunks: the planner would look for them once for each match."""
 
     def build() -> sa.Select[Any]:
@@ -254,7 +256,7 @@ def _few_chunks(conn: sa.Connection, scope: Scope) -> Among:
         return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
 
     query = dialect.cached(conn, ("few chunks", _shape(scope)), build)
-    return Among.listed(conn.execute(query, _given(conn, scope, None)).scalar_one())
+    return ChunkFilter.listed(conn.execute(query, _given(conn, scope, None)).scalar_one())
 
 
 def _conditions(
@@ -290,7 +292,7 @@ def _given(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, 
     if scope.corpus_id is not None:
         given["of_corpus"] = scope.corpus_id
     if scope.documents:
-        given["of_documents"] = dialect.id_list(conn, scope.documents)
+        given["of_documents"] = dialect.encode_ids(conn, scope.documents)
     if scope.media_type is not None:
         given["of_media_type"] = scope.media_type
     for at, (key, value) in enumerate(scope.where):
@@ -353,7 +355,7 @@ def _described(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
 def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]:
     query = dialect.cached(conn, "corpora of", lambda: _listing(conn))
     named: dict[int, list[str]] = {}
-    for document_id, name in conn.execute(query, {"ids": dialect.id_list(conn, ids)}):
+    for document_id, name in conn.execute(query, {"ids": dialect.encode_ids(conn, ids)}):
         named.setdefault(document_id, []).append(name)
     return named
 

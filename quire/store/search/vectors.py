@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.errors import Refused
-from quire.model.search import Found, Model
+from quire.model.search import IndexHits, Model
 from quire.store.db import dialect
 from quire.store.db.schema.documents import models, vectors
 from quire.store.search import exact_scan, hnsw
-from quire.store.search.chunk_filter import AS_WRITTEN, Among, Named
+from quire.store.search.chunk_filter import KEEP_JOIN_ORDER, ChunkFilter, SqlType
 
 #: Entries that an index search keeps in sight; more finds more of the true neighbours.
-SIGHT = 800
-_MOST_SIGHT = 1_000  # that pgvector allows
-_SEEING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{}'"
-_walking = threading.BoundedSemaphore(3)
+EF_SEARCH = 800
+_MAX_EF_SEARCH = 1_000  # that pgvector allows
+_USE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{}'"
+_background_slots = threading.BoundedSemaphore(3)
 
 Ranked = list[tuple[int, float]]
 
@@ -35,15 +35,15 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
     if row is None:
         dialect.upsert(conn, models, {"name": name, "dimensions": dimensions}, ["name"], [])
         row = conn.execute(_NAMED, {"model": name}).one()
-    known = Model(*row)
-    if known.dimensions != dimensions:
+    model = Model(*row)
+    if model.dimensions != dimensions:
         raise Refused(
-            f"embedder {name}: it has {known.dimensions} dimensions here (got {dimensions}). "
+            f"embedder {name}: it has {model.dimensions} dimensions here (got {dimensions}). "
             "Vectors of both cannot be compared; give the other model a name of its own."
         )
     if not dialect.is_sqlite(conn):
-        hnsw.create(conn, known)
-    return known.id
+        hnsw.create_index(conn, model)
+    return model.id
 
 
 def dimensions_of(conn: sa.Connection, name: str) -> int:
@@ -52,7 +52,7 @@ def dimensions_of(conn: sa.Connection, name: str) -> int:
     return 0 if row is None else Model(*row).dimensions
 
 
-def known(conn: sa.Connection) -> list[Model]:
+def list_models(conn: sa.Connection) -> list[Model]:
     """List the models."""
     return [Model(*row) for row in conn.execute(sa.select(models).order_by(models.c.id))]
 
@@ -63,67 +63,69 @@ def nearest(
     model: Model,
     query: bytes,
     limit: int,
-    among: Among | None = None,
-) -> Found:
+    among: ChunkFilter | None = None,
+) -> IndexHits:
     """Find the chunks nearest to a query, scored by their cosine; `among` selects ids.
 
     Without `among`, chunks that are not live or belong to another tenant may be listed too.
     """
-    return looking(conn, tenant, model, query).nearest(limit, among)
+    return searcher(conn, tenant, model, query).nearest(limit, among)
 
 
-def looking(conn: sa.Connection, tenant: str, model: Model, query: bytes) -> "Walk | Scanning":
+def searcher(
+    conn: sa.Connection, tenant: str, model: Model, query: bytes
+) -> "HnswSearch | ExactSearch":
     """Prepare to look for the nearest chunks several times in one transaction."""
     if dialect.is_sqlite(conn):
-        return Scanning(exact_scan.Scan(conn, tenant, model, query))
-    return Walk(conn, model, query)
+        return ExactSearch(exact_scan.Scan(conn, tenant, model, query))
+    return HnswSearch(conn, model, query)
 
 
-class Scanning:
+class ExactSearch:
     """Compares a query with every vector."""
 
     def __init__(self, scan: exact_scan.Scan) -> None:
         self._scan = scan
 
-    def begin(self, limit: int, among: Among | None = None) -> None:
+    def begin(self, limit: int, among: ChunkFilter | None = None) -> None:
         """Let vectors be compared while the caller does something else."""
         self._scan.begin()
 
-    def nearest(self, limit: int, among: Among | None = None) -> Found:
+    def nearest(self, limit: int, among: ChunkFilter | None = None) -> IndexHits:
         """Find the nearest chunks; see `nearest`."""
         ranked = self._scan.nearest(limit, among)
-        return Found(ranked, len(ranked) < limit)
+        return IndexHits(ranked, len(ranked) < limit)
 
 
 class _Begun(NamedTuple):
     """What another session looks for meanwhile."""
 
     limit: int
-    among: Among | None
+    among: ChunkFilter | None
     found: Future[Ranked]
 
 
-class Walk:
+class HnswSearch:
     """Walks along PostgreSQL's graph, or compares with every vector that counts."""
 
     def __init__(self, conn: sa.Connection, model: Model, query: bytes) -> None:
         self._conn, self._model, self._query = conn, model, query
         self._begun: _Begun | None = None
 
-    def begin(self, limit: int, among: Among | None = None) -> None:
+    def begin(self, limit: int, among: ChunkFilter | None = None) -> None:
         """Let a session of its own look in the same snapshot while the caller does other things."""
         # A few at once: each caller holds a connection, and one has to be left for those who wait.
-        if not _walking.acquire(blocking=False):
+        if not _background_slots.acquire(blocking=False):
             return
         try:
             found = self._submit(limit, among)
         except BaseException:
-            _walking.release()
+            _background_slots.release()
             raise
-        found.add_done_callback(lambda _: _walking.release())
+        found.add_done_callback(lambda _: _background_slots.release())
         self._begun = _Begun(limit, among, found)
 
-    def _submit(self, limit: int, among: Among | None) -> Future[Ranked]:
+    def _submit(self, limit: int, among: ChunkFilter | None) -> Future[Ranked]:
         snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
         # A thread for each search: a pool that waits would not outlive a fork.
         pool = ThreadPoolExecutor(1, "vectors")
@@ -132,53 +134,55 @@ class Walk:
         finally:
             pool.shutdown(wait=False)
 
-    def nearest(self, limit: int, among: Among | None = None) -> Found:
+    def nearest(self, limit: int, among: ChunkFilter | None = None) -> IndexHits:
         """Find the nearest chunks; see `nearest`."""
         # The index may give up before it has seen all: a short list of it need not be all.
         is_all = among is not None
         begun = self._begun
         if begun is not None and begun.among is among and begun.limit >= limit:
             try:
-                return Found(begun.found.result()[:limit], is_all)
+                return IndexHits(begun.found.result()[:limit], is_all)
             except sa.exc.SQLAlchemyError:
                 self._begun = None  # its connection was cut; this one may hold
-        return Found(self._asked(self._conn, limit, among), is_all)
+        return IndexHits(self._asked(self._conn, limit, among), is_all)
 
-    def _ahead(self, engine: sa.Engine, snapshot: str, limit: int, among: Among | None) -> Ranked:
+    def _ahead(
+        self, engine: sa.Engine, snapshot: str, limit: int, among: ChunkFilter | None
+    ) -> Ranked:
         with engine.connect() as conn, conn.begin():
-            conn.exec_driver_sql(_SEEING.format(snapshot))
+            conn.exec_driver_sql(_USE_SNAPSHOT.format(snapshot))
             return self._asked(conn, limit, among)
 
-    def _asked(self, conn: sa.Connection, limit: int, among: Among | None) -> Ranked:
-        _set_sight(conn, limit)
+    def _asked(self, conn: sa.Connection, limit: int, among: ChunkFilter | None) -> Ranked:
+        _set_search_parameters(conn, limit)
         model = self._model
         statement = _exact(model, among) if among or _is_wide(model) else _nearest(model)
         given = {"query": self._query, "limit": limit} | (among.given if among else {})
         return [(row[0], 1.0 - row[1]) for row in conn.execute(statement, given)]
 
 
-def exact(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
+def exact_cosines(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
     """Return the cosines of the vectors nearest to a query, each of a model's compared with it."""
-    dialect.unhurried(conn)
+    dialect.lift_timeouts(conn)
     found = conn.execute(_exact(model, None), {"query": query, "limit": limit})
     return [1.0 - row.distance for row in found]
 
 
-def _set_sight(conn: sa.Connection, limit: int) -> None:
+def _set_search_parameters(conn: sa.Connection, limit: int) -> None:
     chosen = {
-        "hnsw.ef_search": str(min(max(limit, SIGHT), _MOST_SIGHT)),
+        "hnsw.ef_search": str(min(max(limit, EF_SEARCH), _MAX_EF_SEARCH)),
         "hnsw.iterative_scan": "relaxed_order",
         # The planner does not know what it costs to compare vectors. And of entries that are over
         # in the index of fresh ones only a plain scan takes note, so that the next passes them by.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
-        **AS_WRITTEN,
+        **KEEP_JOIN_ORDER,
     }
-    dialect.set_for_now(conn, chosen)
+    dialect.set_local(conn, chosen)
 
 
 def _is_wide(model: Model) -> bool:
-    return model.dimensions > hnsw.MOST_DIMENSIONS
+    return model.dimensions > hnsw.MAX_DIMENSIONS
 
 
 def _nearest(model: Model) -> sa.Select[Any]:
@@ -205,7 +209,7 @@ def _nearest(model: Model) -> sa.Select[Any]:
     return sa.select(both).order_by(both.c.distance, both.c.chunk_id).limit(limit)
 
 
-def _exact(model: Model, among: Among | None) -> sa.Select[Any]:
+def _exact(model: Model, among: ChunkFilter | None) -> sa.Select[Any]:
     """Select the nearest of those that count, or of all, each compared with the query."""
     v = vectors.c
     # A sum is not what is indexed. A walk along the graph would pass most of it by to find these.
@@ -227,4 +231,4 @@ def _distance(value: sa.ColumnElement[Any]) -> sa.Label[float]:
 
 
 def _as(value: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-    return sa.cast(value, Named(kind))
+    return sa.cast(value, SqlType(kind))

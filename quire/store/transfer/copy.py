@@ -21,20 +21,20 @@ from quire.store.db.engine import Database
 from quire.store.db.schema.documents import chunks
 from quire.store.db.schema.documents import vectors as vectors_table
 from quire.store.db.schema.queue import is_state, meta, tasks
-from quire.store.db.transfer_markers import Mark, Origin
+from quire.store.db.transfer_markers import Checkpoint, Origin
 from quire.store.search import hnsw, vectors
-from quire.store.transfer.rows import TABLES, Row, Shape, added
+from quire.store.transfer.rows import TABLES, Row, TableReader, add_hash
 
 #: Rows and bytes, roughly, of one transaction.
 BATCH_ROWS, BATCH_BYTES = 5_000, 8 << 20
 
 #: Is told a step, how much of it is done, and of how much.
-Tell = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 #: Makes the words that PostgreSQL indexes of a text in a language.
 Analyse = Callable[[str, str], str]
 
 
-class Moved(NamedTuple):
+class Transferred(NamedTuple):
     """What a move did: rows by table, whether an earlier one was gone on with, what it left."""
 
     rows: dict[str, int]
@@ -43,32 +43,34 @@ class Moved(NamedTuple):
     left: list[str]
 
 
-def move(path: Path, target: Database, *, name: str, analyse: Analyse, tell: Tell) -> Moved:
+def transfer(
+    path: Path, target: Database, *, name: str, analyse: Analyse, tell: ReportProgress
+) -> Transferred:
     """Copy the database at `path` into the target, compare them, and give up the source.
 
     `name` is what the source says from then on of where it went: a URL without its password.
     """
-    with sqlite.alone(path) as source:
-        if lacking := migrate.lacking(source):
+    with sqlite.exclusive(path) as source:
+        if lacking := migrate.count_missing(source):
             raise Refused(
                 f"database {path}: its schema lacks {lacking} of this Quire's migrations. "
                 "Nothing was changed; run `quire migrate` first."
             )
-        identity = marks.identity(source, uuid.uuid4().hex)
-    with sqlite.alone(path) as source:
+        identity = marks.source_identity(source, uuid.uuid4().hex)
+    with sqlite.exclusive(path) as source:
         origin, is_resumed = _claimed(source, target, identity, name)
-        shapes = [Shape(table, origin.at) for table in TABLES]
+        shapes = [TableReader(table, origin.at) for table in TABLES]
         if is_resumed and (origin.is_spoilt or not _is_prefix(source, target, shapes)):
             origin, is_resumed = _begin_anew(target, origin), False
         for shape in shapes:
             _copy(source, target, shape, analyse, tell)
         rows = _compare(source, target, shapes, origin, tell)
         _complete(source, target, tell)
-        left = sqlite.foreign_tables(source, [table.name for table in TABLES])
-        marks.set_moved_to(source, name)
+        left = sqlite.other_tables(source, [table.name for table in TABLES])
+        marks.set_transferred_to(source, name)
     with target.begin() as conn:
         _open_up(conn, origin, target.now(conn).lease)
-    return Moved(rows, is_resumed, left)
+    return Transferred(rows, is_resumed, left)
 
 
 def _claimed(
@@ -77,7 +79,7 @@ def _claimed(
     """Make the target ours, or refuse it; tells whether a copy of this source is in it."""
     with target.read() as conn:
         found = _examined(conn, identity, name)
-    moved_to = marks.moved_to(source)
+    moved_to = marks.transferred_to(source)
     if moved_to is not None and (found is None or found.is_done):
         raise Refused(
             f"database: it was moved to {moved_to} already. Set QUIRE_DATABASE_URL to that, with "
@@ -110,7 +112,7 @@ def _examined(conn: sa.Connection, identity: str, name: str) -> Origin | None:
         raise _not_empty(name, "another installation was copied into it")
     if found is None:
         for table in ours:
-            if Shape(table, 0.0).has_rows(conn):
+            if TableReader(table, 0.0).has_rows(conn):
                 raise _not_empty(name, f"there are rows in {table.name}")
     return found
 
@@ -126,10 +128,10 @@ def _not_empty(name: str, why: str) -> Refused:
     )
 
 
-def _is_prefix(source: sa.Connection, target: Database, shapes: Sequence[Shape]) -> bool:
+def _is_prefix(source: sa.Connection, target: Database, shapes: Sequence[TableReader]) -> bool:
     """Tell whether what was copied is still what the source has up to the same keys."""
     with target.read() as conn:
-        known = [(shape, marks.mark(conn, shape.table)) for shape in shapes]
+        known = [(shape, marks.checkpoint(conn, shape.table)) for shape in shapes]
     return all(
         shape.up_to(source, mark.last)._replace(last=mark.last) == mark
         for shape, mark in known
@@ -141,7 +143,7 @@ def _begin_anew(target: Database, origin: Origin) -> Origin:
     """Throw away what was copied."""
     begun = origin._replace(is_spoilt=False)
     with target.begin() as conn:
-        dialect.empty_tables(conn, [table for table in TABLES if table is not meta])
+        dialect.truncate(conn, [table for table in TABLES if table is not meta])
         schema = meta.c.key.startswith("schema_", autoescape=True)
         conn.execute(sa.delete(meta).where(~schema))
         marks.set_origin(conn, begun)
@@ -149,25 +151,29 @@ def _begin_anew(target: Database, origin: Origin) -> Origin:
 
 
 def _copy(
-    source: sa.Connection, target: Database, shape: Shape, analyse: Analyse, tell: Tell
+    source: sa.Connection,
+    target: Database,
+    shape: TableReader,
+    analyse: Analyse,
+    tell: ReportProgress,
 ) -> None:
     """Copy what is missing of a table."""
     with target.read() as conn:
-        mark = marks.mark(conn, shape.table)
+        mark = marks.checkpoint(conn, shape.table)
     total = shape.count(source)
     tell(shape.table.name, mark.rows, total)
     for batch in _batches(shape.raw(source, after=mark.last)):
         rows = [shape.canonical(row) for row in batch]
         checksum = mark.checksum
         for row in rows:
-            checksum = added(checksum, row)
-        mark = Mark(shape.key(batch[-1]), mark.rows + len(rows), checksum)
+            checksum = add_hash(checksum, row)
+        mark = Checkpoint(shape.key(batch[-1]), mark.rows + len(rows), checksum)
         # Before the transaction: a session that is idle in one is soon ended.
         writable, words = _writable(shape, rows), _words(shape, rows, analyse)
         with target.begin() as conn:
-            bulk.copy_in(conn, shape.table, _names(shape), writable)
+            bulk.copy_rows(conn, shape.table, _names(shape), writable)
             dialect.index_texts(conn, words)
-            marks.set_mark(conn, shape.table, mark)
+            marks.set_checkpoint(conn, shape.table, mark)
         tell(shape.table.name, mark.rows, total)
 
 
@@ -184,12 +190,12 @@ def _batches(rows: Iterator[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
         yield batch
 
 
-def _names(shape: Shape) -> Sequence[str]:
+def _names(shape: TableReader) -> Sequence[str]:
     # The graphs are built when all vectors are there, which takes a part of the time.
     return (*shape.names, "is_fresh") if shape.table is vectors_table else shape.names
 
 
-def _writable(shape: Shape, rows: Sequence[Row]) -> Sequence[Row]:
+def _writable(shape: TableReader, rows: Sequence[Row]) -> Sequence[Row]:
     """Return rows as COPY takes them."""
     if shape.table is not vectors_table:
         return rows
@@ -198,7 +204,7 @@ def _writable(shape: Shape, rows: Sequence[Row]) -> Sequence[Row]:
     return [(*row[:place], text(row[place]), *row[place + 1 :], False) for row in rows]
 
 
-def _words(shape: Shape, rows: Sequence[Row], analyse: Analyse) -> list[tuple[int, str]]:
+def _words(shape: TableReader, rows: Sequence[Row], analyse: Analyse) -> list[tuple[int, str]]:
     """Return what the full-text index is given for chunks."""
     if shape.table is not chunks:
         return []
@@ -207,12 +213,16 @@ def _words(shape: Shape, rows: Sequence[Row], analyse: Analyse) -> list[tuple[in
 
 
 def _compare(
-    source: sa.Connection, target: Database, shapes: Sequence[Shape], origin: Origin, tell: Tell
+    source: sa.Connection,
+    target: Database,
+    shapes: Sequence[TableReader],
+    origin: Origin,
+    tell: ReportProgress,
 ) -> dict[str, int]:
     """Count and sum every table again in the target; returns the rows of each."""
     for number, shape in enumerate(shapes, start=1):
         with target.read() as conn:
-            copied = marks.mark(conn, shape.table)
+            copied = marks.checkpoint(conn, shape.table)
             found = shape.total(conn)
         expected = shape.count(source), copied.checksum
         if (found.rows, found.checksum) != expected:
@@ -226,25 +236,25 @@ def _compare(
             )
         tell("compared tables", number, len(shapes))
     with target.read() as conn:
-        return {shape.table.name: marks.mark(conn, shape.table).rows for shape in shapes}
+        return {shape.table.name: marks.checkpoint(conn, shape.table).rows for shape in shapes}
 
 
-def _complete(source: sa.Connection, target: Database, tell: Tell) -> None:
+def _complete(source: sa.Connection, target: Database, tell: ReportProgress) -> None:
     """Make what no row carries: counters of ids, indexes of vectors, statistics."""
     numbered = [table for table in TABLES if _has_numbers(table)]
     with target.begin() as conn:
         for table in numbered:
-            dialect.continue_ids(conn, table, sqlite.last_id(source, table))
+            dialect.set_sequence(conn, table, sqlite.highest_id(source, table))
     with target.read() as conn:
-        models = vectors.known(conn)
+        models = vectors.list_models(conn)
     for number, model in enumerate(models, start=1):
         with target.begin() as conn:
-            dialect.unhurried(conn, "0")
-            hnsw.create(conn, model)
+            dialect.lift_timeouts(conn, "0")
+            hnsw.create_index(conn, model)
         tell("indexes of vectors", number, len(models))
     with target.begin() as conn:
-        dialect.unhurried(conn, "0")
-        dialect.renew_statistics(conn, TABLES)
+        dialect.lift_timeouts(conn, "0")
+        dialect.analyze(conn, TABLES)
 
 
 def _has_numbers(table: sa.Table) -> bool:
@@ -255,5 +265,5 @@ def _open_up(conn: sa.Connection, origin: Origin, lease: float) -> None:
     """Let the target be used: the next sweep takes back what was running."""
     running = is_state(tasks.c.state, TaskState.RUNNING)
     conn.execute(sa.update(tasks).where(running).values(expires_at=lease))
-    marks.forget_marks(conn)
+    marks.clear_checkpoints(conn)
     marks.set_origin(conn, origin._replace(is_done=True))

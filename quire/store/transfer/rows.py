@@ -15,7 +15,7 @@ from quire.store.db.dialect import Vector
 from quire.store.db.schema import access as access_tables
 from quire.store.db.schema import documents as document_tables
 from quire.store.db.schema.queue import ENGINE, events, meta, tasks
-from quire.store.db.transfer_markers import PREFIX, Mark
+from quire.store.db.transfer_markers import PREFIX, Checkpoint
 
 #: All tables, those first that others refer to; and `meta` last.
 TABLES = (
@@ -40,7 +40,7 @@ _MODULUS = 1 << 128
 Row = tuple[Any, ...]
 
 
-class Shape:
+class TableReader:
     """How the rows of one table are read and compared."""
 
     def __init__(self, table: sa.Table, lease: float) -> None:
@@ -70,12 +70,12 @@ class Shape:
             query = query.where(sa.tuple_(*self.keys) > self._given(after))
         return _streamed(conn, query)
 
-    def up_to(self, conn: sa.Connection, last: Sequence[Any]) -> Mark:
+    def up_to(self, conn: sa.Connection, last: Sequence[Any]) -> Checkpoint:
         """Sum the rows up to a key."""
         query = self._only(sa.select(*self.columns))
         return self._sum(conn, query.where(sa.tuple_(*self.keys) <= self._given(last)))
 
-    def total(self, conn: sa.Connection) -> Mark:
+    def total(self, conn: sa.Connection) -> Checkpoint:
         """Sum all rows."""
         return self._sum(conn, self._only(sa.select(*self.columns)))
 
@@ -97,14 +97,14 @@ class Shape:
         pairs = zip(self.keys, key, strict=True)
         return sa.tuple_(*(sa.literal(value, column.type) for column, value in pairs))
 
-    def _sum(self, conn: sa.Connection, query: sa.Select[Any]) -> Mark:
+    def _sum(self, conn: sa.Connection, query: sa.Select[Any]) -> Checkpoint:
         rows = checksum = 0
         for row in _streamed(conn, query):
-            rows, checksum = rows + 1, added(checksum, self.canonical(row))
-        return Mark(None, rows, checksum)
+            rows, checksum = rows + 1, add_hash(checksum, self.canonical(row))
+        return Checkpoint(None, rows, checksum)
 
 
-def added(checksum: int, row: Row) -> int:
+def add_hash(checksum: int, row: Row) -> int:
     """Add the hash of a row in canonical form to a sum."""
     digest = blake2b(repr(row).encode(errors="surrogatepass"), digest_size=16).digest()
     return (checksum + int.from_bytes(digest)) % _MODULUS

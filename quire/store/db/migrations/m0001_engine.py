@@ -9,4 +9,4 @@ from quire.store.db.schema.queue import ENGINE, events, metadata
 def up(conn: sa.Connection) -> None:
     """Create them."""
     metadata.create_all(conn, tables=list(ENGINE))
-    dialect.stamp_transactions(conn, events)
+    dialect.record_xids(conn, events)

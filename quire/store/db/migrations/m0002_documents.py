@@ -9,6 +9,6 @@ from quire.store.db.schema.queue import metadata
 
 def up(conn: sa.Connection) -> None:
     """Create them."""
-    dialect.prepare_vectors(conn)
+    dialect.create_vector_extension(conn)
     metadata.create_all(conn, tables=list(TABLES))
     dialect.create_text_index(conn, chunks)

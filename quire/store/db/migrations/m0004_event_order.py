@@ -10,4 +10,4 @@ def up(conn: sa.Connection) -> None:
     """Add what a database of an earlier Quire lacks."""
     if "tenant" not in {each["name"] for each in sa.inspect(conn).get_columns(events.name)}:
         conn.exec_driver_sql(f"ALTER TABLE {events.name} ADD COLUMN tenant TEXT")
-    dialect.index_transactions(conn, events)
+    dialect.index_xids(conn, events)
