@@ -153,3 +153,14 @@ class Stopped(QuireError):
 
 class LeaseLost(QuireError):
     """The task has another holder now; nothing of this run was written."""
+
+
+def install_hint(extra: str) -> str:
+    """Return the pip command that installs an extra into this installation."""
+    import sys
+    from pathlib import Path
+
+    checkout = Path(__file__).parents[1]
+    is_checkout = (checkout / "pyproject.toml").is_file()
+    what = f"-e '{checkout}[{extra}]'" if is_checkout else f"'quire[{extra}]'"
+    return f"{sys.executable} -m pip install {what}"

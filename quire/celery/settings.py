@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import BadInput
+from quire.errors import BadInput, install_hint
 from quire.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def check(settings: Settings) -> None:
         name = "the Redis client of Celery" if error.name == "redis" else "Celery"
         raise BadInput(
             f"QUIRE_BROKER_URL: {name} is not installed. Install it with "
-            "`pip install 'quire[celery]'`, or unset QUIRE_BROKER_URL."
+            f"`{install_hint('celery')}`, or unset QUIRE_BROKER_URL."
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""What commands work on: the database of this home, or a server that has one.
+"""What commands talk to: the local database, or a server through its API.
 
-`opening.reaching` chooses. Both give the same JSON; commands that need more than this ask for the
-database itself, and say so where only a server is named.
+`session.connect` chooses one. Both return the same JSON. Commands that need more than this protocol
+open the database with `session.open_app`, which refuses to run against a server.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class Reach(Protocol):
+class Backend(Protocol):
     """What both can do."""
 
     def status(self) -> Json:
-        """Count by state, and list workers."""
+        """Return counts by state, and the workers."""
         ...
 
     def page_of_jobs(self, **filters: Any) -> Json:
-        """List jobs, the latest first."""
+        """List jobs, newest first."""
         ...
 
     def job(self, job_id: int) -> Json:
-        """Return a job, or refuse."""
+        """Return a job, or raise NotFound."""
         ...
 
     def whole_job(self, job_id: int) -> Json:
-        """Return a job with its files, those that failed first, its tasks and its runs."""
+        """Return a job with its files (failed ones first), tasks and runs."""
         ...
 
     def act(self, verb: str, job_id: int, **options: Any) -> None:
@@ -43,35 +43,35 @@ class Reach(Protocol):
         ...
 
     def explain(self, job_id: int, task_id: int | None) -> Json:
-        """Explain a job, or one task of it."""
+        """Explain a job, or one of its tasks."""
         ...
 
     def last_job_id(self) -> int:
-        """Return the latest job's id."""
+        """Return the id of the newest job, or 0."""
         ...
 
     def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
-        """Make jobs."""
+        """Submit jobs and return their ids."""
         ...
 
     def any_worker(self) -> bool:
-        """Tell whether some worker lives."""
+        """Tell whether a worker is alive."""
         ...
 
     def search(self, query: str, **how: Any) -> Json:
-        """Find passages."""
+        """Search the documents."""
         ...
 
     def page_of_documents(self, **filters: Any) -> Json:
-        """List documents, the latest first."""
+        """List documents, newest first."""
         ...
 
     def document(self, document_id: int) -> Json:
-        """Return a document, or refuse."""
+        """Return a document, or raise NotFound."""
         ...
 
 
-class Here:
+class LocalBackend:
     """The database of this home."""
 
     def __init__(self, app: "App") -> None:
@@ -79,16 +79,16 @@ class Here:
         self._tenant = app.settings.tenant
 
     def status(self) -> Json:
-        """Count by state, and list workers."""
-        from quire.cli import workers
+        """Return counts by state, and the workers."""
         from quire.control import broker_status, outages
+        from quire.runtime.worker import liveness
         from quire.store.db import urls
         from quire.store.reports import reports
 
         db = self.app.db
         with db.read() as conn:
             found = reports.status(conn, self._tenant)
-            found["workers"] = workers.listed(self.app, conn)
+            found["workers"] = liveness.list_workers(db, conn)
             now, patience = db.now(conn), db.lease_seconds
             found["broker"] = broker_status.standing(conn, now=now, patience=patience)
             found["troubles"] = outages.listed(conn, self._tenant, now=now, patience=patience)
@@ -97,7 +97,7 @@ class Here:
         return {"home": str(settings.home), "database": database, **found}
 
     def page_of_jobs(self, **filters: Any) -> Json:
-        """List jobs, the latest first."""
+        """List jobs, newest first."""
         from quire.store.reports import reports
 
         with self.app.db.read() as conn:
@@ -105,13 +105,11 @@ class Here:
             return reports.page_of_jobs(conn, self._tenant, now=now, **filters)
 
     def job(self, job_id: int) -> Json:
-        """Return a job, or refuse."""
-        from quire.cli.job import found
-
-        return found(self.app, job_id)
+        """Return a job, or raise NotFound."""
+        return job_of(self.app, job_id)
 
     def whole_job(self, job_id: int) -> Json:
-        """Return a job with its files, those that failed first, its tasks and its runs."""
+        """Return a job with its files (failed ones first), tasks and runs."""
         from quire.store.reports import files, reports
 
         one, tenant = self.job(job_id), self._tenant
@@ -128,35 +126,33 @@ class Here:
         jobs.one(self.app.caller, verb, job_id, **options)
 
     def explain(self, job_id: int, task_id: int | None) -> Json:
-        """Explain a job, or one task of it."""
+        """Explain a job, or one of its tasks."""
         from quire.control.explain import job as explaining
 
         answer = explaining.explain_job(self.app.caller, job_id)
         if task_id is not None:
             answer = explaining.explain_task(self.app.caller, task_id)
             if answer["job_id"] != job_id:
-                raise NotFound(f"task {task_id}: no such task in job {job_id}.")
+                raise NotFound(f"task {task_id}: job {job_id} has no such task.")
         return answer
 
     def last_job_id(self) -> int:
-        """Return the latest job's id."""
+        """Return the id of the newest job, or 0."""
         from quire.store.reports import reports
 
         with self.app.db.read() as conn:
             return reports.last_job_id(conn)
 
     def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
-        """Make jobs, all or none."""
+        """Submit jobs, all or none."""
         return self.app.submit_many(wishes, key=key)
 
     def any_worker(self) -> bool:
-        """Tell whether some worker lives."""
-        from quire.cli import workers
-
-        return workers.any_alive(self.app)
+        """Tell whether a worker is alive."""
+        return any_worker(self.app)
 
     def search(self, query: str, **how: Any) -> Json:
-        """Find passages."""
+        """Search the documents."""
         from quire.control import search as control
 
         return control.search(self.app.db, self._tenant, query, embedder=self._embedder, **how)
@@ -170,7 +166,7 @@ class Here:
         return embedder_of(asdict(self.app.settings), Pipeline(embedder=name))
 
     def page_of_documents(self, **filters: Any) -> Json:
-        """List documents, the latest first."""
+        """List documents, newest first."""
         from quire.store.documents import corpora
         from quire.store.reports import documents as document_reports
 
@@ -181,28 +177,48 @@ class Here:
             return document_reports.page_of_documents(conn, self._tenant, **filters)
 
     def document(self, document_id: int) -> Json:
-        """Return a document, or refuse."""
+        """Return a document, or raise NotFound."""
         from quire.control import documents
 
         return documents.found(self.app.caller, document_id)
 
 
-class Far:
-    """A server, by its API."""
+def job_of(app: "App", job_id: int) -> Json:
+    """Return a job of this tenant, or raise NotFound."""
+    from quire.store.reports import reports
+
+    with app.db.read() as conn:
+        now = app.db.now(conn).wall
+        one = reports.job(conn, app.settings.tenant, job_id, now=now)
+    if one is None:
+        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+    return one
+
+
+def any_worker(app: "App") -> bool:
+    """Tell whether a worker of this database is alive."""
+    from quire.runtime.worker import liveness
+
+    with app.db.read() as conn:
+        return any(worker["alive"] for worker in liveness.list_workers(app.db, conn))
+
+
+class RemoteBackend:
+    """A server, through its API."""
 
     def __init__(self, client: "Client") -> None:
         self.client = client
 
     def status(self) -> Json:
-        """Count by state, and list workers."""
+        """Return counts by state, and the workers."""
         return {"database": self.client.url, **self.client.status()}
 
     def page_of_jobs(self, **filters: Any) -> Json:
-        """List jobs, the latest first."""
+        """List jobs, newest first."""
         return self.client.page_of_jobs(**_with_state(filters))
 
     def job(self, job_id: int) -> Json:
-        """Return a job, or refuse."""
+        """Return a job, or raise NotFound."""
         return self.client.job(job_id)
 
     def whole_job(self, job_id: int) -> Json:
@@ -218,20 +234,20 @@ class Far:
         getattr(self.client, verb)(job_id, **options)
 
     def explain(self, job_id: int, task_id: int | None) -> Json:
-        """Explain a job, or one task of it."""
+        """Explain a job, or one of its tasks."""
         return self.client.explain(job_id, task=task_id)
 
     def last_job_id(self) -> int:
-        """Return the latest job's id."""
+        """Return the id of the newest job, or 0."""
         page = self.client.page_of_jobs(limit=1)
         return page["items"][0]["id"] if page["items"] else 0
 
     def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
-        """Make jobs one by one; with a key, a second try goes on where the first one ended."""
+        """Submit jobs one by one; with a key, a repeated call continues where the first stopped."""
         if any(wish.ref for wish in wishes):
             raise Refused(
-                "--file: lines that name each other are made in one transaction, for which this "
-                "needs the database. Nothing was submitted; unset QUIRE_URL."
+                "--file: lines that refer to each other are submitted in one transaction, which "
+                "needs the database. Nothing was submitted. Unset QUIRE_URL."
             )
         return [
             self._submit(wish, None if key is None else f"{key}#{n}" if n else key)
@@ -254,21 +270,21 @@ class Far:
         return self.client.submit(wish.kind, dict(wish.payload), key=key, **more)
 
     def any_worker(self) -> bool:
-        """Tell whether some worker lives."""
+        """Tell whether a worker is alive."""
         return any(each["alive"] for each in self.client.status()["workers"])
 
     def search(self, query: str, **how: Any) -> Json:
-        """Find passages."""
+        """Search the documents."""
         where: Mapping[str, str] = how.pop("where")
         documents = list(how.pop("documents")) or None
         return self.client.search(query, where=where, document=documents, **how)
 
     def page_of_documents(self, **filters: Any) -> Json:
-        """List documents, the latest first."""
+        """List documents, newest first."""
         return self.client.page_of_documents(**_with_state(filters))
 
     def document(self, document_id: int) -> Json:
-        """Return a document, or refuse."""
+        """Return a document, or raise NotFound."""
         return self.client.document(document_id)
 
 
@@ -277,9 +293,9 @@ def _with_state(filters: Mapping[str, Any]) -> Json:
 
 
 @contextlib.contextmanager
-def far(url: str, token: str) -> Iterator[Far]:
-    """Open a server."""
+def remote(url: str, token: str) -> Iterator[RemoteBackend]:
+    """Connect to a server."""
     from quire.client import Client
 
     with Client(url, token) as client:
-        yield Far(client)
+        yield RemoteBackend(client)

@@ -14,11 +14,11 @@ from quire.cli import (
     deploy,
     document,
     documents,
-    health,
     job,
     jobs,
     kinds,
     logs,
+    options,
     owner,
     run,
     search,
@@ -45,16 +45,14 @@ class InOrder(TyperGroup):
         return list(ORDER)
 
 
-app = typer.Typer(
+app = options.Group(
     cls=InOrder,
     help="Quire takes in documents and finds what is in them; its jobs survive kill -9.\n\n"
     "Begin with `quire ingest FOLDER`, then `quire search WORDS`. With `quire up` in another "
     "terminal the work goes on in the background. Exit codes: 0 done, 1 some work failed, "
     "2 refused or misused.",
     no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 
@@ -100,7 +98,7 @@ for _command in (
         configuration.settings,
         configuration.version,
     ),
-    *(demo.demo, health.health),
+    *(demo.demo, status.health),
 ):
     app.command()(_command)
 app.add_typer(run.worker_app, name="worker")

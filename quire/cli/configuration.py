@@ -1,14 +1,13 @@
 """`quire settings` and `quire version`."""
 
-from quire.cli import console, options
+from quire.cli import console, options, session
 
 
 def settings(json: options.Json = False) -> None:
     """List every setting, its value and where it comes from."""
-    from quire.cli import session
     from quire.control import shown_settings as listing
 
-    items = listing.listed(session.chosen())
+    items = listing.listed(session.load_settings())
     if json:
         console.as_json({"items": items, "next": None})
         return

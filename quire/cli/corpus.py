@@ -5,32 +5,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, verbs
+from quire.cli import console, formatting, options, session
 
 if TYPE_CHECKING:
     from quire.settings import Settings
 
-app = typer.Typer(
-    cls=verbs.OfNames,
+app = options.Group(
+    cls=options.OfNames,
     help="Create, list, show, set or delete corpora.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
 Pairs = Annotated[
-    list[str], typer.Argument(metavar="KEY=VALUE…", help="Settings, as in chunk_tokens=200.")
+    list[str], typer.Argument(metavar="KEY=VALUE", help="Settings, as in chunk_tokens=200.")
 ]
 
 
 @app.command()
 def create(name: Name, set: options.Set = None, json: options.Json = False) -> None:
     """Create a corpus, with settings of its own."""
-    from quire.cli import session
     from quire.control import corpora
 
-    session.equip()
-    with session.writing() as opened:
+    session.load_plugins()
+    with session.create_app() as opened:
         corpora.create(opened.caller, name, given := options.pairs(set))
         one = corpora.shown(opened.caller, name)
         _warn(given, opened.settings)
@@ -45,10 +42,9 @@ def create(name: Name, set: options.Set = None, json: options.Json = False) -> N
 @app.command("list")
 def listing(json: options.Json = False) -> None:
     """List the corpora."""
-    from quire.cli import session
     from quire.control import corpora
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         found = corpora.listed(opened.caller)
     if json:
         console.as_json({"items": found, "next": None})
@@ -71,10 +67,9 @@ def listing(json: options.Json = False) -> None:
 @app.command()
 def show(name: Name, json: options.Json = False) -> None:
     """Show a corpus with every setting of its pipeline."""
-    from quire.cli import session
     from quire.control import corpora
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         one = corpora.shown(opened.caller, name)
     if json:
         console.as_json(one)
@@ -89,11 +84,10 @@ def show(name: Name, json: options.Json = False) -> None:
 @app.command("set")
 def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
     """Change settings of a corpus; its documents follow at the next ingest."""
-    from quire.cli import session
     from quire.control import corpora
 
-    session.equip()
-    with session.reading() as opened:
+    session.load_plugins()
+    with session.open_app() as opened:
         changed = corpora.change(opened.caller, name, given := options.pairs(pairs))
         one = corpora.shown(opened.caller, name)
         _warn(given, opened.settings)
@@ -114,10 +108,9 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
 @app.command()
 def delete(name: Name) -> None:
     """Delete a corpus; its documents stay."""
-    from quire.cli import session
     from quire.control import corpora
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         left = corpora.delete(opened.caller, name)
     stay = (
         f" Its {formatting.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""

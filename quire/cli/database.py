@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ def migrate(
         raise BadInput(
             "--blobs moved: run `quire transfer --blobs URL` instead. Nothing was changed."
         )
-    from quire.cli import session
     from quire.runtime.worker import liveness
     from quire.store import open_database
     from quire.store.db import migrate as migrations
     from quire.store.db import urls
 
-    settings = session.chosen()
+    settings = session.load_settings()
     name = urls.without_password(settings.database)
     db = open_database(
         settings.database,
@@ -97,16 +96,15 @@ def doctor(
 
     Exits with 1 where it is not.
     """
-    from quire.cli import session
     from quire.control import doctor as examining
     from quire.ingest import resources
 
     if source is not None:
         _examine_source(source, json)
         return
-    with session.reading() as opened:
+    with session.open_app() as opened:
         settings = opened.settings
-        session.equipped(settings)
+        session.check_extras(settings)
         mended = examining.mend(opened.db) if repair else {}
         report = examining.examine(
             opened.db,
@@ -137,11 +135,10 @@ def _troubles(db: "Database") -> list[str]:
 
 
 def _examine_source(source: str, json: bool) -> None:
-    from quire.cli import session
     from quire.control.ingest import examine_source
 
-    session.equip()
-    is_well, sentences = examine_source(source, session.chosen().for_children)
+    session.load_plugins()
+    is_well, sentences = examine_source(source, session.load_settings().for_children)
     if json:
         console.as_json({"source": source, "is_readable": is_well, "findings": sentences})
     else:

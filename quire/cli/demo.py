@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from quire.cli import console
+from quire.cli import console, session
 
 if TYPE_CHECKING:
     from quire.app import App
@@ -31,11 +31,10 @@ def demo() -> None:
 
 def run() -> int:
     """Tell the story; returns the exit code."""
-    from quire.cli import session
 
     home = Path(os.environ.get("QUIRE_HOME") or ".quire").absolute()
     is_fresh = not home.exists()
-    with session.writing(home=home) as app:
+    with session.create_app(home=home) as app:
         console.say(f"home      {home}{' (made just now)' if is_fresh else ''}")
         folder = _make_samples(app)
         is_right = _take_in(app, folder)

@@ -1,31 +1,35 @@
-"""`quire deploy`: files that run Quire on servers, by Docker Compose or by systemd."""
+"""`quire deploy`: writes files that run Quire on servers, with Docker Compose or systemd.
+
+The templates are in `deployment/`. A file that was changed by hand is never overwritten without
+--force, and a secret never.
+"""
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from quire.cli import console, options
+from quire.errors import Conflict, Refused
 
-if TYPE_CHECKING:
-    from quire.cli.deploying import File
+TEMPLATES = Path(__file__).with_name("deployment")
 
-app = typer.Typer(
+app = options.Group(
     help="Write files that run Quire on servers.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write them.")]
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite files that were changed; secrets are kept.")
+    bool, typer.Option("--force", help="Overwrite files that were changed. Secrets are kept.")
 ]
 Program = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="The `quire` that the units run; if not named, the one that runs now."
+        metavar="FILE",
+        help="The `quire` program that the units run. Default: the one running now.",
+        show_default=False,
     ),
 ]
 
@@ -34,13 +38,25 @@ UNITS = (
     "quire-scheduler.service", "quire-flower.service", "quire-objects.service",
     "quire-health.service", "quire-health.timer",
 )  # fmt: skip
-
-
-#: What is to be enabled: Quire itself, and what may be elsewhere (S3) or is for people (Flower).
+#: Units to enable: Quire itself, then those that are optional (a local S3 server, Flower).
 ENABLED = (
     "quire.target quire-api quire-scheduler quire-worker@1 quire-health.timer",
     "quire-objects quire-flower",
 )
+
+
+class File(NamedTuple):
+    """One file to write, with its permissions."""
+
+    text: str
+    mode: int = 0o644
+
+
+class Written(NamedTuple):
+    """What was done with a file: written, same (it was already there) or kept (a secret)."""
+
+    name: str
+    how: str
 
 
 @app.command()
@@ -49,16 +65,15 @@ def compose(
 ) -> None:
     """Write a Compose file and its secrets: Quire, PostgreSQL, Redis, S3 and Flower.
 
-    Files that were changed are not overwritten without --force, secrets never.
+    Files that were changed are overwritten only with --force, secrets never.
     """
     from quire import __version__
-    from quire.cli.deploying import template
 
     words = {"version": __version__}
     files = {
-        "compose.yaml": template("compose/compose.yaml", **words),
-        ".env": template("compose/env", **words),
-        ".gitignore": template("compose/gitignore"),
+        "compose.yaml": _template("compose/compose.yaml", **words),
+        ".env": _template("compose/env", **words),
+        ".gitignore": _template("compose/gitignore"),
     }
     _write(folder, files, _compose_secrets(folder), force, json, [
         f"docker build -t quire:{__version__} .          # in a checkout of Quire",
@@ -76,51 +91,49 @@ def systemd(
 ) -> None:
     """Write systemd units, a script that installs them, and secrets.
 
-    Files that were changed are not overwritten without --force, secrets never.
+    Files that were changed are overwritten only with --force, secrets never.
     """
-    from quire.cli.deploying import template
-
     own = (program or Path(sys.executable).with_name("quire")).absolute()
     words = {"program": str(own), "celery": str(own.with_name("celery"))}
-    files = {name: template(f"systemd/{name}", **words) for name in UNITS}
+    files = {name: _template(f"systemd/{name}", **words) for name in UNITS}
     for name in ("sysusers.conf", "quire.env"):
-        files[name] = template(f"systemd/{name}")
+        files[name] = _template(f"systemd/{name}")
     own_units, other_units = ENABLED
-    files["install.sh"] = template("systemd/install.sh", own=own_units, others=other_units)
-    files["postgresql.conf"] = template("systemd/limits.conf", memory="4G")
-    files["redis.conf"] = template("systemd/limits.conf", memory="384M")
-    files[".gitignore"] = template("compose/gitignore")
-    _write(folder, files, _systemd_secrets(folder), force, json, [
+    files["install.sh"] = _template("systemd/install.sh", own=own_units, others=other_units)
+    files["postgresql.conf"] = _template("systemd/limits.conf", memory="4G")
+    files["redis.conf"] = _template("systemd/limits.conf", memory="384M")
+    files[".gitignore"] = _template("compose/gitignore")
+    _write(folder, files, _systemd_secrets(), force, json, [
         f"sudo {folder / 'install.sh'}",
         *(f"sudo systemctl enable --now {some}" for some in ENABLED),
         "sudo journalctl -u quire-api          # the link that signs you in",
     ])  # fmt: skip
 
 
-def _compose_secrets(folder: Path) -> "dict[str, File]":
-    from quire.cli.deploying import File, known_secret
+def _template(name: str, **words: str) -> File:
+    text = (TEMPLATES / name).read_text()
+    for word, value in words.items():
+        text = text.replace(f"@{word.upper()}@", value)
+    return File(text, 0o755 if name.endswith(".sh") else 0o644)
 
-    password, redis = (
-        known_secret(folder, "postgres_password"),
-        known_secret(folder, "redis_password"),
-    )
+
+def _compose_secrets(folder: Path) -> dict[str, File]:
+    password = _known_secret(folder, "postgres_password")
+    redis = _known_secret(folder, "redis_password")
     texts = {
         "postgres_password": password,
         "redis_password": redis,
         "database_url": f"postgresql://quire:{password}@postgres:5432/quire",
         "broker_url": f"redis://:{redis}@redis:6379/0",
         "objects_access_key": "quire",
-        "objects_secret_key": known_secret(folder, "objects_secret_key"),
-        "flower_basic_auth": f"quire:{known_secret(folder, 'flower_password')}",
+        "objects_secret_key": _known_secret(folder, "objects_secret_key"),
+        "flower_basic_auth": f"quire:{_known_secret(folder, 'flower_password')}",
     }
     return {f"secrets/{name}": File(f"{text}\n") for name, text in texts.items()}
 
 
-def _systemd_secrets(folder: Path) -> "dict[str, File]":
-    from quire.cli.deploying import File, known_secret
-
-    fresh = [known_secret(folder, f"of {at}") for at in range(4)]
-    database, broker, key, flower = fresh
+def _systemd_secrets() -> dict[str, File]:
+    database, broker, key, flower = (_new_secret() for _ in range(4))
     texts = {
         "database_url": f"postgresql://quire:{database}@127.0.0.1:5432/quire",
         "broker_url": f"redis://:{broker}@127.0.0.1:6379/0",
@@ -131,17 +144,27 @@ def _systemd_secrets(folder: Path) -> "dict[str, File]":
     return {f"secrets/{name}": File(f"{text}\n", 0o600) for name, text in texts.items()}
 
 
+def _known_secret(folder: Path, name: str) -> str:
+    """Return the secret that an earlier run wrote, or a new one."""
+    path = folder / "secrets" / name
+    return path.read_text().strip() if path.exists() else _new_secret()
+
+
+def _new_secret() -> str:
+    import secrets
+
+    return secrets.token_urlsafe(24)
+
+
 def _write(
     folder: Path,
-    files: "Mapping[str, File]",
-    kept: "Mapping[str, File]",
+    files: Mapping[str, File],
+    secrets: Mapping[str, File],
     force: bool,
     json: bool,
     then: Sequence[str],
 ) -> None:
-    from quire.cli import deploying
-
-    written = deploying.write(folder, files, kept, force=force)
+    written = write_files(folder, files, secrets, force=force)
     if json:
         named = [{"name": one.name, "state": one.how} for one in written]
         console.as_json({"folder": str(folder), "files": named, "next": list(then)})
@@ -149,5 +172,52 @@ def _write(
     for one in written:
         console.say(f"{one.how:8} {folder / one.name}")
     console.say()
+    console.say("Next:")
     for line in then:
         console.say(f"  {line}")
+
+
+def write_files(
+    folder: Path, files: Mapping[str, File], secrets: Mapping[str, File], *, force: bool
+) -> list[Written]:
+    """Write all files or none; secrets only if they do not exist yet."""
+    changed = [
+        name
+        for name, file in files.items()
+        if (folder / name).exists() and (folder / name).read_text() != file.text
+    ]
+    if changed and not force:
+        raise Conflict(
+            f"{folder}: {', '.join(changed)} was changed and would be overwritten. Nothing was "
+            "written. Use --force to overwrite, or --folder to name another folder."
+        )
+    try:
+        return [_write_file(folder, name, file) for name, file in files.items()] + [
+            _write_secret(folder, name, file) for name, file in secrets.items()
+        ]
+    except OSError as error:
+        raise Refused(
+            f"{folder}: cannot be written ({error.strerror}). Name another folder with --folder."
+        ) from error
+
+
+def _write_file(folder: Path, name: str, file: File) -> Written:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_same = path.exists() and path.read_text() == file.text
+    if not is_same:
+        path.write_text(file.text)
+        path.chmod(file.mode)
+    return Written(name, "same" if is_same else "written")
+
+
+def _write_secret(folder: Path, name: str, file: File) -> Written:
+    path = folder / name
+    # The folder is private; a container's user reads the file through its mount.
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists():
+        return Written(name, "kept")
+    path.touch(mode=0o600)
+    path.write_text(file.text)
+    path.chmod(file.mode)
+    return Written(name, "written")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, verbs
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from quire.app import App
     from quire.fetch.blobs.folder import Blobs
 
-app = typer.Typer(
-    cls=verbs.OfIds,
+app = options.Group(
+    cls=options.OfIds,
     help="Show, explain, save, index again or delete one document.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 #: Page errors and generations that are listed for people; `--json` has more.
 FEW = 20
@@ -31,9 +29,8 @@ Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or 
 @app.command()
 def show(document: options.DocumentId, json: options.Json = False) -> None:
     """Show a document with its page errors and generations."""
-    from quire.cli import session
 
-    with session.reaching() as opened:
+    with session.connect() as opened:
         one = opened.document(document)
     if json:
         console.as_json(one)
@@ -59,10 +56,9 @@ def pages(
     json: options.Json = False,
 ) -> None:
     """List the pages of a document with how each was read."""
-    from quire.cli import session
     from quire.control import documents
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         page = documents.pages(
             opened.caller, document, limit=options.limit(limit), cursor=options.cursor(cursor)
         )
@@ -94,10 +90,9 @@ def save(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
     """Write the original file, as it was taken in, to a path or into a folder."""
-    from quire.cli import session
     from quire.control import documents
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         goal = documents.save(opened.caller, _blobs(opened), document, path, replace=force)
     console.say(f"saved as {formatting.one_line(goal, 1000)}")
 
@@ -118,12 +113,11 @@ def reindex(
 
     What is indexed now stays searchable until the new generation has succeeded.
     """
-    from quire.cli import session
     from quire.cli.ingest import follow
     from quire.control import documents
 
-    session.equip()
-    with session.reading() as opened:
+    session.load_plugins()
+    with session.open_app() as opened:
         job_id = documents.reindex(opened.caller, document, options.pairs(set), force=force)
         if wait:
             raise typer.Exit(follow.to_the_end(opened, job_id, json=json))
@@ -137,10 +131,9 @@ def reindex(
 @app.command()
 def delete(document: options.DocumentId) -> None:
     """Delete a document and what was indexed of it; its source is not touched."""
-    from quire.cli import session
     from quire.control import documents
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         documents.delete(opened.caller, document)
     console.say(f"document {document} deleted.")
 
@@ -148,10 +141,9 @@ def delete(document: options.DocumentId) -> None:
 @app.command()
 def explain(document: options.DocumentId, json: options.Json = False) -> None:
     """Say what a document waits for, who holds it, why it was indexed, and what was reused."""
-    from quire.cli import session
     from quire.control.explain.document import explain_document
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         answer = explain_document(opened.caller, document)
     if json:
         console.as_json(answer)
@@ -174,11 +166,10 @@ def read(
 
     A page that kills or stalls its reader does so here too.
     """
-    from quire.cli import session
     from quire.control import documents
 
-    session.equip()
-    with session.reading() as opened:
+    session.load_plugins()
+    with session.open_app() as opened:
         found = documents.read_page(opened.caller, _blobs(opened), document, page)
     one, error = found.page, getattr(found.page, "error", None)
     if json:
@@ -201,12 +192,11 @@ def tokens(
     ] = 1,
 ) -> None:
     """Print the words of a document with their boxes, as PAWLs JSON."""
-    from quire.cli import session
     from quire.control import documents
 
     if version not in (1, 2):
         raise BadInput(f"--version: {version} is not 1 or 2.")
-    with session.reading() as opened:
+    with session.open_app() as opened:
         console.as_json(documents.tokens(opened.caller, document, version), on_one_line=True)
 
 

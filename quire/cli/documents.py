@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +36,6 @@ def documents(
     json: options.Json = False,
 ) -> None:
     """List documents, the latest first."""
-    from quire.cli import session
 
     filters: dict[str, Any] = {
         "states": ["failed"] if failed else options.document_states(state),
@@ -44,7 +43,7 @@ def documents(
         "source": _absolute(source),
     }
     filters |= {"limit": options.limit(limit), "cursor": options.cursor(cursor)}
-    with session.reaching() as opened:
+    with session.connect() as opened:
         page = opened.page_of_documents(**filters)
     if json:
         console.as_json(page)

@@ -5,21 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, verbs
-from quire.errors import Conflict, NotFound
+from quire.cli import backend, console, formatting, options, session
+from quire.errors import Conflict
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-    from quire.app import App
 
-app = typer.Typer(
-    cls=verbs.OfIds,
+app = options.Group(
+    cls=options.OfIds,
     help="Show, explain or change one job.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 #: Tasks and runs that are listed for people; `--json` has more.
 FEW = 20
@@ -56,9 +53,9 @@ def show(
     job: options.JobId, watch: Watch = False, wait: Wait = False, json: options.Json = False
 ) -> None:
     """Show a job with its tasks and runs."""
-    from quire.cli import session, waiting
+    from quire.cli import waiting
 
-    with session.reaching() as opened:
+    with session.connect() as opened:
         if watch and json:
             console.watch_json(lambda: _with_end(opened.whole_job(job)))
         elif watch:
@@ -132,12 +129,11 @@ def priority(
     number: Annotated[int, typer.Argument(metavar="N", help="1 (first) to 10 (last).")],
 ) -> None:
     """Give a job another priority."""
-    from quire.cli import session
     from quire.control import jobs
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         if not jobs.reprioritise(opened.caller, [job], number):
-            state = found(opened, job)["state"]
+            state = backend.job_of(opened, job)["state"]
             raise Conflict(f"job {job}: it is {state}, so its priority no longer matters.")
     console.say(f"job {job} has priority {number} now.")
 
@@ -157,9 +153,8 @@ OneTask = Annotated[
 @app.command()
 def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
     """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
-    from quire.cli import session
 
-    with session.reaching() as opened:
+    with session.connect() as opened:
         answer = opened.explain(job, task)
     if json:
         console.as_json(answer)
@@ -177,13 +172,13 @@ def _follow(job_id: int) -> str:
 
 def _wait(job_id: int, is_wanted: bool) -> None:
     """Wait for a job that runs again; one that ingests is shown with its files."""
-    from quire.cli import backend, session, waiting
+    from quire.cli import waiting
     from quire.cli.ingest import follow
 
     if not is_wanted:
         return
-    with session.reaching() as opened:
-        if isinstance(opened, backend.Here) and opened.job(job_id)["kind"] == "ingest":
+    with session.connect() as opened:
+        if isinstance(opened, backend.LocalBackend) and opened.job(job_id)["kind"] == "ingest":
             code = follow.to_the_end(opened.app, job_id)
         else:
             ended = waiting.until_over(opened, [job_id])
@@ -192,22 +187,9 @@ def _wait(job_id: int, is_wanted: bool) -> None:
     raise typer.Exit(code)
 
 
-def found(opened: "App", job_id: int) -> dict[str, Any]:
-    """Return a job of this tenant, or refuse."""
-    from quire.store.reports import reports
-
-    with opened.db.read() as conn:
-        now = opened.db.now(conn).wall
-        one = reports.job(conn, opened.settings.tenant, job_id, now=now)
-    if one is None:
-        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
-    return one
-
-
 def _act(verb: str, job_id: int, **options_of_verb: Any) -> None:
-    from quire.cli import session
 
-    with session.reaching() as opened:
+    with session.connect() as opened:
         opened.act(verb, job_id, **options_of_verb)
 
 

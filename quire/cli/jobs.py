@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
     from quire.app import App
 
-app = typer.Typer(
+app = options.Group(
     help="List jobs, or change all that match.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 LARGEST_PAGE = 1000
 
@@ -43,7 +41,6 @@ def jobs(
     json: options.Json = False,
 ) -> None:
     """List jobs, the latest first; or act on all that match with one of the commands below."""
-    from quire.cli import session
 
     filters = _filters(state, kind, platform, account, user)
     if (verb := context.invoked_subcommand) is not None:
@@ -54,7 +51,7 @@ def jobs(
     if not 1 <= limit <= LARGEST_PAGE:
         raise BadInput(f"--limit: {limit} is not between 1 and {LARGEST_PAGE:,}.")
     filters.update(limit=limit, cursor=_cursor(cursor))
-    with session.reaching() as opened:
+    with session.connect() as opened:
         if watch and json:
             console.watch_json(lambda: (opened.page_of_jobs(**filters), False))
         elif watch:
@@ -67,10 +64,9 @@ def jobs(
 
 def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
     """Apply a verb to all jobs that match and allow it, after asking."""
-    from quire.cli import session
     from quire.control import jobs as verbs
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         number = _matching(opened, verb, filters)
         if not number:
             console.say(f"No job that matches can be {PAST[verb]}.")

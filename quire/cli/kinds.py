@@ -4,17 +4,16 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, options
+from quire.cli import console, options, session
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="Kind of job.")]
 
 
 def pause(kind: Kind, plugin: options.Plugins = None) -> None:
     """Start no more tasks of a kind; running ones go on."""
-    from quire.cli import session
     from quire.control import jobs
 
-    with session.writing(plugin) as app:
+    with session.create_app(plugin) as app:
         changed = jobs.pause(app.caller, kind)
     console.say(
         f"{kind} is paused. Go on with: quire unpause {kind}"
@@ -25,9 +24,8 @@ def pause(kind: Kind, plugin: options.Plugins = None) -> None:
 
 def unpause(kind: Kind, plugin: options.Plugins = None) -> None:
     """Let tasks of a paused kind start again."""
-    from quire.cli import session
     from quire.control import jobs
 
-    with session.writing(plugin) as app:
+    with session.create_app(plugin) as app:
         changed = jobs.unpause(app.caller, kind)
     console.say(f"{kind} runs again." if changed else f"{kind} was not paused.")

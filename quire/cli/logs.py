@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,13 +34,12 @@ def logs(
 
     With --json it is one object; with --json and -f it is one object per line.
     """
-    from quire.cli import session
-    from quire.cli.job import found
+    from quire.cli.backend import job_of
 
     if not 1 <= limit <= MOST:
         raise BadInput(f"--limit: {limit} is not between 1 and {MOST:,}.")
-    with session.reading() as opened:
-        one = found(opened, job)
+    with session.open_app() as opened:
+        one = job_of(opened, job)
         if follow:
             _follow(opened, job, limit, json)
             return
@@ -58,14 +57,14 @@ def logs(
 
 
 def _follow(opened: "App", job_id: int, limit: int, json: bool) -> None:
-    from quire.cli.job import found
+    from quire.cli.backend import job_of
     from quire.cli.waiting import is_over
 
     seen: list[int] = []
     floor = 0
     while True:
         # Read before the events: what happened up to the end is then among them.
-        over = is_over(found(opened, job_id))
+        over = is_over(job_of(opened, job_id))
         recent = seen[-OVERLAP:]
         after = max(floor, min(recent)) if len(recent) == OVERLAP else floor
         fresh = _read(opened, job_id, after_id=after, limit=MOST if seen else limit)

@@ -1,38 +1,43 @@
-"""Options and arguments that several commands share, and how their text is read."""
+"""Options, arguments and command groups that several commands share."""
 
-from collections.abc import Sequence
-from typing import Annotated
+import shlex
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from quire.errors import BadInput, NotFound
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 #: The largest id that both databases can hold.
 LARGEST_ID = 2**63 - 1
-#: The longest page of a listing.
+#: The largest page of a listing.
 LARGEST_PAGE = 1000
 
 
 def job_id(text: str) -> int:
-    """Read a job's id."""
+    """Parse a job id."""
     text = str(text)
     if not (text.isascii() and text.isdigit()):
         raise BadInput(
-            f"job {text}: not a job id. Ids are whole numbers from 1; `quire jobs` lists them."
+            f"job {text}: not a job id. Ids are positive whole numbers. `quire jobs` lists them."
         )
-    # Counted before it is read: Python refuses to read thousands of digits.
+    # Checked before `int`, which refuses thousands of digits.
     if len(text) > 19 or not 1 <= int(text) <= LARGEST_ID:
         raise NotFound(f"job {text[:40]}: no such job. `quire jobs` lists them.")
     return int(text)
 
 
 def document_id(text: str) -> int:
-    """Read a document's id."""
+    """Parse a document id."""
     text = str(text)
     if not (text.isascii() and text.isdigit()):
         raise BadInput(
-            f"document {text}: not a document id. Ids are whole numbers from 1; `quire documents` "
-            "lists them."
+            f"document {text}: not a document id. Ids are positive whole numbers. `quire "
+            "documents` lists them."
         )
     if len(text) > 19 or not 1 <= int(text) <= LARGEST_ID:
         raise NotFound(f"document {text[:40]}: no such document. `quire documents` lists them.")
@@ -40,14 +45,14 @@ def document_id(text: str) -> int:
 
 
 def states(given: Sequence[str] | None) -> list[str] | None:
-    """Check names of job states; None means any."""
+    """Check the names of job states; None means any state."""
     from quire.model.states import JobState
 
     return _states(given, list(JobState))
 
 
 def document_states(given: Sequence[str] | None) -> list[str] | None:
-    """Check names of document states; None means any."""
+    """Check the names of document states; None means any state."""
     from quire.model.states import DocumentState
 
     return _states(given, list(DocumentState))
@@ -62,7 +67,7 @@ def _states(given: Sequence[str] | None, known: Sequence[str]) -> list[str] | No
 
 
 def cursor(text: str | None) -> int | None:
-    """Read the cursor of a listing."""
+    """Parse the cursor of a listing."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
@@ -71,14 +76,14 @@ def cursor(text: str | None) -> int | None:
 
 
 def limit(number: int) -> int:
-    """Check how many items a listing shall have."""
+    """Check the page size of a listing."""
     if not 1 <= number <= LARGEST_PAGE:
         raise BadInput(f"--limit: {number} is not between 1 and {LARGEST_PAGE:,}.")
     return number
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
-    """Read settings that are given as KEY=VALUE."""
+    """Parse settings given as KEY=VALUE."""
     found: dict[str, str] = {}
     for text in given or ():
         name, sign, value = text.partition("=")
@@ -96,28 +101,26 @@ DocumentId = Annotated[
     int,
     typer.Argument(parser=document_id, metavar="DOCUMENT", help="Id of the document."),
 ]
-Limit = Annotated[
-    int, typer.Option(metavar="N", help=f"How many to list, at most {LARGEST_PAGE:,}.")
-]
+Limit = Annotated[int, typer.Option(metavar="N", help=f"Items to list, at most {LARGEST_PAGE:,}.")]
 Cursor = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="Go on where the last page ended.")
+    str | None, typer.Option(metavar="CURSOR", help="Continue after the previous page.")
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Setting of the pipeline; `quire corpus show` lists them. May be repeated.",
+        help="Pipeline setting. `quire corpus show` lists them. Repeatable.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Plugins = Annotated[
     list[str] | None,
     typer.Option(
         "--plugin",
         metavar="FILE",
-        help="Python file or module with job kinds, besides QUIRE_PLUGINS; may be repeated.",
+        help="Plugin file or module to load, in addition to QUIRE_PLUGINS. Repeatable.",
     ),
 ]
 
@@ -126,8 +129,8 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="STATE",
-        help="Only jobs in this state: pending, running, completed, failed, stopped or cancelled; "
-        "may be repeated.",
+        help="Only jobs in this state: pending, running, completed, failed, stopped or cancelled. "
+        "Repeatable.",
     ),
 ]
 Kind = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
@@ -138,3 +141,73 @@ Account = Annotated[
     str | None, typer.Option("--account", metavar="NAME", help="Only jobs of this account.")
 ]
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Only jobs of this user.")]
+
+
+class Command(TyperCommand):
+    """A command whose help writes arguments the usual way: `QUERY...`, not `{QUERY}...`."""
+
+    def collect_usage_pieces(self, context: Any) -> list[str]:
+        """List the parts of the usage line."""
+        pieces = super().collect_usage_pieces(context)
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
+
+    def format_options(self, context: Any, formatter: Any) -> None:
+        """Write arguments and options as two lists."""
+        rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for each in self.get_params(context):
+            if (row := each.get_help_record(context)) is None:
+                continue
+            if each.param_type_name == "argument":
+                rows["Arguments"].append((_argument(each), row[1].removesuffix("  [required]")))
+            else:
+                rows["Options"].append(row)
+        for title, lines in rows.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+
+def _argument(parameter: Any) -> str:
+    return f"{parameter.metavar}{'' if parameter.nargs == 1 else '...'}"
+
+
+class Group(typer.Typer):
+    """A group of commands with our help format."""
+
+    def __init__(self, help: str, **how: Any) -> None:
+        super().__init__(
+            help=help,
+            rich_markup_mode=None,
+            context_settings={"help_option_names": ["--help", "-h"]},
+            **how,
+        )
+
+    def command(self, name: str | None = None, **how: Any) -> Callable[[F], F]:
+        """Register a command, as Typer does."""
+        return super().command(name, cls=Command, **how)
+
+
+class OfIds(TyperGroup):
+    """Verbs on something with an id: `quire job 10` suggests `quire job show 10`."""
+
+    def resolve_command(self, context: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Find the command, or suggest the one that was probably meant."""
+        if args[0] not in self.commands and self.is_name(args[0]):
+            named = f"{context.command_path} show {shlex.quote(args[0])}"
+            raise BadInput(
+                f"{context.command_path}: {args[0]!r} is not one of its commands "
+                f"({', '.join(self.commands)}). Did you mean: {named}"
+            )
+        return super().resolve_command(context, args)
+
+    def is_name(self, text: str) -> bool:
+        """Tell whether a word names a thing rather than a misspelt verb."""
+        return text.isdigit()
+
+
+class OfNames(OfIds):
+    """Verbs on something with a name."""
+
+    def is_name(self, text: str) -> bool:
+        """Tell whether a word names a thing rather than a misspelt verb."""
+        return not text.startswith("-") and not get_close_matches(text, self.commands)

@@ -4,13 +4,11 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 
-app = typer.Typer(
+app = options.Group(
     help="List owners; set their policy, weight and cap.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
@@ -35,10 +33,9 @@ MaxRunning = Annotated[
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the owners of this tenant."""
-    from quire.cli import session
     from quire.store.queue import owners
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         with opened.db.read() as conn:
             found = owners.listed(conn, opened.settings.tenant)
         policy = opened.settings.user_policy
@@ -71,10 +68,9 @@ def set_(
     json: options.Json = False,
 ) -> None:
     """Set an owner's policy, weight or cap; what is not named stays."""
-    from quire.cli import session
     from quire.control import owners
 
-    with session.writing() as opened:
+    with session.create_app() as opened:
         owner = owners.change(
             opened.caller, user, policy=policy, weight=weight, max_running=max_running
         )

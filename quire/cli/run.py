@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options
+from quire.cli import console, options, session
 from quire.errors import BadInput, DatabaseUnavailable, NotFound, PluginFailed
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ Workers = Annotated[int, typer.Option(metavar="N", help="Workers to run.")]
 
 MOST_WORKERS = 64
 
-worker_app = typer.Typer(
+worker_app = options.Group(
     help="Run one worker until Ctrl-C.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 
@@ -111,11 +109,10 @@ def drain(worker: WorkerIds = None) -> None:
 
     A worker of `quire up` is started again by it: stop `quire up` instead.
     """
-    from quire.cli import session
     from quire.runtime.worker import liveness
     from quire.store.queue import workers
 
-    with session.reading() as opened, opened.db.read() as conn:
+    with session.open_app() as opened, opened.db.read() as conn:
         living = workers.live(conn)
     if unknown := sorted(set(worker or ()) - {row.id for row in living}):
         raise NotFound(f"worker {unknown[0]}: no such worker. `quire status` lists them.")
@@ -152,16 +149,15 @@ def _started(
     """Read the settings, begin to log, and refuse at once what could never run."""
     from quire import log
     from quire.app import App
-    from quire.cli import session
 
     served = tuple(queues) if queues else None
-    settings = session.chosen(plugins, concurrency=concurrency, queues=served, **given)
+    settings = session.load_settings(plugins, concurrency=concurrency, queues=served, **given)
     log.setup(as_json=settings.log_json, level=settings.log_level)
     for name in settings.plugins:
         # Looked at, not loaded: only children run what is in it.
         if name.endswith(".py") and not Path(name).is_file():
             raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
-    session.equipped(settings)
+    session.check_extras(settings)
     # A database that is away comes back, and the loops wait for it; the rest does not.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()

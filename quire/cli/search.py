@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,9 +51,8 @@ def search(
     json: options.Json = False,
 ) -> None:
     """Find passages in the documents, the best first."""
-    from quire.cli import session
 
-    with session.reaching() as opened:
+    with session.connect() as opened:
         found = opened.search(
             " ".join(query),
             limit=limit,

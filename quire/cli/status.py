@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
+from quire.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -17,9 +18,8 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until 
 
 def status(watch: Watch = False, json: options.Json = False) -> None:
     """Show the home, what runs and waits, and the workers."""
-    from quire.cli import session
 
-    with session.reaching() as opened:
+    with session.connect() as opened:
         if watch and json:
             console.watch_json(lambda: (opened.status(), False))
         elif watch:
@@ -88,3 +88,31 @@ def _workers(listed: list[dict[str, Any]]) -> "Table":
             formatting.when(worker["heartbeat_at"], now),
         )
     return drawn
+
+
+Role = Annotated[
+    str | None,
+    typer.Argument(metavar="ROLE", help="api, worker or scheduler. Default: all that run."),
+]
+
+
+def health(role: Role = None, json: options.Json = False) -> None:
+    """Check the health of Quire's processes on this machine.
+
+    Exits with 1 if one is unhealthy or none is running. Meant for container health checks.
+    """
+    from quire.runtime.worker import health as checks
+
+    if role is not None and role not in checks.ROLES:
+        raise BadInput(f"role {role!r}: not one of {', '.join(checks.ROLES)}.")
+    found = checks.check(session.load_settings(), role)
+    if json:
+        names = ("role", "healthy", "detail")
+        console.as_json({"items": [dict(zip(names, each, strict=True)) for each in found]})
+    else:
+        for each in found:
+            console.say(
+                f"{each.role}: {'healthy' if each.is_healthy else 'UNHEALTHY'}; {each.detail}"
+            )
+    if not all(each.is_healthy for each in found):
+        raise typer.Exit(1)

@@ -1,76 +1,97 @@
-"""`quire submit`: makes jobs, one or many, and on request waits for them."""
+"""`quire submit`: submits one job or many, and can wait for them."""
 
+import math
+import re
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from json import loads as json_loads
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput
 from quire.model.records import DEFAULT_PRIORITY, Submission
 
 if TYPE_CHECKING:
-    from quire.cli.backend import Reach
+    from quire.cli.backend import Backend
 
-#: Jobs of `--count` made in one transaction.
+#: Jobs of `--count` in one transaction.
 BATCH = 10_000
 MOST = 1_000_000
-#: Ids that are printed one by one; more are printed as first and last.
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_RELATIVE = re.compile(r"\+(\d{1,9}(?:\.\d{1,9})?)([smhd])")
+_NOTHING = "Nothing was submitted."
+#: Fields of a line, with their accepted types.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "kind": (str,), "payload": (dict,), "priority": (int,), "run_at": (str, int, float),
+    "after": (list,), "after_failure": (str,), "platform": (str,), "account": (str,),
+    "ref": (str,), "cost": (int, float), "max_attempts": (int,),
+}  # fmt: skip
+#: Ids printed one by one; a longer list is cut.
 FEW = 5
 
-Kind = Annotated[
-    str | None, typer.Argument(metavar="KIND", help="Kind of the job, as in @job(KIND).")
-]
+Kind = Annotated[str | None, typer.Argument(metavar="KIND", help="Job kind, as in @job(KIND).")]
 Payload = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="Payload, a JSON object; @FILE reads a file, - stdin."),
+    typer.Option(
+        metavar="JSON",
+        help="Payload as a JSON object. @FILE reads it from a file, - from standard input.",
+    ),
 ]
 Arguments = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="One key of the payload; the value is read as JSON, else as text. May be repeated.",
+        help="One key of the payload. The value is parsed as JSON, or else taken as text. "
+        "Repeatable.",
     ),
 ]
-Priority = Annotated[int, typer.Option(metavar="N", help="1 (first) to 10 (last).")]
+Priority = Annotated[int, typer.Option(metavar="N", help="1 (highest) to 10 (lowest).")]
 RunAt = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Not before: 2026-01-31T18:00:00Z, or +10m, +2h, +1d."),
+    typer.Option(metavar="TIME", help="Earliest start: 2026-01-31T18:00:00Z, or +10m, +2h, +1d."),
 ]
 After = Annotated[
     list[str] | None,
-    typer.Option(metavar="JOB", help="Run after this job has completed. May be repeated."),
+    typer.Option(metavar="JOB", help="Run after this job has completed. Repeatable."),
 ]
 AfterFailure = Annotated[
     str,
-    typer.Option(metavar="WHAT", help="If a job of --after fails: cancel this one, or run it."),
+    typer.Option(
+        metavar="WHAT",
+        help="If a job named by --after fails: `cancel` this one, or `run` it anyway.",
+    ),
 ]
-Platform = Annotated[str | None, typer.Option(metavar="NAME", help="Platform that the job is for.")]
-Account = Annotated[str | None, typer.Option(metavar="NAME", help="Account that the job is for.")]
+Platform = Annotated[str | None, typer.Option(metavar="NAME", help="Platform label of the job.")]
+Account = Annotated[str | None, typer.Option(metavar="NAME", help="Account label of the job.")]
 User = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Submit for this user instead of QUIRE_USER.")
+    str | None, typer.Option(metavar="NAME", help="Submit as this user instead of QUIRE_USER.")
 ]
 Key = Annotated[
     str | None,
-    typer.Option(metavar="KEY", help="Idempotency key: the same key makes the jobs only once."),
+    typer.Option(metavar="KEY", help="Idempotency key: the same key submits the jobs only once."),
 ]
-Count = Annotated[int, typer.Option(metavar="N", help="Submit it N times.")]
+Count = Annotated[int, typer.Option(metavar="N", help="Submit the job N times.")]
 IndexAs = Annotated[
     str | None,
-    typer.Option(metavar="KEY", help="With --count: payload key that gets 0, 1, 2 …"),
+    typer.Option(metavar="KEY", help="With --count: payload key set to 0, 1, 2 …"),
 ]
 File = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Submit one job for each line, all or none. A line is a JSON object with kind, "
-        "payload, priority, run_at, after, after_failure, platform, account, ref, cost, "
-        "max_attempts; `after` names ids, or refs of other lines. - is stdin.",
+        help="Submit one job per line, all or none. A line is a JSON object with kind, "
+        "payload, priority, run_at, after, after_failure, platform, account, ref, cost and "
+        "max_attempts. `after` lists job ids, or refs of other lines. - reads standard input.",
     ),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait for the end; exit with 1 unless all completed.")
+    bool, typer.Option("--wait", help="Wait until they finish. Exits with 1 unless all completed.")
 ]
 
 
@@ -93,33 +114,33 @@ def submit(
     plugin: options.Plugins = None,
     json: options.Json = False,
 ) -> None:
-    """Submit a job, or many.
+    """Submit one job, or many.
 
-    Each runs as soon as a worker is free and its time has come.
+    A job starts as soon as it is due and a worker is free.
     """
-    from quire.cli import session, submission_input
-
     if file is not None:
         _check_file_alone(payload, arg, run_at, after, platform, account, index_as, count > 1)
-        made = submission_input.from_file(file, kind)
+        made = _from_file(file, kind)
     else:
         one = Submission(
             _given(kind),
-            submission_input.payload(payload, arg or ()),
+            _payload(payload, arg or ()),
             priority,
-            None if run_at is None else submission_input.moment(run_at),
+            None if run_at is None else _moment(run_at),
             [options.job_id(each) for each in after or ()],
             after_failure,
             platform,
             account,
         )
         made = list(_repeated(one, count, index_as))
-    with session.reaching(plugin, create=True, user=user) as app:
+    with session.connect(plugin, create=True, user=user) as app:
         last = app.last_job_id()
-        # Lines of a file may name each other, so that they cannot be made in several batches.
+        # Lines of a file may refer to each other, so they go into one transaction.
         ids = _stored(app, made, key, batch=len(made) if file is not None else BATCH)
         if ids[0] <= last and not json:
-            console.say("This key was used before for the same request: nothing was made again.")
+            console.say(
+                "This key was already used for the same request. No new jobs were submitted."
+            )
         code = _report(app, ids, is_one=file is None and count == 1, wait=wait, json=json)
     raise typer.Exit(code)
 
@@ -127,14 +148,14 @@ def submit(
 def _check_file_alone(*others: Any) -> None:
     if any(others):
         raise BadInput(
-            "--file: the lines say what each job is; of the other options only KIND, --key, "
-            "--user, --plugin, --wait and --json go with it. Nothing was submitted."
+            "--file: the lines describe each job. Only KIND, --key, --user, --plugin, --wait and "
+            "--json can be combined with it. Nothing was submitted."
         )
 
 
 def _given(kind: str | None) -> str:
     if kind is None:
-        raise BadInput("submit: which kind? Name one, as in `quire submit noop`, or use --file.")
+        raise BadInput("submit: no job kind. Name one, as in `quire submit noop`, or use --file.")
     return kind
 
 
@@ -145,7 +166,9 @@ def _repeated(one: Submission, count: int, index_as: str | None) -> Iterator[Sub
         yield replace(one, payload={**one.payload, index_as: index}) if index_as else one
 
 
-def _stored(app: "Reach", made: Sequence[Submission], key: str | None, *, batch: int) -> list[int]:
+def _stored(
+    app: "Backend", made: Sequence[Submission], key: str | None, *, batch: int
+) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(made), batch):
         part_key = key if key is None or start == 0 else f"{key}#{start}"
@@ -153,8 +176,8 @@ def _stored(app: "Reach", made: Sequence[Submission], key: str | None, *, batch:
     return ids
 
 
-def _report(app: "Reach", ids: Sequence[int], *, is_one: bool, wait: bool, json: bool) -> int:
-    """Say what was made, wait if asked to, and return the exit code."""
+def _report(app: "Backend", ids: Sequence[int], *, is_one: bool, wait: bool, json: bool) -> int:
+    """Print the ids, wait if asked to, and return the exit code."""
     from quire.cli import waiting
 
     answer: dict[str, Any] = {"id": ids[0]} if is_one else {"ids": list(ids)}
@@ -183,11 +206,11 @@ def _say(ids: Sequence[int], wait: bool) -> None:
         console.say(f"{formatting.count(len(ids), 'job')} submitted: {named}{more}.")
         follow = "quire jobs --watch"
     if not wait:
-        console.say(f"Follow with: {follow}")
+        console.say(f"Follow it with: {follow}")
 
 
 def _ending(
-    app: "Reach", ids: Sequence[int], ended: dict[str, int], is_one: bool
+    app: "Backend", ids: Sequence[int], ended: dict[str, int], is_one: bool
 ) -> dict[str, Any]:
     if not is_one:
         return {"states": ended}
@@ -195,7 +218,7 @@ def _ending(
     return {name: job[name] for name in ("state", "result", "error")}
 
 
-def _say_ending(app: "Reach", ids: Sequence[int], ended: dict[str, int]) -> None:
+def _say_ending(app: "Backend", ids: Sequence[int], ended: dict[str, int]) -> None:
     from quire.cli import waiting
 
     if len(ids) > 1:
@@ -208,3 +231,135 @@ def _say_ending(app: "Reach", ids: Sequence[int], ended: dict[str, int]) -> None
         console.say(f"result: {formatting.short_json(job['result'])}")
     if job["error"]:
         console.say(f"error: {formatting.one_line(job['error'], 400)}")
+
+
+def _payload(text: str | None, arguments: Sequence[str]) -> dict[str, Any]:
+    """Read the payload from JSON, `@file` or `-`; `--arg` values override its keys."""
+    found = {} if text is None else _json("payload", _text("payload", text))
+    if not isinstance(found, dict):
+        raise BadInput(f"payload: expected a JSON object, got {_type_name(found)}. {_NOTHING}")
+    for each in arguments:
+        key, equals, value = each.partition("=")
+        if not key or not equals:
+            raise BadInput(f"--arg {each!r}: expected key=value. {_NOTHING}")
+        found[key] = _value(value)
+    return found
+
+
+def _moment(text: str) -> float:
+    """Parse a time: ISO 8601, or `+10m` from now."""
+    if text.startswith("+"):
+        match = _RELATIVE.fullmatch(text)
+        if match is None:
+            raise BadInput(_not_a_time(text))
+        return time.time() + float(match[1]) * _SECONDS[match[2]]
+    try:
+        at = datetime.fromisoformat(text)
+        # A time without a zone is local time.
+        return (at if at.tzinfo else at.astimezone()).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadInput(_not_a_time(text)) from error
+
+
+def _from_file(name: str, kind: str | None) -> list[Submission]:
+    """Read one job from each line of a file, or of standard input (`-`)."""
+    text = _text("--file", "-" if name == "-" else f"@{name}")
+    found = list(_submissions(text.splitlines(), kind))
+    if not found:
+        raise BadInput(f"--file {name}: the file is empty. {_NOTHING}")
+    return found
+
+
+def _submissions(lines: Sequence[str], kind: str | None) -> Iterator[Submission]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        found = _json(where, line)
+        if not isinstance(found, dict):
+            raise BadInput(f"{where}: expected a JSON object, got {_type_name(found)}. {_NOTHING}")
+        yield _submission(where, found, kind)
+
+
+def _submission(where: str, found: dict[str, Any], kind: str | None) -> Submission:
+    given = {name: value for name, value in found.items() if value is not None}
+    from quire.model.contracts import ATTEMPTS
+
+    if old := sorted({"retries", "max_retries"} & set(given)):
+        raise BadInput(f"{where}: {ATTEMPTS.format(old=old[0])} {_NOTHING}")
+    if unknown := sorted(set(given) - set(_TYPES)):
+        raise BadInput(
+            f"{where}: unknown field {unknown[0]!r}. Known: {', '.join(_TYPES)}. {_NOTHING}"
+        )
+    _check_types(where, given)
+    if kind is not None:
+        given.setdefault("kind", kind)
+    if "kind" not in given:
+        raise BadInput(
+            f'{where}: no job kind. Add "kind", or name a KIND for all lines. {_NOTHING}'
+        )
+    if isinstance(given.get("run_at"), str):
+        given["run_at"] = _moment(given["run_at"])
+    return Submission(**given)
+
+
+def _check_types(where: str, given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+            wanted = " or ".join(_WORDS[each] for each in _TYPES[name])
+            raise BadInput(f"{where}: {name} must be {wanted}, not {_type_name(value)}. {_NOTHING}")
+    for each in given.get("after", ()):
+        if isinstance(each, bool) or not isinstance(each, int | str):
+            raise BadInput(
+                f"{where}: after must list job ids or refs, not {_type_name(each)}. {_NOTHING}"
+            )
+
+
+_WORDS: dict[type, str] = {
+    str: "a string", dict: "an object", list: "a list", int: "a whole number", float: "a number",
+    bool: "true or false", type(None): "null",
+}  # fmt: skip
+
+
+def _type_name(value: object) -> str:
+    return _WORDS[type(value)]
+
+
+def _text(what: str, given: str) -> str:
+    try:
+        if given == "-":
+            return sys.stdin.read()
+        if given.startswith("@"):
+            return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise BadInput(f"{what} {given.lstrip('@')}: {reason}. {_NOTHING}") from error
+    return given
+
+
+def _json(what: str, text: str) -> Any:
+    try:
+        return json_loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{what}: not JSON ({error}). {_NOTHING}") from error
+
+
+def _value(text: str) -> Any:
+    """Parse as JSON; anything else is a string."""
+    try:
+        found = json_loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+    # 1e999 is valid JSON, but infinity cannot be stored.
+    return text if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _not_a_time(text: str) -> str:
+    return (
+        f"time {text!r}: expected ISO 8601 as in 2026-01-31T18:00:00Z, or +90s, +10m, +2h, +1d "
+        f"from now. {_NOTHING}"
+    )

@@ -4,14 +4,12 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput, NotFound
 
-app = typer.Typer(
+app = options.Group(
     help="Make, list and revoke tokens for the API.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 
@@ -60,10 +58,9 @@ def create(
     json: options.Json = False,
 ) -> None:
     """Make a token and print it; it is not shown again."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.writing() as opened:
+    with session.create_app() as opened:
         made = access.create_token(opened.caller, name, scope, days, user=user)
     if json:
         console.as_json(made)
@@ -85,10 +82,9 @@ def create(
 @app.command("list")
 def listing(user: Only = None, json: options.Json = False) -> None:
     """List the tokens of this tenant, the latest first."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         found = access.list_tokens(opened.caller, user=user)
     if json:
         console.as_json({"items": found, "next": None})
@@ -117,10 +113,9 @@ def listing(user: Only = None, json: options.Json = False) -> None:
 @app.command()
 def revoke(token: TokenId, json: options.Json = False) -> None:
     """Revoke a token: whoever has it is not let in any more."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         gone = access.revoke_token(opened.caller, token)
     if json:
         console.as_json(gone)

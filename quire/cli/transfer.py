@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import BadInput, Conflict, Refused
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LISTED_FAILURES = 5
 Target = Annotated[
     str | None,
     typer.Argument(
-        metavar="[URL]",
+        metavar="URL",
         show_default=False,
         help="Empty PostgreSQL database, as in postgresql://user@host/quire.",
     ),
@@ -57,7 +57,6 @@ def transfer(url: Target = None, blobs: Blobs = None, json: options.Json = False
 
 
 def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
-    from quire.cli import session
     from quire.control import doctor
     from quire.ingest import resources
     from quire.store import open_database
@@ -65,7 +64,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     from quire.store.transfer import copy
     from quire.text.words import indexed_simple
 
-    settings = session.chosen()
+    settings = session.load_settings()
     path = _source(settings, url)
     name = urls.without_password(url)
     copied = None if blobs is None else _files_first(settings, blobs, json)
@@ -180,9 +179,8 @@ def _print_database(name: str, files: str, moved: "Transferred", report: "Report
 
 
 def _transfer_files(blobs: str, json: bool) -> None:
-    from quire.cli import session
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         settings = opened.settings
         copied, alive = _copy_files(settings, opened.db, blobs, quiet=json)
     if json:

@@ -4,20 +4,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 
 if TYPE_CHECKING:
     from quire.settings import Settings
 
-app = typer.Typer(
+app = options.Group(
     help="Add, list and disable users; give them roles and sign-in links.",
     no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 OwnName = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Name of the user; yours if left out.")
+    str | None, typer.Argument(metavar="NAME", help="Name of the user; yours if left out.")
 ]
 _ROLES = "viewer (reads), member (also submits and changes work) or admin (also users and tokens)"
 Role = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {_ROLES}.")]
@@ -27,10 +25,9 @@ RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of
 @app.command()
 def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> None:
     """Add a user, or let one who was disabled in again."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.writing() as opened:
+    with session.create_app() as opened:
         access.ensure_admin(opened.caller)
         made = access.create_user(opened.caller, name, role)
     if json:
@@ -45,10 +42,9 @@ def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> 
 @app.command("list")
 def listing(json: options.Json = False) -> None:
     """List the users of this tenant."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         found = access.list_users(opened.caller)
     if json:
         console.as_json({"items": found, "next": None})
@@ -70,10 +66,9 @@ def listing(json: options.Json = False) -> None:
 @app.command("role")
 def give_role(name: Name, role: Role, json: options.Json = False) -> None:
     """Give a user another role; it counts from the next request on."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         changed = access.set_role(opened.caller, name, role)
     if json:
         console.as_json(changed)
@@ -84,10 +79,9 @@ def give_role(name: Name, role: Role, json: options.Json = False) -> None:
 @app.command()
 def disable(name: Name, json: options.Json = False) -> None:
     """Shut a user out: tokens, sessions and links end at once."""
-    from quire.cli import session
     from quire.control import access
 
-    with session.reading() as opened:
+    with session.open_app() as opened:
         changed = access.disable_user(opened.caller, name)
     if json:
         console.as_json(changed)
@@ -99,10 +93,9 @@ def disable(name: Name, json: options.Json = False) -> None:
 @app.command()
 def link(name: OwnName = None, json: options.Json = False) -> None:
     """Print a link that signs a user in to the dashboard once, within 15 minutes."""
-    from quire.cli import session
     from quire.control import sign_in
 
-    with session.writing() as opened:
+    with session.create_app() as opened:
         made = sign_in.sign_in_link(opened.caller, opened.user if name is None else name)
         made["url"] = f"{_place(opened.settings)}/sign-in/{made.pop('link')}"
     if json:

@@ -10,7 +10,7 @@ from quire.cli import console, formatting
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
-    from quire.cli.backend import Reach
+    from quire.cli.backend import Backend
 
 POLL_SECONDS = 0.1
 #: Jobs looked at in one poll; the rest is looked at when these are over.
@@ -21,13 +21,15 @@ SILENCE_SECONDS = 3.0
 Tell = Callable[[int, dict[str, Any] | None], None]
 
 
-def until_over(reach: "Reach", job_ids: Sequence[int], *, quiet: bool = False) -> dict[str, int]:
+def until_over(
+    backend: "Backend", job_ids: Sequence[int], *, quiet: bool = False
+) -> dict[str, int]:
     """Wait until every job is over and return how many ended in which state."""
     left, ended = list(job_ids), dict[str, int]()
     hint_at = time.monotonic() + SILENCE_SECONDS
     with _bar(len(left), quiet) as tell:
         while True:
-            page = [_job(reach, job_id) for job_id in left[:PAGE]]
+            page = [_job(backend, job_id) for job_id in left[:PAGE]]
             over = {job["id"] for job in page if is_over(job)}
             for job in page:
                 if job["id"] in over:
@@ -38,7 +40,7 @@ def until_over(reach: "Reach", job_ids: Sequence[int], *, quiet: bool = False) -
                 return ended
             if hint_at and time.monotonic() > hint_at:
                 hint_at = 0.0
-                _say_if_nobody_works(reach)
+                _say_if_nobody_works(backend)
             if not over:
                 time.sleep(POLL_SECONDS)
 
@@ -58,15 +60,15 @@ def outcome(ended: dict[str, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in sorted(ended.items()))
 
 
-def _job(reach: "Reach", job_id: int) -> dict[str, Any]:
+def _job(backend: "Backend", job_id: int) -> dict[str, Any]:
     try:
-        return reach.job(job_id)
+        return backend.job(job_id)
     except NotFound as error:
         raise NotFound(f"job {job_id}: it was deleted while it was waited for.") from error
 
 
-def _say_if_nobody_works(reach: "Reach") -> None:
-    if not reach.any_worker():
+def _say_if_nobody_works(backend: "Backend") -> None:
+    if not backend.any_worker():
         console.note("no worker is running: start one in another terminal with `quire up`.")
 
 

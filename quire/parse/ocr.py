@@ -12,7 +12,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quire.errors import Permanent
+from quire.errors import Permanent, install_hint
 from quire.model.pages import Page
 from quire.parse import word_boxes
 from quire.parse.parser import OcrMode, installed_version
@@ -57,7 +57,7 @@ def is_enabled(mode: OcrMode) -> bool:
     if mode == "never":
         return False
     if not is_installed() and mode == "always":
-        raise Permanent("ocr=always: RapidOCR is not installed. Run: pip install 'quire[ocr]'.")
+        raise Permanent(f"ocr=always: RapidOCR is not installed. Run: {install_hint('ocr')}")
     return is_installed()
 
 

@@ -119,16 +119,16 @@ def test_a_kind_named_beside_a_file_is_that_of_lines_without_one(quire):
 BAD_LINES = {
     "{": "line 1: not JSON",
     "[]": "line 1: expected a JSON object, got a list",
-    "{}": "line 1: no kind",
-    '{"kind": 5}': "line 1: kind must be a text, not a whole number",
+    "{}": "line 1: no job kind",
+    '{"kind": 5}': "line 1: kind must be a string, not a whole number",
     '{"kind": "noop", "priority": "high"}': "line 1: priority must be a whole number",
     '{"kind": "noop", "priority": true}': "line 1: priority must be a whole number",
-    '{"kind": "noop", "after": [1.5]}': "line 1: after lists job ids and refs",
+    '{"kind": "noop", "after": [1.5]}': "line 1: after must list job ids or refs",
     '{"kind": "noop", "colour": "red"}': "line 1: unknown field 'colour'",
     '{"kind": "noop", "max_retries": 2}': "max_retries was replaced by max_attempts",
     '{"kind": "noop", "after": ["nobody"]}': "no job of this request has that ref",
     '{"kind": "noop"}\n{"kind": "nope"}': "job kind 'nope'",
-    "": "there is no line in it",
+    "": "the file is empty",
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.errors import install_hint
 from tests import blank
 from tests.integration.processes import ROOT
 
@@ -53,8 +54,8 @@ def test_postgresql_without_its_driver(home: Path, command: str):
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
         "QUIRE_DATABASE_URL: PostgreSQL needs psycopg, which cannot be loaded (No module named "
-        "'psycopg'). Install it with `pip install 'quire[postgres]'`, or unset "
-        "QUIRE_DATABASE_URL.\n"
+        "'psycopg'). Install it with "
+        f"`{install_hint('postgres')}`, or unset QUIRE_DATABASE_URL.\n"
     )
 
 
@@ -73,7 +74,7 @@ def test_a_broker_without_celery(
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
         f"QUIRE_BROKER_URL: {subject} is not installed. Install it with "
-        "`pip install 'quire[celery]'`, or unset QUIRE_BROKER_URL.\n"
+        f"`{install_hint('celery')}`, or unset QUIRE_BROKER_URL.\n"
     )
 
 
@@ -82,7 +83,7 @@ def test_a_machine_that_submits_needs_no_celery_and_the_doctor_misses_it(home: P
     assert quire(home, "celery,kombu,redis", settings, "submit", "noop").returncode == 0
     ended = quire(home, "celery,kombu,redis", settings, "doctor")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "pip install 'quire[celery]'" in ended.stderr
+    assert install_hint("celery") in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
@@ -94,7 +95,7 @@ def test_a_bucket_without_its_client(home: Path, command: str):
     ended = quire(home, "obstore", BUCKET, *words)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "QUIRE_BLOBS: the client of buckets is not installed. Install it with "
-        "`pip install 'quire[s3]'`, or unset QUIRE_BLOBS to keep files in the home.\n"
+        "QUIRE_BLOBS: the client for buckets is not installed. Install it with "
+        f"`{install_hint('s3')}`, or unset QUIRE_BLOBS to keep files in the home.\n"
     )
     assert quire(home, "obstore", BUCKET, "jobs", "--json").stdout.count('"id"') == 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options
+from quire.cli import console, formatting, options, session
 from quire.errors import Refused
 from quire.model.records import DEFAULT_PRIORITY
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SOURCE…",
+        metavar="SOURCE",
         help="Files, folders, patterns in quotes, https://, gdrive:ID, s3://, gs:// or az://.",
     ),
 ]
@@ -64,19 +64,18 @@ def ingest(
     Where no worker runs on the embedded database, it runs its own. Files that have not changed
     since they were indexed cost nothing.
     """
-    from quire.cli import session
     from quire.cli.ingest import follow
     from quire.control import corpora, submission_checks
     from quire.control import ingest as asking
 
     submission_checks.priority(priority)
-    settings = session.chosen()
+    settings = session.load_settings()
     if settings.url:
         is_plain = not (set or force or dry_run or watch or priority != DEFAULT_PRIORITY)
         raise typer.Exit(
             _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
         )
-    session.equip()
+    session.load_plugins()
     order = asking.checked(
         sources,
         settings.for_children,
@@ -91,8 +90,8 @@ def ingest(
         _look_only(order, json)
         return
     if not settings.database_url:
-        session.equipped(settings)  # its worker is on this machine
-    with session.writing() as app:
+        session.check_extras(settings)  # its worker is on this machine
+    with session.create_app() as app:
         if watch:
             from quire.cli.ingest import watch as ingest_watch
 
@@ -117,8 +116,7 @@ def _send(
     *,
     is_plain: bool,
 ) -> int:
-    from quire.cli import session
-    from quire.cli.backend import far
+    from quire.cli.backend import remote as connect_to
     from quire.cli.ingest import remote
     from quire.fetch.items import SourceOptions
 
@@ -127,9 +125,9 @@ def _send(
             "ingest: --set, --force, --dry-run, --watch and --priority need the database. Nothing "
             "was sent; run it on the machine of the server, or unset QUIRE_URL."
         )
-    settings = session.chosen()
+    settings = session.load_settings()
     options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
-    with far(settings.url, settings.token) as server:
+    with connect_to(settings.url, settings.token) as server:
         return remote.run(server, sources, options_of_source, corpus=corpus, wait=wait, json=json)
 
 
@@ -142,13 +140,12 @@ def _say_submitted(job_id: int, json: bool) -> None:
 
 
 def _look_only(order: "Order", json: bool) -> None:
-    from quire.cli import session
     from quire.control import ingest as asking
 
-    settings = session.chosen()
+    settings = session.load_settings()
     is_begun = bool(settings.database_url) or Path(settings.home / "quire.db").exists()
     if is_begun:
-        with session.reading() as app:
+        with session.open_app() as app:
             _list(asking.plan(app.caller, settings.for_children, order), json)
     else:
         _list(asking.plan(None, settings.for_children, order), json)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from quire.cli import console
+from quire.cli import console, session
 from quire.errors import WorkerStartFailed
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class OwnWorker:
 
     def _look(self) -> None:
         """Say when nobody works any more: this would be waited for in silence."""
-        from quire.cli import workers
+        from quire.cli import backend
 
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
-        was_alone, self._is_alone = self._is_alone, not workers.any_alive(self._app)
+        was_alone, self._is_alone = self._is_alone, not backend.any_worker(self._app)
         if self._is_alone and not was_alone:
             console.note(NOBODY)
 
@@ -62,14 +62,14 @@ class OwnWorker:
 @contextlib.contextmanager
 def if_needed(app: "App") -> Iterator[OwnWorker]:
     """Run a worker during the block, unless one lives or the database is a server's."""
-    from quire.cli import session, workers
+    from quire.cli import backend
 
-    if app.db.path is None or workers.any_alive(app):
+    if app.db.path is None or backend.any_worker(app):
         other = OwnWorker(app, None)
         other.check()
         yield other
         return
-    session.equipped(app.settings)
+    session.check_extras(app.settings)
     leash, held = os.pipe()
     try:
         process = _started(app, leash)

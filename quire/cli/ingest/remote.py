@@ -8,7 +8,7 @@ from quire.cli import console, formatting, waiting
 from quire.errors import BadInput, Refused
 
 if TYPE_CHECKING:
-    from quire.cli.backend import Far
+    from quire.cli.backend import RemoteBackend
     from quire.fetch.items import SourceOptions
 
 #: Files of one request, which become one job.
@@ -16,7 +16,7 @@ BATCH = 100
 
 
 def run(
-    far: "Far",
+    far: "RemoteBackend",
     sources: Sequence[str],
     options: "SourceOptions",
     *,

@@ -101,11 +101,11 @@ def _plain(path: str) -> str:
 
 def _tell_ended(app: "App", jobs: Sequence[int]) -> list[int]:
     """Say how jobs ended; returns those that have not."""
-    from quire.cli.job import found
+    from quire.cli.backend import job_of
 
     left = []
     for job_id in jobs:
-        job = found(app, job_id)
+        job = job_of(app, job_id)
         if job["finished_at"] is None:
             left.append(job_id)
             continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused
+from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused, install_hint
 from quire.fetch.blobs.azure_sas import mended
 from quire.fetch.http_client import Request
 from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
@@ -172,7 +172,7 @@ class BucketSource:
             from obstore import exceptions
         except ImportError as error:
             raise SourceRefused(
-                f"{url}: buckets need a package that is not installed. Run: pip install 'quire[s3]'"
+                f"{url}: buckets need a package that is not installed. Run: {install_hint('s3')}"
             ) from error
         try:
             yield
@@ -212,7 +212,7 @@ def library() -> Any:
         import obstore.exceptions
     except ImportError as error:
         raise SourceRefused(
-            "buckets need a package that is not installed. Run: pip install 'quire[s3]'"
+            f"buckets need a package that is not installed. Run: {install_hint('s3')}"
         ) from error
     return obstore
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.clock import SystemClock
-from quire.errors import FetchFailed, SourceRefused
+from quire.errors import FetchFailed, SourceRefused, install_hint
 from quire.fetch.http_client import Broken
 from quire.fetch.items import PAGE, SourceOptions
 from quire.fetch.network import require_allowed
@@ -133,7 +133,7 @@ class DriveApi:
             except ImportError as error:
                 raise SourceRefused(
                     "Google Drive needs a package that is not installed. "
-                    "Run: pip install 'quire[gdrive]'"
+                    f"Run: {install_hint('gdrive')}"
                 ) from error
             if self._options.endpoint:
                 require_allowed(self._options.endpoint, self._options)

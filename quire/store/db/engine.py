@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.clock import Clock, Instant, SystemClock
-from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed
+from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed, install_hint
 from quire.model.records import EndedTask
 from quire.store.db import dialect, sqlite, urls
 
@@ -101,8 +101,8 @@ class Database:
         except ImportError as error:
             raise BadInput(
                 "QUIRE_DATABASE_URL: PostgreSQL needs psycopg, which cannot be loaded "
-                f"({str(error).splitlines()[0]}). Install it with `pip install 'quire[postgres]'`, "
-                "or unset QUIRE_DATABASE_URL."
+                f"({str(error).splitlines()[0]}). Install it with "
+                f"`{install_hint('postgres')}`, or unset QUIRE_DATABASE_URL."
             ) from error
         engine = postgres.make_engine(url, lease_seconds)
         return cls(url, engine, clock, None, lease_seconds, on_ended)
