@@ -33,7 +33,7 @@ def test_a_submitted_job_is_stored_as_it_was_asked_for(quire_on_each):
 
 def test_people_are_told_the_id_and_how_to_follow_it(quire):
     ended = quire("submit", "noop")
-    assert ended.out == "job 1 submitted.\nFollow with: quire job show 1 --watch\n"
+    assert ended.out == "job 1 submitted.\nFollow it with: quire job show 1 --watch\n"
 
 
 def test_many_jobs_have_their_index_in_the_payload(quire):
@@ -56,7 +56,7 @@ def test_the_same_key_makes_a_job_once_and_says_so(quire_on_each):
     quire("submit", "noop", "--key", "once")
     again = quire("submit", "noop", "--key", "once")
     assert again.code == 0
-    assert "nothing was made again" in again.out
+    assert "No new jobs were submitted." in again.out
     assert len(jobs(quire)) == 1
 
 
@@ -160,8 +160,8 @@ BAD_COMMANDS = {
     ("noop", "--key", ""): "idempotency key",
     ("noop", "--platform", ""): "platform: expected 1 to",
     ("noop", "--plugin", "absent.py"): "no such file",
-    (): "which kind?",
-    ("noop", "--file", "x", "--arg", "a=1"): "of the other options only",
+    (): "no job kind",
+    ("noop", "--file", "x", "--arg", "a=1"): "Only KIND, --key, --user",
 }
 
 

@@ -64,7 +64,7 @@ def test_postgresql_without_its_driver(home: Path, command: str):
     [
         ("worker", "celery,kombu", RABBIT, "Celery"),
         ("up", "celery,kombu", REDIS, "Celery"),
-        ("scheduler", "redis", REDIS, "Celery's client of Redis"),
+        ("scheduler", "redis", REDIS, "the Redis client of Celery"),
     ],
 )
 def test_a_broker_without_celery(
