@@ -80,29 +80,19 @@ class LocalBackend:
 
     def status(self) -> Json:
         """Return counts by state, and the workers."""
-        from quire.control import broker_status, outages
-        from quire.runtime.worker import liveness
+        from quire.control import queries
         from quire.store.db import urls
-        from quire.store.reports import reports
 
-        db = self.app.db
-        with db.read() as conn:
-            found = reports.status(conn, self._tenant)
-            found["workers"] = liveness.list_workers(db, conn)
-            now, patience = db.now(conn), db.lease_seconds
-            found["broker"] = broker_status.standing(conn, now=now, patience=patience)
-            found["troubles"] = outages.listed(conn, self._tenant, now=now, patience=patience)
         settings = self.app.settings
         database = urls.without_password(settings.database)
+        found = queries.status(self.app.caller)
         return {"home": str(settings.home), "database": database, **found}
 
     def page_of_jobs(self, **filters: Any) -> Json:
         """List jobs, newest first."""
-        from quire.store.reports import reports
+        from quire.control import queries
 
-        with self.app.db.read() as conn:
-            now = self.app.db.now(conn).wall
-            return reports.page_of_jobs(conn, self._tenant, now=now, **filters)
+        return queries.jobs(self.app.caller, **filters)
 
     def job(self, job_id: int) -> Json:
         """Return a job, or raise NotFound."""
@@ -110,14 +100,9 @@ class LocalBackend:
 
     def whole_job(self, job_id: int) -> Json:
         """Return a job with its files (failed ones first), tasks and runs."""
-        from quire.store.reports import files, reports
+        from quire.control import queries
 
-        one, tenant = self.job(job_id), self._tenant
-        with self.app.db.read() as conn:
-            one["file_list"] = files.page_of_files(conn, tenant, job_id, worst_first=True)
-            one["task_list"] = reports.page_of_tasks(conn, tenant, job_id)
-            one["attempts"] = reports.attempts_of(conn, tenant, job_id)
-        return one
+        return queries.job_details(self.app.caller, job_id)
 
     def act(self, verb: str, job_id: int, **options: Any) -> None:
         """Stop, resume, cancel, retry, reprioritise or delete a job."""
@@ -138,10 +123,9 @@ class LocalBackend:
 
     def last_job_id(self) -> int:
         """Return the id of the newest job, or 0."""
-        from quire.store.reports import reports
+        from quire.control import queries
 
-        with self.app.db.read() as conn:
-            return reports.last_job_id(conn)
+        return queries.last_job_id(self.app.caller)
 
     def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
         """Submit jobs, all or none."""
@@ -167,40 +151,29 @@ class LocalBackend:
 
     def page_of_documents(self, **filters: Any) -> Json:
         """List documents, newest first."""
-        from quire.store.documents import corpora
-        from quire.store.reports import documents as document_reports
+        from quire.control import queries
 
-        corpus = filters["corpus"]
-        with self.app.db.read() as conn:
-            if corpus is not None and corpora.find(conn, self._tenant, corpus) is None:
-                raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
-            return document_reports.page_of_documents(conn, self._tenant, **filters)
+        return queries.documents(self.app.caller, **filters)
 
     def document(self, document_id: int) -> Json:
         """Return a document, or raise NotFound."""
-        from quire.control import documents
+        from quire.control import queries
 
-        return documents.found(self.app.caller, document_id)
+        return queries.document(self.app.caller, document_id)
 
 
 def job_of(app: "App", job_id: int) -> Json:
     """Return a job of this tenant, or raise NotFound."""
-    from quire.store.reports import reports
+    from quire.control import queries
 
-    with app.db.read() as conn:
-        now = app.db.now(conn).wall
-        one = reports.job(conn, app.settings.tenant, job_id, now=now)
-    if one is None:
-        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
-    return one
+    return queries.job(app.caller, job_id)
 
 
 def any_worker(app: "App") -> bool:
     """Tell whether a worker of this database is alive."""
-    from quire.runtime.worker import liveness
+    from quire.control import queries
 
-    with app.db.read() as conn:
-        return any(worker["alive"] for worker in liveness.list_workers(app.db, conn))
+    return queries.any_worker_alive(app.caller)
 
 
 class RemoteBackend:

@@ -58,18 +58,14 @@ def _make_samples(app: "App") -> Path:
 def _take_in(app: "App", folder: Path) -> bool:
     """Ingest the folder and tell whether exactly the planted files failed."""
     from quire.cli.ingest import follow
-    from quire.control import ingest
-    from quire.store.reports import files
+    from quire.control import ingest, queries
 
     order = ingest.checked([str(folder)], app.settings.for_children, corpus=CORPUS)
     [job_id] = app.submit_many([order.submission()])
     console.say(f"ingest    job {job_id}: fetch, read, cut, embed, index")
     console.say()
     follow.to_the_end(app, job_id)
-    with app.db.read() as conn:
-        failed = files.page_of_files(
-            conn, app.settings.tenant, job_id, limit=50, states=("failed",)
-        )["items"]
+    failed = queries.files(app.caller, job_id, states=("failed",))["items"]
     console.say()
     names = {each["name"] for each in failed}
     if names == PLANTED:
@@ -82,11 +78,9 @@ def _take_in(app: "App", folder: Path) -> bool:
 
 
 def _was_all_known(app: "App", job_id: int) -> bool:
-    from quire.store.reports import reports
+    from quire.control import queries
 
-    with app.db.read() as conn:
-        job = reports.job(conn, app.settings.tenant, job_id, now=0.0)
-    result = (job or {}).get("result") or {}
+    result = queries.job(app.caller, job_id)["result"] or {}
     return bool(result.get("unchanged")) and not result.get("new")
 
 

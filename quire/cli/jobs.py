@@ -167,21 +167,12 @@ def _cursor(text: str | None) -> int | None:
 
 def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
     """Count the jobs that match and whose state allows the verb."""
+    from quire.control import queries
     from quire.control.jobs import states_for
-    from quire.store.reports import reports
 
     allowed = set(states_for(verb))
-    wanted = {**filters, "states": sorted(allowed & set(filters["states"] or allowed))}
-    number, last = 0, 0
-    while wanted["states"]:
-        with opened.db.read() as conn:
-            ids = reports.ids_of_jobs(
-                conn, opened.settings.tenant, after_id=last, limit=5000, **wanted
-            )
-        if not ids:
-            break
-        number, last = number + len(ids), ids[-1]
-    return number
+    states = sorted(allowed & set(filters["states"] or allowed))
+    return queries.count_jobs(opened.caller, {**filters, "states": states}) if states else 0
 
 
 def _ask(verb: str, number: int) -> None:

@@ -88,16 +88,15 @@ def _print(event: dict[str, Any], json: bool) -> None:
 
 
 def _read(opened: "App", job_id: int, **page: int) -> list[dict[str, Any]]:
-    from quire.store.queue import events
+    from quire.control import queries
 
-    with opened.db.read() as conn:
-        return events.tail(conn, opened.settings.tenant, job_id, **page)
+    return queries.log_tail(opened.caller, job_id, **page)
 
 
 def _shape(event: dict[str, Any]) -> dict[str, Any]:
-    from quire.store.reports import reports
+    from quire.clock import iso
 
-    return {**event, "at": reports.iso(event["at"])}
+    return {**event, "at": iso(event["at"])}
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -33,11 +33,10 @@ MaxRunning = Annotated[
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the owners of this tenant."""
-    from quire.store.queue import owners
+    from quire.control import queries
 
     with session.open_app() as opened:
-        with opened.db.read() as conn:
-            found = owners.listed(conn, opened.settings.tenant)
+        found = queries.owners(opened.caller)
         policy = opened.settings.user_policy
     if json:
         console.as_json({"items": [owner._asdict() for owner in found], "next": None})

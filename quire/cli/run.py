@@ -109,11 +109,11 @@ def drain(worker: WorkerIds = None) -> None:
 
     A worker of `quire up` is started again by it: stop `quire up` instead.
     """
+    from quire.control import queries
     from quire.runtime.worker import liveness
-    from quire.store.queue import workers
 
-    with session.open_app() as opened, opened.db.read() as conn:
-        living = workers.live(conn)
+    with session.open_app() as opened:
+        living = queries.live_worker_rows(opened.caller)
     if unknown := sorted(set(worker or ()) - {row.id for row in living}):
         raise NotFound(f"worker {unknown[0]}: no such worker. `quire status` lists them.")
     wanted = [row for row in living if not worker or row.id in worker]

@@ -145,8 +145,8 @@ def _refuse_live_workers(db: "Database", home: Path) -> None:
     from quire.store.db import migrate
 
     with db.read() as conn:
-        rows = liveness.list_workers(db, conn) if migrate.version(conn) else []
-    alive = [f"{row['id']} (pid {row['pid']} on {row['host']})" for row in rows if row["alive"]]
+        rows = liveness.alive(db, conn) if migrate.version(conn) else []
+    alive = [f"{row.id} (pid {row.pid} on {row.host})" for row in rows]
     if alive:
         raise Conflict(
             f"home {home}: {formatting.count(len(alive), 'worker')} still running: "
@@ -210,7 +210,7 @@ def _copy_files(
     with _progress(quiet=quiet) as tell:
         copied = blob_copy.copy(db, source, target, tell)
     with db.read() as conn:
-        alive = sum(bool(row["alive"]) for row in liveness.list_workers(db, conn))
+        alive = len(liveness.alive(db, conn))
     return copied, alive
 
 

@@ -5,11 +5,10 @@ Nothing waits for a broker for long: where it is silent, workers claim from the 
 
 from typing import Any
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.model.records import WorkerRow
 from quire.store import Connection
 from quire.store.queue import doorbells
-from quire.store.reports.reports import iso
 
 #: Seconds without a look of any dispatcher after which it is said that there is none.
 UNATTENDED = 60.0

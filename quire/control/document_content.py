@@ -8,7 +8,6 @@ from quire.control.documents import row_of
 from quire.errors import BadInput, Gone, NotFound
 from quire.parse import render, word_boxes
 from quire.store.documents import pages as stored
-from quire.store.reports import chunks as chunk_reports
 from quire.store.reports import documents as reports
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
@@ -69,7 +68,7 @@ def chunks(caller: Caller, document_id: int, *, limit: int, cursor: str | None) 
         at = (int(match[1]), int(match[2]))
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
-        return chunk_reports.page_of_chunks(conn, row, limit=limit, cursor=at)
+        return reports.page_of_chunks(conn, row, limit=limit, cursor=at)
 
 
 def drawable(caller: Caller, document_id: int, number: int) -> Kept:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quire.clock import Instant
 from quire.control import jobs
 from quire.control.caller import Caller
+from quire.control.queries import missing_document
 from quire.errors import Conflict, Gone, NotFound
 from quire.model.pages import Page, PageFailure
 from quire.model.pipeline import Pipeline, parsed
@@ -41,26 +42,12 @@ class Reading(NamedTuple):
     seconds: float
 
 
-def found(caller: Caller, document_id: int) -> dict[str, Any]:
-    """Return a document of this tenant, or refuse."""
-    with caller.db.read() as conn:
-        one = reports.document(conn, caller.tenant, document_id) if _is_id(document_id) else None
-    if one is None:
-        raise missing(document_id)
-    return one
-
-
 def row_of(conn: Connection, caller: Caller, document_id: int) -> Any:
     """Return a document's row, or refuse."""
     row = reports.row_of(conn, caller.tenant, document_id) if _is_id(document_id) else None
     if row is None:
-        raise missing(document_id)
+        raise missing_document(document_id)
     return row
-
-
-def missing(document_id: int) -> NotFound:
-    """Say that there is no such document for this tenant."""
-    return NotFound(f"document {document_id}: no such document. `quire documents` lists them.")
 
 
 def reindex(

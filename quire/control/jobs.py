@@ -17,7 +17,7 @@ from quire.store.db import dialect
 from quire.store.documents import reindex
 from quire.store.queue import job_actions, kinds, owners, release
 from quire.store.queue import submit as storing
-from quire.store.reports import reports
+from quire.store.reports import jobs as reports
 
 #: PostgreSQL channel on which workers listen.
 #: Jobs handled in one transaction by the verbs that take many.

@@ -3,11 +3,10 @@
 It is read from what workers and dispatchers wrote down: no page waits for what is away.
 """
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.control import broker_status
 from quire.store import Connection
 from quire.store.reports import outages, waiting
-from quire.store.reports.reports import iso
 
 
 def listed(conn: Connection, tenant: str | None, *, now: Instant, patience: float) -> list[str]:

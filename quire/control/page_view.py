@@ -7,7 +7,7 @@ from quire.control import documents
 from quire.control.caller import Caller
 from quire.parse import file_type
 from quire.parse import word_boxes as boxing
-from quire.store.reports import dashboard
+from quire.store.reports import documents as reports
 from quire.store.search import search
 from quire.text import snippets, words
 
@@ -21,11 +21,11 @@ def page(caller: Caller, document_id: int, number: int, query: str = "") -> dict
     """Return one page with its words and chunks, and the places that a query finds; or None."""
     with caller.db.read() as conn:
         row = documents.row_of(conn, caller, document_id)
-        page = dashboard.page_of(conn, row, number) if 0 < number < 2**31 else None
+        page = reports.page_of(conn, row, number) if 0 < number < 2**31 else None
         if page is None:
             return None
-        chunks = [each._asdict() for each in dashboard.chunks_of_page(conn, row, number)]
-        before, behind = dashboard.neighbours(conn, row, number)
+        chunks = [each._asdict() for each in reports.chunks_of_page(conn, row, number)]
+        before, behind = reports.neighbours(conn, row, number)
         spoken = search.languages(conn, caller.tenant) if query.strip() else []
     text, packed = page.text or "", page.words or b""
     marks = _marks(text, query, spoken)

@@ -17,7 +17,7 @@ from quire.model.pipeline import Pipeline, digest, digests
 from quire.model.records import About
 from quire.parse import file_type, formats
 from quire.store.documents import admission, generation_pages, generations, pages, reuse_stats
-from quire.store.reports import reports
+from quire.store.reports import tasks as task_reports
 from quire.store.search import vectors
 from quire.text.tokens import Estimate
 
@@ -47,7 +47,7 @@ def run(ctx: Any, document: int, **payload: Any) -> None:
 def finish(ctx: Any, document: int, **payload: Any) -> None:
     """Swap in a generation whose ranges have ended; a revived one is taken in again."""
     with ctx.database.read() as conn:
-        generation = reports.span_of(conn, ctx.task_id).generation
+        generation = task_reports.span_of(conn, ctx.task_id).generation
         is_at_work = generations.is_building(conn, document, generation)
     if not is_at_work:
         run(ctx, document, **payload)

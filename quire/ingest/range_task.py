@@ -10,13 +10,13 @@ from quire.model.pages import Page, PageFailure
 from quire.model.pipeline import Pipeline, digest
 from quire.parse import formats
 from quire.store.documents import generation_pages, generations, pages
-from quire.store.reports import reports
+from quire.store.reports import tasks as task_reports
 
 
 def run(ctx: Any, document: int, unit: str = "page", **_: Any) -> None:
     """Read the pages of the task's range that are still missing."""
     with ctx.database.read() as conn:
-        span = reports.span_of(conn, ctx.task_id)
+        span = task_reports.span_of(conn, ctx.task_id)
         is_current = generations.is_building(conn, document, span.generation)
     if not is_current:
         with ctx.fenced() as tx:

@@ -8,11 +8,9 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes import uploads
 from quire.api.state import app_state_of
-from quire.control import corpora, documents, page_view
+from quire.control import corpora, documents, page_view, queries
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
-from quire.store.reports import dashboard, substring_filter
-from quire.store.reports import documents as document_reports
 from quire.web import formatting, page_range_strip
 from quire.web.jobs import reuse_words
 from quire.web.rendering import PageRoute, back, page
@@ -37,19 +35,18 @@ def listing(
     """List documents, latest first."""
     kept = {"state": state, "corpus": corpus, "type": type, "q": q.strip(), "cursor": cursor}
     bare = {name: value.replace("\0", "") or None for name, value in kept.items()}
-    app_state = app_state_of(request)
-    with app_state.db.read() as conn:
-        listed = document_reports.page_of_documents(
-            conn, viewer.tenant, limit=PAGE,
-            cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
-            states=requests.document_states([state] if state else None),
-            corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
-        )  # fmt: skip
+    caller = app_state_of(request).caller(viewer)
+    listed = queries.documents(
+        caller, limit=PAGE,
+        cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
+        states=requests.document_states([state] if state else None),
+        corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
+    )  # fmt: skip
     return page(
         request, viewer, "documents.html", next=listed["next"],
         documents=formatting.told_apart(listed["items"]),
-        kept=kept, states=list(DocumentState), corpora=corpora.listed(app_state.caller(viewer)),
-        is_filtered=any(kept[name] for name in FILTERS), searched=substring_filter.SEARCHED,
+        kept=kept, states=list(DocumentState), corpora=corpora.listed(caller),
+        is_filtered=any(kept[name] for name in FILTERS), searched=queries.SEARCHED,
     )  # fmt: skip
 
 
@@ -69,19 +66,17 @@ def one(
     q: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
     """Show one document, opened at a page, with what a query finds marked."""
-    app_state = app_state_of(request)
-    caller = app_state.caller(viewer)
-    document = documents.found(caller, document_id)
+    caller = app_state_of(request).caller(viewer)
+    document = queries.document(caller, document_id)
     for each in document["generations"]:
         each["reuse_words"] = reuse_words(each["reused"])
-    with app_state.db.read() as conn:
-        runs = dashboard.attempts_of_document(conn, viewer.tenant, document_id)
-        ranges = dashboard.ranges_of_document(conn, viewer.tenant, document_id)
+    ranges = queries.page_ranges_of_document(caller, document_id)
     explained = explain_document.explain_document(caller, document_id)
     return page(
         request, viewer, "document.html", document=document, explained=explained,
         reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
-        page=page_view.page(caller, document_id, page_number, q), attempts=runs,
+        page=page_view.page(caller, document_id, page_number, q), 
+        attempts=queries.attempts_of_document(caller, document_id),
         kept={"page": page_number, "q": q.strip(), "chunks": ""}, **page_range_strip.shown(ranges),
     )  # fmt: skip
 
@@ -89,7 +84,7 @@ def one(
 @router.get("/{document_id}/delete")
 def ask_to_delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
     """Ask before a document is deleted."""
-    found: dict[str, Any] = documents.found(app_state_of(request).caller(viewer), document_id)
+    found: dict[str, Any] = queries.document(app_state_of(request).caller(viewer), document_id)
     return page(
         request, viewer, "confirm.html", question=f"Delete {found['name'][:200]}?",
         consequence="It is no longer found, and its pages and bytes are collected later. A source "

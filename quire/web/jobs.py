@@ -7,15 +7,13 @@ from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
-from quire.api.routes.jobs import found
-from quire.api.state import AppState, app_state_of
+from quire.api.state import app_state_of
 from quire.control import jobs as verbs
+from quire.control import queries
 from quire.control.explain import job as explain_job
 from quire.errors import BadInput
 from quire.model.access import Viewer
 from quire.model.states import JobState
-from quire.store.queue import events
-from quire.store.reports import dashboard, files, reports, substring_filter
 from quire.web import formatting, page_range_strip
 from quire.web.rendering import PageRoute, back, page
 
@@ -48,19 +46,14 @@ def listing(
     """List jobs, latest first; a number that is asked for is a job's."""
     kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
             "q": q.strip(), "cursor": cursor}  # fmt: skip
-    app_state = app_state_of(request)
-    with app_state.db.read() as conn:
-        now = app_state.db.now(conn).wall
-        if kept["q"].isdecimal() and reports.job(conn, viewer.tenant, _number(q), now=now):
-            return back(f"/jobs/{int(q)}")
-        found_page = reports.page_of_jobs(
-            conn, viewer.tenant, now=now, limit=PAGE, cursor=_number(cursor) or None,
-            **_filters(kept),
-        )  # fmt: skip
+    caller = app_state_of(request).caller(viewer)
+    if kept["q"].isdecimal() and queries.find_job(caller, _number(q)):
+        return back(f"/jobs/{int(q)}")
+    listed = queries.jobs(caller, limit=PAGE, cursor=_number(cursor) or None, **_filters(kept))
     return page(
-        request, viewer, "jobs.html", jobs=found_page["items"], next=found_page["next"],
+        request, viewer, "jobs.html", jobs=listed["items"], next=listed["next"],
         kept=kept, states=list(JobState), is_filtered=any(kept[name] for name in FILTERS),
-        searched=substring_filter.SEARCHED,
+        searched=queries.SEARCHED,
     )  # fmt: skip
 
 
@@ -125,18 +118,14 @@ def _ask(
 @router.get("/{job_id}")
 def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
     """Show one job."""
-    app_state = app_state_of(request)
-    job = found(app_state, viewer, job_id)
-    explained = explain_job.explain_job(app_state.caller(viewer), job_id)
-    tenant = viewer.tenant
-    with app_state.db.read() as conn:
-        listed = files.page_of_files(conn, tenant, job_id, worst_first=True, limit=FILES)["items"]
-        tasks = dashboard.tasks_of_job(conn, tenant, job_id, TELLING, limit=LOOKED_AT)
-        ids = [task["id"] for task in tasks]
-        runs = dashboard.attempts_of_tasks(conn, tenant, ids, limit=RUNS)
-        lines = events.tail(conn, tenant, job_id, limit=LINES)
-        is_huge = sum(job["tasks"].values()) > page_range_strip.MOST
-        ranges = [] if is_huge else dashboard.ranges_of_job(conn, tenant, job_id)
+    caller = app_state_of(request).caller(viewer)
+    job = queries.job(caller, job_id)
+    explained = explain_job.explain_job(caller, job_id)
+    listed = queries.files(caller, job_id, worst_first=True, limit=FILES)["items"]
+    tasks = queries.tasks_by_state(caller, job_id, TELLING, limit=LOOKED_AT)
+    runs = queries.attempts_of_tasks(caller, [task["id"] for task in tasks], limit=RUNS)
+    is_huge = sum(job["tasks"].values()) > page_range_strip.MOST
+    ranges = [] if is_huge else queries.page_ranges_of_job(caller, job_id)
     if listed:  # beside files, only what is open or went wrong tells something
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
         runs = [run for run in runs if run["outcome"] != "done"]
@@ -145,7 +134,8 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
         files=formatting.told_apart(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
-        events=[_line(each) for each in lines], took=_took(job), reused=_reused(app_state, job),
+        events=[_line(each) for each in queries.log_tail(caller, job_id, limit=LINES)],
+        took=_took(job), reused=reuse_words(queries.reuse(caller, job_id)) if job["files"] else "",
         **(page_range_strip.counted(job["tasks"]) if is_huge else page_range_strip.shown(ranges)),
     )  # fmt: skip
 
@@ -153,7 +143,7 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
 @router.get("/{job_id}/delete")
 def ask_to_delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
     """Ask before a job is deleted."""
-    job = found(app_state_of(request), viewer, job_id)
+    job = queries.job(app_state_of(request).caller(viewer), job_id)
     return page(
         request, viewer, "confirm.html", question=f"Delete job {job_id}?",
         consequence=f"It is {job['state']}. Its history is gone for good; documents that it took "
@@ -212,13 +202,6 @@ def _line(event: dict[str, Any]) -> dict[str, Any]:
 def _took(job: dict[str, Any]) -> float | None:
     begun, ended = formatting.epoch(job["started_at"]), formatting.epoch(job["finished_at"])
     return None if begun is None or ended is None else ended - begun
-
-
-def _reused(app_state: AppState, job: dict[str, Any]) -> str:
-    if not job["files"]:
-        return ""
-    with app_state.db.read() as conn:
-        return reuse_words(files.reused_by(conn, job["id"]))
 
 
 def reuse_words(account: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import psutil
 from fastapi import APIRouter, Request, Response
@@ -10,12 +9,8 @@ from fastapi import APIRouter, Request, Response
 from quire.api.auth.authenticate import Admin, Reader
 from quire.api.routes.kinds import Name
 from quire.api.state import app_state_of
-from quire.control import broker_status, jobs, outages
+from quire.control import jobs, queries
 from quire.errors import BadInput
-from quire.model.states import JobState
-from quire.runtime.worker import liveness
-from quire.store.queue import kinds
-from quire.store.reports import dashboard, reports
 from quire.web.rendering import PageRoute, back, page
 from quire.web.throughput import Figures
 
@@ -29,46 +24,21 @@ PAUSING = {"pause": jobs.pause, "unpause": jobs.unpause}
 def overview(request: Request, viewer: Reader) -> Response:
     """Show what goes on."""
     app_state = app_state_of(request)
-    with app_state.db.read() as conn:
-        at, patience = app_state.db.now(conn), app_state.db.lease_seconds
-        now = at.wall
-        running = reports.page_of_jobs(
-            conn, viewer.tenant, now=now, limit=RUNNING, states=[JobState.RUNNING]
-        )["items"]
-        waiting = dashboard.waiting(conn, viewer.tenant, explained=GROUPS)
-        workers = liveness.list_workers(app_state.db, conn, viewer.tenant)
-        shown: dict[str, Any] = {
-            "running": running,
-            "running_count": dashboard.active(conn, viewer.tenant)
-            if len(running) == RUNNING
-            else len(running),
-            "waiting": waiting[:GROUPS],
-            "waiting_jobs": sum(one.jobs for one in waiting),
-            "waiting_is_all": all(one.is_all for one in waiting),
-            "workers": workers,
-            "troubles": outages.listed(conn, viewer.tenant, now=at, patience=patience),
-            "alive": sum(worker["alive"] for worker in workers),
-            "lately": _figures(request).of(app_state.db, conn, viewer.tenant),
-            "is_new": not dashboard.owners_of(conn, viewer.tenant),
-        }
+    caller = app_state.caller(viewer)
     return page(
-        request, viewer, "overview.html", machine=_machine(app_state.settings.home), **shown
-    )
+        request, viewer, "overview.html", machine=_machine(app_state.settings.home),
+        lately=_figures(request).of(caller),
+        **queries.overview(caller, running=RUNNING, groups=GROUPS),
+    )  # fmt: skip
 
 
 @router.get("/workers")
 def workers(request: Request, viewer: Reader) -> Response:
-    """List the workers that have not ended."""
-    app_state = app_state_of(request)
-    with app_state.db.read() as conn:
-        listed = liveness.list_workers(app_state.db, conn, viewer.tenant)
-        now, patience = app_state.db.now(conn), app_state.db.lease_seconds
-        shown: dict[str, Any] = {
-            "broker": broker_status.standing(conn, now=now, patience=patience),
-            "troubles": outages.listed(conn, viewer.tenant, now=now, patience=patience),
-            "kinds": list(kinds.listed(conn).values()),
-        }
-    return page(request, viewer, "workers.html", workers=listed, **shown)
+    """List the workers that have not ended, and the kinds of jobs."""
+    caller = app_state_of(request).caller(viewer)
+    return page(
+        request, viewer, "workers.html", kinds=queries.kinds(caller), **queries.health(caller)
+    )
 
 
 @router.post("/kinds/{name}/{verb}")

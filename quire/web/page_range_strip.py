@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quire.store.reports.dashboard import CELLS
+from quire.control.queries import MOST_RANGES
 from quire.web.charts import Cell
 
 #: Tasks of a job above which its ranges are not drawn one by one.
@@ -18,7 +18,7 @@ def shown(rows: Sequence[Any]) -> dict[str, Any]:
         Cell(
             row.document_id, row.from_page, row.to_page, row.state, row.progress, row.name[:120]
         )
-        for row in rows[:CELLS]
+        for row in rows[:MOST_RANGES]
     ]  # fmt: skip
     counted = Counter(cell.state for cell in cells)
     counts = {state: counted[state] for state in _ORDER if counted[state]}
@@ -26,7 +26,7 @@ def shown(rows: Sequence[Any]) -> dict[str, Any]:
         "cells": cells,
         "cell_counts": counts,
         "cell_words": ", ".join(f"{count} {state}" for state, count in counts.items()),
-        "has_more_cells": len(rows) > CELLS,
+        "has_more_cells": len(rows) > MOST_RANGES,
     }
 
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from quire.store.db.engine import Database
-from quire.store.reports import dashboard
-from quire.store.reports.dashboard import Run
+from quire.control import queries
+from quire.control.caller import Caller
+from quire.control.queries import Run
 from quire.web import formatting
 from quire.web.charts import Bar
 
@@ -29,15 +29,15 @@ class Figures:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, dict[str, Any]]] = {}
 
-    def of(self, db: Database, conn: Any, tenant: str) -> dict[str, Any]:
+    def of(self, caller: Caller) -> dict[str, Any]:
         """Return a tenant's figures."""
-        at = time.monotonic()
+        at, tenant = time.monotonic(), caller.tenant
         with self._lock:
             kept = self._known.get(tenant)
         if kept and at - kept[0] < FRESH:
             return kept[1]
-        now = db.now(conn).wall
-        made = figures(*dashboard.lately(conn, tenant, since=now - LONGEST), now=now)
+        runs, begins, now = queries.recent_runs(caller, seconds=LONGEST)
+        made = figures(runs, begins, now=now)
         with self._lock:
             self._known = {k: v for k, v in self._known.items() if at - v[0] < FRESH}
             self._known[tenant] = (at, made)

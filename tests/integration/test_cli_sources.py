@@ -14,7 +14,7 @@ from quire.cli.ingest import follow
 from quire.parse.pdf import reader as pdf
 from quire.settings import load
 from quire.store.queue import kinds
-from quire.store.reports import reports
+from quire.store.reports import jobs as job_reports
 from quire.testing import drain
 from tests.servers import FileServer
 
@@ -52,7 +52,7 @@ def summed_up(quire: Run, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
         app.db.write(lambda conn, now: kinds.announce(conn, app.registry.kinds.values()))
         drain(app)
         with app.db.read() as conn:
-            job = reports.job(conn, app.settings.tenant, job_id, now=0.0)
+            job = job_reports.job(conn, app.settings.tenant, job_id, now=0.0)
         assert job is not None
         follow.say_ending(app, job)
         pdf.close()

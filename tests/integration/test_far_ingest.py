@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from quire.store.reports import reports
+from quire.store.reports import jobs as job_reports
 from tests import documents
 from tests.integration.fetch_places import PDF, authorized_user, put_object
 from tests.servers import FOLDER, DriveFile, DriveServer, FaultyServer, FileServer, Proxy, answer
@@ -95,7 +95,7 @@ def test_a_job_of_a_far_place_takes_in_what_is_good_and_says_why_the_rest_failed
     assert waiting.due_at - shelf.clock.now().wall == pytest.approx(200, abs=1)
     shelf.drain()
     with shelf.db.read() as conn:
-        job = reports.job(conn, shelf.app.settings.tenant, job_id, now=0.0)
+        job = job_reports.job(conn, shelf.app.settings.tenant, job_id, now=0.0)
     assert job is not None
     assert {row.name: row.state for row in shelf.rows("documents")} == {
         **dict.fromkeys(FILES, "success"), GONE: "failed", DAMAGED: "failed",

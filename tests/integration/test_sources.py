@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire.store.reports import reports
+from quire.store.reports import jobs as job_reports
 from tests.servers import Asked, FileServer, answer
 from tests.shelf import Shelf, open_shelf
 
@@ -39,7 +39,7 @@ def web() -> Iterator[MoodyServer]:
 def told(shelf: Shelf, job_id: int) -> dict[str, Any]:
     """The job as people and programs see it."""
     with shelf.db.read() as conn:
-        job = reports.job(conn, shelf.app.settings.tenant, job_id, now=0.0)
+        job = job_reports.job(conn, shelf.app.settings.tenant, job_id, now=0.0)
     assert job is not None
     return job
 

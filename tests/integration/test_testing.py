@@ -8,7 +8,7 @@ from typing import Any
 from quire import Permanent, Transient, job
 from quire.control import jobs
 from quire.model.records import Submission
-from quire.store.reports import reports
+from quire.store.reports import jobs as job_reports
 from quire.testing import FakeClock, drain, scratch_app
 
 
@@ -46,7 +46,7 @@ def once(ctx: Any, made: int = 0) -> list[int]:
 
 def job_row(app: Any, job_id: int) -> dict[str, Any]:
     with app.db.read() as conn:
-        found = reports.job(conn, "default", job_id, now=0.0)
+        found = job_reports.job(conn, "default", job_id, now=0.0)
     assert found is not None
     return found
 

@@ -10,9 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import jobs as verbs
+from quire.control import queries
 from quire.model.records import Submission
 from quire.store import open_database
-from quire.store.reports import dashboard, reports, totals
+from quire.store.reports import counters, dashboard
 from quire.store.reports.dashboard import Waiting
 from tests.store.stage import Stage, ending
 
@@ -63,7 +64,7 @@ def test_owners_share_a_bound_and_leave_what_they_do_not_need(
 def test_the_status_counts_what_a_plain_look_finds_however_it_is_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, few: int
 ):
-    monkeypatch.setattr(totals, "FEW", few)
+    monkeypatch.setattr(counters, "FEW", few)
     ids = stage.many(9)
     stage.submit(*[Submission("noop")] * 5, user="eve", tenant="elsewhere")
     stage.run(limit=4)
@@ -72,9 +73,8 @@ def test_the_status_counts_what_a_plain_look_finds_however_it_is_read(
     owned = {row.id: row.tenant for row in stage.rows("owners")}
     plain = Counter(r.state for r in stage.rows("jobs") if owned[r.owner_id] == "default")
     tasks = Counter(r.state for r in stage.rows("tasks") if owned[r.owner_id] == "default")
-    with stage.db.read() as conn:
-        found = reports.status(conn, "default")
-        nobody = reports.status(conn, "nobody")
+    found = queries.counts(stage.caller())
+    nobody = queries.counts(stage.caller(tenant="nobody"))
     assert Counter(found["jobs"]) == plain and Counter(found["tasks"]) == tasks
     assert set(nobody["jobs"].values()) == set(nobody["tasks"].values()) == {0}
     stage.settle(ending(lease))
@@ -86,8 +86,7 @@ def test_running_jobs_are_listed_by_their_start(stage: Stage):
     leases = stage.claim("w1", limit=1)
     stage.clock.advance(1)
     leases += stage.claim("w2", limit=9)
-    with stage.db.read() as conn:
-        found = reports.running(conn, "default", now=0.0)
+    found = queries.running_jobs(stage.caller())
     assert [job["id"] for job in found] == sorted(job["id"] for job in found)
     assert len(found) == 3 and len(leases) == 4
     assert {job["owner"]["tenant"] for job in found} == {"default"}

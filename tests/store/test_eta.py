@@ -12,7 +12,7 @@ from quire import testing
 from quire.cli import formatting
 from quire.model.states import Reason
 from quire.store.documents import corpora
-from quire.store.reports import reports
+from quire.store.reports import jobs as job_reports
 from tests import documents as made
 from tests.shelf import Shelf, open_shelf
 
@@ -24,7 +24,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
 
 def job(shelf: Shelf, job_id: int) -> dict[str, Any]:
     with shelf.db.read() as conn:
-        found = reports.job(conn, "default", job_id, now=shelf.clock.now().wall)
+        found = job_reports.job(conn, "default", job_id, now=shelf.clock.now().wall)
     assert found is not None
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire import testing
-from quire.control import documents, jobs, uploads
+from quire.control import documents, jobs, queries, uploads
 from quire.control.caller import Caller
 from quire.control.explain import document as explain_document
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
@@ -21,7 +21,8 @@ from quire.model.records import Lease
 from quire.store.documents import reindex
 from quire.store.queue import fenced
 from quire.store.reports import documents as document_reports
-from quire.store.reports import files, reports
+from quire.store.reports import files
+from quire.store.reports import jobs as job_reports
 from tests import documents as made
 from tests.shelf import PLAIN, Shelf, open_shelf
 
@@ -40,7 +41,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
 
 def job(shelf: Shelf, job_id: int) -> dict[str, Any]:
     with shelf.db.read() as conn:
-        found = reports.job(conn, "default", job_id, now=0.0)
+        found = job_reports.job(conn, "default", job_id, now=0.0)
     assert found is not None
     return found
 
@@ -96,7 +97,7 @@ def test_a_file_with_page_errors_is_counted_apart(shelf: Shelf):
     assert found["files"] == {"success": 1}
     assert found["files_with_errors"] == 1
     assert names(shelf, job_id, with_errors=True) == ["book.pdf"]
-    one = documents.found(shelf.app.caller, shelf.document("book.pdf").id)
+    one = queries.document(shelf.app.caller, shelf.document("book.pdf").id)
     [error] = one["page_errors"]
     assert error["page"] == 7
     assert error["kind"] == "crashed"
@@ -193,7 +194,7 @@ def test_a_document_has_the_shape_that_is_promised(shelf: Shelf):
     shelf.ingest(corpus="tales")
     with shelf.db.read() as conn:
         [listed] = document_reports.page_of_documents(conn, "default")["items"]
-    shown = documents.found(shelf.app.caller, listed["id"])
+    shown = queries.document(shelf.app.caller, listed["id"])
     assert set(listed) >= DOCUMENT
     assert set(shown) >= DOCUMENT
     assert listed["page_errors"] == 0
@@ -229,12 +230,12 @@ def test_a_document_of_another_tenant_is_not_there(shelf: Shelf):
     shelf.ingest()
     stranger = Caller(shelf.db, tenant="other", known=shelf.app.caller.known)
     for act in (
-        lambda: documents.found(stranger, 1),
+        lambda: queries.document(stranger, 1),
         lambda: documents.delete(stranger, 1),
         lambda: documents.reindex(stranger, 1, {}),
         lambda: documents.pages(stranger, 1),
         lambda: explain_document.explain_document(stranger, 1),
-        lambda: documents.found(shelf.app.caller, 2**70),
+        lambda: queries.document(shelf.app.caller, 2**70),
     ):
         with pytest.raises(NotFound, match="no such document"):
             act()
@@ -371,7 +372,7 @@ def test_a_deleted_document_leaves_nothing_to_find(shelf: Shelf):
     assert shelf.rows("leaves") == shelf.rows("generations") == []
     assert not shelf.is_found("one")
     with pytest.raises(NotFound):
-        documents.found(shelf.app.caller, 1)
+        queries.document(shelf.app.caller, 1)
     assert shelf.listed(shelf.ingest()) == {"new": 1}
 
 

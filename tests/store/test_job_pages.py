@@ -14,7 +14,7 @@ from quire.control import jobs as verbs
 from quire.model.records import Submission
 from quire.store import open_database
 from quire.store.db.schema import queue as tables
-from quire.store.reports import job_pages, reports
+from quire.store.reports import jobs as job_reports
 from tests.store.stage import Stage
 
 STATES = [None, ["pending"], ["stopped"], ["stopped", "cancelled"], ["pending", "completed"]]
@@ -35,7 +35,7 @@ def filled(stage: Stage) -> None:
 
 def plainly(stage: Stage, tenant: str, filters: dict[str, Any]) -> list[int]:
     j, o = tables.jobs.c, tables.owners.c
-    query = reports.filtered(
+    query = job_reports.filtered(
         sa.select(j.id).join(tables.owners, o.id == j.owner_id).where(o.tenant == tenant), filters
     )
     with stage.db.read() as conn:
@@ -47,7 +47,9 @@ def paged(stage: Stage, tenant: str, filters: dict[str, Any]) -> list[int]:
     cursor: int | None = None
     while True:
         with stage.db.read() as conn:
-            page = reports.page_of_jobs(conn, tenant, now=0.0, limit=7, cursor=cursor, **filters)
+            page = job_reports.page_of_jobs(
+                conn, tenant, now=0.0, limit=7, cursor=cursor, **filters
+            )
         met += [job["id"] for job in page["items"]]
         if page["next"] is None:
             return met
@@ -58,8 +60,8 @@ def paged(stage: Stage, tenant: str, filters: dict[str, Any]) -> list[int]:
 def test_pages_have_what_matches_however_they_are_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, few: int, most: int
 ):
-    monkeypatch.setattr(job_pages, "FEW", few)
-    monkeypatch.setattr(job_pages, "MOST_OWNERS", most)
+    monkeypatch.setattr(job_reports, "FEW", few)
+    monkeypatch.setattr(job_reports, "MOST_OWNERS", most)
     filled(stage)
     for states, platform, user in itertools.product(STATES, PLATFORMS, USERS):
         filters = {"states": states, "platform": platform, "user": user, "kind": None}
@@ -84,7 +86,7 @@ def test_a_page_among_many_is_read_along_one_index_and_not_sorted(
     db = open_database(f"sqlite:///{tmp_path / 'quire.db'}")
     db.migrate()
     stage = Stage(db)
-    monkeypatch.setattr(job_pages, "FEW", 0)
+    monkeypatch.setattr(job_reports, "FEW", 0)
     filled(stage)
     said: list[str] = []
 
@@ -97,7 +99,7 @@ def test_a_page_among_many_is_read_along_one_index_and_not_sorted(
 
     with stage.db.read() as conn:
         sa.event.listen(stage.db.engine, "before_cursor_execute", explain)
-        job_pages.latest(conn, "default", filters, limit=5, cursor=None)
+        job_reports.latest(conn, "default", filters, limit=5, cursor=None)
         sa.event.remove(stage.db.engine, "before_cursor_execute", explain)
     db.close()
     assert any(index in line for line in said), said

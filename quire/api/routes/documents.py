@@ -16,11 +16,9 @@ from quire.api.responses import Answer, failing, giving, is_known, tagged, uncha
 from quire.api.state import AppState, app_state_of
 from quire.control import document_content as content
 from quire.control import documents as verbs
+from quire.control import queries
 from quire.control.explain.document import explain_document
-from quire.errors import NotFound
 from quire.fetch.names import safe_name
-from quire.store.documents import corpora
-from quire.store.reports import documents as document_reports
 
 router = APIRouter(prefix="/api/documents", tags=["documents"])
 #: Types that a browser may show; all else is saved. SVG and HTML can carry scripts.
@@ -108,20 +106,17 @@ def listing(
 ) -> Response:
     """List the tenant's documents that match; go on with `next` as `cursor`."""
     states = requests.document_states(state)
-    with app_state_of(request).db.read() as conn:
-        if corpus is not None and corpora.find(conn, viewer.tenant, corpus) is None:
-            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
-        page = document_reports.page_of_documents(
-            conn, viewer.tenant, limit=limit, cursor=cursor, states=states, corpus=corpus,
-            source=source, name=name, media_type=media_type, parent_id=parent_id,
-        )  # fmt: skip
+    page = queries.documents(
+        app_state_of(request).caller(viewer), limit=limit, cursor=cursor, states=states,
+        corpus=corpus, source=source, name=name, media_type=media_type, parent_id=parent_id,
+    )  # fmt: skip
     return Answer(page)
 
 
 @router.get("/{document_id}", summary="Show a document", **giving(models.DocumentWhole, 404))
 def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """Show a document with its page errors and generations."""
-    return tagged(request, verbs.found(app_state_of(request).caller(viewer), document_id))
+    return tagged(request, queries.document(app_state_of(request).caller(viewer), document_id))
 
 
 @router.delete(
@@ -170,7 +165,7 @@ def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) 
 )
 def generations(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """List the newest (re)indexes of a document, newest first; there is no next page."""
-    found = verbs.found(app_state_of(request).caller(viewer), document_id)
+    found = queries.document(app_state_of(request).caller(viewer), document_id)
     return Answer({"items": found["generations"], "next": None})
 
 

@@ -16,14 +16,13 @@ from starlette.types import Receive, Scope, Send
 from quire.api.auth.authenticate import Reader, whose
 from quire.api.models import requests
 from quire.api.responses import failing
-from quire.api.routes import jobs
 from quire.api.state import AppState, app_state_of
 from quire.api.stream import Listener, Tail, Wanted, message
+from quire.control import queries
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Scope as Allowed
 from quire.model.access import Viewer
 from quire.store.queue.tail import Cursor
-from quire.store.reports import reports
 
 router = APIRouter(prefix="/api/events", tags=["events"])
 #: Seconds between two signs of life; then also the session is looked at again.
@@ -73,10 +72,9 @@ async def follow(
 def _look(app_state: AppState, viewer: Viewer, job: int | None) -> None:
     """Refuse a job that is not there, and everyone while the database is away."""
     if job is not None:
-        jobs.found(app_state, viewer, job)
-        return
-    with app_state.db.read() as conn:
-        reports.last_job_id(conn)
+        queries.job(app_state.caller(viewer), job)
+    else:
+        queries.last_job_id(app_state.caller(viewer))
 
 
 class Stream(StreamingResponse):

@@ -8,14 +8,13 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, failing, giving, tagged
-from quire.api.state import AppState, app_state_of
+from quire.api.state import app_state_of
 from quire.control import jobs as verbs
+from quire.control import queries
 from quire.control.explain import job as explaining
 from quire.errors import NotFound
 from quire.model.access import Viewer
 from quire.model.records import Submission
-from quire.store.queue import events
-from quire.store.reports import files, reports
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
@@ -33,13 +32,10 @@ def listing(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the tenant's jobs that match; go on with `next` as `cursor`."""
-    filters = {"states": requests.job_states(state), "kind": kind, "platform": platform}
-    db = app_state_of(request).db
-    with db.read() as conn:
-        page = reports.page_of_jobs(
-            conn, viewer.tenant, now=db.now(conn).wall, limit=limit, cursor=cursor,
-            account=account, user=user, **filters,
-        )  # fmt: skip
+    page = queries.jobs(
+        app_state_of(request).caller(viewer), limit=limit, cursor=cursor, account=account,
+        user=user, states=requests.job_states(state), kind=kind, platform=platform,
+    )  # fmt: skip
     return Answer(page)
 
 
@@ -84,7 +80,7 @@ def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
 @router.get("/{job_id}", summary="Show a job", **giving(models.Job, 404))
 def show(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
     """Show a job; with an ETag, so that asking again is cheap."""
-    return tagged(request, found(app_state_of(request), viewer, job_id))
+    return tagged(request, queries.job(app_state_of(request).caller(viewer), job_id))
 
 
 @router.delete("/{job_id}", summary="Delete a job", status_code=204, responses=failing(404, 409))
@@ -162,14 +158,13 @@ def happened(
     request: Request,
     viewer: Reader,
     job_id: requests.JobId,
-    limit: Annotated[int, Query(ge=1, le=events.SHOWN)] = events.SHOWN,
+    limit: Annotated[int, Query(ge=1, le=queries.LOGGED)] = queries.LOGGED,
     cursor: requests.Cursor = None,
 ) -> Response:
     """List events, oldest first: the last 3,000, or with a cursor those after it."""
-    app_state = app_state_of(request)
-    found(app_state, viewer, job_id)
-    with app_state.db.read() as conn:
-        return Answer(events.page(conn, viewer.tenant, job_id, cursor=cursor, limit=limit))
+    caller = app_state_of(request).caller(viewer)
+    queries.job(caller, job_id)
+    return Answer(queries.log(caller, job_id, cursor=cursor, limit=limit))
 
 
 @router.get(
@@ -183,11 +178,9 @@ def tasks(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the tasks that a job is made of, oldest first."""
-    app_state = app_state_of(request)
-    found(app_state, viewer, job_id)
-    with app_state.db.read() as conn:
-        page = reports.page_of_tasks(conn, viewer.tenant, job_id, limit=limit, cursor=cursor)
-    return Answer(page)
+    caller = app_state_of(request).caller(viewer)
+    queries.job(caller, job_id)
+    return Answer(queries.tasks(caller, job_id, limit=limit, cursor=cursor))
 
 
 @router.get(
@@ -201,10 +194,9 @@ def attempts(
     limit: requests.Limit = 100,
 ) -> Response:
     """List the latest runs of a job's tasks; those of one task by `task_id`."""
-    app_state = app_state_of(request)
-    found(app_state, viewer, job_id)
-    with app_state.db.read() as conn:
-        items = reports.attempts_of(conn, viewer.tenant, job_id, task_id=task_id, limit=limit)
+    caller = app_state_of(request).caller(viewer)
+    queries.job(caller, job_id)
+    items = queries.attempts(caller, job_id, task_id=task_id, limit=limit)
     return Answer({"items": items, "next": None})
 
 
@@ -221,27 +213,16 @@ def listed_files(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the files of a job, oldest first; of some states, or with page errors."""
-    app_state = app_state_of(request)
-    found(app_state, viewer, job_id)
-    wanted = requests.checked_states(state, files.STATES) or ()
-    with app_state.db.read() as conn:
-        page = files.page_of_files(
-            conn, viewer.tenant, job_id, states=wanted, with_errors=with_errors, limit=limit,
-            cursor=cursor,
-        )  # fmt: skip
+    caller = app_state_of(request).caller(viewer)
+    queries.job(caller, job_id)
+    page = queries.files(
+        caller, job_id, states=requests.checked_states(state, queries.FILE_STATES) or (),
+        with_errors=with_errors, limit=limit, cursor=cursor,
+    )  # fmt: skip
     return Answer(page)
 
 
-def found(app_state: AppState, viewer: Viewer, job_id: int) -> dict[str, Any]:
-    """Return a job of the viewer's tenant, or refuse."""
-    with app_state.db.read() as conn:
-        one = reports.job(conn, viewer.tenant, job_id, now=app_state.db.now(conn).wall)
-    if one is None:
-        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
-    return one
-
-
 def _act(request: Request, viewer: Viewer, verb: str, job_id: int, **how: Any) -> Response:
-    app_state = app_state_of(request)
-    verbs.one(app_state.caller(viewer), verb, job_id, **how)
-    return Answer(found(app_state, viewer, job_id))
+    caller = app_state_of(request).caller(viewer)
+    verbs.one(caller, verb, job_id, **how)
+    return Answer(queries.job(caller, job_id))

@@ -9,9 +9,8 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
 from quire.api.state import app_state_of
-from quire.clock import iso
 from quire.control import jobs as verbs
-from quire.store.queue import kinds
+from quire.control import queries
 
 router = APIRouter(prefix="/api/kinds", tags=["kinds"])
 Name = Annotated[str, Path(max_length=200, pattern=requests.PLAIN, description="Kind of job.")]
@@ -20,19 +19,7 @@ Name = Annotated[str, Path(max_length=200, pattern=requests.PLAIN, description="
 @router.get("", summary="List kinds of jobs", **giving(models.Listed[models.Kind]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the kinds that workers have announced."""
-    with app_state_of(request).db.read() as conn:
-        rows = kinds.listed(conn)
-    items = [
-        {
-            "name": row.name,
-            "queue": row.queue,
-            "max_attempts": row.max_attempts,
-            "at_most_once": row.at_most_once,
-            "paused_at": iso(row.paused_at),
-        }
-        for row in rows.values()
-    ]
-    return Answer({"items": items, "next": None})
+    return Answer({"items": queries.kinds(app_state_of(request).caller(viewer)), "next": None})
 
 
 @router.post("/{name}/pause", summary="Pause a kind", **giving(models.Paused))

@@ -6,10 +6,11 @@ a counter never falls, but begins at what is kept when the process starts. Figur
 while, longer where counting takes longer.
 """
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -19,9 +20,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from quire.api.auth.authenticate import Reader
 from quire.api.responses import failing
 from quire.app import App
-from quire.runtime.worker import liveness
-from quire.store.queue import tallies, workers
-from quire.store.reports import measures
+from quire.control import queries
+from quire.control.queries import Metrics
 
 router = APIRouter(tags=["health"])
 #: Seconds that figures are kept at least, and as a multiple of what counting took.
@@ -31,18 +31,6 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Figures", "content": {"text/plain": {"schema": {"type": "string"}}}},
     **failing(),
 }
-
-
-class Counted(NamedTuple):
-    """What was counted at one moment."""
-
-    tasks: dict[tuple[str, str], int]
-    oldest: dict[str, float]
-    runs: dict[tuple[str, str], tuple[int, float]]
-    work: dict[str, int]
-    bytes_kept: int
-    alive: int
-    refused: int
 
 
 class Meters:
@@ -60,7 +48,7 @@ class Meters:
             ["method", "route"], registry=self.registry, buckets=_BUCKETS,
         )  # fmt: skip
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, Counted]] = {}
+        self._kept: dict[str, tuple[float, Metrics]] = {}
         self._known: dict[str, set[tuple[str, str]]] = {}
         self._rises = Rises()
 
@@ -79,7 +67,7 @@ class Meters:
         written = generate_latest(_Fixed(told))
         if tenant == self._app.settings.tenant:
             open_now = GaugeMetricFamily("quire_http_streams", "Event streams open here.", streams)
-            # Counted for all tenants together, so not for each to see.
+            # Metrics for all tenants together, so not for each to see.
             refused = CounterMetricFamily(
                 "quire_refused_settles", "Ends of runs refused because the lease was lost.",
                 counted.refused,
@@ -88,7 +76,7 @@ class Meters:
             written += generate_latest(self.registry)
         return written
 
-    def _counted(self, tenant: str) -> Counted:
+    def _counted(self, tenant: str) -> Metrics:
         until, counted = self._kept.get(tenant, (0.0, None))
         began = time.monotonic()
         if counted is None or began >= until:
@@ -97,29 +85,14 @@ class Meters:
             self._kept[tenant] = time.monotonic() + max(KEEP, KEEP_FACTOR * spent), counted
         return counted
 
-    def _with_gone(self, tenant: str, counted: Counted) -> Counted:
+    def _with_gone(self, tenant: str, counted: Metrics) -> Metrics:
         """Count what is no longer there as none, so that a rise from none is seen."""
         gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
         self._known[tenant] = {*gone, *counted.runs}
         return counted._replace(runs=gone | counted.runs)
 
-    def _count(self, tenant: str) -> Counted:
-        db, lease = self._app.db, self._app.settings.lease_seconds
-        with db.read() as conn:
-            now = db.now(conn).wall
-            living = workers.live(conn)
-            oldest = measures.waiting_since(conn, tenant)
-            counted = Counted(
-                measures.tasks_by_kind(conn, tenant),
-                {kind: max(now - since, 0.0) for kind, since in oldest.items()},
-                measures.runs(conn, tenant),
-                measures.work(conn, tenant),
-                measures.bytes_kept(conn, tenant),
-                0,
-                tallies.read(conn).get("refused", 0),
-            )
-        alive = sum(liveness.is_alive(row, now=now, lease=lease) for row in living)
-        return counted._replace(alive=alive)
+    def _count(self, tenant: str) -> Metrics:
+        return queries.metrics(dataclasses.replace(self._app.caller, tenant=tenant))
 
 
 class Rises:
@@ -161,7 +134,7 @@ def metrics(request: Request, viewer: Reader) -> Response:
 Total = Callable[..., float]
 
 
-def _told(c: Counted, total: Total) -> Iterator[Metric]:
+def _told(c: Metrics, total: Total) -> Iterator[Metric]:
     yield _gauges("quire_tasks", "Tasks that are kept.", ("kind", "state"), c.tasks)
     yield _gauges(
         "quire_oldest_ready_seconds", "Age of the oldest task that could be claimed.", ("kind",),
@@ -181,7 +154,7 @@ def _told(c: Counted, total: Total) -> Iterator[Metric]:
     )  # fmt: skip
 
 
-def _of_runs(c: Counted, total: Total) -> Iterator[Metric]:
+def _of_runs(c: Metrics, total: Total) -> Iterator[Metric]:
     labels = ["kind", "outcome"]
     settles = CounterMetricFamily("quire_settles", "Runs that ended.", labels=labels)
     seconds = CounterMetricFamily("quire_run_seconds", "Seconds of runs.", labels=labels)

@@ -6,7 +6,7 @@ from quire.api.auth.authenticate import Reader
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
 from quire.api.state import app_state_of
-from quire.runtime.worker import liveness
+from quire.control import queries
 
 router = APIRouter(prefix="/api/workers", tags=["workers"])
 
@@ -14,6 +14,4 @@ router = APIRouter(prefix="/api/workers", tags=["workers"])
 @router.get("", summary="List workers", **giving(models.Listed[models.Worker]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the workers that have not ended, with how many of the tenant's tasks each runs."""
-    db = app_state_of(request).db
-    with db.read() as conn:
-        return Answer({"items": liveness.list_workers(db, conn, viewer.tenant), "next": None})
+    return Answer({"items": queries.workers(app_state_of(request).caller(viewer)), "next": None})

@@ -51,17 +51,12 @@ def follow(
 
 def look(app: "App", job_id: int) -> Picture:
     """Read how far a job is."""
-    from quire.store.reports import files, reports
+    from quire.control import queries
 
-    with app.db.read() as conn:
-        now = app.db.now(conn).wall
-        job = reports.job(conn, app.settings.tenant, job_id, now=now)
-        if job is None:
-            raise NotFound(f"job {job_id}: it was deleted while it was waited for.")
-        at_work = files.at_work(conn, job_id)
-        tally = files.tallies(conn, [job_id]).get(job_id)
-    committed = (tally.pages if tally else 0) + sum(each["pages"] for each in at_work)
-    return Picture(job, at_work, committed)
+    job = queries.find_job(app.caller, job_id)
+    if job is None:
+        raise NotFound(f"job {job_id}: it was deleted while this command waited for it.")
+    return Picture(job, *queries.files_in_progress(app.caller, job_id))
 
 
 class Rate:

@@ -55,17 +55,15 @@ def ending(app: "App", job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _files(app: "App", job_id: int, limit: int, **which: Any) -> dict[str, Any]:
-    from quire.store.reports import files
+    from quire.control import queries
 
-    with app.db.read() as conn:
-        return files.page_of_files(conn, app.settings.tenant, job_id, limit=limit, **which)
+    return queries.files(app.caller, job_id, limit=limit, **which)
 
 
 def _reused(app: "App", job_id: int) -> dict[str, Any]:
-    from quire.store.reports import files
+    from quire.control import queries
 
-    with app.db.read() as conn:
-        return files.reused_by(conn, job_id)
+    return queries.reuse(app.caller, job_id)
 
 
 def say_ending(app: "App", job: dict[str, Any]) -> None:
@@ -162,15 +160,14 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
 
 
 def _say_next(app: "App", job: dict[str, Any]) -> None:
-    from quire.store.reports import files
+    from quire.control import queries
 
     if job["files"].get("failed") or _unlisted(job):
         console.say()
         console.say(f"Try the failed ones again with: quire job retry {job['id']} --failed --wait")
     held = (job["result"] or {}).get("waiting", 0) + (job["result"] or {}).get("running", 0)
     if held and (sources := job["payload"].get("sources")):
-        with app.db.read() as conn:
-            found = files.held_elsewhere(conn, app.settings.tenant, sources, job["id"])
+        found = queries.files_held_by_other_jobs(app.caller, job["id"], sources)
         for each in found[:5]:
             console.say(
                 f"job {each['job_id']} holds {formatting.count(each['files'], 'file')}; see: "

@@ -5,7 +5,7 @@ The first unmet condition is the answer: the ones behind it do not matter until 
 
 from typing import Any
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.control.caller import Caller
 from quire.control.explain.task import Case, of_task
 from quire.control.explain.wording import Finding, number
@@ -13,7 +13,6 @@ from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store import Connection
 from quire.store.reports import waiting
-from quire.store.reports.reports import iso
 
 #: How many attempts and tasks an explanation names.
 SHOWN = 5

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.control import broker_status
 from quire.control.explain.wording import (
     Finding,
@@ -18,7 +18,6 @@ from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskSta
 from quire.store import Connection
 from quire.store.queue import exclusive
 from quire.store.reports import waiting
-from quire.store.reports.reports import iso
 
 #: How many predecessors a finding names.
 SHOWN = 5

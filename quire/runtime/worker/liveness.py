@@ -11,13 +11,13 @@ import os
 import socket
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quire.clock import boot_id, pid_start
 from quire.model.records import WorkerRow
+from quire.store import Connection
 from quire.store.db.engine import Database
 from quire.store.queue import workers
-from quire.store.reports import reports
 
 
 class Lock(NamedTuple):
@@ -97,24 +97,7 @@ def is_here(worker: WorkerRow) -> bool:
     return is_dead(worker) is False
 
 
-def list_workers(db: Database, conn: Any, tenant: str | None = None) -> list[dict[str, Any]]:
-    """List the workers that have not stopped, with their running tasks (of one tenant if given)."""
-    now = db.now(conn).wall
-    running = {each["id"]: each["running"] for each in reports.worker_list(conn, tenant)}
-    return [
-        {
-            "id": row.id,
-            "host": row.host,
-            "pid": row.pid,
-            "alive": is_alive(row, now=now, lease=db.lease_seconds),
-            "running": running.get(row.id, 0),
-            "state": row.state,
-            "concurrency": row.concurrency,
-            "queues": row.queues.split(","),
-            "started_at": reports.iso(row.started_at),
-            "heartbeat_at": reports.iso(row.heartbeat_at),
-            "broker": row.broker,
-            "alone_since": reports.iso(row.alone_since),
-        }
-        for row in workers.live(conn)
-    ]
+def alive(db: Database, conn: Connection) -> list[WorkerRow]:
+    """List the workers that are alive."""
+    now, lease = db.now(conn).wall, db.lease_seconds
+    return [row for row in workers.live(conn) if is_alive(row, now=now, lease=lease)]

@@ -3,23 +3,16 @@
 Each reads a bounded number of rows by an index, whatever the size of the tables.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.states import JOB_ACTIVE, JobState, TaskState
+from quire.model.states import JOB_ACTIVE, JobState
 from quire.store.db.schema.documents import (
-    chunks,
     documents,
-    generation_pages,
     generations,
-    pages,
-    slices,
 )
 from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
-from quire.store.queue.owners import has_job
-from quire.store.reports import documents as document_reports
 
 j, t, d, g = jobs.c, tasks.c, documents.c, generations.c
 #: Jobs that are looked at to say what waits: of one owner, and of all together.
@@ -172,41 +165,6 @@ def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
     return Lately([Run(*row) for row in rows], first if count == RUNS else None)
 
 
-def tasks_of_job(
-    conn: sa.Connection, tenant: str, job_id: int, states: Sequence[str], *, limit: int
-) -> list[dict[str, Any]]:
-    """List tasks of a tenant's job: those of the first state first, each state by id."""
-    found: list[dict[str, Any]] = []
-    for state in states:
-        rows = conn.execute(
-            sa.select(tasks)
-            .where(t.job_id == job_id, is_state(t.state, TaskState(state)))
-            .where(has_job(tenant, job_id))
-            .order_by(t.id)
-            .limit(limit - len(found))
-        )
-        found += [row._asdict() for row in rows]
-        if len(found) >= limit:
-            break
-    return found
-
-
-def attempts_of_tasks(
-    conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
-) -> list[dict[str, Any]]:
-    """List the runs of some tasks of a tenant, latest first."""
-    a = attempts.c
-    rows = conn.execute(
-        sa.select(attempts)
-        .join(tasks, t.id == a.task_id)
-        .join(owners, owners.c.id == t.owner_id)
-        .where(a.task_id.in_(list(task_ids)), owners.c.tenant == tenant)
-        .order_by(a.finished_at.desc(), a.fence.desc())
-        .limit(limit)
-    )
-    return [row._asdict() for row in rows]
-
-
 def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:
     """List the ranges of pages that a job reads, in the order of documents and pages."""
     return list(
@@ -237,60 +195,3 @@ def _ranges() -> sa.Select[Any]:
         .join(documents, d.id == t.document_id)
         .where(t.from_page.is_not(None), t.to_page.is_not(None), t.state != "skipped")
     )
-
-
-def attempts_of_document(
-    conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
-) -> list[dict[str, Any]]:
-    """List the runs of a document's tasks, latest first."""
-    a = attempts.c
-    rows = conn.execute(
-        sa.select(attempts, t.kind, t.job_id, t.generation, t.from_page, t.to_page)
-        .join(tasks, t.id == a.task_id)
-        .join(documents, d.id == t.document_id)
-        .where(t.document_id == document_id, d.tenant == tenant)
-        .order_by(a.finished_at.desc(), a.fence.desc())
-        .limit(limit)
-    )
-    return [row._asdict() for row in rows]
-
-
-def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
-    """Return one page of a document's row with its text and boxes."""
-    found = document_reports.pages_of(conn, row, limit=1, after=number - 1)
-    return found[0] if found and found[0].number == number else None
-
-
-def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, int | None]:
-    """Return the numbers of the pages before and behind one."""
-    at = generation_pages.c
-    own = (
-        at.document_id == row.id,
-        at.generation == document_reports.generation_shown(row),
-    )
-    before = conn.scalar(sa.select(sa.func.max(at.number)).where(*own, at.number < number))
-    behind = conn.scalar(sa.select(sa.func.min(at.number)).where(*own, at.number > number))
-    return before, behind
-
-
-def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
-    """List the chunks of one page of a document, in the order of the text."""
-    shown = document_reports.generation_shown(row)
-    at, s = generation_pages.c, slices.c
-    return conn.execute(
-        sa.select(s.ordinal, s.start, s.stop, chunks.c.id, chunks.c.tokens, chunks.c.text,
-                  chunks.c.language)
-        .select_from(generation_pages)
-        .join(generations, sa.and_(g.document_id == at.document_id, g.generation == at.generation))
-        .join(pages, pages.c.id == at.page_id)
-        .join(slices, sa.and_(s.page_id == at.page_id, s.cut_id == g.cut_id))
-        .join(chunks, chunks.c.id == s.chunk_id)
-        .where(
-            at.document_id == row.id,
-            at.generation == shown,
-            at.number == number,
-            chunks.c.tenant == row.tenant,
-        )
-        .order_by(s.ordinal)
-        .limit(200)
-    ).all()  # fmt: skip

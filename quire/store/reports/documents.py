@@ -14,6 +14,7 @@ from quire.model.states import (
     TaskState,
 )
 from quire.store.db.schema.documents import (
+    chunks,
     contents,
     corpora,
     corpus_documents,
@@ -21,11 +22,13 @@ from quire.store.db.schema.documents import (
     generation_pages,
     generations,
     pages,
+    slices,
 )
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.reports import substring_filter
 
 d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
+c, s = chunks.c, slices.c
 #: Page errors that are listed with a document.
 MOST_ERRORS = 1000
 
@@ -307,3 +310,71 @@ def listed_at_source(
         .limit(limit)
     )
     return [(row.id, row.uri, row.name) for row in rows]
+
+
+def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
+    """Return one page of a document's row with its text and boxes."""
+    found = pages_of(conn, row, limit=1, after=number - 1)
+    return found[0] if found and found[0].number == number else None
+
+
+def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, int | None]:
+    """Return the numbers of the pages before and behind one."""
+    at = generation_pages.c
+    own = (
+        at.document_id == row.id,
+        at.generation == generation_shown(row),
+    )
+    before = conn.scalar(sa.select(sa.func.max(at.number)).where(*own, at.number < number))
+    behind = conn.scalar(sa.select(sa.func.min(at.number)).where(*own, at.number > number))
+    return before, behind
+
+
+def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
+    """List the chunks of one page of a document, in the order of the text."""
+    shown = generation_shown(row)
+    at, s = generation_pages.c, slices.c
+    return conn.execute(
+        sa.select(s.ordinal, s.start, s.stop, chunks.c.id, chunks.c.tokens, chunks.c.text,
+                  chunks.c.language)
+        .select_from(generation_pages)
+        .join(generations, sa.and_(g.document_id == at.document_id, g.generation == at.generation))
+        .join(pages, pages.c.id == at.page_id)
+        .join(slices, sa.and_(s.page_id == at.page_id, s.cut_id == g.cut_id))
+        .join(chunks, chunks.c.id == s.chunk_id)
+        .where(
+            at.document_id == row.id,
+            at.generation == shown,
+            at.number == number,
+            chunks.c.tenant == row.tenant,
+        )
+        .order_by(s.ordinal)
+        .limit(200)
+    ).all()  # fmt: skip
+
+
+def page_of_chunks(
+    conn: sa.Connection, row: Any, *, limit: int = 50, cursor: tuple[int, int] = (0, -1)
+) -> dict[str, Any]:
+    """List the chunks of a document (its row); the cursor is the last page and ordinal."""
+    number, ordinal = cursor
+    rows = conn.execute(
+        sa.select(gp.number, s.ordinal, s.start, s.stop, c.text, c.language, c.tokens)
+        .join(
+            generations,
+            sa.and_(g.document_id == gp.document_id, g.generation == gp.generation),
+        )
+        .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id))
+        .join(chunks, c.id == s.chunk_id)
+        .where(
+            gp.document_id == row.id,
+            gp.generation == generation_shown(row),
+            sa.or_(gp.number > number, sa.and_(gp.number == number, s.ordinal > ordinal)),
+        )
+        .order_by(gp.number, s.ordinal)
+        .limit(limit + 1)
+    ).all()
+    names = ("page", "ordinal", "start", "stop", "text", "language", "tokens")
+    items = [dict(zip(names, each, strict=True)) for each in rows[:limit]]
+    more = f"{items[-1]['page']}.{items[-1]['ordinal']}" if len(rows) > limit else None
+    return {"items": items, "next": more}

@@ -1,0 +1,366 @@
+"""Everything that CLI, API and dashboard show, assembled once; the three only render it.
+
+Each query takes a `Caller` and returns what its tenant may see, as plain JSON-like values. Nothing
+here writes. Documents' contents (pages, chunks, bytes) are in `document_content`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from quire.clock import iso
+from quire.control import broker_status, outages
+from quire.control.caller import Caller
+from quire.errors import NotFound
+from quire.model.records import Owner, WorkerRow
+from quire.model.states import JobState
+from quire.store import Connection
+from quire.store.documents import corpora
+from quire.store.queue import events, tallies
+from quire.store.queue import kinds as kind_rows
+from quire.store.queue import owners as owner_rows
+from quire.store.queue import workers as worker_rows
+from quire.store.reports import counters, dashboard, substring_filter
+from quire.store.reports import documents as document_reports
+from quire.store.reports import files as file_reports
+from quire.store.reports import jobs as job_reports
+from quire.store.reports import tasks as task_reports
+
+Json = dict[str, Any]
+#: States of a file in its job.
+FILE_STATES = file_reports.STATES
+#: Events of a job that are listed without a cursor.
+LOGGED = events.SHOWN
+#: Latest jobs or documents among which a substring is searched.
+SEARCHED = substring_filter.SEARCHED
+#: Page ranges that are listed one by one.
+MOST_RANGES = dashboard.CELLS
+Run = dashboard.Run
+
+
+def status(caller: Caller) -> Json:
+    """Count by state, and list workers and troubles."""
+    return {**counts(caller), **health(caller)}
+
+
+def counts(caller: Caller) -> Json:
+    """Count jobs, tasks and documents by state, and list paused kinds; slow with many jobs."""
+    with caller.db.read() as conn:
+        counted = counters.totals(conn, caller.tenant)
+        return {
+            "jobs": counted.jobs,
+            "tasks": counted.tasks,
+            "documents": document_reports.count_documents(conn, caller.tenant),
+            "paused": [each.name for each in kind_rows.listed(conn).values() if each.paused_at],
+        }
+
+
+def health(caller: Caller) -> Json:
+    """List workers, the state of the broker, and what keeps tasks from running."""
+    with caller.db.read() as conn:
+        now, lease = caller.db.now(conn), caller.db.lease_seconds
+        return {
+            "workers": _workers(conn, caller),
+            "broker": broker_status.standing(conn, now=now, patience=lease),
+            "troubles": outages.listed(conn, caller.tenant, now=now, patience=lease),
+        }
+
+
+class Metrics(NamedTuple):
+    """What is counted for Prometheus at one moment."""
+
+    tasks: dict[tuple[str, str], int]
+    oldest: dict[str, float]
+    runs: dict[tuple[str, str], tuple[int, float]]
+    work: dict[str, int]
+    bytes_kept: int
+    alive: int
+    refused: int
+
+
+def metrics(caller: Caller) -> Metrics:
+    """Count a tenant's tasks, runs and work; `refused` counts those of all tenants."""
+    tenant, lease = caller.tenant, caller.db.lease_seconds
+    with caller.db.read() as conn:
+        now = caller.db.now(conn).wall
+        living = worker_rows.live(conn)
+        ready_since = counters.waiting_since(conn, tenant)
+        counted = Metrics(
+            counters.tasks_by_kind(conn, tenant),
+            {kind: max(now - since, 0.0) for kind, since in ready_since.items()},
+            counters.runs(conn, tenant),
+            counters.work(conn, tenant),
+            counters.bytes_kept(conn, tenant),
+            0,
+            tallies.read(conn).get("refused", 0),
+        )
+    alive = sum(caller.is_alive(row, now=now, lease=lease) for row in living)
+    return counted._replace(alive=alive)
+
+
+def workers(caller: Caller) -> list[Json]:
+    """List the workers that have not ended, with how many of the tenant's tasks each runs."""
+    with caller.db.read() as conn:
+        return _workers(conn, caller)
+
+
+def live_worker_rows(caller: Caller) -> list[WorkerRow]:
+    """Return the records of the workers that have not ended, with their process ids."""
+    with caller.db.read() as conn:
+        return worker_rows.live(conn)
+
+
+def any_worker_alive(caller: Caller) -> bool:
+    """Tell whether at least one worker is alive."""
+    return any(worker["alive"] for worker in workers(caller))
+
+
+def kinds(caller: Caller) -> list[Json]:
+    """List the kinds of jobs that workers have announced."""
+    with caller.db.read() as conn:
+        rows = kind_rows.listed(conn).values()
+    return [
+        {
+            "name": row.name,
+            "queue": row.queue,
+            "max_attempts": row.max_attempts,
+            "at_most_once": row.at_most_once,
+            "paused_at": iso(row.paused_at),
+        }
+        for row in rows
+    ]
+
+
+def owners(caller: Caller) -> list[Owner]:
+    """List the tenant's users that have submitted jobs, with their limits."""
+    with caller.db.read() as conn:
+        return owner_rows.listed(conn, caller.tenant)
+
+
+def jobs(caller: Caller, *, limit: int = 50, cursor: int | None = None, **filters: Any) -> Json:
+    """List jobs, latest first, with the cursor of the next page."""
+    with caller.db.read() as conn:
+        now = caller.db.now(conn).wall
+        return job_reports.page_of_jobs(
+            conn, caller.tenant, now=now, limit=limit, cursor=cursor, **filters
+        )
+
+
+def overview(caller: Caller, *, running: int, groups: int) -> Json:
+    """Return what runs and what waits, up to a number of jobs and groups, and who works."""
+    with caller.db.read() as conn:
+        at = caller.db.now(conn)
+        active = job_reports.page_of_jobs(
+            conn, caller.tenant, now=at.wall, limit=running, states=[JobState.RUNNING]
+        )["items"]
+        queued = dashboard.waiting(conn, caller.tenant, explained=groups)
+        crew = _workers(conn, caller)
+        return {
+            "running": active,
+            "running_count": dashboard.active(conn, caller.tenant)
+            if len(active) == running
+            else len(active),
+            "waiting": queued[:groups],
+            "waiting_jobs": sum(one.jobs for one in queued),
+            "waiting_is_all": all(one.is_all for one in queued),
+            "workers": crew,
+            "alive": sum(worker["alive"] for worker in crew),
+            "troubles": outages.listed(
+                conn, caller.tenant, now=at, patience=caller.db.lease_seconds
+            ),
+            "is_new": not dashboard.owners_of(conn, caller.tenant),
+        }
+
+
+def recent_runs(caller: Caller, *, seconds: float) -> tuple[Sequence[Run], float | None, float]:
+    """List the latest attempts; also since when all of them are known, and the time."""
+    with caller.db.read() as conn:
+        now = caller.db.now(conn).wall
+        found = dashboard.lately(conn, caller.tenant, since=now - seconds)
+    return found.runs, found.begins, now
+
+
+def running_jobs(caller: Caller) -> list[Json]:
+    """List running jobs in the order in which they started."""
+    with caller.db.read() as conn:
+        return job_reports.running(conn, caller.tenant, now=caller.db.now(conn).wall)
+
+
+def pending_jobs_by_kind(caller: Caller) -> list[Json]:
+    """Count pending jobs by platform and kind."""
+    with caller.db.read() as conn:
+        return job_reports.waiting_by_kind(conn, caller.tenant)
+
+
+def count_jobs(caller: Caller, filters: Mapping[str, Any]) -> int:
+    """Count the jobs that match."""
+    count, last = 0, 0
+    while True:
+        with caller.db.read() as conn:
+            ids = job_reports.ids_of_jobs(conn, caller.tenant, after_id=last, limit=5000, **filters)
+        if not ids:
+            return count
+        count, last = count + len(ids), ids[-1]
+
+
+def last_job_id(caller: Caller) -> int:
+    """Return the id of the latest job of any tenant; 0 without any."""
+    with caller.db.read() as conn:
+        return job_reports.last_job_id(conn)
+
+
+def find_job(caller: Caller, job_id: int) -> Json | None:
+    """Return a job, or None."""
+    with caller.db.read() as conn:
+        return job_reports.job(conn, caller.tenant, job_id, now=caller.db.now(conn).wall)
+
+
+def job(caller: Caller, job_id: int) -> Json:
+    """Return a job, or raise NotFound."""
+    one = find_job(caller, job_id)
+    if one is None:
+        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+    return one
+
+
+def job_details(caller: Caller, job_id: int) -> Json:
+    """Return a job with its files (failed ones first), tasks and attempts."""
+    one = job(caller, job_id)
+    one["file_list"] = files(caller, job_id, worst_first=True)
+    one["task_list"] = tasks(caller, job_id)
+    one["attempts"] = attempts(caller, job_id)
+    return one
+
+
+def tasks(caller: Caller, job_id: int, *, limit: int = 50, cursor: int | None = None) -> Json:
+    """List the tasks of a job, oldest first."""
+    with caller.db.read() as conn:
+        return task_reports.page_of_tasks(conn, caller.tenant, job_id, limit=limit, cursor=cursor)
+
+
+def attempts(
+    caller: Caller, job_id: int, *, task_id: int | None = None, limit: int = 100
+) -> list[Json]:
+    """List the attempts of a job's tasks, or of one task, latest first."""
+    with caller.db.read() as conn:
+        return task_reports.attempts_of(conn, caller.tenant, job_id, task_id=task_id, limit=limit)
+
+
+def tasks_by_state(caller: Caller, job_id: int, states: Sequence[str], *, limit: int) -> list[Json]:
+    """List tasks of a job: those of the first state first, each state by id."""
+    with caller.db.read() as conn:
+        return task_reports.tasks_of_job(conn, caller.tenant, job_id, states, limit=limit)
+
+
+def attempts_of_tasks(caller: Caller, task_ids: Sequence[int], *, limit: int) -> list[Json]:
+    """List the attempts of some tasks, latest first; times are in seconds."""
+    with caller.db.read() as conn:
+        return task_reports.attempts_of_tasks(conn, caller.tenant, task_ids, limit=limit)
+
+
+def attempts_of_document(caller: Caller, document_id: int) -> list[Json]:
+    """List the attempts of a document's tasks, latest first; times are in seconds."""
+    with caller.db.read() as conn:
+        return task_reports.attempts_of_document(conn, caller.tenant, document_id)
+
+
+def page_ranges_of_job(caller: Caller, job_id: int) -> list[Any]:
+    """List the page ranges that a job reads, by document and page, and one more than are shown."""
+    with caller.db.read() as conn:
+        return dashboard.ranges_of_job(conn, caller.tenant, job_id)
+
+
+def page_ranges_of_document(caller: Caller, document_id: int) -> list[Any]:
+    """List the page ranges of a document's newest generation, and one more than are shown."""
+    with caller.db.read() as conn:
+        return dashboard.ranges_of_document(conn, caller.tenant, document_id)
+
+
+def files(caller: Caller, job_id: int, **page: Any) -> Json:
+    """List the files of a job; see `store.reports.files.page_of_files` for the options."""
+    with caller.db.read() as conn:
+        return file_reports.page_of_files(conn, caller.tenant, job_id, **page)
+
+
+def files_in_progress(caller: Caller, job_id: int) -> tuple[list[Json], int]:
+    """List the files that a job is indexing now; also count all pages that it has indexed."""
+    with caller.db.read() as conn:
+        active = file_reports.at_work(conn, job_id)
+        tally = file_reports.tallies(conn, [job_id]).get(job_id)
+    return active, (tally.pages if tally else 0) + sum(each["pages"] for each in active)
+
+
+def files_held_by_other_jobs(caller: Caller, job_id: int, sources: Sequence[str]) -> list[Json]:
+    """Count the files of these sources that other jobs are indexing, by job."""
+    with caller.db.read() as conn:
+        return file_reports.held_elsewhere(conn, caller.tenant, sources, job_id)
+
+
+def reuse(caller: Caller, job_id: int) -> Json:
+    """Sum up what a job reused instead of computing it again."""
+    with caller.db.read() as conn:
+        return file_reports.reused_by(conn, job_id)
+
+
+def log(caller: Caller, job_id: int, *, limit: int = LOGGED, cursor: int | None = None) -> Json:
+    """List a job's events, oldest first: the latest ones, or with a cursor those after it."""
+    with caller.db.read() as conn:
+        return events.page(conn, caller.tenant, job_id, cursor=cursor, limit=limit)
+
+
+def log_tail(caller: Caller, job_id: int, *, after_id: int = 0, limit: int = LOGGED) -> list[Json]:
+    """Return the last events of a job after an id, oldest first; times are in seconds."""
+    with caller.db.read() as conn:
+        return events.tail(conn, caller.tenant, job_id, after_id=after_id, limit=limit)
+
+
+def documents(
+    caller: Caller, *, corpus: str | None = None, limit: int = 50, cursor: int | None = None,
+    **filters: Any,
+) -> Json:  # fmt: skip
+    """List documents, latest first, with the cursor of the next page."""
+    with caller.db.read() as conn:
+        if corpus is not None and corpora.find(conn, caller.tenant, corpus) is None:
+            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
+        return document_reports.page_of_documents(
+            conn, caller.tenant, limit=limit, cursor=cursor, corpus=corpus, **filters
+        )
+
+
+def document(caller: Caller, document_id: int) -> Json:
+    """Return a document with its page errors and generations, or raise NotFound."""
+    with caller.db.read() as conn:
+        one = (
+            document_reports.document(conn, caller.tenant, document_id)
+            if 0 < document_id < 2**63
+            else None
+        )
+    if one is None:
+        raise missing_document(document_id)
+    return one
+
+
+def missing_document(document_id: int) -> NotFound:
+    """Return the error for a document that this tenant does not have."""
+    return NotFound(f"document {document_id}: no such document. `quire documents` lists them.")
+
+
+def _workers(conn: Connection, caller: Caller) -> list[Json]:
+    now = caller.db.now(conn).wall
+    running = task_reports.running_by_worker(conn, caller.tenant)
+    return [
+        {
+            "id": row.id,
+            "host": row.host,
+            "pid": row.pid,
+            "alive": caller.is_alive(row, now=now, lease=caller.db.lease_seconds),
+            "running": running.get(row.id, 0),
+            "state": row.state,
+            "concurrency": row.concurrency,
+            "queues": row.queues.split(","),
+            "started_at": iso(row.started_at),
+            "heartbeat_at": iso(row.heartbeat_at),
+            "broker": row.broker,
+            "alone_since": iso(row.alone_since),
+        }
+        for row in worker_rows.live(conn)
+    ]

@@ -1,0 +1,325 @@
+"""Jobs as people and programs see them: one, a page of a list, all that match. Nothing here writes.
+
+A page is read backwards along one index, so nothing is sorted or counted: milliseconds among a
+million jobs. Which index depends on the filters, because a planner without statistics picks one
+whose rows it has to sort.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import iso
+from quire.model import unlisted
+from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.store.db import dialect
+from quire.store.db.schema.queue import is_state, jobs, owners
+from quire.store.reports import files, substring_filter
+
+j = jobs.c
+#: The jobs of a tenant with no more than this are all read: other tenants' jobs are never touched.
+FEW = 2_000
+#: Up to this many owners are read one by one and merged; beyond it the table is read from its end.
+MOST_OWNERS = 32
+#: Columns with an index of their own that ends in the id.
+INDEXED = ("kind", "platform", "account")
+_OWNERS = sa.select(owners.c.id).where(owners.c.tenant == sa.bindparam("tenant"))
+_OWNER = _OWNERS.where(owners.c.user_name == sa.bindparam("user"))
+_COUNTS = tuple((state.value, f"tasks_{state.value}") for state in TaskState)
+_HIDDEN = ("owner_id", "exclusive_key", "has_successors", "is_reviving", "cost_total", "cost_done")
+_SHOWN = (
+    *(column for column in j if column.name not in _HIDDEN),
+    owners.c.tenant,
+    owners.c.user_name,
+)
+_NAMES = tuple(column.name for column in _SHOWN)
+_ALLOWED = {state.value: allowed(state) for state in JobState}
+_ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
+_FAILED, _RUNNING = JobState.FAILED.value, JobState.RUNNING.value
+
+
+def job(conn: sa.Connection, tenant: str, job_id: int, *, now: float) -> dict[str, Any] | None:
+    """Return one job of a tenant."""
+    found = by_id(conn, tenant, [job_id], now=now)
+    return found[0] if found else None
+
+
+def page_of_jobs(
+    conn: sa.Connection,
+    tenant: str,
+    *,
+    now: float,
+    limit: int = 50,
+    cursor: int | None = None,
+    **filters: Any,
+) -> dict[str, Any]:
+    """List a tenant's jobs, latest first, with the cursor of the next page."""
+    if filters.get("text") is not None or filters.get("created_before") is not None:
+        query = sa.select(j.id).join(owners, owners.c.id == j.owner_id)
+        query = filtered(query.where(owners.c.tenant == tenant), filters)
+        query = query if cursor is None else query.where(j.id < cursor)
+        ids = list(conn.scalars(query.order_by(j.id.desc()).limit(limit + 1)))
+    else:
+        ids = latest(conn, tenant, filters, limit=limit + 1, cursor=cursor)
+    items = by_id(conn, tenant, ids[:limit], now=now)
+    return {"items": items, "next": str(items[-1]["id"]) if len(ids) > limit else None}
+
+
+def ids_of_jobs(
+    conn: sa.Connection, tenant: str, *, after_id: int = 0, limit: int = 500, **filters: Any
+) -> list[int]:
+    """List the ids of a tenant's jobs that match, oldest first."""
+    query = sa.select(j.id).join(owners, owners.c.id == j.owner_id).where(owners.c.tenant == tenant)
+    query = filtered(query, filters).where(j.id > after_id)
+    return list(conn.scalars(query.order_by(j.id).limit(limit)))
+
+
+def filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any]:
+    """Narrow a query over jobs and owners; None means any."""
+    for name, value in filters.items():
+        if value is None:
+            continue
+        if name == "states":
+            query = query.where(j.state.in_(list(value)))
+        elif name == "user":
+            query = query.where(owners.c.user_name == value)
+        elif name == "created_before":
+            query = query.where(j.created_at < value)
+        elif name == "text":
+            query = query.where(substring_filter.job_has(value))
+        else:
+            query = query.where(j[name] == value)
+    return query
+
+
+def waiting_by_kind(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
+    """Count pending jobs by platform and kind."""
+    rows = conn.execute(
+        sa.select(j.platform, j.kind, sa.func.count())
+        .join(owners, owners.c.id == j.owner_id)
+        .where(owners.c.tenant == tenant, is_state(j.state, JobState.PENDING))
+        # Said as the index of active jobs says it, else all of an owner's are read.
+        .where(is_state(j.state, *JOB_ACTIVE))
+        .group_by(j.platform, j.kind)
+        .order_by(j.kind)
+    )
+    return [{"platform": p, "kind": k, "count": n} for p, k, n in rows]
+
+
+def running(
+    conn: sa.Connection, tenant: str, *, now: float, limit: int = 1000
+) -> list[dict[str, Any]]:
+    """List a tenant's running jobs, in the order in which they started."""
+    # Said as the index of states says it: few jobs run, however many wait.
+    unlike = sa.text("jobs.state <> 'completed'")
+    query = select().where(is_state(j.state, JobState.RUNNING), unlike)
+    query = query.order_by(j.started_at, j.id).limit(limit)
+    return shown(conn, conn.execute(query, {"tenant": tenant}).all(), now=now)
+
+
+def last_job_id(conn: sa.Connection) -> int:
+    """Return the latest job's id; 0 without any."""
+    return conn.scalar(sa.select(sa.func.max(j.id))) or 0
+
+
+class Branch(NamedTuple):
+    """What one query looks for: along which index, and what else is compared."""
+
+    way: str  # "few", "owner", "state", or "" for whatever the other conditions have
+    names: tuple[str, ...]
+    state: str = ""  # in the statement's text, where the way is a state
+    has_states: bool = False
+    has_cursor: bool = False
+
+
+def latest(
+    conn: sa.Connection,
+    tenant: str,
+    filters: Mapping[str, Any],
+    *,
+    limit: int,
+    cursor: int | None,
+) -> list[int]:
+    """Return the ids of a tenant's latest jobs that match, below the cursor, latest first."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    whose = _owners(conn, tenant, given.pop("user", None))
+    if not whose:
+        return []
+    states: list[str] = list(given.pop("states", ()))
+    plain = Branch("", tuple(sorted(given)), "", bool(states), cursor is not None)
+    given.update(whose=dialect.encode_ids(conn, whose), states=states, cursor=cursor, most=limit)
+    found: set[int] = set()
+    for branch, owner_id in _branches(conn, plain, whose, states):
+        query = _query(conn, branch)
+        found.update(conn.scalars(query, {**given, "owner": owner_id}))
+    return sorted(found, reverse=True)[:limit]
+
+
+def _owners(conn: sa.Connection, tenant: str, user: str | None) -> list[int]:
+    query = _OWNERS if user is None else _OWNER
+    return list(conn.scalars(query, {"tenant": tenant, "user": user}))
+
+
+def _branches(
+    conn: sa.Connection, plain: Branch, whose: Sequence[int], states: Sequence[str]
+) -> list[tuple[Branch, int | None]]:
+    """Say what each query looks for; each reads one index in the order of ids."""
+    if _are_few(conn, whose):
+        return [(plain._replace(way="few"), None)]
+    if states and JobState.COMPLETED not in states:
+        each = plain._replace(way="state", has_states=False)
+        return [(each._replace(state=state), None) for state in states]
+    if len(whose) > MOST_OWNERS or any(name in INDEXED for name in plain.names):
+        return [(plain, None)]
+    return [(plain._replace(way="owner"), owner_id) for owner_id in whose]
+
+
+def _query(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
+    return dialect.cached(conn, branch, lambda: _built(conn, branch))
+
+
+def _built(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
+    found: list[sa.ColumnElement[bool]] = [_whose(conn, branch.way)]
+    if branch.state:
+        # Said as the partial index says it: SQLite concludes nothing.
+        unlike: sa.ColumnElement[bool] = sa.text("jobs.state <> 'completed'")  # type: ignore[assignment]
+        found += [is_state(j.state, branch.state), unlike]
+    if branch.has_states:
+        found.append(j.state.in_(sa.bindparam("states", expanding=True)))
+    found += [j[name] == sa.bindparam(name) for name in branch.names]
+    if branch.has_cursor:
+        found.append(j.id < sa.bindparam("cursor"))
+    return sa.select(j.id).where(*found).order_by(j.id.desc()).limit(sa.bindparam("most"))
+
+
+def _whose(conn: sa.Connection, way: str) -> sa.ColumnElement[bool]:
+    if way == "owner":
+        return j.owner_id == sa.bindparam("owner")
+    if way == "few":
+        return dialect.id_in(conn, j.owner_id, "whose")
+    # The plus keeps planners from the owners' index, whose rows they would have to sort.
+    return dialect.id_in(conn, sa.literal_column("+jobs.owner_id", sa.BigInteger), "whose")
+
+
+def _are_few(conn: sa.Connection, whose: Sequence[int]) -> bool:
+    if len(whose) > MOST_OWNERS:
+        return False
+    query = dialect.cached(conn, "are few", lambda: _counting(conn))
+    given = {"whose": dialect.encode_ids(conn, whose), "most": FEW + 1}
+    return (conn.scalar(query, given) or 0) <= FEW
+
+
+def _counting(conn: sa.Connection) -> sa.Select[Any]:
+    mine = dialect.id_in(conn, j.owner_id, "whose")
+    some = sa.select(j.id).where(mine).limit(sa.bindparam("most")).subquery()
+    return sa.select(sa.func.count()).select_from(some)
+
+
+def select() -> sa.Select[Any]:
+    """Select the rows of a tenant's jobs; the parameter is called `tenant`."""
+    # The plus keeps planners from looking among all jobs of each owner.
+    owner_id = sa.literal_column("+jobs.owner_id", sa.BigInteger)
+    return (
+        sa.select(*_SHOWN)
+        .select_from(jobs)
+        .join(owners, owners.c.id == owner_id)
+        .where(owners.c.tenant == sa.bindparam("tenant"))
+    )
+
+
+def by_id(
+    conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: float
+) -> list[dict[str, Any]]:
+    """Return those of the jobs that are the tenant's, latest first."""
+    if not ids:
+        return []
+    query = dialect.cached(conn, "jobs by id", lambda: _ids(conn))
+    rows = conn.execute(query, {"tenant": tenant, "ids": dialect.encode_ids(conn, ids)}).all()
+    return shown(conn, rows, now=now)
+
+
+def _ids(conn: sa.Connection) -> sa.Select[Any]:
+    return select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc())
+
+
+def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[str, Any]]:
+    """Show rows of `select` with what is counted of their files."""
+    # Plain dicts: a page asks fifty rows for thirty columns each.
+    known = [dict(zip(_NAMES, row, strict=True)) for row in rows]
+    tallies = files.tallies(conn, [row["id"] for row in known])
+    return [_job(row, now, tallies.get(row["id"])) for row in known]
+
+
+def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[str, Any]:
+    state, result = row["state"], row["result"]
+    counts = {name: n for name, column in _COUNTS if (n := row[column])}
+    return {
+        "id": row["id"],
+        "kind": row["kind"],
+        "platform": row["platform"],
+        "account": row["account"],
+        "owner": {"tenant": row["tenant"], "user": row["user_name"]},
+        "state": state,
+        "allowed": list(_ALLOWED[state]),
+        "priority": row["priority"],
+        "payload": json.loads(row["payload"]),
+        "progress": round(row["progress"], 4),
+        "progress_message": row["message"],
+        "eta_at": iso(_eta(row, now)),
+        "retry_count": row["retry_count"],
+        "max_attempts": row["max_attempts"],
+        "worker_id": row["worker_id"],
+        "error": _failure(row, counts, tally) if state == _FAILED else row["error"],
+        "result": None if result is None else json.loads(result),
+        "created_at": iso(row["created_at"]),
+        "run_at": iso(row["run_at"]),
+        "started_at": iso(row["started_at"]),
+        "finished_at": iso(row["finished_at"]),
+        "tasks": counts,
+        "files": dict(tally or {}),
+        "files_with_errors": tally.with_errors if tally else 0,
+        "is_listing": row["is_growing"] and state in _ACTIVE,
+    }
+
+
+def _failure(
+    row: Mapping[str, Any], counts: Mapping[str, int], tally: files.Tally | None
+) -> str | None:
+    """Say how much of a failed job failed, where that is not all."""
+    error: str | None = row["error"]
+    listing = _listing_failure(row)
+    if tally and (lost := tally.get("failed", 0)):
+        told = f"{lost:,} of {sum(tally.values()):,} files failed"
+        # Where the listing ended after the files, its error is the last one, and stands in front.
+        last = "" if listing and error == listing else f"; the last: {error}"
+        return " ".join(each for each in (listing, told + last) if each)
+    if listing and row["result"] is not None:
+        return listing
+    bad, total = counts.get("failed", 0) + counts.get("lost", 0), sum(counts.values())
+    if bad and total > 1:
+        return f"{bad:,} of {total:,} tasks failed; the last: {error}"
+    return error
+
+
+def _listing_failure(row: Mapping[str, Any]) -> str:
+    """Say which sources could not be listed, or that the listing itself was given up."""
+    if row["is_growing"]:
+        return "The sources were not listed to their end."
+    if row["kind"] != "ingest" or row["result"] is None:
+        return ""
+    if not (missed := json.loads(row["result"]).get("unlisted")):
+        return ""
+    total = len(json.loads(row["payload"])["sources"])
+    return unlisted.words([each["error"] for each in missed], total)
+
+
+def _eta(row: Mapping[str, Any], now: float) -> float | None:
+    progress, started_at = row["progress"], row["started_at"]
+    # Where all that is left waits for something, the time spent says nothing about the end.
+    is_moving = row["state"] == _RUNNING and (row["tasks_running"] or row["tasks_ready"])
+    if not is_moving or row["is_growing"] or started_at is None or not 0 < progress < 1:
+        return None
+    eta: float = now + max(now - started_at, 0.0) * (1 - progress) / progress
+    return eta

@@ -1,0 +1,152 @@
+"""Tasks and their attempts as people and programs see them. Nothing here writes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import iso
+from quire.model.states import TaskState
+from quire.store.db.schema.documents import documents
+from quire.store.db.schema.queue import attempts, is_state, owners, tasks
+from quire.store.queue.owners import has_job
+
+t, d = tasks.c, documents.c
+_TASKS = (
+    sa.select(tasks)
+    .where(
+        t.job_id == sa.bindparam("job"),
+        t.id > sa.bindparam("after"),
+        has_job(sa.bindparam("tenant"), sa.bindparam("job")),
+    )
+    .order_by(t.id)
+    .limit(sa.bindparam("most"))
+)
+
+
+def page_of_tasks(
+    conn: sa.Connection, tenant: str, job_id: int, *, limit: int = 50, cursor: int | None = None
+) -> dict[str, Any]:
+    """List the tasks of a tenant's job, oldest first."""
+    given = {"job": job_id, "after": cursor or 0, "tenant": tenant, "most": limit + 1}
+    rows = conn.execute(_TASKS, given).all()
+    items = [_task(row) for row in rows[:limit]]
+    return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
+
+
+def attempts_of(
+    conn: sa.Connection,
+    tenant: str,
+    job_id: int,
+    *,
+    task_id: int | None = None,
+    limit: int = 100,
+) -> list[dict[str, Any]]:
+    """List the runs of the tasks of a tenant's job, or of one of them, latest first."""
+    a = attempts.c
+    query = (
+        sa.select(attempts)
+        .join(tasks, t.id == a.task_id)
+        .where(t.job_id == job_id, has_job(tenant, job_id))
+        .order_by(a.finished_at.desc(), a.fence.desc())
+        .limit(limit)
+    )
+    rows = conn.execute(query if task_id is None else query.where(t.id == task_id))
+    return [
+        {**row._asdict(), "began_at": iso(row.began_at), "finished_at": iso(row.finished_at)}
+        for row in rows
+    ]
+
+
+def tasks_of_job(
+    conn: sa.Connection, tenant: str, job_id: int, states: Sequence[str], *, limit: int
+) -> list[dict[str, Any]]:
+    """List tasks of a tenant's job: those of the first state first, each state by id."""
+    found: list[dict[str, Any]] = []
+    for state in states:
+        rows = conn.execute(
+            sa.select(tasks)
+            .where(t.job_id == job_id, is_state(t.state, TaskState(state)))
+            .where(has_job(tenant, job_id))
+            .order_by(t.id)
+            .limit(limit - len(found))
+        )
+        found += [row._asdict() for row in rows]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def attempts_of_tasks(
+    conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
+) -> list[dict[str, Any]]:
+    """List the runs of some tasks of a tenant, latest first."""
+    a = attempts.c
+    rows = conn.execute(
+        sa.select(attempts)
+        .join(tasks, t.id == a.task_id)
+        .join(owners, owners.c.id == t.owner_id)
+        .where(a.task_id.in_(list(task_ids)), owners.c.tenant == tenant)
+        .order_by(a.finished_at.desc(), a.fence.desc())
+        .limit(limit)
+    )
+    return [row._asdict() for row in rows]
+
+
+def attempts_of_document(
+    conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
+) -> list[dict[str, Any]]:
+    """List the runs of a document's tasks, latest first."""
+    a = attempts.c
+    rows = conn.execute(
+        sa.select(attempts, t.kind, t.job_id, t.generation, t.from_page, t.to_page)
+        .join(tasks, t.id == a.task_id)
+        .join(documents, d.id == t.document_id)
+        .where(t.document_id == document_id, d.tenant == tenant)
+        .order_by(a.finished_at.desc(), a.fence.desc())
+        .limit(limit)
+    )
+    return [row._asdict() for row in rows]
+
+
+def running_by_worker(conn: sa.Connection, tenant: str | None = None) -> dict[str, int]:
+    """Count the tasks that each worker runs: those of one tenant, or all."""
+    query = sa.select(t.worker_id, sa.func.count()).where(is_state(t.state, TaskState.RUNNING))
+    if tenant is not None:
+        query = query.join(owners, owners.c.id == t.owner_id).where(owners.c.tenant == tenant)
+    return {row[0]: row[1] for row in conn.execute(query.group_by(t.worker_id))}
+
+
+class Span(NamedTuple):
+    """Which part of a document a task works on."""
+
+    generation: int
+    from_page: int
+    to_page: int
+
+
+_SPAN = sa.select(t.generation, t.from_page, t.to_page).where(t.id == sa.bindparam("task"))
+
+
+def span_of(conn: sa.Connection, task_id: int) -> Span:
+    """Return the part of a document that a task works on."""
+    return Span(*conn.execute(_SPAN, {"task": task_id}).one())
+
+
+def _task(row: Any) -> dict[str, Any]:
+    names = (
+        "id", "kind", "queue", "state", "reason", "attempt", "max_attempts", "crashes", "fence",
+        "priority", "worker_id", "progress", "message", "error", "waits", "cost",
+    )  # fmt: skip
+    times = ("due_at", "begin_at", "finished_at")
+    spent = row.finished_at - row.begin_at if row.finished_at and row.begin_at else None
+    return {
+        **{name: getattr(row, name) for name in names},
+        **{name: iso(getattr(row, name)) for name in times},
+        **{
+            name: getattr(row, name)
+            for name in ("document_id", "generation", "from_page", "to_page")
+        },
+        "digest": row.digest,
+        "process_duration": spent,
+    }
