@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, brokers, buckets, postgres, scratch
+from tests import blank, brokers, buckets, compiled, postgres, scratch
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -57,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin the run; the workers of xdist join the run of their controller."""
     scratch.use_checkout_for_temporary_files()
     scratch.keep_bytecode()
+    compiled.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script. Programs that a test starts would inherit it, and
         # no Ctrl-C would reach them.
