@@ -1,7 +1,7 @@
 """Compiles each statement once per test process instead of once per database.
 
 SQLAlchemy caches compiled statements per engine, and nearly every test opens a database of its own.
-Compiling the invariants of `quire doctor` alone, after each test of the store, took half of the time
+Compiling the invariants of `quire doctor` after each test of the store took half of the time
 of that suite. Engines of the same dialect, driver and server version share one cache here.
 """
 

@@ -313,13 +313,11 @@ def analyze(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
 def lift_timeouts(conn: sa.Connection, limit: str = "10min") -> None:
     """Let this transaction read a large database: sessions are else cut off after half a minute."""
     if not is_sqlite(conn):
-        conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit}'")
-        # From PostgreSQL 17 on.
-        conn.exec_driver_sql(
-            "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"
-        )
+        chosen = {"statement_timeout": limit, "work_mem": "64MB"}
+        if (conn.dialect.server_version_info or ()) >= (17,):
+            chosen["transaction_timeout"] = "0"
+        set_local(conn, chosen)
         cast(Any, conn.connection.driver_connection).patience = float("inf")
-        conn.exec_driver_sql("SET LOCAL work_mem = '64MB'")
 
 
 def set_local(conn: sa.Connection, chosen: Mapping[str, str]) -> None:

@@ -31,7 +31,6 @@ def violators(
     conn: sa.Connection, invariant: Invariant, clocks: dict[str, float], *, limit: int
 ) -> tuple[int, list[Any]]:
     """Return how many things break the invariant, and the first few of them."""
-    dialect.lift_timeouts(conn)
     query = invariant.query(conn) if callable(invariant.query) else invariant.query
     if isinstance(query, Iterator):  # a walk in Python, where SQL would be slow
         named_ones = list(query)
