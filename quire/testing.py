@@ -7,19 +7,16 @@ retries and steps are those of production; only the child processes are left out
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from quire import plugins
 from quire.app import App
 from quire.clock import FakeClock, Instant
-from quire.model.contracts import MARK, JobKind
-from quire.model.outcomes import decide
+from quire.model.contracts import MARK
+from quire.model.outcomes import Ended, Outcome, decide
 from quire.model.records import Lease
 from quire.runtime.child.context import Context
-from quire.runtime.child.main import DONE, judge
-from quire.runtime.child.main import result_of as _result
-from quire.runtime.child.wire import Assignment, Ended
+from quire.runtime.child.main import perform
 from quire.settings import load
 from quire.store import Connection
 from quire.store.queue import claim, kinds, progress, release, settle
@@ -66,47 +63,28 @@ def _claim(app: App, queue: str) -> list[Lease]:
 
 def _run(app: App, lease: Lease) -> Ended:
     kind = app.registry.kinds[lease.kind]
-    task = Assignment(
-        lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
-        lease.max_attempts, kind.timeout, kind.stall_timeout, kind.memory, kind.grace,
-        f"quire-{lease.job_id}-{lease.task_id}",
-    )  # fmt: skip
-    port = _Port(app, lease)
-    context = Context(task, port)  # type: ignore[arg-type]
+    backend = _DatabaseBackend(app, lease)
+    context = Context(lease, backend)
     context.use(app.db)
-    verdict = _perform(kind, context, lease)
+    ended = perform(lease, kind, context)._replace(duration=0.0)
     context.close()
-    if port.is_settled:
-        return Ended(lease.task_id, lease.fence, "settled")
-    outcome, result, error, trace, retry_after = verdict
-    ended = Ended(
-        lease.task_id, lease.fence, outcome, result, error, trace, lease.begin_at, 0.0, retry_after
-    )
-    ending = decide(ended, lease, kind, random.random(), WORKER, asked=port.is_revoked())  # noqa: S311
+    if backend.is_settled:
+        return Ended(lease.task_id, lease.fence, Outcome.SETTLED)
+    spread = random.random()  # noqa: S311
+    ending = decide(ended, lease, kind, spread, WORKER, asked=backend.is_revoked())
     app.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
     return ended
 
 
-def _perform(kind: JobKind, context: Context, lease: Lease) -> Any:
-    import json
-
-    arguments = json.loads(lease.payload)
-    try:
-        value = kind.function(context, **arguments)
-    except BaseException as error:  # as in a child: nothing a handler raises ends the loop
-        return judge(error, kind.function, context, arguments)
-    return DONE if value is None else _result(value)
-
-
-class _Port(SimpleNamespace):
-    """What a child's port offers, answered from the database directly."""
+class _DatabaseBackend:
+    """Does what the backend of a child does, directly in the database."""
 
     def __init__(self, app: App, lease: Lease) -> None:
-        super().__init__(
-            scratch_root=app.settings.home / "scratch",
-            settings={**app.settings.for_children, "worker_id": WORKER},
-            is_settled=False, _app=app, _lease=lease,
-        )  # fmt: skip
+        self.scratch_root = app.settings.home / "scratch"
+        self.settings: dict[str, Any] = {**app.settings.for_children, "worker_id": WORKER}
+        self.is_settled = False
+        self._app = app
+        self._lease = lease
 
     def is_revoked(self) -> bool:
         """Ask the database whether the lease is still held."""
@@ -119,7 +97,7 @@ class _Port(SimpleNamespace):
         told = (self._lease.task_id, self._lease.fence, fraction, message)
         self._app.db.write(lambda conn, now: progress.report(conn, [told], now=now))
 
-    def say(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         """Write a line of the log at once."""
         self.report_progress(None, text)
 

@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from quire import testing
 from quire.control import doctor, jobs
 from quire.demo import samples
-from quire.model.outcomes import decide
+from quire.model.outcomes import Ended, Outcome, decide
 from quire.model.records import Lease
 from quire.parse.pdf import reader as pdf
-from quire.runtime.child.wire import Ended
 from quire.store.db.engine import Database
 from quire.store.db.schema import queue as tables
 from quire.store.db.schema.documents import (
@@ -110,7 +109,7 @@ class Shelf:
         """End a run as a worker does whose child ended this way."""
         kind = self.app.registry.kinds[lease.kind]
         how = {"error": f"it was {outcome}", "duration": 1.5, "peak_rss": 7 << 20, **more}
-        ended = Ended(lease.task_id, lease.fence, outcome, **how)
+        ended = Ended(lease.task_id, lease.fence, Outcome(outcome), **how)
         ending = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
         self.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
 

@@ -1,110 +1,156 @@
-"""From how a run ended to what becomes of its task: one decision, without database or clock."""
+"""How a run of a task ended, and what becomes of the task: one decision, no database, no clock."""
+
+from enum import StrEnum
+from typing import NamedTuple
 
 from quire.model.contracts import JobKind
 from quire.model.records import Ending, Lease
 from quire.model.retry import MAX_CRASHES, Backoff, delay_after_death
-from quire.runtime.child.wire import Ended
 
-#: The run was ended from outside, and its task is not to blame.
-_INNOCENT = ("unstarted", "revoked", "stopped")
+#: Average delay before a task is retried when the database or the blob storage was unavailable.
 OUTAGE_SECONDS = 5.0
-#: What a page can do to the process that reads it.
-_POISON = ("crashed", "timeout", "memory", "stalled")
+#: Attempts after which a page range that kills its process is split, and a single page is set
+#: aside.
 RANGE_CRASHES, PAGE_CRASHES = 2, 3
-#: The run's own end was never seen.
-_UNSEEN = ("crashed", "died", "timeout", "memory", "stalled")
 
 
-def decide(
-    ended: Ended, lease: Lease, kind: JobKind, spread: float, worker_id: str, *, asked: bool
-) -> Ending:
-    """Return the move for a run; `asked` says that this worker told it to stop.
+class Outcome(StrEnum):
+    """How a run ended."""
 
-    `spread` is a random number in 0…1 for the jitter of a retry.
-    """
-    if ended.outcome == "done":
-        return _ending(ended, lease, worker_id, "finish", "done")
-    if ended.outcome == "unstarted" or (ended.outcome in _INNOCENT and asked):
-        return _ending(ended, lease, worker_id, "return", "returned", give_back=True)
-    if ended.outcome in _UNSEEN and kind.at_most_once:
-        why = f"{ended.error or ended.outcome}. It must not run twice: {kind.reason}"
-        return _ending(ended, lease, worker_id, "lose", ended.outcome, error=why)
-    if ended.outcome == "died":
-        return _died(ended, lease, worker_id)
-    if ended.outcome == "outage":
-        # The database, or the bucket of blobs, was away: no fault of the task.
-        wait = OUTAGE_SECONDS * (0.5 + spread)
-        return _ending(ended, lease, worker_id, "retry", "outage", give_back=True, due_in=wait)
-    if ended.outcome == "permanent":
-        return _ending(ended, lease, worker_id, "fail", "failed")
-    isolated = _isolated(ended, lease, worker_id)
-    return isolated or _again(ended, lease, kind, spread, worker_id)
+    # Reported by the child.
+    DONE = "done"
+    SETTLED = "settled"  # the handler committed the end of the task itself
+    TRANSIENT = "transient"  # an error that a retry may fix
+    PERMANENT = "permanent"  # an error that a retry cannot fix
+    OUTAGE = "outage"  # the database or the blob storage was unavailable
+    STOPPED = "stopped"  # the handler obeyed a stop
 
+    # Reported by the worker.
+    REVOKED = "revoked"  # skipped before it started, or killed after a stop
+    UNSTARTED = "unstarted"  # its child ended before it started
+    CRASHED = "crashed"  # its child ended because of it
+    DIED = "died"  # its child was killed by someone else
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    STALLED = "stalled"  # no progress for too long
 
-def _isolated(ended: Ended, lease: Lease, worker_id: str) -> Ending | None:
-    """Cut in two a range that killed its process twice; set apart a page that did so thrice."""
-    if lease.from_page is None or ended.outcome not in _POISON:
-        return None
-    error = ended.error or f"the run ended: {ended.outcome}"
-    if lease.from_page != lease.to_page:
-        if lease.attempt < RANGE_CRASHES:
-            return None
-        return _ending(ended, lease, worker_id, "split", ended.outcome, error=error, crashed=True)
-    if lease.attempt < PAGE_CRASHES:
-        return None
-    return _ending(ended, lease, worker_id, "quarantine", ended.outcome, error=error, crashed=True)
+    # Recorded in the history of attempts only.
+    FAILED = "failed"  # a transient or permanent error
+    RETURNED = "returned"  # the lease was given back
 
 
-def _died(ended: Ended, lease: Lease, worker_id: str) -> Ending:
-    """A kill from outside: the attempt does not count, the death does."""
-    if lease.crashes + 1 >= MAX_CRASHES:
-        why = f"killed from outside {MAX_CRASHES} times while it ran"
-        return _ending(ended, lease, worker_id, "lose", "died", error=why, crashed=True)
-    wait = delay_after_death(lease.crashes + 1)
-    move = "retry" if wait else "return"
-    return _ending(ended, lease, worker_id, move, "died", give_back=True, crashed=True, due_in=wait)
+class Ended(NamedTuple):
+    """The report of one run; `result` is JSON text, `duration` is None if it never started."""
+
+    task_id: int
+    fence: int
+    outcome: Outcome
+    result: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    duration: float | None = None
+    retry_after: float | None = None
+    peak_rss: int | None = None
 
 
-def _again(ended: Ended, lease: Lease, kind: JobKind, spread: float, worker_id: str) -> Ending:
-    crashed = ended.outcome in ("crashed", "memory")
-    word = "failed" if ended.outcome in ("transient", *_INNOCENT) else ended.outcome
-    error = ended.error or f"the run ended: {ended.outcome}"
-    if lease.attempt >= lease.max_attempts:
-        return _ending(ended, lease, worker_id, "fail", word, error=error, crashed=crashed)
-    wait = ended.retry_after
-    if wait is None:
-        wait = Backoff(kind.backoff, kind.max_backoff).delay(lease.attempt, spread)
-    return _ending(
-        ended, lease, worker_id, "retry", word, error=error, crashed=crashed, due_in=wait
-    )
-
-
-def _ending(
+def decide(  # noqa: C901 (one case per outcome)
     ended: Ended,
     lease: Lease,
+    kind: JobKind,
+    spread: float,
     worker_id: str,
-    move: str,
-    outcome: str,
     *,
-    error: str | None = None,
-    give_back: bool = False,
-    crashed: bool = False,
-    due_in: float | None = None,
+    asked: bool,
+    ended_at: float = 0.0,
 ) -> Ending:
+    """Return how to settle a run that ended at `ended_at` (UTC seconds).
+
+    `spread` is a random number from 0 to 1 for the jitter of a retry; `asked` tells that this
+    worker told the run to stop.
+    """
+    ending = _ending(ended, lease, worker_id, ended_at)
+    match ended.outcome:
+        case Outcome.DONE:
+            return ending
+        case Outcome.UNSTARTED:
+            return _returned(ending)
+        case Outcome.REVOKED | Outcome.STOPPED if asked:
+            return _returned(ending)
+        case (
+            Outcome.CRASHED | Outcome.DIED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED
+        ) if kind.at_most_once:
+            error = f"{ended.error or ended.outcome}. It must not run twice: {kind.reason}"
+            return ending._replace(move="lose", error=error)
+        case Outcome.DIED:
+            return _died(ending, lease)
+        case Outcome.OUTAGE:
+            wait = OUTAGE_SECONDS * (0.5 + spread)
+            return ending._replace(move="retry", give_back=True, due_in=wait)
+        case Outcome.PERMANENT:
+            return ending._replace(move="fail", outcome=Outcome.FAILED)
+        case Outcome.CRASHED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED:
+            return _isolated(ending, lease) or _failed(ending, ended, lease, kind, spread)
+        case _:
+            return _failed(ending, ended, lease, kind, spread)
+
+
+def _ending(ended: Ended, lease: Lease, worker_id: str, ended_at: float) -> Ending:
+    """Return the settlement of a successful run; the other outcomes change it."""
+    began_at = None
+    if ended.duration is not None:
+        began_at = max(lease.begin_at, ended_at - ended.duration)
     return Ending(
         task_id=lease.task_id,
         fence=lease.fence,
         job_id=lease.job_id,
-        move=move,
-        outcome=outcome,
+        move="finish",
+        outcome=ended.outcome,
         result=ended.result,
-        error=error if error is not None else ended.error,
+        error=ended.error,
         traceback=ended.traceback,
-        began_at=ended.began_at or None,
-        duration=ended.duration,
+        began_at=began_at,
+        duration=ended.duration or 0.0,
         peak_rss=ended.peak_rss,
-        due_in=due_in,
-        give_back=give_back,
-        crashed=crashed,
         worker_id=worker_id,
     )
+
+
+def _returned(ending: Ending) -> Ending:
+    return ending._replace(move="return", outcome=Outcome.RETURNED, give_back=True)
+
+
+def _died(ending: Ending, lease: Lease) -> Ending:
+    """Settle a run that someone else killed: the death counts, the attempt does not."""
+    if lease.crashes + 1 >= MAX_CRASHES:
+        error = f"killed from outside {MAX_CRASHES} times while it ran"
+        return ending._replace(move="lose", error=error, crashed=True)
+    wait = delay_after_death(lease.crashes + 1)
+    move = "retry" if wait else "return"
+    return ending._replace(move=move, give_back=True, crashed=True, due_in=wait)
+
+
+def _isolated(ending: Ending, lease: Lease) -> Ending | None:
+    """Split a page range that killed its process repeatedly; set aside a single page that did."""
+    if lease.from_page is None:
+        return None
+    is_range = lease.from_page != lease.to_page
+    if lease.attempt < (RANGE_CRASHES if is_range else PAGE_CRASHES):
+        return None
+    error = ending.error or f"the run ended: {ending.outcome}"
+    return ending._replace(move="split" if is_range else "quarantine", error=error, crashed=True)
+
+
+def _failed(ending: Ending, ended: Ended, lease: Lease, kind: JobKind, spread: float) -> Ending:
+    """Retry, or fail after the last attempt."""
+    limits = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.MEMORY, Outcome.STALLED)
+    ending = ending._replace(
+        outcome=ended.outcome if ended.outcome in limits else Outcome.FAILED,
+        error=ended.error or f"the run ended: {ended.outcome}",
+        crashed=ended.outcome in (Outcome.CRASHED, Outcome.MEMORY),
+    )
+    if lease.attempt >= lease.max_attempts:
+        return ending._replace(move="fail")
+    wait = ended.retry_after
+    if wait is None:
+        wait = Backoff(kind.backoff, kind.max_backoff).delay(lease.attempt, spread)
+    return ending._replace(move="retry", due_in=wait)

@@ -46,7 +46,6 @@ class Lease(NamedTuple):
     task_id: int
     fence: int
     job_id: int
-    owner_id: int
     kind: str
     payload: str
     attempt: int

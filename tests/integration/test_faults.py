@@ -22,7 +22,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("i.stalls", {}, ["stalled"], "made no progress for 0.6 s"),
     ("i.not_json", {}, ["failed"], "the result cannot be written as JSON"),
     ("i.nan", {}, ["failed"], "the result cannot be written as JSON"),
-    ("i.wait", {"wrong": 1}, ["failed"], "the payload does not fit the handler"),
+    ("i.wait", {"wrong": 1}, ["failed"], "the payload does not match the handler's parameters"),
 ]
 SUCCESSES: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("i.transient", {"tag": "t", "fails": 2}, ["failed", "failed", "done"], '"try 3"'),

@@ -12,10 +12,9 @@ from quire import testing
 from quire.demo import samples
 from quire.demo.samples import PdfPage
 from quire.model.contracts import JobKind
-from quire.model.outcomes import decide
+from quire.model.outcomes import Ended, Outcome, decide
 from quire.model.records import Lease
 from quire.model.retry import MAX_CRASHES
-from quire.runtime.child.wire import Ended
 from tests import documents
 from tests.shelf import PLAIN, Shelf, open_shelf
 
@@ -48,14 +47,14 @@ def killing(*numbers: int, outcome: str = "crashed") -> Callable[[Lease], str | 
 
 def lease_of(first: int | None, last: int | None, attempt: int, crashes: int = 0) -> Lease:
     return Lease(
-        1, 1, 1, 1, "ingest.range", "{}", attempt, 3, crashes, "default", 5, 0.0, 0.0,
+        1, 1, 1, "ingest.range", "{}", attempt, 3, crashes, "default", 5, 0.0, 0.0,
         from_page=first, to_page=last,
     )  # fmt: skip
 
 
 def move(outcome: str, lease: Lease) -> str:
     kind = JobKind("ingest.range", lambda ctx: None)
-    return decide(Ended(1, 1, outcome), lease, kind, 0.5, "w", asked=False).move
+    return decide(Ended(1, 1, Outcome(outcome)), lease, kind, 0.5, "w", asked=False).move
 
 
 @pytest.mark.parametrize("outcome", POISON)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.runtime.child.memory import REMEMBERED, OomWatch, oom_counters
+from quire.runtime.child.memory import MATCH_SECONDS, OomWatch, oom_counters
 
 
 class Kernel:
@@ -27,35 +27,35 @@ def kernel(tmp_path: Path) -> Kernel:
 
 def test_a_kill_explains_one_death(kernel: Kernel):
     watch = OomWatch(kernel.path)
-    assert not watch.has_struck()
+    assert not watch.explain_kill()
     kernel.count(9)
-    assert [watch.has_struck() for _ in range(3)] == [True, True, False]
+    assert [watch.explain_kill() for _ in range(3)] == [True, True, False]
 
 
 def test_a_process_that_takes_its_time_to_die_is_explained_all_the_same(kernel: Kernel):
     watch = OomWatch(kernel.path)
-    watch.look(100.0)
+    watch.sample(100.0)
     kernel.count(8)
-    for after in (1.0, 2.0, REMEMBERED - 0.1):
-        watch.look(100.0 + after)
-    assert watch.has_struck()
+    for after in (1.0, 2.0, MATCH_SECONDS - 0.1):
+        watch.sample(100.0 + after)
+    assert watch.explain_kill()
 
 
 def test_a_kill_of_long_ago_explains_nothing(kernel: Kernel):
     watch = OomWatch(kernel.path)
-    watch.look(100.0)
+    watch.sample(100.0)
     kernel.count(8)
-    watch.look(101.0)
-    watch.look(101.0 + REMEMBERED)
-    assert not watch.has_struck()
+    watch.sample(101.0)
+    watch.sample(101.0 + MATCH_SECONDS)
+    assert not watch.explain_kill()
     kernel.count(9)
-    assert watch.has_struck()
+    assert watch.explain_kill()
 
 
 def test_without_a_counter_nothing_is_explained(tmp_path: Path):
     watch = OomWatch(tmp_path / "none")
-    watch.look(1.0)
-    assert not watch.has_struck()
+    watch.sample(1.0)
+    assert not watch.explain_kill()
 
 
 FIRST = "35 31 0:32 {root} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.runtime.child.wire import (
-    MESSAGE_LIMIT,
-    Assignment,
+from quire.model.outcomes import Ended, Outcome
+from quire.model.records import Lease
+from quire.runtime.child.channel import (
+    MAX_MESSAGE,
     BrokenMessage,
-    Ended,
     Inbox,
     frame,
     pack,
     printable,
 )
+from quire.runtime.child.main import _encode
 
 values = st.none() | st.booleans() | st.integers() | st.text()
 messages = st.lists(st.dictionaries(st.text(), values | st.lists(values)), max_size=5)
@@ -32,17 +33,19 @@ def test_messages_arrive_whole_however_the_bytes_are_cut(sent, size):
     assert received == sent
 
 
-def test_records_travel_as_lists_and_come_back_equal():
-    task = Assignment(1, 2, 3, "parse", '{"a":1}', 1, 3, 60.0, None, None, 0.5, "key")
-    [message] = Inbox().feed(pack({"run": [task]}))
-    assert Assignment._make(message["run"][0]) == task
-    ended = Ended(1, 2, "done")
+def test_leases_and_reports_travel_as_lists_and_come_back_equal():
+    lease = Lease(1, 2, 3, "parse", '{"a":1}', 1, 3, 0, "default", 5, 0.5, 60.25, True, 1, 8)
+    [message] = Inbox().feed(pack({"run": [lease]}))
+    assert Lease._make(message["run"][0]) == lease
+    ended = Ended(1, 2, Outcome.DONE)
     assert Ended._make(json.loads(json.dumps(ended))) == ended
+    for each in (ended, ended._replace(outcome=Outcome.TRANSIENT, error='é\0"', retry_after=2.5)):
+        assert json.loads(_encode(each, 0.125)) == list(each._replace(duration=0.125))
 
 
 def test_a_length_beyond_the_limit_is_refused_at_once():
     with pytest.raises(BrokenMessage, match="at most"):
-        Inbox().feed(struct.pack(">I", MESSAGE_LIMIT + 1))
+        Inbox().feed(struct.pack(">I", MAX_MESSAGE + 1))
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b"\xff"])

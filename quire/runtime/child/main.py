@@ -1,8 +1,8 @@
-"""The child process: takes batches of tasks from its worker, runs them, says how each ended.
+"""The child process: takes batches of leases from its worker, runs the handlers, reports.
 
 It decides nothing about retries, limits or leases. It dies with its parent: on Linux the kernel
-kills its whole process group, elsewhere a thread that watches the parent's end of a pipe does.
-The imports are few on purpose: an idle child costs little memory.
+kills its process group, elsewhere the thread of its channel does. It imports little on purpose:
+an idle child uses little memory.
 """
 
 import faulthandler
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
-from time import monotonic, monotonic_ns, time
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import (
@@ -27,71 +27,70 @@ from quire.errors import (
     Stopped,
     Transient,
 )
-from quire.runtime.child.channel import Outlet
-from quire.runtime.child.shared_memory import Slate, Turnstile
-from quire.runtime.child.wire import Assignment, Inbox, printable
+from quire.model.outcomes import Ended, Outcome
+from quire.model.records import Lease
+from quire.runtime.child.channel import Channel, Inbox, SharedMemory, StartTokens, printable
 
 if TYPE_CHECKING:
+    from quire.model.context import TaskContext
     from quire.model.contracts import JobKind
+    from quire.runtime.child.context import Context
 
-RESULT_LIMIT = 1024 * 1024
-ERROR_LIMIT = 2_000
-TRACEBACK_LIMIT = 16_000
+MAX_RESULT = 1024 * 1024
+MAX_ERROR = 2_000
+MAX_TRACEBACK = 16_000
+#: Runs shorter than this do not report their peak memory.
 PEAK_AFTER = 0.2
 
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE = "500"
 
-# What a run came to: outcome, result, error, traceback, seconds until the retry.
-Verdict = tuple[str, str | None, str | None, str | None, float | None]
-DONE: Verdict = ("done", None, None, None, None)
-SETTLED: Verdict = ("settled", None, None, None, None)
-REVOKED: Verdict = ("revoked", None, None, None, None)
-
 _decode = json.JSONDecoder().decode
 _encode_result = json.JSONEncoder(allow_nan=False).encode
 
 
-class Port:
-    """What the runner offers to the context of one task; it closes when the task ends."""
+class ChildBackend:
+    """Connects the context of one task to the child; closed when the task ends."""
 
-    __slots__ = ("_index", "_outlet", "is_open", "is_settled", "scratch_root", "settings", "slate")
+    __slots__ = (
+        "_channel", "_index", "_memory", "is_open", "is_settled", "scratch_root", "settings",
+    )  # fmt: skip
 
     def __init__(
         self,
-        outlet: Outlet,
-        slate: Slate,
+        channel: Channel,
+        memory: SharedMemory,
         index: int,
         scratch_root: Path,
         settings: dict[str, Any],
     ) -> None:
-        self._outlet = outlet
+        self._channel = channel
+        self._memory = memory
         self._index = index
-        self.slate = slate
         self.scratch_root = scratch_root
         self.settings = settings
         self.is_open = True
         self.is_settled = False
 
     def is_revoked(self) -> bool:
-        """Tell whether the task must stop: asked to, or over already; no system call."""
-        return not self.is_open or self.slate.is_revoked(self._index)
+        """Tell whether the task must stop; costs no system call."""
+        return not self.is_open or self._memory.is_revoked(self._index)
 
     def report_progress(self, fraction: float | None, message: str | None) -> None:
         """Send progress, at most ten times a second; the last report is never dropped."""
-        if self.is_open and not self._outlet.is_forked:
-            self.slate.move(monotonic_ns() // 1000)
-            self._outlet.progress(fraction, None if message is None else printable(message))
+        if self.is_open and not self._channel.is_forked:
+            self._memory.touch(monotonic_ns() // 1000)
+            self._channel.progress(fraction, None if message is None else printable(message))
 
-    def say(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         """Send a line of the task's log; every line, in order."""
-        if self.is_open and not self._outlet.is_forked:
-            self._outlet.say(printable(text))
+        if self.is_open and not self._channel.is_forked:
+            self._channel.log_line(printable(text))
 
     def mark_settled(self) -> None:
-        """Say that the task's end is committed by the child itself."""
+        """Record that the handler committed the end of the task itself."""
         self.is_settled = True
-        self._outlet.drop_progress()
+        self._channel.drop_progress()
 
 
 class Runner:
@@ -100,192 +99,205 @@ class Runner:
     def __init__(
         self,
         kinds: "dict[str, JobKind]",
-        make_context: Callable[[Assignment, Port], Any],
-        outlet: Outlet,
-        slate: Slate,
-        turnstile: Turnstile,
+        make_context: "Callable[[Lease, ChildBackend], Context]",
+        channel: Channel,
+        memory: SharedMemory,
+        tokens: StartTokens,
         config: dict[str, Any],
     ) -> None:
         self._kinds = kinds
         self._make_context = make_context
-        self._outlet = outlet
-        self._slate = slate
-        self._turnstile = turnstile
+        self._channel = channel
+        self._memory = memory
+        self._tokens = tokens
         self._scratch = Path(config["scratch"])
         self._settings: dict[str, Any] = config["settings"]
 
     def run(self, batch: int, rows: list[list[Any]]) -> None:
-        """Run a batch in order until its end or until the parent has taken back the rest."""
-        self._outlet.open_batch()
+        """Run a batch in order, until its end or until the worker has taken back the rest."""
+        self._channel.start_batch()
         for index, row in enumerate(rows):
-            if not self._turnstile.take():
+            if not self._tokens.take():
                 break
-            self._run_one(index, Assignment._make(row))
-        self._outlet.close_batch(batch)
+            self._run_one(index, Lease._make(row))
+        self._channel.end_batch(batch)
 
-    def _run_one(self, index: int, task: Assignment) -> None:
-        slate, outlet = self._slate, self._outlet
-        if slate.is_revoked(index):
-            outlet.ended(_row(task, REVOKED, 0.0, 0.0), monotonic())
+    def _run_one(self, index: int, lease: Lease) -> None:
+        memory, channel = self._memory, self._channel
+        if memory.is_revoked(index):
+            skipped = Ended(lease.task_id, lease.fence, Outcome.REVOKED)
+            channel.report(_encode(skipped, None), monotonic())
             return
-        began_at, began = time(), monotonic_ns()
-        port = Port(outlet, slate, index, self._scratch, self._settings)
-        outlet.begin(task.task_id, task.fence)
-        slate.begin(index, began // 1000)
-        verdict = self._perform(task, port)
-        if outlet.is_forked:
+        started = monotonic_ns()
+        backend = ChildBackend(channel, memory, index, self._scratch, self._settings)
+        channel.start_task(lease.task_id, lease.fence)
+        memory.start(index, started // 1000)
+        ended = self._perform(lease, backend)
+        if channel.is_forked:
             os._exit(0)
-        port.is_open = False
-        ended = monotonic_ns()
-        if port.is_settled:
-            verdict = SETTLED
-        outlet.ended(_row(task, verdict, began_at, (ended - began) / 1e9), ended / 1e9)
-        slate.rest()
+        backend.is_open = False
+        now = monotonic_ns()
+        if backend.is_settled:
+            ended = Ended(lease.task_id, lease.fence, Outcome.SETTLED)
+        channel.report(_encode(ended, (now - started) / 1e9), now / 1e9)
+        memory.finish()
 
-    def _perform(self, task: Assignment, port: Port) -> Verdict:
-        kind = self._kinds.get(task.kind)
+    def _perform(self, lease: Lease, backend: ChildBackend) -> Ended:
+        kind = self._kinds.get(lease.kind)
         if kind is None:
             known = ", ".join(sorted(self._kinds)) or "none"
-            return _failed(
-                "transient", f"job kind {task.kind!r} is not known here (known: {known})"
-            )
-        try:
-            arguments = _decode(task.payload)
-        except ValueError as error:
-            return _failed("permanent", f"the payload is not JSON: {error}")
-        if not isinstance(arguments, dict):
-            return _failed("permanent", "the payload is not a JSON object")
+            error = f"job kind {lease.kind!r} is not known here (known: {known})"
+            return _failed(lease, Outcome.TRANSIENT, error)
         context = None
         try:
-            context = self._make_context(task, port)
-            value = kind.function(context, **arguments)
-        except BaseException as error:  # a task must never end the loop
-            return judge(error, kind.function, context, arguments)
+            context = self._make_context(lease, backend)
+            return perform(lease, kind, context)
+        except BaseException as error:  # making the context failed
+            return judge(lease, error)
         finally:
-            if context is not None and not self._outlet.is_forked:
+            if context is not None and not self._channel.is_forked:
                 context.close()
-        return DONE if value is None else result_of(value)
 
 
-def _row(task: Assignment, verdict: Verdict, began_at: float, duration: float) -> bytes:
-    """Encode an `Ended`, field by field: the general encoder costs as much as a small task."""
-    times = f"{began_at:.6f},{duration:.6f}"
-    if verdict is DONE and duration < PEAK_AFTER:
-        return f'[{task[0]},{task[1]},"done",null,null,null,{times},null,null]'.encode()
-    outcome, result, error, trace, retry_after = verdict
-    texts = f'"{outcome}",{_text(result)},{_text(error)},{_text(trace)}'
+def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> Ended:
+    """Call the handler and return how it ended; nothing that it raises gets through."""
+    try:
+        arguments = _decode(lease.payload)
+    except ValueError as error:
+        return _failed(lease, Outcome.PERMANENT, f"the payload is not JSON: {error}")
+    if not isinstance(arguments, dict):
+        return _failed(lease, Outcome.PERMANENT, "the payload is not a JSON object")
+    try:
+        value = kind.function(context, **arguments)
+    except BaseException as error:  # a task must never end the loop
+        if isinstance(error, TypeError) and (
+            mismatch := _signature_mismatch(kind.function, context, arguments)
+        ):
+            text = f"the payload does not match the handler's parameters: {mismatch}"
+            return _failed(lease, Outcome.PERMANENT, text)
+        return judge(lease, error)
+    if value is None:
+        return Ended(lease.task_id, lease.fence, Outcome.DONE)
+    return _result(lease, value)
+
+
+def _result(lease: Lease, value: object) -> Ended:
+    try:
+        text = _encode_result(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        text = f"the result cannot be written as JSON: {error}"
+        return _failed(lease, Outcome.PERMANENT, text)
+    if len(text) > MAX_RESULT:
+        text = f"the result has {len(text)} bytes as JSON (at most {MAX_RESULT})"
+        return _failed(lease, Outcome.PERMANENT, text)
+    return Ended(lease.task_id, lease.fence, Outcome.DONE, result=text)
+
+
+def judge(lease: Lease, error: BaseException) -> Ended:
+    """Return the outcome for what a handler raised."""
+    text = str(error)
+    match error:
+        case Stopped() | LeaseLost():
+            return _failed(lease, Outcome.STOPPED, text)
+        case SystemExit():
+            code = "" if error.code is None else repr(error.code)
+            return _failed(lease, Outcome.TRANSIENT, f"handler called sys.exit({code})")
+        case KeyboardInterrupt():
+            return _failed(lease, Outcome.TRANSIENT, "handler raised KeyboardInterrupt")
+    trace, name = _traceback(error), type(error).__name__
+    match error:
+        case DatabaseUnavailable() | BlobsUnavailable():
+            return _failed(lease, Outcome.OUTAGE, text, trace)
+        case Permanent():
+            return _failed(lease, Outcome.PERMANENT, text or name, trace)
+        case Transient():
+            ended = _failed(lease, Outcome.TRANSIENT, text or name, trace)
+            return ended._replace(retry_after=error.retry_after)
+        case _:
+            return _failed(lease, Outcome.TRANSIENT, f"{name}: {error}", trace)
+
+
+def _failed(lease: Lease, outcome: Outcome, error: str, trace: str | None = None) -> Ended:
+    error = printable(error[:MAX_ERROR])
+    return Ended(lease.task_id, lease.fence, outcome, error=error, traceback=trace)
+
+
+def _signature_mismatch(
+    function: Callable[..., Any], context: object, arguments: dict[str, Any]
+) -> str | None:
+    # After the call has failed, not before each call: a bind costs more than a small task.
+    import inspect
+
+    try:
+        inspect.signature(function).bind(context, **arguments)
+    except (TypeError, ValueError) as mismatch:
+        return str(mismatch)
+    return None
+
+
+def _traceback(error: BaseException) -> str:
+    import traceback
+
+    # Without the first frame, which is in this module.
+    inner = error.__traceback__.tb_next if error.__traceback__ else None
+    text = "".join(traceback.format_exception(type(error), error, inner))
+    return printable(text[-MAX_TRACEBACK:])
+
+
+def _encode(ended: Ended, duration: float | None) -> bytes:
+    """Encode a report field by field: the general encoder costs as much as a small task."""
+    task_id, fence, outcome, result, error, trace, _, retry_after, _ = ended
+    is_long = duration is not None and duration >= PEAK_AFTER
+    time = "null" if duration is None else f"{duration:.6f}"
+    if outcome is Outcome.DONE and result is None and not is_long:
+        return f'[{task_id},{fence},"done",null,null,null,{time},null,null]'.encode()
+    texts = f'"{outcome.value}",{_text(result)},{_text(error)},{_text(trace)}'
     retry = "null" if retry_after is None else json.dumps(retry_after)
-    peak = peak_rss() if duration >= PEAK_AFTER else "null"
-    return f"[{task.task_id},{task.fence},{texts},{times},{retry},{peak}]".encode()
+    peak = peak_rss() if is_long else "null"
+    return f"[{task_id},{fence},{texts},{time},{retry},{peak}]".encode()
 
 
 def _text(value: str | None) -> str:
     return "null" if value is None else encode_basestring_ascii(value)
 
 
-def _failed(outcome: str, error: str, trace: str | None = None) -> Verdict:
-    return outcome, None, printable(error[:ERROR_LIMIT]), trace, None
-
-
-def result_of(value: object) -> Verdict:
-    """Encode what a handler returned, or say why that is not possible."""
-    try:
-        text = _encode_result(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        return _failed("permanent", f"the result cannot be written as JSON: {error}")
-    if len(text) > RESULT_LIMIT:
-        return _failed(
-            "permanent", f"the result has {len(text)} bytes as JSON (at most {RESULT_LIMIT})"
-        )
-    return "done", text, None, None, None
-
-
-def judge(
-    error: BaseException,
-    function: Callable[..., Any],
-    context: object,
-    arguments: dict[str, Any],
-) -> Verdict:
-    """Turn what a handler raised into an outcome."""
-    if isinstance(error, (Stopped, LeaseLost)):
-        return _failed("stopped", str(error))
-    if isinstance(error, SystemExit):
-        code = "" if error.code is None else repr(error.code)
-        return _failed("transient", f"handler called sys.exit({code})")
-    if isinstance(error, KeyboardInterrupt):
-        return _failed("transient", "handler raised KeyboardInterrupt")
-    trace = _trace(error)
-    if isinstance(error, (DatabaseUnavailable, BlobsUnavailable)):
-        return _failed("outage", str(error), trace)
-    if isinstance(error, Permanent):
-        return _failed("permanent", str(error) or type(error).__name__, trace)
-    if isinstance(error, TypeError) and (wrong := _wrong_call(function, context, arguments)):
-        return _failed("permanent", f"the payload does not fit the handler: {wrong}")
-    if isinstance(error, Transient):
-        verdict = _failed("transient", str(error) or type(error).__name__, trace)
-        return *verdict[:4], error.retry_after
-    return _failed("transient", f"{type(error).__name__}: {error}", trace)
-
-
-def _wrong_call(
-    function: Callable[..., Any], context: object, arguments: dict[str, Any]
-) -> str | None:
-    # After the call has failed, not before each one: a bind costs more than a small task.
-    import inspect
-
-    try:
-        inspect.signature(function).bind(context, **arguments)
-    except (TypeError, ValueError) as wrong:
-        return str(wrong)
-    return None
-
-
-def _trace(error: BaseException) -> str:
-    import traceback
-
-    # The first frame is this module's and says nothing to the author of a handler.
-    inner = error.__traceback__.tb_next if error.__traceback__ else None
-    text = "".join(traceback.format_exception(type(error), error, inner))
-    return printable(text[-TRACEBACK_LIMIT:])
-
-
 def peak_rss() -> int:
-    """Return the most memory this process used since the last call, in bytes."""
+    """Return the peak memory of this process since the last call, in bytes."""
     try:
         status = Path("/proc/self/status").read_text()
-        # The kernel then counts anew, so that the next task is not charged with this one's peak.
+        # Reset the peak, so that the next task is not charged with this one's.
         Path("/proc/self/clear_refs").write_text("5")
         return int(status.partition("VmHWM:")[2].split(None, 1)[0]) * 1024
     except (OSError, ValueError, IndexError):
         import resource
 
-        # Bytes on macOS; on Linux this branch is not reached (there it counts kilobytes).
+        # Bytes on macOS; Linux, which counts kilobytes, does not get here.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _die_with_parent(leash: int, parent: int) -> None:
+def _die_with_parent(parent_pipe: int, parent: int) -> None:
     if sys.platform == "linux":
         import ctypes
         import fcntl
 
-        # When the parent's end of the leash closes, the kernel kills the whole group, also
-        # while C code holds the interpreter. The death signal is for a handler that closes
-        # descriptors it does not know.
-        fcntl.fcntl(leash, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(leash, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(leash, fcntl.F_SETFL, fcntl.fcntl(leash, fcntl.F_GETFL) | os.O_ASYNC)
+        # When the parent's end of the pipe closes, the kernel kills the whole group, even while C
+        # code holds the GIL. The death signal covers handlers that close unknown descriptors.
+        fcntl.fcntl(parent_pipe, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(parent_pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(parent_pipe, fcntl.F_GETFL)
+        fcntl.fcntl(parent_pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _prepare(fds: list[int], leash: int, parent: int) -> None:
+def _prepare(fds: list[int], parent_pipe: int, parent: int) -> None:
     for fd in fds:
         os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with_parent(leash, parent)
+    _die_with_parent(parent_pipe, parent)
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
@@ -299,8 +311,8 @@ def _restore_paths(config: dict[str, Any]) -> None:
         os.environ["PYTHONPATH"] = config["python_path"]
 
 
-def _described(kind: "JobKind") -> dict[str, Any]:
-    """Describe a kind without its function: the worker knows no more of it."""
+def _describe(kind: "JobKind") -> dict[str, Any]:
+    """Return the fields of a kind without its function, which stays in the child."""
     return {name: getattr(kind, name) for name in kind.__slots__ if name != "function"}
 
 
@@ -311,10 +323,10 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Serve the worker that started this process until it says exit."""
+    """Serve the worker that started this process until it sends `exit`."""
     fds = [int(number) for number in sys.argv[1:5]]
-    link, memory, turnstile, leash = fds
-    _prepare(fds, leash, int(sys.argv[5]))
+    link, memory_fd, tokens_fd, parent_pipe = fds
+    _prepare(fds, parent_pipe, int(sys.argv[5]))
     connection = socket.socket(fileno=link)
     messages = _messages(connection)
     config = next(messages)["config"]
@@ -323,18 +335,18 @@ def main() -> None:
     from quire.plugins import equip, load
     from quire.runtime.child.context import Context
 
-    slate = Slate(memory)
+    memory = SharedMemory(memory_fd)
     try:
         registry = load(config["plugins"])
     except PluginFailed as error:
         raise SystemExit(str(error)) from None
     equip(registry)
     kinds = registry.kinds
-    outlet = Outlet(connection, slate, leash)
-    runner = Runner(kinds, Context, outlet, slate, Turnstile(turnstile), config)
-    gc.freeze()  # what was loaded stays; the collector need not walk through it again
-    gc.set_threshold(10_000)  # a task makes thousands of rows and few circles
-    outlet.send({"ready": os.getpid(), "kinds": [_described(kind) for kind in kinds.values()]})
+    channel = Channel(connection, memory, parent_pipe)
+    runner = Runner(kinds, Context, channel, memory, StartTokens(tokens_fd), config)
+    gc.freeze()  # what is loaded now stays; the collector need not scan it
+    gc.set_threshold(10_000)  # a task makes thousands of objects and few reference cycles
+    channel.send({"ready": os.getpid(), "kinds": [_describe(kind) for kind in kinds.values()]})
     for message in messages:
         if "exit" in message:
             return

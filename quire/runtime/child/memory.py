@@ -1,7 +1,7 @@
-"""How much memory a child and its descendants use, and whether the kernel ran out of it.
+"""Memory use of a child and its descendants, and kills by the kernel's OOM killer.
 
-On Linux a child's descendants are read from /proc, which costs microseconds; psutil would look
-at every process of the machine. Elsewhere psutil does it.
+On Linux the descendants are read from /proc, which takes microseconds; psutil would scan every
+process of the machine. Other systems use psutil.
 """
 
 import contextlib
@@ -13,19 +13,20 @@ from pathlib import Path
 
 import psutil
 
-LOOK_EVERY = 1.0
-#: Seconds after which a kill that explained no death is another's, as of a program of a handler.
-REMEMBERED = 5.0
+SAMPLE_EVERY = 1.0
+#: Seconds after which an OOM kill that matches no dead child is ignored; its victim may be a
+#: program that a handler started.
+MATCH_SECONDS = 5.0
 
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
+_HAS_CHILDREN_FILE = Path("/proc/thread-self/children").exists()
 
 
 def rss_of(pid: int) -> int:
-    """Return the resident bytes of one process, 0 when it is gone."""
+    """Return the resident bytes of one process, 0 if it is gone."""
     try:
-        if _LISTS_CHILDREN:
+        if _HAS_CHILDREN_FILE:
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
         return int(psutil.Process(pid).memory_info().rss)
     except (OSError, IndexError, psutil.Error):
@@ -33,13 +34,13 @@ def rss_of(pid: int) -> int:
 
 
 def rss_of_tree(pid: int) -> int:
-    """Return the resident bytes of a process and its descendants; shared pages count in each."""
+    """Return the resident bytes of a process and its descendants; shared pages count repeatedly."""
     return rss_of(pid) + sum(rss_of(each) for each in _descendants(pid))
 
 
 def _descendants(pid: int) -> list[int]:
     try:
-        if not _LISTS_CHILDREN:
+        if not _HAS_CHILDREN_FILE:
             return [each.pid for each in psutil.Process(pid).children(recursive=True)]
         found: list[int] = []
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -50,27 +51,27 @@ def _descendants(pid: int) -> list[int]:
 
 
 class OomWatch:
-    """Tells whether the kernel's lack of memory explains a death.
+    """Tells whether an OOM kill explains the death of a child.
 
-    The kernel counts a kill when it decides on it, and a large process takes its time to die of it:
-    kills of the last seconds count, and each explains one death.
+    The kernel counts a kill when it decides on it, and a large process dies only seconds later. So
+    the kills of the last seconds count, and each explains one death.
     """
 
     def __init__(self, counter: Path | None = None) -> None:
         self._counter = counter or _oom_counter()
         self._explained = _oom_kills(self._counter)
-        self._looks: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
-    def look(self, now: float) -> None:
-        """Forget older kills; cheap enough to be called often."""
-        if self._looks and now < self._looks[-1][0] + LOOK_EVERY:
+    def sample(self, now: float) -> None:
+        """Read the counter, and forget older kills; cheap enough to be called often."""
+        if self._samples and now < self._samples[-1][0] + SAMPLE_EVERY:
             return
-        self._looks.append((now, _oom_kills(self._counter)))
-        while self._looks[0][0] <= now - REMEMBERED:
-            self._explained = max(self._explained, self._looks.popleft()[1])
+        self._samples.append((now, _oom_kills(self._counter)))
+        while self._samples[0][0] <= now - MATCH_SECONDS:
+            self._explained = max(self._explained, self._samples.popleft()[1])
 
-    def has_struck(self) -> bool:
-        """Tell whether there was a kill that has not explained a death yet, and let it do so."""
+    def explain_kill(self) -> bool:
+        """Tell whether there is an unexplained OOM kill, and use it up."""
         if _oom_kills(self._counter) <= self._explained:
             return False
         self._explained += 1
@@ -78,10 +79,10 @@ class OomWatch:
 
 
 def _oom_kills(counter: Path) -> int:
-    return int((_counted(counter) or ["", "0"])[1])
+    return int((_match(counter) or ["", "0"])[1])
 
 
-def _counted(counter: Path) -> "re.Match[str] | None":
+def _match(counter: Path) -> "re.Match[str] | None":
     try:
         return _OOM_KILLS.search(counter.read_text())
     except OSError:
@@ -89,20 +90,20 @@ def _counted(counter: Path) -> "re.Match[str] | None":
 
 
 def _oom_counter() -> Path:
-    """Find what counts kills among the processes of our control group, else of the machine.
+    """Return the file that counts OOM kills of this control group, else of the machine.
 
-    A kill in another container is no evidence of anything here.
+    Kills in other containers must not count.
     """
     with contextlib.suppress(OSError, ValueError):
         ours = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
-        for place in oom_counters(*ours):
-            if _counted(place):
-                return place
+        for path in oom_counters(*ours):
+            if _match(path):
+                return path
     return Path("/proc/vmstat")
 
 
 def oom_counters(groups: str, mounts: str) -> Iterator[Path]:
-    """Yield where the counter of a control group may be, with either version of them."""
+    """Yield where the counter of a control group may be, for cgroup v1 and v2."""
     lines = [line.split(":", 2) for line in groups.splitlines()]
     own = {name: path for _, names, path in lines for name in names.split(",")}
     for mount in mounts.splitlines():
@@ -112,6 +113,6 @@ def oom_counters(groups: str, mounts: str) -> Iterator[Path]:
         if kind == "cgroup" and "memory" in options.split(",") and "memory" in own:
             yield Path(at, os.path.relpath(own["memory"], root), "memory.oom_control")
         elif kind == "cgroup2" and "" in own:
-            # Without what happens in groups below ours, where the kernel tells them apart.
+            # The local file excludes nested groups; older kernels do not have it.
             yield Path(at, os.path.relpath(own[""], root), "memory.events.local")
             yield Path(at, os.path.relpath(own[""], root), "memory.events")

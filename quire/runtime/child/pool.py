@@ -1,8 +1,8 @@
-"""The pool of warm children of one worker: hands out batches, enforces limits, buries the dead.
+"""The child processes of a worker: starts them, hands out batches, enforces limits.
 
-It has no thread and never waits for a child: the worker's selector wakes it, `serve` reads
-what is there and `next_deadline` says when to come again. Each death becomes an outcome for the
-task that ran; which one it was is read from the slate. Retries are decided elsewhere.
+There is no thread and nothing blocks: the worker's selector wakes it, `serve` reads what is there
+and `next_deadline` says when to call again. A child that dies gives an outcome to the task that
+ran, which shared memory names. Whether to retry is decided elsewhere (`quire.model.outcomes`).
 """
 
 import contextlib
@@ -10,37 +10,290 @@ import json
 import os
 import selectors
 import signal
+import socket
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from quire.clock import SystemClock
 from quire.model.contracts import JobKind
-from quire.runtime.child.limits import cause_of_death, limits
+from quire.model.outcomes import Ended, Outcome
+from quire.model.records import Lease
+from quire.runtime.child.channel import (
+    MAX_BATCH,
+    BrokenMessage,
+    Inbox,
+    Progress,
+    SharedMemory,
+    StartTokens,
+    create_memory,
+    pack,
+    printable,
+)
 from quire.runtime.child.memory import OomWatch, rss_of, rss_of_tree
-from quire.runtime.child.process import BUSY, IDLE, LEAVING, STARTING, Child, Doom, Head
-from quire.runtime.child.wire import Assignment, BrokenMessage, Ended, Progress
 from quire.settings import Settings
 
-__all__ = ["Assignment", "Child", "Children", "Ended", "Progress"]
-
-SAMPLE_AFTER = 0.2
-SAMPLE_EVERY = 0.25
-WEIGH_EVERY = 1.0
-EXIT_WITHIN = 2.0
-FIRST_DELAY = 0.1
-LONGEST_DELAY = 5.0
+#: Memory of a running task is sampled after the first, then every second of these (seconds).
+SAMPLE_AFTER, SAMPLE_EVERY = 0.2, 0.25
+#: How often the memory of an idle child is checked.
+RSS_EVERY = 1.0
+#: Seconds that a child has to exit after it was told to, or after it closed its connection.
+EXIT_SECONDS = 2.0
+MIN_START_DELAY, MAX_START_DELAY = 0.1, 5.0
+#: How often a disconnected child is polled on systems without pidfd.
 POLL_EVERY = 0.05
+#: Bytes of a child's output that are kept.
+OUTPUT_TAIL = 64 * 1024
+
+STARTING, IDLE, BUSY, LEAVING = "starting", "idle", "busy", "leaving"
+
+_ROOT = str(Path(__file__).parents[3])
+_READ_BYTES = 1 << 18
+_LAST_LINES = 20
+_KILL_SECONDS = 5.0
+_EXTERNAL_SIGNALS = (
+    signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT,
+)  # fmt: skip
+#: A child killed at this share of its memory limit is taken to be out of memory.
+_NEAR_LIMIT = 0.9
 
 
-def _elsewhere(*_: object, **__: object) -> None:
+def _not_in_worker(*_: object, **__: object) -> None:
     raise AssertionError("a worker runs no handler; its children do")
 
 
-class Children:
-    """`concurrency` children, replaced when they die, have run `max_tasks` or hold `max_rss`."""
+_UNLIMITED = JobKind("", function=_not_in_worker, timeout=None)
+
+
+class RunningTask(NamedTuple):
+    """The task that a child runs: its position in the batch, its start in monotonic seconds."""
+
+    position: int
+    lease: Lease
+    started: float
+
+
+class KillReason(NamedTuple):
+    """Why the worker killed a child; `position` is None if not because of one task."""
+
+    position: int | None
+    outcome: Outcome
+    error: str
+
+
+class Child:
+    """A child process as the worker sees it. It decides nothing; the pool does."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.state = STARTING
+        self.batch: list[Lease] = []
+        self.batch_number = 0
+        #: Index in the batch of each task that has neither ended nor been taken back.
+        self.unfinished: dict[tuple[int, int], int] = {}
+        #: Revoked indexes, and since when `serve` knows about them.
+        self.revoked: dict[int, float | None] = {}
+        self.kill_reason: KillReason | None = None
+        self.runs = 0
+        #: Index in the batch and its peak memory.
+        self.peak = (-1, 0)
+        self.sample_at: float | None = None
+        self.check_rss_at = 0.0
+        self.exit_by: float | None = None
+        self.is_reaped = False
+        self.is_disconnected = False
+        self._inbox = Inbox()
+        self._outgoing = bytearray()
+        self._tail = bytearray()
+        self._output_bytes = 0
+        self._output_before_batch = 0
+        self._spawn()
+        self.send({"config": config})
+
+    def _spawn(self) -> None:
+        with contextlib.ExitStack() as passed, contextlib.ExitStack() as kept:
+            memory = _closed_by(passed, create_memory())
+            self.memory = SharedMemory(memory)
+            kept.callback(self.memory.close)
+            self.connection, link = socket.socketpair()
+            kept.callback(self.connection.close)
+            passed.callback(link.close)
+            self.output, output = os.pipe()
+            _closed_by(kept, self.output)
+            _closed_by(passed, output)
+            # Never written to: it closes when this process ends, which tells the child.
+            parent_pipe, held = os.pipe()
+            _closed_by(passed, parent_pipe)
+            _closed_by(kept, held)
+            tokens, self._tokens_in = os.pipe()
+            _closed_by(kept, tokens)
+            _closed_by(kept, self._tokens_in)
+            for fd in (self.connection.fileno(), self.output, tokens):
+                os.set_blocking(fd, False)
+            self._tokens = StartTokens(tokens)
+            self._popen = _start((link.fileno(), memory, tokens, parent_pipe), output)
+            self.pid = self._popen.pid
+            self.pidfd = _pidfd(self.pid)
+            if self.pidfd is not None:
+                _closed_by(kept, self.pidfd)
+            self._kept = kept.pop_all()
+
+    @property
+    def output_tail(self) -> bytes:
+        """The last 64 KiB that the child and its descendants printed."""
+        return bytes(self._tail)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether part of a message waits for space in the socket."""
+        return bool(self._outgoing)
+
+    def last_lines(self) -> str | None:
+        """Return the last lines printed since the batch was assigned, if any."""
+        fresh = min(len(self._tail), self._output_bytes - self._output_before_batch)
+        text = self._tail[len(self._tail) - fresh :].decode(errors="replace")
+        return printable("\n".join(text.splitlines()[-_LAST_LINES:])) or None
+
+    def assign(self, leases: Sequence[Lease]) -> None:
+        """Send a batch; the child must be idle."""
+        if self.state != IDLE or not 0 < len(leases) <= MAX_BATCH:
+            raise ValueError(f"child {self.pid}: {len(leases)} tasks for a {self.state} child")
+        self.state = BUSY
+        self.batch = list(leases)
+        self.unfinished = {(lease[0], lease[1]): index for index, lease in enumerate(leases)}
+        self.batch_number += 1
+        self.revoked.clear()
+        self.peak = (-1, 0)
+        self.sample_at = None
+        self._output_before_batch = self._output_bytes
+        self.memory.clear()
+        # Before the message: the child takes one token for each task that it starts.
+        os.write(self._tokens_in, bytes(len(self.batch)))
+        self.send({"batch": self.batch_number, "run": self.batch})
+
+    def take_unstarted(self) -> list[tuple[int, Lease]]:
+        """Take back the tasks that have not started; none of them can start any more."""
+        first = len(self.batch) - self._tokens.take_all()
+        taken = [(index, self.batch[index]) for index in range(first, len(self.batch))]
+        for _, lease in taken:
+            self.unfinished.pop((lease.task_id, lease.fence), None)
+        del self.batch[first:]
+        return taken
+
+    def running(self) -> RunningTask | None:
+        """Return the task that runs now, unless its end was reported."""
+        running = self.memory.running()
+        if running is None or running[0] >= len(self.batch):
+            return None
+        index, started = running
+        lease = self.batch[index]
+        if (lease.task_id, lease.fence) not in self.unfinished:
+            return None
+        return RunningTask(index, lease, started)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Queue a message and send what the socket accepts."""
+        self._outgoing += pack(message)
+        self.send_more()
+
+    def send_more(self) -> None:
+        """Send what the socket accepts of the queued messages."""
+        # The exit of a child is noticed elsewhere.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            while self._outgoing:
+                del self._outgoing[: self.connection.send(self._outgoing)]
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Return the messages of one read; raise BrokenMessage for anything else."""
+        chunk = self._read()
+        return self._inbox.feed(chunk) if chunk else []
+
+    def receive_all(self) -> list[dict[str, Any]]:
+        """Return what a dead child sent before its end."""
+        messages: list[dict[str, Any]] = []
+        while chunk := self._read():
+            messages += self._inbox.feed(chunk)
+        return messages
+
+    def _read(self) -> bytes:
+        try:
+            chunk = self.connection.recv(_READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except ConnectionResetError:
+            chunk = b""
+        self.is_disconnected = not chunk
+        return chunk
+
+    def read_output(self, limit: int = 16 * OUTPUT_TAIL) -> bool:
+        """Read what was printed; return False when all writers have closed the pipe."""
+        while limit > 0:
+            try:
+                chunk = os.read(self.output, OUTPUT_TAIL)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            limit -= len(chunk)
+            self._output_bytes += len(chunk)
+            self._tail += chunk
+            del self._tail[:-OUTPUT_TAIL]
+        return True
+
+    def kill(self) -> None:
+        """Kill the child and everything else in its process group."""
+        # macOS raises EPERM when only zombies are left.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def has_exited(self) -> bool:
+        """Tell whether the child is dead; it stays a zombie if possible, so its PID stays taken."""
+        if hasattr(os, "waitid"):
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.pid, options) is not None
+        return self._popen.poll() is not None
+
+    def exit_code(self) -> int:
+        """Wait for a child that is dead or killed; a signal is returned as a negative number."""
+        try:
+            return self._popen.wait(_KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+
+    def close(self) -> None:
+        """Close every descriptor of the worker's side."""
+        self._kept.close()
+
+
+def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _pidfd(pid: int) -> int | None:
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            return os.pidfd_open(pid)
+    return None
+
+
+def _start(fds: tuple[int, ...], output: int) -> "subprocess.Popen[bytes]":
+    # PYTHONPATH lets the child find Quire; the child restores it before it loads plugins.
+    path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+        [sys.executable, "-m", "quire.runtime.child.main", *map(str, fds), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=fds,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+class ChildPool:
+    """`concurrency` children, replaced when they die, have run `max_tasks` or exceed `max_rss`."""
 
     def __init__(
         self,
@@ -53,10 +306,11 @@ class Children:
         max_rss: int,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.trouble: deque[str] = deque(maxlen=32)
-        #: What the children can run, as the first of them said; the worker loads no plugin.
+        #: Why children failed to start, latest last.
+        self.start_errors: deque[str] = deque(maxlen=32)
+        self.failed_starts = 0
+        #: The kinds that the first child reported; the worker loads no plugin.
         self.kinds: dict[str, JobKind] = {}
-        self.failures = 0
         self._concurrency = concurrency
         self._max_tasks = max_tasks
         self._max_rss = max_rss
@@ -67,15 +321,15 @@ class Children:
             "sys_path": sys.path,
             "python_path": os.environ.get("PYTHONPATH"),
         }
-        self._live: list[Child] = []
+        self._children: list[Child] = []
         self._ended: list[Ended] = []
         self._progress: list[Progress] = []
         self._is_draining = True
         self._now = 0.0
-        self._spawn_at = 0.0
-        self._delay = 0.0
+        self._start_at = 0.0
+        self._start_delay = 0.0
         self._oom = OomWatch()
-        # A selector of its own inside the worker's: one wake-up tells which children to read.
+        # Nested in the worker's selector: one wake-up tells which children to read.
         self._ready = selectors.DefaultSelector()
         self._outer = selector
         selector.register(self._ready, selectors.EVENT_READ, self)
@@ -89,8 +343,8 @@ class Children:
         scratch: Path,
         *,
         concurrency: int,
-    ) -> "Children":
-        """Make the children of a worker, as the settings say."""
+    ) -> "ChildPool":
+        """Make the pool of a worker from the settings."""
         return cls(
             concurrency=concurrency,
             plugins=settings.plugins,
@@ -107,62 +361,62 @@ class Children:
         self._spawn_missing()
 
     def idle(self) -> list[Child]:
-        """Return the children that can be handed a batch."""
-        return [child for child in self._live if child.state == IDLE]
+        """Return the children that can take a batch."""
+        return [child for child in self._children if child.state == IDLE]
 
     @property
     def alive(self) -> int:
         """How many children exist, in any state."""
-        return len(self._live)
+        return len(self._children)
 
-    def hand(self, child: Child, assignments: Sequence[Assignment]) -> None:
-        """Send a batch to an idle child; the time of each task starts when the child begins it."""
-        child.hand(assignments)
+    def assign(self, child: Child, leases: Sequence[Lease]) -> None:
+        """Send a batch to an idle child; the time of each task starts when the child starts it."""
+        child.assign(leases)
         self._watch_connection(child)
 
-    def assigned(self) -> Iterator[tuple[Child, Assignment]]:
-        """Yield what was handed out and has neither ended nor been taken back."""
-        for child in self._live:
-            for index in child.open.values():
+    def assigned(self) -> Iterator[tuple[Child, Lease]]:
+        """Yield the leases that have neither ended nor been taken back."""
+        for child in self._children:
+            for index in child.unfinished.values():
                 yield child, child.batch[index]
 
-    def begun_after(self, moment: float) -> int:
-        """Count the children whose running task began after a moment of the monotonic clock."""
-        heads = (child.head() for child in self._live)
-        return sum(head is not None and head.started > moment for head in heads)
+    def started_after(self, moment: float) -> int:
+        """Count the children whose running task started after a monotonic time."""
+        tasks = (child.running() for child in self._children)
+        return sum(task is not None and task.started > moment for task in tasks)
 
-    def take_back(self, child: Child) -> list[Assignment]:
-        """Return the child's tasks that have not begun, which it then never begins.
+    def take_back(self, child: Child) -> list[Lease]:
+        """Take back the tasks that have not started; they cannot start any more.
 
-        Those that were revoked before are not returned: `serve` reports them as revoked.
+        Those that were revoked are not returned: `serve` reports them as revoked.
         """
-        kept: list[Assignment] = []
-        for index, task in child.take_rest():
+        kept: list[Lease] = []
+        for index, lease in child.take_unstarted():
             if index in child.revoked:
-                self._ended.append(Ended(task.task_id, task.fence, "revoked"))
+                self._ended.append(Ended(lease.task_id, lease.fence, Outcome.REVOKED))
             else:
-                kept.append(task)
+                kept.append(lease)
         return kept
 
     def revoke(self, task_id: int, fence: int) -> bool:
-        """Stop a task: it is skipped if it has not begun, else killed after its grace."""
-        for child in self._live:
-            index = child.open.get((task_id, fence))
+        """Stop a task: it is skipped if it has not started, else killed after its grace."""
+        for child in self._children:
+            index = child.unfinished.get((task_id, fence))
             if index is not None:
-                child.slate.revoke(index)
+                child.memory.revoke(index)
                 child.revoked.setdefault(index, None)
                 return True
         return False
 
     def serve(self, now: float) -> tuple[list[Ended], list[Progress]]:
-        """Read, bury, enforce, respawn; return what ended and progressed since the last call."""
+        """Read, reap, enforce limits, respawn; return the reports since the last call."""
         self._now = now
-        self._oom.look(now)
+        self._oom.sample(now)
         for key, mask in self._ready.select(0):
             child, fd = key.data, key.fd
-            if not child.is_buried:
+            if not child.is_reaped:
                 self._attend(child, fd, mask)
-        for child in list(self._live):
+        for child in list(self._children):
             self._enforce(child)
         self._spawn_missing()
         ended, self._ended = self._ended, []
@@ -170,45 +424,46 @@ class Children:
         return ended, progress
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when `serve` must run again even if nothing becomes readable."""
+        """Return when `serve` must be called even if nothing becomes readable."""
         if self._ended or self._progress:
             return now
-        times = [time for child in self._live for time in self._times(child, now)]
+        times = [time for child in self._children for time in self._deadlines(child, now)]
         if self._missing() > 0:
-            times.append(self._spawn_at)
+            times.append(self._start_at)
         return min(times, default=None)
 
     def drain(self) -> None:
-        """Let each child exit when its batch has ended, and replace none."""
+        """Let each child exit after its batch, and replace none."""
         self._is_draining = True
         for child in self.idle():
             self._retire(child)
 
     def kill_all(self) -> list[Ended]:
-        """Kill every child with its group, wait for them, and return what ended by that."""
+        """Kill every child with its process group and return what ended by that."""
         self._is_draining = True
-        for child in self._live:
-            child.doom = child.doom or Doom(None, "revoked", "the worker ended its children")
+        reason = KillReason(None, Outcome.REVOKED, "the worker ended its children")
+        for child in self._children:
+            child.kill_reason = child.kill_reason or reason
             child.kill()
-        for child in list(self._live):
-            self._bury(child)
+        for child in list(self._children):
+            self._reap(child)
         ended, self._ended = self._ended, []
         return ended
 
     def close(self) -> None:
-        """Kill what is left and let go of the selector."""
+        """Kill what is left and unregister from the selector."""
         self.kill_all()
         self._outer.unregister(self._ready)
         self._ready.close()
 
     def _spawn_missing(self) -> None:
-        while self._missing() > 0 and self._now >= self._spawn_at:
+        while self._missing() > 0 and self._now >= self._start_at:
             try:
                 child = Child(self._config)
             except OSError as error:
-                self._note_failure(f"a child could not be started: {error}")
+                self._record_failed_start(f"a child could not be started: {error}")
                 return
-            self._live.append(child)
+            self._children.append(child)
             self._ready.register(child.output, selectors.EVENT_READ, child)
             self._ready.register(child.connection, selectors.EVENT_READ, child)
             if child.pidfd is not None:
@@ -217,15 +472,15 @@ class Children:
     def _missing(self) -> int:
         if self._is_draining:
             return 0
-        return self._concurrency - sum(child.state != LEAVING for child in self._live)
+        return self._concurrency - sum(child.state != LEAVING for child in self._children)
 
-    def _note_failure(self, text: str) -> None:
-        self.trouble.append(text)
-        self.failures += 1
-        # Several that fail in one round, as with a broken plugin, lengthen the delay once.
-        if self._now >= self._spawn_at:
-            self._delay = min(max(FIRST_DELAY, self._delay * 2), LONGEST_DELAY)
-            self._spawn_at = self._now + self._delay
+    def _record_failed_start(self, text: str) -> None:
+        self.start_errors.append(text)
+        self.failed_starts += 1
+        # Several failures at once, as with a broken plugin, increase the delay once.
+        if self._now >= self._start_at:
+            self._start_delay = min(max(MIN_START_DELAY, self._start_delay * 2), MAX_START_DELAY)
+            self._start_at = self._now + self._start_delay
 
     def _watch_connection(self, child: Child) -> None:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.is_sending else 0)
@@ -234,7 +489,7 @@ class Children:
 
     def _attend(self, child: Child, fd: int, mask: int) -> None:
         if fd == child.pidfd:
-            self._bury(child)
+            self._reap(child)
         elif fd == child.output:
             if not child.read_output():
                 self._ready.unregister(child.output)
@@ -247,146 +502,202 @@ class Children:
 
     def _read(self, child: Child) -> None:
         try:
-            messages = child.receive()
+            for message in child.receive():
+                self._handle(child, message)
         except BrokenMessage as error:
-            self._kill(child, Doom(None, "crashed", f"the child sent {error}"))
-            child.is_cut_off = True
-            messages = []
-        for message in messages:
-            self._hear(child, message)
-        if child.is_cut_off:
-            # It is about to exit, or its handler closed what it did not open.
+            self._kill(child, KillReason(None, Outcome.CRASHED, f"the child sent {error}"))
+            child.is_disconnected = True
+        if child.is_disconnected:
+            # It is about to exit, or its handler closed a descriptor that it did not open.
             self._ready.unregister(child.connection)
-            child.end_by = min(child.end_by or self._now + EXIT_WITHIN, self._now + EXIT_WITHIN)
+            exit_by = self._now + EXIT_SECONDS
+            child.exit_by = min(child.exit_by or exit_by, exit_by)
 
-    def _hear(self, child: Child, message: dict[str, Any]) -> None:
+    def _handle(self, child: Child, message: dict[str, Any]) -> None:
         if "ready" in message and child.state == STARTING:
             child.state = IDLE
-            self._delay = 0.0
-            self.kinds = {k["name"]: JobKind(function=_elsewhere, **k) for k in message["kinds"]}
+            self._start_delay = 0.0
+            if not self.kinds:
+                kinds = message["kinds"]
+                self.kinds = {k["name"]: JobKind(function=_not_in_worker, **k) for k in kinds}
         self._progress += map(Progress._make, message.get("progress", ()))
-        self._settle(child, message.get("ended", ()))
+        self._record_ended(child, message.get("ended", ()))
         if message.get("idle") == child.batch_number and child.state == BUSY:
             child.state = IDLE
         if child.state == IDLE and (self._is_draining or self._is_worn(child)):
             self._retire(child)
 
-    def _settle(self, child: Child, rows: Iterable[list[Any]]) -> None:
+    def _record_ended(self, child: Child, rows: Iterable[list[Any]]) -> None:
         for row in rows:
-            index = child.open.pop((row[0], row[1]), None)
+            try:
+                task_id, fence, outcome, result, error, trace, duration, retry_after, peak = row
+                outcome = Outcome(outcome)
+            except (TypeError, ValueError) as problem:
+                raise BrokenMessage(f"a report that is none: {problem}") from problem
+            index = child.unfinished.pop((task_id, fence), None)
             if index is None:
                 continue
             child.runs += 1
-            if row[9] is not None and child.peak[0] == index:
-                row[9] = max(row[9], child.peak[1])
-            self._ended.append(Ended._make(row))
+            if peak is not None and child.peak[0] == index:
+                peak = max(peak, child.peak[1])
+            self._ended.append(
+                Ended(task_id, fence, outcome, result, error, trace, duration, retry_after, peak)
+            )
 
     def _is_worn(self, child: Child) -> bool:
         if self._max_tasks and child.runs >= self._max_tasks:
             return True
-        if not self._max_rss or self._now < child.weigh_at:
+        if not self._max_rss or self._now < child.check_rss_at:
             return False
-        child.weigh_at = self._now + WEIGH_EVERY
+        child.check_rss_at = self._now + RSS_EVERY
         return rss_of(child.pid) > self._max_rss
 
     def _retire(self, child: Child) -> None:
         child.state = LEAVING
-        child.end_by = self._now + EXIT_WITHIN
+        child.exit_by = self._now + EXIT_SECONDS
         child.send({"exit": True})
         self._watch_connection(child)
 
-    def _kill(self, child: Child, doom: Doom) -> None:
-        child.doom = child.doom or doom
+    def _kill(self, child: Child, reason: KillReason) -> None:
+        child.kill_reason = child.kill_reason or reason
         child.kill()
 
-    def _times(self, child: Child, now: float) -> Iterator[float]:
-        """Yield the moments at which something of this child must be looked at."""
-        if child.end_by is not None:
-            yield child.end_by
-        if child.pidfd is None and child.is_cut_off:
+    def _limits(
+        self, child: Child, task: RunningTask, now: float
+    ) -> Iterator[tuple[float, KillReason]]:
+        """Yield when the running task exceeds which limit; the first reason that is due counts."""
+        index, lease, started = task
+        kind = self.kinds.get(lease.kind, _UNLIMITED)
+        if index in child.revoked:
+            since = child.revoked[index]
+            at = max(now if since is None else since, started) + kind.grace
+            text = f"did not end within {kind.grace:g} s of the stop"
+            yield at, KillReason(index, Outcome.REVOKED, text)
+        if kind.timeout is not None:
+            text = f"ran longer than its limit of {kind.timeout:g} s"
+            yield started + kind.timeout, KillReason(index, Outcome.TIMEOUT, text)
+        if kind.stall_timeout is not None:
+            at = max(started, child.memory.progress_at()) + kind.stall_timeout
+            text = f"made no progress for {kind.stall_timeout:g} s"
+            yield at, KillReason(index, Outcome.STALLED, text)
+
+    def _deadlines(self, child: Child, now: float) -> Iterator[float]:
+        """Yield when something about this child must be checked."""
+        if child.exit_by is not None:
+            yield child.exit_by
+        if child.pidfd is None and child.is_disconnected:
             yield now + POLL_EVERY
-        if child.state != BUSY or child.doom:
+        if child.state != BUSY or child.kill_reason:
             return
-        yield now + SAMPLE_AFTER if child.look_at is None else child.look_at
-        if head := child.head():
-            yield from (time for time, _ in limits(child, head, now))
+        yield now + SAMPLE_AFTER if child.sample_at is None else child.sample_at
+        if task := child.running():
+            yield from (at for at, _ in self._limits(child, task, now))
 
     def _enforce(self, child: Child) -> None:
-        if child.pidfd is None and child.is_cut_off and child.has_exited():
-            self._bury(child)
+        if child.pidfd is None and child.is_disconnected and child.has_exited():
+            self._reap(child)
             return
-        if child.end_by is not None and self._now >= child.end_by:
-            child.end_by = None
-            self._kill(child, Doom(None, "crashed", "the child closed its connection"))
-        if child.state != BUSY or child.doom:
+        if child.exit_by is not None and self._now >= child.exit_by:
+            child.exit_by = None
+            self._kill(child, KillReason(None, Outcome.CRASHED, "the child closed its connection"))
+        if child.state != BUSY or child.kill_reason:
             return
         for index, since in child.revoked.items():
             child.revoked[index] = self._now if since is None else since
-        head = child.head()
-        if head:
-            due = [doom for at, doom in limits(child, head, self._now) if at <= self._now]
+        task = child.running()
+        if task:
+            due = [why for at, why in self._limits(child, task, self._now) if at <= self._now]
             if due:
                 self._kill(child, due[0])
                 return
-        if child.look_at is None or self._now >= child.look_at:
-            self._sample(child, head)
+        if child.sample_at is None or self._now >= child.sample_at:
+            self._sample_memory(child, task)
 
-    def _sample(self, child: Child, head: Head | None) -> None:
-        if head is None or self._now < head.started + SAMPLE_AFTER:
-            child.look_at = (head.started if head else self._now) + SAMPLE_AFTER
+    def _sample_memory(self, child: Child, task: RunningTask | None) -> None:
+        if task is None or self._now < task.started + SAMPLE_AFTER:
+            child.sample_at = (task.started if task else self._now) + SAMPLE_AFTER
             return
-        child.look_at = self._now + SAMPLE_EVERY
+        child.sample_at = self._now + SAMPLE_EVERY
         used = rss_of_tree(child.pid)
-        child.peak = (head.place, max(used, child.peak[1] if child.peak[0] == head.place else 0))
-        limit = head.task.memory
+        before = child.peak[1] if child.peak[0] == task.position else 0
+        child.peak = (task.position, max(used, before))
+        limit = self.kinds.get(task.lease.kind, _UNLIMITED).memory
         if limit is not None and used > limit:
             text = f"used {used / 1e6:.0f} MB of memory (limit {limit / 1e6:.0f} MB)"
-            self._kill(child, Doom(head.place, "memory", text))
+            self._kill(child, KillReason(task.position, Outcome.MEMORY, text))
 
-    def _bury(self, child: Child) -> None:
-        # The dead child is still a zombie here, so its group's number is not another's yet.
+    def _reap(self, child: Child) -> None:
+        # The dead child is still a zombie, so the number of its group is not reused yet.
         child.kill()
         code = child.exit_code()
-        if not child.is_cut_off:
+        if not child.is_disconnected:
             with contextlib.suppress(BrokenMessage):
                 for message in child.receive_all():
-                    self._hear(child, message)
+                    self._handle(child, message)
         child.read_output()
-        # A handler that wrote over the shared memory must not stop the worker.
-        with contextlib.suppress(ValueError, TypeError, IndexError):
-            self._settle(child, json.loads(b"[" + child.slate.kept() + b"]"))
+        # A handler that overwrote the shared memory must not stop the worker.
+        with contextlib.suppress(BrokenMessage, ValueError, TypeError, IndexError):
+            self._record_ended(child, json.loads(b"[" + child.memory.reports() + b"]"))
         if child.state == STARTING and not self._is_draining:
-            self._note_failure(f"a child ended before it was ready: {child.last_lines()}")
-        self._conclude(child, code)
+            self._record_failed_start(f"a child ended before it was ready: {child.last_lines()}")
+        self._end_unfinished(child, code)
         for fd in (child.output, child.connection, child.pidfd):
             if fd is not None:
                 with contextlib.suppress(KeyError):
                     self._ready.unregister(fd)
-        child.is_buried = True
-        self._live.remove(child)
+        child.is_reaped = True
+        self._children.remove(child)
         child.close()
 
-    def _conclude(self, child: Child, code: int) -> None:
-        """Give an outcome to what the dead child left open."""
-        head = child.head()
-        for key, index in child.open.items():
-            if head is not None and index <= head.place:
-                self._ended.append(self._death(child, head, key, code))
+    def _end_unfinished(self, child: Child, code: int) -> None:
+        """Report an outcome for every unfinished task of a dead child."""
+        task = child.running()
+        for key, index in child.unfinished.items():
+            if task is not None and index <= task.position:
+                self._ended.append(self._ended_by_death(child, task, key, code))
             else:
-                outcome = "revoked" if index in child.revoked else "unstarted"
+                outcome = Outcome.REVOKED if index in child.revoked else Outcome.UNSTARTED
                 self._ended.append(Ended(*key, outcome))
-        child.open.clear()
+        child.unfinished.clear()
 
-    def _death(self, child: Child, head: Head, key: tuple[int, int], code: int) -> Ended:
-        killed = code == -signal.SIGKILL and child.doom is None
-        outcome, error = cause_of_death(child, head, code, killed and self._oom.has_struck())
-        duration = max(self._now - head.started, 0.0)
+    def _ended_by_death(
+        self, child: Child, task: RunningTask, key: tuple[int, int], code: int
+    ) -> Ended:
+        is_unexplained = code == -signal.SIGKILL and child.kill_reason is None
+        is_oom = is_unexplained and (self._oom.explain_kill() or self._is_near_limit(child, task))
+        outcome, error = cause_of_death(child.kill_reason, task.position, code, is_oom=is_oom)
         return Ended(
             *key,
             outcome,
             error=error,
-            traceback=None if outcome == "revoked" else child.last_lines(),
-            began_at=SystemClock().now().wall - duration,
-            duration=duration,
-            peak_rss=child.peak[1] if child.peak[0] == head.place else None,
+            traceback=None if outcome == Outcome.REVOKED else child.last_lines(),
+            duration=max(self._now - task.started, 0.0),
+            peak_rss=child.peak[1] if child.peak[0] == task.position else None,
         )
+
+    def _is_near_limit(self, child: Child, task: RunningTask) -> bool:
+        index, used = child.peak
+        limit = self.kinds.get(task.lease.kind, _UNLIMITED).memory
+        return limit is not None and index == task.position and used > _NEAR_LIMIT * limit
+
+
+def cause_of_death(
+    reason: KillReason | None, position: int, code: int, *, is_oom: bool
+) -> tuple[Outcome, str]:
+    """Return the outcome and error of the task at `position` that ran when its child died.
+
+    A kill by the worker has its own reason. A signal that others send does not count as an
+    attempt; everything else is a crash of the task.
+    """
+    if reason and reason.position in (None, position):
+        return reason.outcome, reason.error
+    if reason:
+        return Outcome.DIED, "killed with the task before it, which ended at the same moment"
+    if code >= 0:
+        return Outcome.CRASHED, f"the child exited with code {code}"
+    if is_oom:
+        return Outcome.MEMORY, "killed by SIGKILL: out of memory"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    if -code in _EXTERNAL_SIGNALS:
+        return Outcome.DIED, f"killed by {name} from outside"
+    return Outcome.CRASHED, f"killed by {name}"

@@ -20,9 +20,10 @@ from quire import log
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
-from quire.model.outcomes import decide
+from quire.model.outcomes import Ended, Outcome, decide
 from quire.model.records import Ending, Lease
-from quire.runtime.child.pool import Assignment, Children, Ended, Progress
+from quire.runtime.child.channel import MAX_BATCH, Progress
+from quire.runtime.child.pool import ChildPool
 from quire.runtime.worker.claim_gate import ClaimGate, Key, OpenGate
 from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
@@ -47,11 +48,12 @@ START_TRIES = 3
 
 #: A batch for one child should take about this many seconds.
 BATCH_SECONDS = 0.1
-MAX_BATCH = 512
 #: Tasks shorter than this are claimed before a child is idle, which would wait for the commit.
 SHORT_TASK = 0.25
 #: How many tasks to prefetch for each busy child.
 PREFETCH_TASKS = 2
+#: Outcomes of runs whose duration is typical of their kind.
+_COMPLETED = (Outcome.DONE, Outcome.SETTLED, Outcome.PERMANENT, Outcome.TRANSIENT)
 #: Weight of the latest run in the moving average of run times.
 _LATEST_WEIGHT = 0.2
 _DEFAULT_RUN_TIME = 1.0
@@ -159,7 +161,7 @@ class Worker:
         self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
-        self.children = Children.of(
+        self.children = ChildPool.of(
             settings, self.id, self.selector, self.scratch, concurrency=self.concurrency
         )
         self.run_times = RunTimes()
@@ -212,7 +214,7 @@ class Worker:
         while not self.children.kinds and not self.registration.stop_requests:
             self._wait()
             self._serve_children()
-            if (failures := self.children.failures) >= START_TRIES:
+            if (failures := self.children.failed_starts) >= START_TRIES:
                 raise WorkerStartFailed(
                     f"worker {self.id}: no child process started in {failures} attempts; the log "
                     "has the reasons. Fix the plugin it names, or start without it."
@@ -284,10 +286,9 @@ class Worker:
         for report in progress:
             if (report.task_id, report.fence) in self.running:
                 self.progress.append(report)
-        while self.children.trouble:
-            log.event(
-                "child.failed", level="error", worker=self.id, why=self.children.trouble.popleft()
-            )
+        errors = self.children.start_errors
+        while errors:
+            log.event("child.failed", level="error", worker=self.id, why=errors.popleft())
 
     def _record(self, ended: list[Ended], *, was_revoked: bool = False) -> None:
         """Decide how to settle the runs that have ended."""
@@ -298,18 +299,16 @@ class Worker:
                 continue
             asked = was_revoked or key in self.revoked
             self.revoked.discard(key)
-            if one.outcome == "settled":
+            if one.duration is not None and one.outcome in _COMPLETED:
                 self.run_times.add(lease.kind, one.duration)
+            if one.outcome == Outcome.SETTLED:
                 # Its own transaction may have added or released tasks.
                 self.should_claim = True
                 continue
-            kind = self.kinds[lease.kind]
-            if one.outcome in ("done", "permanent", "transient"):
-                self.run_times.add(lease.kind, one.duration)
-            ending = decide(one, lease, kind, random.random(), self.id, asked=asked)  # noqa: S311
-            if ending.began_at is not None:
-                began_at = self.clock_offset + self.monotonic() - one.duration
-                ending = ending._replace(began_at=max(lease.begin_at, began_at))
+            ending = decide(
+                one, lease, self.kinds[lease.kind], random.random(), self.id,  # noqa: S311
+                asked=asked, ended_at=self.clock_offset + self.monotonic(),
+            )  # fmt: skip
             if ending.move != "finish":
                 log.event(
                     f"task.{ending.move}", task=lease.task_id, job=lease.job_id, kind=lease.kind,
@@ -362,7 +361,7 @@ class Worker:
         idle = self.gate.slots(len(self.children.idle())) * self.run_times.batch_size()
         busy = 0
         if self.run_times.are_short():
-            busy = self.children.begun_after(self.monotonic() - SHORT_TASK)
+            busy = self.children.started_after(self.monotonic() - SHORT_TASK)
         busy = self.gate.prefetch_slots(busy)
         # Several at a time: each claim is a commit, which the commits of children wait for.
         if not idle and len(self.backlog) >= busy:
@@ -447,25 +446,27 @@ class Worker:
             if batch := self.backlog.take_batch(self.run_times, share):
                 for lease in batch:
                     self.running[lease.task_id, lease.fence] = lease
-                self.children.hand(child, [_assignment(x, self.kinds[x.kind]) for x in batch])
+                self.children.assign(child, batch)
         self._return_waiting()
 
     def _return_waiting(self) -> None:
         now = self.monotonic()
         for child in {child for child, _ in self.children.assigned()}:
-            head = child.head()
-            if head is not None and now - head.started > MAX_WAIT and len(child.open) > 1:
+            task = child.running()
+            if task is None or len(child.unfinished) < 2:
+                continue
+            if now - task.started > MAX_WAIT:
                 self._return_assigned(self.children.take_back(child))
         if self.backlog.has_waited(MAX_WAIT, now):
             self._return(self.backlog.take_all())
 
-    def _return_assigned(self, assignments: list[Assignment]) -> None:
-        leases = [self.running.pop((a.task_id, a.fence), None) for a in assignments]
-        self._return([lease for lease in leases if lease is not None])
+    def _return_assigned(self, leases: list[Lease]) -> None:
+        held = [self.running.pop((lease.task_id, lease.fence), None) for lease in leases]
+        self._return([lease for lease in held if lease is not None])
 
     def _return(self, leases: Sequence[Any]) -> None:
         self.endings += [
-            Ending(x.task_id, x.fence, x.job_id, "return", "returned", give_back=True,
+            Ending(x.task_id, x.fence, x.job_id, "return", Outcome.RETURNED, give_back=True,
                    began_at=x.begin_at, duration=0.0, worker_id=self.id)
             for x in leases
         ]  # fmt: skip
@@ -512,11 +513,3 @@ class Worker:
                 self.revoked.add(key)
                 log.event("task.revoked", task=key[0], fence=key[1], worker=self.id)
         self.backlog.drop(lost)
-
-
-def _assignment(lease: Lease, kind: JobKind) -> Assignment:
-    return Assignment(
-        lease.task_id, lease.fence, lease.job_id, lease.kind, lease.payload, lease.attempt,
-        lease.max_attempts, kind.timeout, kind.stall_timeout, kind.memory, kind.grace,
-        f"quire-{lease.job_id}-{lease.task_id}",
-    )  # fmt: skip

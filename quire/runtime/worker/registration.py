@@ -93,7 +93,7 @@ class Registration:
                 return
 
     def _log_moved(self, moved: dict[str, tuple[str, str]]) -> None:
-        """Warn about kinds whose queue changed: QUIRE_KIND_QUEUES may be missing here."""
+        """Warn about kinds whose queue changed: QUIRE_ROUTES may be missing here."""
         for name, (old, queue) in moved.items():
             log.event(
                 "kind.moved", level="warning", kind=name, old=old, queue=queue, worker=self._id

@@ -281,10 +281,10 @@ def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Insta
 
 
 def _lease(row: Any, job_payload: str, queue: str, at: float) -> Lease:
-    (task_id, job_id, owner_id, kind, payload, attempt, max_attempts, crashes, fence, priority,
+    (task_id, job_id, _, kind, payload, attempt, max_attempts, crashes, fence, priority,
      tag, at_most_once, from_page, to_page, _) = row  # fmt: skip
     return Lease(
-        task_id, fence + 1, job_id, owner_id, kind, job_payload if payload is None else payload,
+        task_id, fence + 1, job_id, kind, job_payload if payload is None else payload,
         attempt + 1, max_attempts, crashes, queue, priority, tag, at,
         bool(crashes or at_most_once), from_page, to_page,
     )  # fmt: skip
