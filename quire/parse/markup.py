@@ -1,8 +1,14 @@
-"""HTML as its visible text; Markdown and plain text unchanged."""
+"""HTML as its visible text; Markdown and plain text unchanged.
 
+HTML is tokenized by one regular expression, in time linear in its length: each construct ends at
+its terminator or at the end of the text, as the HTML standard says, and the quantifiers are
+possessive. No tree is built: a conforming tree takes quadratic time and memory on hostile input
+(docs/dependencies.md compares html.parser, lexbor and lxml).
+"""
+
+import html
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 from quire.errors import Unreadable
@@ -11,28 +17,48 @@ from quire.parse import encoding
 from quire.parse.parser import BuiltinParser, ReadRequest
 
 MAX_BYTES = 50 << 20
-#: Characters that are worked on at a time, and pieces of text that are kept apart: a page of
-#: 46 MB in one go took a gigabyte.
-_SLICE, _PIECES = 1 << 20, 1 << 16
 
-_UNSEEN = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
-_PARAGRAPHS = re.compile("p|h[1-6]|table|ul|ol|pre|blockquote|section|title")
-_BLOCKS = re.compile(
-    "address|article|aside|body|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer"
-    "|form|header|hr|html|li|main|nav|option|summary|tbody|tfoot|thead|tr"
+_ATTRIBUTES = r"(?:[^>=]++|=\s*+(?:\"[^\"]*+(?:\"|\Z)|'[^']*+(?:'|\Z))?+)*+"
+_TOKEN = re.compile(
+    r"(?P<text>[^<]++)"
+    rf"|<(?P<slash>/?+)(?P<name>[a-zA-Z][^\s/>]*+){_ATTRIBUTES}(?P<tag>>|\Z)"
+    r"|<!--(?:>|->|(?s:.*?)(?:--!?>|\Z))"
+    r"|<(?:[!?]|/(?!\Z))[^>]*+(?:>|\Z)"
+    r"|(?P<less><)"
 )
-_CELLS = frozenset(("td", "th"))
-_SPACE = re.compile(r"[^\S\n]+")
-_EDGES = re.compile(r" ?\n ?")
-_GAPS = re.compile(r"\n{3,}")
-#: Where a slice may end: no text is cut before a tag, and no run of spaces inside a word.
-_TAG, _INSIDE = re.compile("<"), re.compile(r"(?<=\S)\S")
+_HIDDEN = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
+#: Elements whose content is not markup, and the pattern that ends it.
+_RAW_ELEMENTS = "script style xmp iframe noembed noframes noscript textarea title"
+_RAW_END = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW_ELEMENTS.split()
+}
+_RAW_SHOWN = frozenset(("textarea", "title", "xmp"))
+
+#: What the start and the end of an element become; \v starts a new line unless already at one.
+_BREAKS = {
+    tag: mark
+    for mark, tags in {
+        "\n\n": "p h1 h2 h3 h4 h5 h6 table ul ol pre blockquote section title",
+        "\v": "address article aside body br caption dd dl dt details div fieldset figcaption"
+        " figure footer form header hr html li main nav option summary tbody tfoot thead tr",
+        " ": "td th",
+    }.items()
+    for tag in tags.split()
+}
+#: Bounds memory: parts are joined, and white space is normalized, this many at a time.
+_MAX_PARTS, _SLICE = 1 << 16, 1 << 20
+_NOT_SPACE = re.compile(r"\S")
+_SPACES = re.compile(r" [^\S\n\v]+|[^\S\n\v ][^\S\n\v]*")  # all but a single blank
+_SPACE_AT_BREAK = re.compile(r" (?=[\n\v])|(?<=[\n\v]) ")
+_REPEATED_LINE = re.compile(r"(?<=[\n\v])\v+")
+_REPEATED_PARAGRAPH = re.compile(r"\n{3,}")
 
 
 class MarkupParser(BuiltinParser):
     """HTML, Markdown and plain text; the file is one page."""
 
     name = "markup"
+    version = 2
 
     def inspect(self, path: Path, media_type: str) -> Outline:
         """Raise Unreadable if the file is too large to be read at once."""
@@ -52,99 +78,113 @@ class MarkupParser(BuiltinParser):
 
 
 def html_text(markup: str) -> str:
-    """Return what a reader sees of HTML, a line for each block."""
-    reader = _Reader()
-    for piece in _slices(markup, _TAG):
-        reader.feed(piece)
-    reader.close()
-    return reader.text()
+    """Return the visible text of HTML, one line per block element."""
+    text = _VisibleText()
+    at = 0
+    while token := _TOKEN.match(markup, at):  # every character starts a token, up to the end
+        at = token.end()
+        if token.lastgroup == "text":
+            text.add(_unescape(token["text"]))
+        elif token.lastgroup == "tag":
+            at = _add_tag(text, markup, token)
+        elif token.lastgroup == "less":
+            text.add("<")
+    return text.finish()
 
 
-def _slices(text: str, place: re.Pattern[str]) -> Iterator[str]:
-    """Cut text, each time where the pattern is found next."""
+def _add_tag(text: "_VisibleText", markup: str, tag: re.Match[str]) -> int:
+    """Add a tag, and the content of a raw element; return where to continue."""
+    name, at = tag["name"].lower(), tag.end()
+    if tag["slash"]:
+        text.end(name)
+        return at
+    if name in ("svg", "math") and markup[at - 2] == "/":
+        return at  # only foreign elements can be self-closing
+    if name == "plaintext":
+        text.add(markup[at:])
+        return len(markup)
+    text.start(name)
+    if name not in _RAW_END:
+        return at
+    end = _RAW_END[name].search(markup, at)
+    stop = end.start() if end else len(markup)
+    if name in _RAW_SHOWN:
+        content = markup[at:stop]
+        text.add(content if name == "xmp" else _unescape(content))
+    return stop
+
+
+def _unescape(text: str) -> str:
+    if "&" not in text:
+        return text
+    try:
+        return html.unescape(text)
+    except ValueError:  # a reference of more digits than int() accepts
+        return text
+
+
+class _VisibleText:
+    """Collects the text outside of hidden elements."""
+
+    def __init__(self) -> None:
+        self._joined: list[str] = []
+        self._parts: list[str] = []
+        self._hidden: str | None = None
+        self._depth = 0  # of elements named like the hidden one
+        self._preformatted = 0
+
+    def start(self, tag: str) -> None:
+        if self._hidden:
+            self._depth += tag == self._hidden
+        elif tag in _HIDDEN:
+            self._hidden, self._depth = tag, 1
+        else:
+            self._preformatted += tag == "pre"
+            self._break(tag)
+
+    def end(self, tag: str) -> None:
+        if self._hidden:
+            self._depth -= tag == self._hidden
+            if not self._depth:
+                self._hidden = None
+            return
+        if tag == "pre":
+            self._preformatted = max(0, self._preformatted - 1)
+        self._break(tag)
+
+    def add(self, text: str) -> None:
+        if not self._hidden:
+            self._parts.append(text if self._preformatted else text.replace("\n", " "))
+            if len(self._parts) > _MAX_PARTS:
+                self._join()
+
+    def finish(self) -> str:
+        self._join()
+        whole = "".join(self._joined)
+        self._joined = []
+        return encoding.clean("".join(map(_normalize, _slices(whole))).strip())
+
+    def _break(self, tag: str) -> None:
+        if tag in _BREAKS:
+            self._parts.append(_BREAKS[tag])
+
+    def _join(self) -> None:
+        self._joined.append("".join(self._parts))
+        self._parts = []
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Yield parts of a text, each starting at a character that is not white space."""
     start = 0
     while start < len(text):
-        found = place.search(text, start + _SLICE)
+        found = _NOT_SPACE.search(text, start + _SLICE)
         stop = found.start() if found else len(text)
         yield text[start:stop]
         start = stop
 
 
-def _tidied(text: str) -> str:
-    return _GAPS.sub("\n\n", _EDGES.sub("\n", _SPACE.sub(" ", text)))
-
-
-class _Reader(HTMLParser):
-    """Collects text; hidden elements are counted, because broken pages never close them all."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._packed: list[str] = []
-        self._parts: list[str] = []
-        self._unseen: str | None = None
-        self._depth = 0
-        self._as_is = 0
-
-    def _start(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._unseen:
-            self._depth += tag == self._unseen
-        elif tag in _UNSEEN:
-            self._unseen, self._depth = tag, 1
-        else:
-            self._as_is += tag == "pre"
-            self._break(tag)
-
-    def _empty(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if not self._unseen:
-            self._break(tag)
-
-    def _end(self, tag: str) -> None:
-        if self._unseen:
-            self._depth -= tag == self._unseen
-            if not self._depth:
-                self._unseen = None
-            return
-        if tag == "pre":
-            self._as_is = max(0, self._as_is - 1)
-        self._break(tag)
-
-    def _characters(self, text: str) -> None:
-        if not self._unseen:
-            self._parts.append(text if self._as_is else text.replace("\n", " "))
-            if len(self._parts) > _PIECES:
-                self._pack()
-
-    def text(self) -> str:
-        whole = "".join([*self._packed, *self._parts])
-        self._packed, self._parts = [], []
-        return encoding.clean("".join(map(_tidied, _slices(whole, _INSIDE))).strip())
-
-    def _pack(self) -> None:
-        """Join what is here but the last words, which decide whether a new line is begun."""
-        last = len(self._parts) - 1
-        while last and not self._parts[last].strip(" "):
-            last -= 1
-        self._packed.append("".join(self._parts[:last]))
-        # Of blanks one is enough, and so many would be passed again with every further one.
-        self._parts = (
-            [self._parts[last], " "] if last < len(self._parts) - 1 else self._parts[last:]
-        )
-
-    def _break(self, tag: str) -> None:
-        if _PARAGRAPHS.fullmatch(tag):
-            self._parts.append("\n\n")
-        elif _BLOCKS.fullmatch(tag):
-            self._start_line()
-        elif tag in _CELLS:
-            self._parts.append(" ")
-
-    def _start_line(self) -> None:
-        while self._parts and not self._parts[-1].strip(" "):
-            self._parts.pop()
-        if self._parts and not self._parts[-1].endswith("\n"):
-            self._parts.append("\n")
-
-    handle_starttag = _start
-    handle_startendtag = _empty
-    handle_endtag = _end
-    handle_data = _characters  # type: ignore[assignment]
+def _normalize(text: str) -> str:
+    """Collapse spaces to one and blank lines to one, and drop spaces at line breaks."""
+    text = _SPACE_AT_BREAK.sub("", _SPACES.sub(" ", text))
+    text = _REPEATED_LINE.sub("", text).replace("\v", "\n")
+    return _REPEATED_PARAGRAPH.sub("\n\n", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_html_is_taken_up_to_the_limit_and_refused_above_it(tmp_path: Path):
         formats.inspect(path, HTML)
 
 
-def test_html_that_is_read_in_slices_gives_the_same_text(monkeypatch: pytest.MonkeyPatch):
+def test_html_that_is_joined_in_slices_gives_the_same_text(monkeypatch: pytest.MonkeyPatch):
     chance = random.Random(7)
     bits = (
         "<p>", "</p>", "<div>", "<td>", "<pre>", "</pre>", " ", "\n", "word", "a&amp;b", "&lt", "&",
@@ -78,7 +79,7 @@ def test_html_that_is_read_in_slices_gives_the_same_text(monkeypatch: pytest.Mon
     whole = ["".join(chance.choices(bits, k=chance.randint(1, 60))) for _ in range(2000)]
     at_once = [markup.html_text(each) for each in whole]
     monkeypatch.setattr(markup, "_SLICE", 7)
-    monkeypatch.setattr(markup, "_PIECES", 3)
+    monkeypatch.setattr(markup, "_MAX_PARTS", 3)
     assert [markup.html_text(each) for each in whole] == at_once
 
 
@@ -86,6 +87,45 @@ def test_html_of_many_blanks_takes_no_longer_than_of_many_words():
     """Blanks that are looked at again with each further one would take an hour."""
     found = markup.html_text("<p>first" + "<i> </i>" * 300_000 + "<p>last")
     assert found.split() == ["first", "last"]
+
+
+HOSTILE = {
+    "unclosed attributes": "<a href='",
+    "unclosed comments": "<!--",
+    "unclosed CDATA": "<![CDATA[",
+    "unclosed tags": "<a",
+    "end tags without a name": "</",
+    "processing instructions": "<?",
+    "deep nesting": "<div>",
+    "open formatting": "<b class=1><p>x",
+    "titles": "<title>",
+    "signs": "<",
+    "references": "&x",
+    "equals": "<a =",
+    "blanks": "<i> </i>",
+}
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "attributes", "digits"])
+def test_hostile_html_costs_in_proportion_to_its_length(name: str):
+    """Sixteen times the input may cost four times as much per character, not sixteen."""
+
+    def page(count: int) -> str:
+        if name == "attributes":
+            return "<p " + " ".join(f"a{n}=1" for n in range(count)) + ">x"
+        return f"&#{'9' * count};" if name == "digits" else HOSTILE[name] * count
+
+    def cost(text: str) -> float:
+        spent = []
+        for _ in range(3):
+            began = time.process_time()
+            markup.html_text(text)
+            spent.append(time.process_time() - began)
+        return min(spent) / len(text)
+
+    small, large = page(4_000), page(64_000)
+    # Below a microsecond per character it is linear whatever the ratio: the clock is coarse.
+    assert cost(large) < max(4 * cost(small), 1e-6)
 
 
 def test_a_pdf_with_a_hole_of_100_mb_is_looked_at_or_refused_at_once(tmp_path: Path):
