@@ -21,6 +21,7 @@ class MailParser(BuiltinParser):
     """EML files; headers and body are one page."""
 
     name = "mail"
+    version = 2
 
     def inspect(self, path: Path, media_type: str) -> Outline:
         """Raise Unreadable if the message is too large to be read at once."""

@@ -4,6 +4,7 @@ The text of a range is the sheet's header followed by its rows, cells separated 
 file stays open, because one process reads the ranges of a file one after the other.
 """
 
+import codecs
 import csv
 import datetime
 import io
@@ -26,6 +27,8 @@ _NUMBER = re.compile(r"[-+(]?[\d.,\s%€$£]*\d[\d.,\s%€$£)]*|\d{4}-\d\d-\d\d
 _CSV_SAMPLE_BYTES = 1 << 16
 _MAX_CELL_CHARS = 1 << 20
 _DELIMITERS = ",;\t|"
+#: Raise it when the text of a CSV file changes; the parser's version is that of XLSX.
+_CSV_VERSION = 2
 
 #: Cells of a sheet: calamine allocates every cell of the used range, 1 GB at this size.
 MAX_CELLS = 30_000_000
@@ -119,6 +122,7 @@ class TableParser(BuiltinParser):
         library = "python-calamine" if media_type != "text/csv" else None
         found = super().recipe(media_type, options)
         return found | {
+            "version": self.version if library else _CSV_VERSION,
             "library": installed_version(library) if library else None,
             "row_size": options.row_size,
         }
@@ -199,12 +203,13 @@ def _csv_encoding(path: Path, sample: bytes) -> str:
     if charset != "utf-8":
         return charset
     # The first non-ASCII character may come after the sample.
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            while file.read(1 << 20):
-                pass
-    except UnicodeDecodeError:
-        return "cp1252"
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK_BYTES):
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError:
+                return encoding.guess(block, truncated=True)
     return charset
 
 

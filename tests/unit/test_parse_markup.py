@@ -58,6 +58,32 @@ def test_plain_text_is_read_in_its_encoding(encoding: str, tmp_path: Path):
     assert text_of(put(tmp_path, "a.txt", content), "text/plain") == "Grüße,\nzweite Zeile\n"
 
 
+SENTENCES = {
+    "cp1250": "Zażółć gęślą jaźń, powiedział król i poszedł spać.",
+    "cp1251": "Река поднялась ночью и унесла деревянный мост.",
+    "koi8-r": "Река поднялась ночью и унесла деревянный мост.",
+    "cp1253": "Το ποτάμι ανέβηκε τη νύχτα και πήρε τη γέφυρα.",
+    "shift_jis": "川は夜のうちに増水し、木の橋を流した。",
+    "iso2022_jp": "川は夜のうちに増水し、木の橋を流した。",
+    "euc_kr": "강물이 밤새 불어나 나무다리를 쓸어 갔다.",
+    "gb18030": "河水在夜里上涨，冲走了木桥。我们三天无法过河。",
+    "cp1252": "La rivière est montée dans la nuit : le pont a été emporté.",
+}
+
+
+@pytest.mark.parametrize("charset", SENTENCES)
+def test_an_encoding_that_nothing_declares_is_detected(charset: str, tmp_path: Path):
+    content = SENTENCES[charset].encode(charset)
+    assert text_of(put(tmp_path, "a.txt", content), "text/plain") == SENTENCES[charset]
+
+
+@pytest.mark.parametrize(
+    "text", ["Preis: 5 €", "Déjà vu à la crème brûlée", "it’s “fine”", "20 °C at noon", "größe"]
+)
+def test_few_accents_are_not_taken_for_another_alphabet(text: str, tmp_path: Path):
+    assert text_of(put(tmp_path, "a.txt", text.encode("cp1252")), "text/plain") == text
+
+
 def test_the_encoding_that_a_page_declares_is_used(tmp_path: Path):
     page = '<html><meta charset="windows-1251"><p>Привет'.encode("cp1251")
     assert text_of(put(tmp_path, "a.html", page), "text/html") == "Привет"

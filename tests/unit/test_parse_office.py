@@ -132,11 +132,11 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
         file_type.DOCX: ("office", 1),
         file_type.PPTX: ("slides", 1),
         file_type.XLSX: ("tables", 1),
-        "text/csv": ("tables", 1),
-        "text/html": ("markup", 1),
-        "text/markdown": ("markup", 1),
-        "text/plain": ("markup", 1),
-        "message/rfc822": ("mail", 1),
+        "text/csv": ("tables", 2),
+        "text/html": ("markup", 2),
+        "text/markdown": ("markup", 2),
+        "text/plain": ("markup", 2),
+        "message/rfc822": ("mail", 2),
         **{f"image/{kind}": ("images", 1) for kind in images},
     }
 
