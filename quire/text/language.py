@@ -1,21 +1,26 @@
-"""Finds the language of a page cheaply: by its script, or by the small words of the language.
+"""Detects the language of a page: by its script, or by the stop words of the language.
 
-Only languages that are searched differently are told apart. Unknown is "", and is searched like
-English. Chosen for speed: a page costs some tens of microseconds.
+Only languages that are searched differently are told apart. All others, and texts too short to
+tell, are "", which is searched like English. A page takes some tens of microseconds; the API and
+the search command use this too, so no model is loaded (docs/dependencies.md has the figures).
 """
 
 from bisect import bisect_right
 from collections import Counter
 from itertools import chain
 
-_SAMPLE = 1_500  # characters looked at
-_STRIDE = 13  # every so many of them for the script
-_FEWEST = 40  # characters that tell a script
+_SAMPLE = 1_500  # characters
+_SCRIPT_STRIDE = 13  # the script is taken from every 13th character
+_MIN_SCRIPT_CHARS = 40
 _LAST_LATIN = "\u024f"
-_LEAST_SMALL_WORDS = 3
-_LEAST_SHARE = 0.04  # of small words among all words
+_MIN_STOP_WORDS = 3
+_MIN_STOP_WORD_SHARE = 0.04
+#: Stop words of one letter are also initials, list items and column names: they cannot decide.
+_MIN_LONG_STOP_WORDS = 2
 
-#: First code point of a script, and its language; "" is everything that tells nothing.
+_MIN_RUSSIAN_CHARS = 300  # shorter Cyrillic text may have none of its typical letters
+
+#: First code point of a range, and the language of its script; "" for all that tells nothing.
 _SCRIPTS: tuple[tuple[int, str], ...] = (
     (0x0000, "latin"),
     (0x0250, ""),
@@ -54,8 +59,8 @@ _SCRIPTS: tuple[tuple[int, str], ...] = (
 _STARTS = [start for start, _ in _SCRIPTS]
 _NAMES = [name for _, name in _SCRIPTS]
 
-#: Small words that carry no topic; also what a search leaves out.
-SMALL_WORDS: dict[str, frozenset[str]] = {
+#: Stop words of the languages that are searched differently; queries leave them out.
+STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
         "en": """a an and are as at be been but by can could did do does for from had has have he
@@ -86,51 +91,118 @@ SMALL_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
+#: Stop words of languages that are searched like English. Without them, a Danish page would be
+#: taken for the nearest language above, and be stemmed as such.
+_OTHER_STOP_WORDS: dict[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "pl": """ale by być co czy dla do go i ich jak jako jest już lub ma może na nie niż od
+            oraz po pod przez przy są się tak tego tej ten to tylko tym w we z za ze że""",
+        "cs": """a aby ale až být bude by byl byla do i jak jako je jeho její jen jsou k která
+            které který na nebo není o od po podle pro při s se si tak to u v ve z za že""",
+        "sk": """a aby ako ale alebo až bol bola byť do i ich je jeho k ktoré ktorá ktorý na nie
+            o od po podľa pre pri s sa si sú tak to u v vo z za že""",
+        "sl": """ali bi bil bila da do ga in iz je jih k kako kar ker ki ko lahko med na ne ni
+            njegov o ob od pa po pred pri s sa se so tako tem ter to v za že z""",
+        "hr": """a ali bi bio da do ga i ili iz ih je jer kako kao koja koje koji li na nakon ne
+            nije o od po pri s sa samo se su ta te to u uz za što""",
+        "hu": """a az egy és hogy nem is ez azt volt van csak meg de ha mint már még ki vagy lesz
+            volna el fel le be minden aki ami ezt után majd között szerint""",
+        "ro": """a acest această ai al ale au ca care ce cea cel cu de decât din după este fi
+            fost în la mai nu o pe pentru prin sau sa se si și sunt un unei unui va""",
+        "sv": """alla att av blir bli de den det dig din du då efter eller en ett från för ha han
+            har hon här i inte jag kan man med men mot när och om på sig sin ska som till
+            under upp ut var vid vi vill är över""",
+        "da": """af alle at blev blive da de den der deres det dig din du efter eller en er et
+            for fra ham han har hun hvor i ikke ind jeg kan man med men mod når og også om
+            op over på sig sin skal som til ud under var ved vil være""",
+        "nb": """av alle at ble bli da de den der deres det deg din du etter eller en er et for
+            fra ham han har hun hvor i ikke inn jeg kan man med men mot når og også om opp
+            over på seg sin skal som til ut under var ved vil være""",
+        "fi": """ei en että hän he ja jo joka jos kanssa kuin kun mutta myös ne niin nyt oli olla
+            on ovat se sekä sen siitä tai tämä tässä vain voi""",
+        "et": """aga ei et ja ka kas kes kui kuid ma mis mitte nad nende ning oli olid oma on või
+            pole saab see seda selle siis ta tema tuleb veel välja üle""",
+        "lt": """ar arba bei bet buvo būti dėl gali iki ir iš jei jis jo jos kad kaip kuri kurie
+            kuris jų nes nuo o po per prie su tai tik už yra į""",
+        "lv": """ar arī bet bija būt es gan ir jau ka kad kas kā lai ko kopā līdz nav no pa par
+            pie pēc tas tikai to un uz vai var viņš viņa""",
+        "tr": """ama bir bu çok daha de da değil diye en gibi hem her için ile ise kadar ki mi mı
+            mu ne nasıl o olan olarak olduğu olup onu sonra şu tarafından tüm var ve veya ya
+            yok""",
+        "id": """ada adalah akan atau bagi bahwa dalam dan dari dapat dengan di ini itu jika juga
+            karena ke kepada lebih mereka oleh pada saat saya sebagai secara sudah telah
+            tidak untuk yang""",
+        "ca": """a al als amb aquest aquesta com de del dels des el els en és entre és ha hi i la
+            les li més no o on per perquè però què que se sense seva seu ser si són també un
+            una va""",
+    }.items()
+}
 
-def _speakers() -> dict[str, tuple[str, ...]]:
-    """Return the languages of each small word."""
+
+def _languages_by_word() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for language, words in SMALL_WORDS.items():
+    for language, words in (STOP_WORDS | _OTHER_STOP_WORDS).items():
         for word in words:
             found[word] = (*found.get(word, ()), language)
     return found
 
 
-_SPEAKERS = _speakers()
+_LANGUAGES_BY_WORD = _languages_by_word()
+_UKRAINIAN = frozenset("іїєґІЇЄҐ")
+_RUSSIAN = frozenset("ыэёЫЭЁ")
+_RUSSIAN_SHARE = 1 / 500  # of these letters; Bulgarian and other Cyrillic text has none
 
 
 def detect(text: str) -> str:
-    """Return the language as two letters, or '' for one not known or too little text."""
+    """Return the language as two letters, or "" for another language or too little text."""
     sample = text[:_SAMPLE]
     if not sample.isascii():
-        script = _script(sample)
+        script = _script_language(sample)
+        if script == "ru":
+            return "ru" if _is_russian(sample) else ""
         if script != "latin":
             return script
-    return _by_small_words(sample)
+    return _by_stop_words(sample)
 
 
-def _script(sample: str) -> str:
-    """Return the language of the script that a part of the letters is in."""
-    seen = sample[::_STRIDE] if len(sample) > _STRIDE * _FEWEST else sample
+def _script_language(sample: str) -> str:
+    """Return the language of the dominant script, or "latin"."""
+    long = len(sample) > _SCRIPT_STRIDE * _MIN_SCRIPT_CHARS
+    seen = sample[::_SCRIPT_STRIDE] if long else sample
     if sum(char > _LAST_LATIN for char in seen) * 8 < len(seen):
         return "latin"
     letters = filter(str.isalpha, seen)
-    shares = Counter(_NAMES[bisect_right(_STARTS, ord(char)) - 1] for char in letters)
-    if shares["ja"] * 20 >= shares["ja"] + shares["zh"] > 0:  # Japanese mixes in Chinese signs
-        shares["ja"] += shares.pop("zh", 0)
-    # A sign of Chinese says as much as some letters of a Latin word.
-    shares["latin"] //= 4
-    best, count = max(shares.items(), key=lambda item: item[1])
+    counts = Counter(_NAMES[bisect_right(_STARTS, ord(char)) - 1] for char in letters)
+    if counts["ja"] * 20 >= counts["ja"] + counts["zh"] > 0:  # kanji are Chinese
+        counts["ja"] += counts.pop("zh", 0)
+    # A Chinese character carries as much as several letters of a Latin word.
+    counts["latin"] //= 4
+    best, count = max(counts.items(), key=lambda item: item[1])
     return best if count else "latin"
 
 
-def _by_small_words(sample: str) -> str:
+def _is_russian(sample: str) -> bool:
+    if not _UKRAINIAN.isdisjoint(sample):
+        return False
+    count = sum(char in _RUSSIAN for char in sample)
+    return count >= _RUSSIAN_SHARE * len(sample) or len(sample) < _MIN_RUSSIAN_CHARS
+
+
+def _by_stop_words(sample: str) -> str:
     words = sample.lower().split()
-    votes = Counter(chain.from_iterable(filter(None, map(_SPEAKERS.get, words))))
-    ranking = votes.most_common(2)
-    if not ranking:
+    votes = Counter(chain.from_iterable(filter(None, map(_LANGUAGES_BY_WORD.get, words))))
+    count = max(votes.values(), default=0)
+    best = [language for language in STOP_WORDS if votes[language] == count]
+    if len(best) != 1:  # a tie, or a language that is searched like English
         return ""
-    language, count = ranking[0]
-    tied = len(ranking) > 1 and ranking[1][1] == count
-    enough = count >= _LEAST_SMALL_WORDS and count >= _LEAST_SHARE * len(words)
-    return language if enough and not tied else ""
+    language = best[0]
+    if count < _MIN_STOP_WORDS or count < _MIN_STOP_WORD_SHARE * len(words):
+        return ""
+    return language if _wins_by_long_words(language, words) else ""
+
+
+def _wins_by_long_words(language: str, words: list[str]) -> bool:
+    long = [word for word in words if len(word) > 1]
+    votes = Counter(chain.from_iterable(filter(None, map(_LANGUAGES_BY_WORD.get, long))))
+    return votes[language] >= max(_MIN_LONG_STOP_WORDS, max(votes.values(), default=0))

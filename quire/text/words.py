@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from quire.text.language import SMALL_WORDS
+from quire.text.language import STOP_WORDS
 
 MOST_TERMS = 64
 _LONGEST_QUERY = 20_000  # characters that are read
@@ -186,7 +186,7 @@ def _single_terms(
         spoken = [
             language
             for language in languages
-            if keep_small or word not in SMALL_WORDS.get(language, SMALL_WORDS["en"])
+            if keep_small or word not in STOP_WORDS.get(language, STOP_WORDS["en"])
         ]
         found.append(list(dict.fromkeys(_form([word], language, simple) for language in spoken)))
         if len(found) > 4 * MOST_TERMS:

@@ -38,6 +38,33 @@ def test_too_little_text_is_unknown(text):
     assert detect(text) == ""
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Table 1 A E I O Total a b c d e f g h i o net gross a e i o Sum",
+        "A uniform table Header e Header i Header o Cell a Cell e Cell i Cell o 1.0 1.1 1.2",
+    ],
+)
+def test_single_letters_of_a_table_decide_no_language(text):
+    assert detect(text) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Floden steg om natten og tog træbroen med sig. Vi kunne ikke komme over i tre dage.",
+        "Floden steg under natten och tog med sig träbron. Vi kunde inte ta oss över på tre dagar.",
+        "Rzeka wezbrała w nocy i zabrała ze sobą drewniany most. Nie mogliśmy się dostać.",
+        "Râul a crescut în timpul nopții și a luat podul de lemn. Nu am putut trece de pe un mal.",
+        "El riu va créixer a la nit i es va endur el pont de fusta. No vam poder passar amb res.",
+        "Ріка піднялася вночі й забрала дерев'яний міст. Ми не могли перейти її три дні.",
+    ],
+)
+def test_a_language_that_is_not_told_apart_is_unknown(text):
+    assert detect(text) == ""
+    assert detect(text * 20) == ""
+
+
 def test_some_foreign_words_do_not_change_the_language():
     assert detect(PAGES["en"] + " See 洪水 (kōzui) for more of it in the next chapter.") == "en"
     assert detect("使用 Python 编写的程序可以在 Linux 和 Windows 上运行，无需修改。") == "zh"
