@@ -10,19 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tests import buckets
+from tests import buckets, selection
 from tests.integration.processes import Site
 
 DATABASES = ("sqlite", "postgres")
 
 
 def choose(metafunc: pytest.Metafunc) -> None:
-    """Run a test of `site` on its columns: a core test on the third one, too, in every run."""
+    """Run a test of `site` on its columns.
+
+    In every run: a core test on all three, a test that `docs/guarantees.md` names on both
+    databases, any other on SQLite, as tests/store proves the statements on both. With
+    `--columns all` every test runs on all three.
+    """
     if "site" not in metafunc.fixturenames:
         return
     is_core = metafunc.definition.get_closest_marker("core") is not None
     is_all = metafunc.config.getoption("--columns") == "all"
-    columns = list(DATABASES)
+    is_on_both = is_core or is_all or metafunc.function.__name__ in selection.guaranteed()
+    columns = list(DATABASES) if is_on_both else ["sqlite"]
     columns += ["celery"] if is_core or is_all else []
     columns += ["rabbit"] if is_core and is_all else []
     metafunc.parametrize("site", columns, indirect=True)

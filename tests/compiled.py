@@ -23,19 +23,18 @@ def share() -> None:
 
     def make(self: Engine, *given: Any, **named: Any) -> None:
         made(self, *given, **named)
-        if self._compiled_cache is not None:
-            self._compiled_cache = cache
+        self._compiled_cache = cache
 
     # The dialect is a part of the cache's key. Two that compile alike are equal here.
     DefaultDialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
-    DefaultDialect.__eq__ = _compiles_alike  # type: ignore[method-assign]
+    DefaultDialect.__eq__ = _compiles_alike  # type: ignore[assignment, method-assign]
     Engine.__init__ = make  # type: ignore[method-assign]
 
 
 def _compiles_alike(one: DefaultDialect, other: object) -> bool:
     return (
-        type(one) is type(other)
-        and isinstance(other, DefaultDialect)
+        isinstance(other, DefaultDialect)
+        and type(one) is type(other)
         and one.dbapi is other.dbapi
         and one.server_version_info == other.server_version_info
     )

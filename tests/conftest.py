@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, brokers, buckets, compiled, postgres, scratch
+from tests import blank, brokers, buckets, compiled, postgres, scratch, selection
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -68,8 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[scratch.RUN_VARIABLE] = str(config.stash[RUN].folder)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with long tests, so that the last to run are short ones."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `make test-all` runs, and begin with long tests: the last are short ones."""
+    if config.getoption("--columns") != "all" and not config.getoption("keyword"):
+        later = [each for each in items if selection.is_later(_function(each), each.nodeid)]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [each for each in items if each not in set(later)]
     folder = Path(__file__).parent
     items.sort(key=lambda item: not str(item.path.relative_to(folder)).startswith(LONG))
 
@@ -198,6 +202,10 @@ def home(run_folder: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="h", dir=run_folder))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _function(item: pytest.Item) -> str:
+    return getattr(item, "originalname", None) or item.name
 
 
 def _forget_own_settings() -> None:

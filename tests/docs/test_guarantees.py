@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests import selection
 from tests.docs import markdown
 from tools import docs
 
@@ -84,3 +85,8 @@ def test_every_test_that_is_named_in_the_readme_runs_on_both_databases(
         if not all(word in " ".join(collected.get(test, ())) for word in ("sqlite", "postgres"))
     ]
     assert lame == []
+
+
+def test_what_make_test_leaves_out_exists_and_is_no_test_of_a_promise():
+    assert selection.unknown(docs.tests()) == []
+    assert [each.test for each in selection.LATER if each.test in selection.guaranteed()] == []
