@@ -70,11 +70,11 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
         yield other
         return
     session.check_extras(app.settings)
-    leash, held = os.pipe()
+    parent_pipe, held = os.pipe()
     try:
-        process = _started(app, leash)
+        process = _started(app, parent_pipe)
     finally:
-        os.close(leash)
+        os.close(parent_pipe)
     try:
         yield OwnWorker(app, process)
     finally:
@@ -89,15 +89,15 @@ def _queues(app: "App") -> list[str]:
     return [word for queue in sorted(used) for word in ("--queue", queue)]
 
 
-def _started(app: "App", leash: int) -> "subprocess.Popen[bytes]":
+def _started(app: "App", parent_pipe: int) -> "subprocess.Popen[bytes]":
     """Start a worker that ends when this process does, however that happens."""
     from quire.runtime.signals import PARENT_FD
 
     with (app.settings.home / LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # names of queues were checked
             [sys.executable, "-m", "quire", "worker", *_queues(app)],
-            env={**os.environ, "QUIRE_HOME": str(app.settings.home), PARENT_FD: str(leash)},
-            pass_fds=[leash],
+            env={**os.environ, "QUIRE_HOME": str(app.settings.home), PARENT_FD: str(parent_pipe)},
+            pass_fds=[parent_pipe],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
