@@ -40,7 +40,7 @@ LATER = (
     ),
     Later(
         "test_a_page_that_takes_all_time_or_memory_is_quarantined_too",
-        "test_oom: quarantine for memory; tests/runtime/test_children: limits of time and memory",
+        "test_oom: quarantine for memory; tests/runtime/test_pool: limits of time and memory",
     ),
     Later("test_a_document_of_bad_pages_only_is_failed_and_the_rest_goes_on",
           "tests/store/test_ranges: a document without a readable page is failed"),
