@@ -1,4 +1,4 @@
-"""Job kinds that come with Quire, for trying it out and for measuring it."""
+"""Built-in job kinds, for trying out Quire and for benchmarks."""
 
 import time
 
@@ -8,12 +8,12 @@ from quire.model.contracts import job
 
 @job("noop", max_attempts=3)
 def noop(ctx: TaskContext, **payload: object) -> None:
-    """Do nothing: what remains is the cost of the engine."""
+    """Do nothing; measures the overhead of the engine."""
 
 
 @job("wait", max_attempts=3)
 def wait(ctx: TaskContext, seconds: float = 1.0) -> dict[str, float]:
-    """Take `seconds`, reporting progress and obeying a stop."""
+    """Wait for `seconds`; reports progress and stops when told to."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         ctx.check()

@@ -1,7 +1,7 @@
-"""The time that is stored and compared; tests put a `FakeClock` in its place.
+"""The clocks of stored times; tests replace them with a `FakeClock`.
 
-Two clocks: `wall` is UTC and may jump, `lease` counts seconds since boot, sleep included,
-and never jumps. Leases on an embedded database are measured on the second one.
+There are two: `wall` is UTC and may jump; `lease` counts the seconds since boot, including sleep,
+and never jumps. Leases on SQLite are measured with the second one.
 """
 
 import os
@@ -23,7 +23,7 @@ class Instant(NamedTuple):
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of the time."""
 
     def now(self) -> Instant:
         """Read both clocks."""
@@ -45,7 +45,7 @@ class FakeClock:
         self._now = Instant(wall, lease)
 
     def now(self) -> Instant:
-        """Return the moment set last."""
+        """Return the current moment."""
         return self._now
 
     def advance(self, seconds: float) -> None:
@@ -53,13 +53,13 @@ class FakeClock:
         self._now = Instant(self._now.wall + seconds, self._now.lease + seconds)
 
     def jump(self, seconds: float) -> None:
-        """Move the wall clock alone, as an operator or NTP may."""
+        """Move only the wall clock, as an operator or NTP may do."""
         self._now = Instant(self._now.wall + seconds, self._now.lease)
 
 
 @cache
 def boot_id() -> str:
-    """Name this boot of the machine; another value means that every process of then is gone."""
+    """Identify this boot of the machine; processes of another boot are gone."""
     path = Path("/proc/sys/kernel/random/boot_id")
     if path.exists():
         return path.read_text().strip()
@@ -73,7 +73,7 @@ def boot_id() -> str:
 
 
 def pid_start(pid: int) -> str:
-    """Name one life of a process id, or '' where the system does not tell."""
+    """Return the start time of a process, which tells apart uses of its PID; '' if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -83,7 +83,7 @@ def pid_start(pid: int) -> str:
 
 @cache
 def own_pid_start() -> str:
-    """Name this life of this process."""
+    """Return the start time of this process."""
     return pid_start(os.getpid())
 
 
