@@ -61,7 +61,7 @@ def equip(registry: Registry) -> None:
     from quire.parse import plugin_parser
 
     plugin_parser.install(registry.parsers)
-    sources.use(registry.sources)
+    sources.set_plugin_sources(registry.sources)
 
 
 def collect(registry: Registry, module: ModuleType, origin: str) -> None:

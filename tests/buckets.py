@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quire.fetch.blobs.bucket import BlobBucket, key_of
+from quire.fetch.blobs.bucket import BlobBucket, blob_key
 from quire.fetch.blobs.cache import BlobCache
-from quire.fetch.object_store import Bucket, Patience
+from quire.fetch.object_store import Bucket, Timeouts
 from tests import clouds
 from tests.integration.fetch_places import put_object
 
@@ -19,7 +19,7 @@ KEYS = {
     "AWS_REGION": "us-east-1",
 }
 #: Faults are seen at once, and not tried away.
-SHORT = Patience(request_seconds=2.0, retries=0, retry_seconds=1.0, probe_seconds=2.0)
+SHORT = Timeouts(request_seconds=2.0, retries=0, retry_seconds=1.0, probe_seconds=2.0)
 ROOM = 1 << 30
 
 
@@ -48,26 +48,26 @@ def make(moto_url: str) -> str:
 
 
 def blobs(
-    url: str, endpoint: str, folder: Path, *, room: int = ROOM, patience: Patience = SHORT
+    url: str, endpoint: str, folder: Path, *, room: int = ROOM, timeouts: Timeouts = SHORT
 ) -> BlobBucket:
     """Blobs in a bucket, with a cache in a folder that no other has."""
-    bucket = Bucket(url, endpoint=endpoint, patience=patience)
+    bucket = Bucket(url, endpoint=endpoint, timeouts=timeouts)
     return BlobBucket(bucket, BlobCache(folder, room))
 
 
 def spoil(blobs: BlobBucket, digest: str, content: bytes) -> None:
     """Put other bytes in the place of a blob, and forget what this machine knows of it."""
-    part = blobs.scratch("spoilt")
+    part = blobs.part_path("spoilt")
     part.write_bytes(content)
-    blobs.bucket.put(key_of(digest), part)
+    blobs.bucket.put(blob_key(digest), part)
     part.unlink()
     blobs.cache.delete(digest)
 
 
 def keys(blobs: BlobBucket) -> list[str]:
     """What is in the bucket."""
-    return [each.key for each in blobs.bucket.listed()]
+    return [each.key for each in blobs.bucket.list_objects()]
 
 
 def keys_at(url: str, moto_url: str) -> list[str]:
-    return [each.key for each in Bucket(url, endpoint=moto_url, patience=SHORT).listed()]
+    return [each.key for each in Bucket(url, endpoint=moto_url, timeouts=SHORT).list_objects()]

@@ -57,7 +57,7 @@ def copy(db: Database, source: Blobs, target: BlobBucket, tell: Tell) -> Copied:
 
 def _one(source: Blobs, target: BlobBucket, digest: str, size: int) -> tuple[str, int, str | None]:
     try:
-        target.keep(digest, source.checked_path(digest, size), size)
+        target.upload(digest, source.checked_path(digest, size), size)
     except (Gone, Damaged) as error:
         return digest, size, str(error)
     return digest, size, None

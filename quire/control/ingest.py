@@ -71,12 +71,12 @@ def checked(
 
 def _require_patterns(options: Mapping[str, Any]) -> None:
     """Refuse patterns that cannot match, also where the source would not look at them."""
-    from quire.fetch.sources.globs import chooser, require_sense
+    from quire.fetch.sources.globs import path_filter, validate_pattern
 
     include, exclude = options.get("include") or (), options.get("exclude") or ()
     for pattern in filter(None, (*include, *exclude)):
-        require_sense(pattern)
-    chooser(include, exclude)
+        validate_pattern(pattern)
+    path_filter(include, exclude)
 
 
 def absolute_source(text: str, reach: Mapping[str, Any], options: Mapping[str, Any]) -> str:
@@ -122,7 +122,7 @@ def plan(caller: Caller | None, reach: Mapping[str, Any], order: Order) -> Itera
 def _plan_one(
     caller: Caller | None, reach: Mapping[str, Any], order: Order, url: str, settings: str
 ) -> Iterator[Judged]:
-    from quire.fetch.items import seen
+    from quire.fetch.items import fingerprint
     from quire.ingest import resources
 
     met: set[str] = set()
@@ -139,7 +139,7 @@ def _plan_one(
             why = "new"
             if found is not None:
                 why = admit.decide_for(
-                    settings, found, seen(item), is_forced=order.force, now=now
+                    settings, found, fingerprint(item), is_forced=order.force, now=now
                 ).why
             verdict = VERDICTS.get(why, "again")
             number = found.id if found else None

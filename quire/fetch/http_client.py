@@ -1,7 +1,6 @@
-"""One HTTP request with its redirects: what every remote source is read by.
+"""HTTP client of all remote sources: one request with its redirects.
 
-The body is passed on as it comes, undecoded. Credentials are for the host they were made for:
-a redirect to another one goes without them.
+The body is streamed undecoded. A redirect to another host drops the credentials.
 """
 
 import os
@@ -21,12 +20,12 @@ from quire.fetch.items import Check, SourceOptions
 from quire.fetch.network import Deadline, GuardedBackend
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PRIVATE_HEADERS = frozenset({"authorization", "cookie", "x-goog-drive-resource-keys"})
-_LONGEST_ERROR = 64 << 10
+_CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "x-goog-drive-resource-keys"})
+_MAX_ERROR_BYTES = 64 << 10
 
 
-class Broken(Exception):
-    """One try failed in a way that another may not."""
+class RetryableError(Exception):
+    """A request failed in a way that a retry may fix."""
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
@@ -35,7 +34,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask for."""
+    """One HTTP request."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict)
@@ -43,8 +42,8 @@ class Request:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Status and headers of an answer, and its body as it comes."""
+class Response:
+    """Status, headers and streamed body of a response."""
 
     status: int
     headers: dict[str, str]
@@ -52,24 +51,24 @@ class Answer:
     url: str
 
     def text(self) -> str:
-        """Return the beginning of the body, for an error that it explains."""
+        """Return the beginning of the body, to explain an error."""
         got = b""
         for piece in self.pieces:
             got += piece
-            if len(got) >= _LONGEST_ERROR:
+            if len(got) >= _MAX_ERROR_BYTES:
                 break
-        return got[:_LONGEST_ERROR].decode("utf-8", "replace")
+        return got[:_MAX_ERROR_BYTES].decode("utf-8", "replace")
 
 
-class Web:
-    """The connections of one transfer."""
+class HttpClient:
+    """A connection pool for one transfer."""
 
     def __init__(self, options: SourceOptions, check: Check) -> None:
         self.deadline = Deadline(check, options.clock)
         self._limits = options.limits
         backend = GuardedBackend(self.deadline, options)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=_trust(), network_backend=backend, keepalive_expiry=30
+            ssl_context=_ssl_context(), network_backend=backend, keepalive_expiry=30
         )
 
     def __enter__(self) -> Self:
@@ -84,10 +83,10 @@ class Web:
         self._pool.close()
 
     @contextmanager
-    def ask(self, request: Request) -> Iterator[Answer]:
-        """Send a request, follow its redirects and give the answer; a broken try is `Broken`."""
+    def request(self, request: Request) -> Iterator[Response]:
+        """Send a request, follow its redirects and yield the response."""
         self.deadline.begin(self._limits.chunk_seconds)
-        with _plain_reasons(request.url):
+        with _translate_errors(request.url):
             for _ in range(self._limits.redirects + 1):
                 with self._once(request) as answer:
                     if answer.status not in _REDIRECTS or "location" not in answer.headers:
@@ -95,17 +94,17 @@ class Web:
                         return
                     request = _redirected(request, answer.headers["location"])
         raise SourceRefused(
-            f"{bare(request.url)}: more than {self._limits.redirects} redirects. "
-            "Give the address that they lead to."
+            f"{redact_url(request.url)}: more than {self._limits.redirects} redirects. "
+            "Use the final address."
         )
 
     @contextmanager
-    def _once(self, request: Request) -> Iterator[Answer]:
+    def _once(self, request: Request) -> Iterator[Response]:
         asked = {"User-Agent": "quire", "Accept-Encoding": "identity", **request.headers}
         timeouts = {"connect": 30.0, "pool": 30.0}
         with self._pool.stream(
             request.method,
-            _address(request.url),
+            _httpcore_url(request.url),
             headers=list(asked.items()),
             extensions={"timeout": timeouts},
         ) as response:
@@ -113,11 +112,11 @@ class Web:
                 key.decode("latin-1").lower(): value.decode("latin-1")
                 for key, value in response.headers
             }
-            yield Answer(response.status, found, response.iter_stream(), request.url)
+            yield Response(response.status, found, response.iter_stream(), request.url)
 
 
-def _address(url: str) -> httpcore.URL:
-    # httpcore cuts off what follows a semicolon when it takes a URL apart.
+def _httpcore_url(url: str) -> httpcore.URL:
+    # httpcore's own parser drops everything after a semicolon.
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return httpcore.URL(
@@ -126,21 +125,23 @@ def _address(url: str) -> httpcore.URL:
 
 
 @contextmanager
-def _plain_reasons(url: str) -> Iterator[None]:
+def _translate_errors(url: str) -> Iterator[None]:
     try:
         yield
     except httpcore.TimeoutException as error:
-        raise Broken(str(error) or "the server did not answer in time") from error
+        raise RetryableError(str(error) or "the server did not respond in time") from error
     except (httpcore.NetworkError, httpcore.ProtocolError) as error:
         cause = error.__cause__ or error.__context__
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise SourceRefused(
-                f"{bare(url)}: the server's certificate is not trusted ({cause.verify_message}). "
-                "Add its authority by SSL_CERT_FILE."
+                f"{redact_url(url)}: the server's certificate is not trusted "
+                f"({cause.verify_message}). Add its CA with SSL_CERT_FILE."
             ) from error
-        raise Broken(f"the connection failed ({str(error) or type(error).__name__})") from error
+        raise RetryableError(
+            f"the connection failed ({str(error) or type(error).__name__})"
+        ) from error
     except httpcore.UnsupportedProtocol as error:
-        raise SourceRefused(f"{bare(url)}: only http and https can be fetched.") from error
+        raise SourceRefused(f"{redact_url(url)}: only http and https can be fetched.") from error
 
 
 def _redirected(request: Request, location: str) -> Request:
@@ -148,28 +149,29 @@ def _redirected(request: Request, location: str) -> Request:
     before, after = urlsplit(request.url), urlsplit(url)
     if after.scheme not in ("http", "https"):
         raise SourceRefused(
-            f"{bare(request.url)}: redirects to {after.scheme}:, only http and https are followed."
+            f"{redact_url(request.url)}: redirects to {after.scheme}:, only http and https are "
+            "followed."
         )
     if before.scheme == "https" and after.scheme == "http":
         raise SourceRefused(
-            f"{bare(request.url)}: redirects from https to http, which is not followed. "
-            "Give the address that it leads to."
+            f"{redact_url(request.url)}: redirects from https to http, which is not followed. "
+            "Use the final address."
         )
     headers = request.headers
     if (before.scheme, before.netloc) != (after.scheme, after.netloc):
-        headers = {k: v for k, v in headers.items() if k.lower() not in _PRIVATE_HEADERS}
+        headers = {k: v for k, v in headers.items() if k.lower() not in _CREDENTIAL_HEADERS}
     return Request(url, headers, request.method)
 
 
-def bare(url: str) -> str:
-    """Return a URL without its query and password, which may be secret."""
+def redact_url(url: str) -> str:
+    """Return a URL without its query and password, which may be secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @cache
-def _trust() -> ssl.SSLContext:
-    """Trust the system's authorities and those that come with httpx."""
+def _ssl_context() -> ssl.SSLContext:
+    """Trust the system's CAs and those of certifi."""
     context = ssl.create_default_context()
     if not os.environ.get("SSL_CERT_FILE"):
         import certifi

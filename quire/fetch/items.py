@@ -1,7 +1,7 @@
-"""What a source lists and what a fetch brings: plain records, and the contract of a source.
+"""Records of listing and fetching, and the `Source` protocol.
 
-An item is known by its URI. `seen` is what its source tells of it without a byte being read;
-the same text later means that nothing has to be fetched again.
+An item is identified by its URI. Its fingerprint is made of the metadata that the source lists;
+while it stays the same, the file need not be fetched again.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 Progress = Callable[[int, int | None], None]
 Check = Callable[[], None]
 
-PAGE = 1_000  #: Most items of one page of a listing.
+PAGE_ITEMS = 1_000  #: Maximum number of items on one page of a listing.
 
 
 class Item(NamedTuple):
@@ -31,29 +31,29 @@ class Item(NamedTuple):
     sha256: str | None = None
 
 
-def seen(item: Item) -> str:
-    """Word what tells one state of the item from another, to be compared before any read."""
+def fingerprint(item: Item) -> str:
+    """Join the metadata that changes with the file's content, for comparison before any read."""
     known = (item.size, item.mtime, item.etag, item.md5, item.version)
     return "|".join(["" if value is None else str(value) for value in known])
 
 
 class Skipped(NamedTuple):
-    """Something a listing met and leaves out, and why."""
+    """An entry that a listing leaves out, and why."""
 
     uri: str
     reason: str
 
 
-class Listed(NamedTuple):
-    """One page of a listing; giving `cursor` back continues after it."""
+class ListingPage(NamedTuple):
+    """One page of a listing; `cursor` resumes after it."""
 
     items: list[Item]
     cursor: str
-    skipped: list[Skipped] = []  # noqa: RUF012  never changed in place
+    skipped: list[Skipped] = []  # noqa: RUF012  never mutated
 
 
 class Fetched(NamedTuple):
-    """The verified bytes of an item: how many, their hashes and how far they were checked."""
+    """The verified bytes of an item: size, hashes, and which checks they passed."""
 
     size: int
     sha256: str
@@ -66,20 +66,20 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one transfer, in bytes and seconds."""
+    """Limits of one transfer, in bytes and seconds."""
 
     chunk_bytes: int = 8 << 20
     chunk_seconds: float = 120.0
     delays: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0, 32.0)
-    #: A server that asks for a longer pause gives the worker back instead.
-    longest_wait: float = 120.0
+    #: If the server asks for a longer pause, the task is put off instead of waiting in the worker.
+    max_wait: float = 120.0
     total_seconds: float = 6 * 3600.0
     redirects: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What may be said of a source, whatever its kind."""
+    """Options of a source, whatever its type."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class SourceOptions:
     credentials: Path | None = None
     endpoint: str = ""
     allow_private: bool = False
-    #: Networks that may be reached although they are private, such as 10.1.0.0/16.
+    #: Private networks that are allowed, such as 10.1.0.0/16.
     allow_networks: tuple[str, ...] = ()
     max_bytes: int = 4 << 30
     limits: Limits = field(default_factory=Limits)
@@ -96,16 +96,16 @@ class SourceOptions:
 
 
 class Source(Protocol):
-    """A place that lists files and gives their bytes."""
+    """Lists files and downloads their bytes."""
 
-    def pages(self, after: str | None = None) -> Iterator[Listed]:
-        """List in a stable order, from the start or from behind a cursor."""
+    def pages(self, after: str | None = None) -> Iterator[ListingPage]:
+        """List in a stable order, from the start or after a cursor."""
         ...
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
-        """Bring the verified bytes of an item to `part`."""
+        """Download the verified bytes of an item to `part`."""
         ...
 
     def doctor(self) -> list[str]:
-        """Say in sentences whether the source can be listed and read, and if not, why."""
+        """Say in sentences whether the source can be listed and read, and why not."""
         ...

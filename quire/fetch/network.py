@@ -1,8 +1,8 @@
-"""Connections that cannot be led astray: the address is checked, then that address is used.
+"""Network connections that are safe against SSRF and DNS rebinding, with a deadline.
 
-A name is looked up once for each connection and the connection is made to the very address that
-was judged, so that a second answer of the name server has no effect. Every read ends at the
-deadline of the chunk it belongs to, however slowly bytes come in.
+A host is resolved once per connection, the address is checked, and the connection is made to that
+same address, so a second DNS answer has no effect. Every read ends at the deadline of its chunk,
+however slowly bytes arrive.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ import httpcore
 from quire.errors import BadInput, FetchFailed, SourceRefused
 from quire.fetch.items import Check, SourceOptions
 
-_SLICE = 0.25  # seconds a blocked read goes without looking whether it was stopped
+_SLICE = 0.25  # seconds between two checks for a stop during a blocked read
 _Option = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -26,28 +26,28 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 @dataclass(slots=True)
 class Deadline:
-    """The moment by which the present chunk must be here."""
+    """When the current chunk must have arrived."""
 
     check: Check
     clock: Callable[[], float] = time.monotonic
     at: float = float("inf")
 
     def begin(self, seconds: float) -> None:
-        """Give the next chunk its time."""
+        """Start the time limit of the next chunk."""
         self.at = self.clock() + seconds
 
     def left(self) -> float:
-        """Return the seconds left, or raise when there are none."""
+        """Return the seconds left, or raise when time is up."""
         self.check()
         if (left := self.at - self.clock()) <= 0:
-            raise httpcore.ReadTimeout("the time for one chunk is over")
+            raise httpcore.ReadTimeout("one chunk took too long")
         return left
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address belongs to the public network and to one host."""
+    """Tell whether an address is a public unicast address."""
     found: _Address = ipaddress.ip_address(address.partition("%")[0])
-    return all(each.is_global and not each.is_multicast for each in (found, *_inner(found)))
+    return all(each.is_global and not each.is_multicast for each in (found, *_embedded_ipv4(found)))
 
 
 def is_allowed(address: str, options: SourceOptions) -> bool:
@@ -58,8 +58,8 @@ def is_allowed(address: str, options: SourceOptions) -> bool:
     return any(found in ipaddress.ip_network(each) for each in options.allow_networks)
 
 
-def _inner(address: _Address) -> list[_Address]:
-    """Return the IPv4 addresses that an IPv6 address leads to."""
+def _embedded_ipv4(address: _Address) -> list[_Address]:
+    """Return the IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour]
@@ -69,8 +69,8 @@ def _inner(address: _Address) -> list[_Address]:
     return [each for each in inner if each is not None]
 
 
-def addresses(host: str, port: int, options: SourceOptions) -> list[str]:
-    """Look a host up and return the addresses that may be connected to."""
+def resolve(host: str, port: int, options: SourceOptions) -> list[str]:
+    """Resolve a host and return the addresses that may be connected to."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -79,8 +79,8 @@ def addresses(host: str, port: int, options: SourceOptions) -> list[str]:
     allowed = [each for each in known if is_allowed(each, options)]
     if not allowed:
         raise SourceRefused(
-            f"{host}: leads to a private address ({', '.join(known)}). Such addresses are refused "
-            "unless QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES=true allows them."
+            f"{host}: resolves to a private address ({', '.join(known)}). Private addresses are "
+            "refused unless QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES=true."
         )
     return allowed
 
@@ -92,13 +92,13 @@ def require_allowed(url: str, options: SourceOptions) -> None:
         raise BadInput(f"endpoint {url}: is not an http or https URL.")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        addresses(parts.hostname, port, options)
+        resolve(parts.hostname, port, options)
     except httpcore.ConnectError as error:
         raise FetchFailed(f"endpoint {url}: {error}.") from error
 
 
 class GuardedBackend(httpcore.NetworkBackend):
-    """Makes connections to judged addresses only, under a deadline."""
+    """Connects to allowed addresses only, under a deadline."""
 
     def __init__(self, deadline: Deadline, options: SourceOptions) -> None:
         self._inner = httpcore.SyncBackend()
@@ -113,14 +113,14 @@ class GuardedBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[_Option] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to the first judged address that answers."""
-        found = addresses(host, port, self._options)
+        """Connect to the first allowed address that accepts."""
+        found = resolve(host, port, self._options)
         for number, address in enumerate(found, start=1):
-            # One silent address must not use up the time of the others.
-            patience = min(timeout or 30.0, self._deadline.left() / (len(found) - number + 1))
+            # An unresponsive address must not use up the time of the others.
+            share = min(timeout or 30.0, self._deadline.left() / (len(found) - number + 1))
             try:
                 stream = self._inner.connect_tcp(
-                    address, port, patience, local_address, socket_options
+                    address, port, share, local_address, socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if number == len(found):
@@ -130,21 +130,21 @@ class GuardedBackend(httpcore.NetworkBackend):
         raise httpcore.ConnectError(f"{host}: no address answers")
 
     def sleep(self, seconds: float) -> None:
-        """Wait; the pool asks for it only when it retries, which it does not."""
+        """Sleep; required by the interface, unused because the pool never retries."""
         time.sleep(seconds)
 
 
 class _TimedStream(httpcore.NetworkStream):
-    """A stream whose every operation ends at the deadline of the chunk."""
+    """A stream whose operations all end at the deadline of the chunk."""
 
     def __init__(self, inner: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._inner = inner
         self._deadline = deadline
-        # The pool asks by this name whether an idle connection was closed by the server.
+        # The pool uses this to find out whether the server closed an idle connection.
         self.get_extra_info = inner.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read what is there, looking up between slices of waiting."""
+        """Read what has arrived; checks for a stop while waiting."""
         while True:
             left = self._deadline.left()
             try:
@@ -166,6 +166,6 @@ class _TimedStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        """Secure the connection; the certificate is that of the name, not of the address."""
+        """Start TLS; the certificate is checked against the host name, not the address."""
         secured = self._inner.start_tls(ssl_context, server_hostname, self._deadline.left())
         return _TimedStream(secured, self._deadline)

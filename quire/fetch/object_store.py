@@ -1,12 +1,12 @@
-"""The objects of one bucket of S3, Google or Azure: put, read, list, delete, by obstore.
+"""Objects of one S3, Google or Azure bucket: put, read, list and delete with obstore.
 
-What it cannot do now is Transient, what it will not do is Permanent, and both say which bucket
-and what to check. An object that a store holds is proved by its ETag where that is a hash of the
-bytes, else by reading it back.
+Failures that may pass are `Transient`, refusals are `Permanent`; both name the bucket and what to
+check. An upload is verified by its ETag if that is a hash of the bytes, else by reading it back.
 """
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,22 +16,37 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from quire.errors import BadInput, BlobsUnavailable, FetchFailed, QuireError, SourceRefused
-from quire.fetch.sources.bucket import CHAINS, NO_BUCKET, REFUSED, first_line, library
+from quire.errors import (
+    BadInput,
+    BlobsUnavailable,
+    FetchFailed,
+    QuireError,
+    SourceRefused,
+    install_hint,
+)
 
 SCHEMES = ("s3", "gs", "az")
-PIECE = 8 << 20
-#: Parts of one upload that are on their way at a time, and the most that S3 allows of one.
-AT_ONCE, MOST_PARTS = 4, 10_000
-_RIGHTS = "Quire must be allowed to list, read, write and delete objects there"
+CHUNK_BYTES = 8 << 20
+#: Parts of one upload sent concurrently, and the maximum number of parts that S3 allows.
+UPLOAD_CONCURRENCY, MAX_PARTS = 4, 10_000
+_PERMISSIONS = "Quire needs permission to list, read, write and delete objects there"
+NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")
+REFUSED_STATUS = re.compile(r"status code: 40[13]\b")
+#: Where client libraries look for the machine's own identity.
+METADATA_HOST = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
+CREDENTIAL_SOURCES = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of the machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the account of the machine",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or the machine's identity",
+}
 
 
-class Missing(Exception):
-    """There is no object of that key."""
+class ObjectMissing(Exception):
+    """No object has that key."""
 
 
-class Found(NamedTuple):
-    """What a store tells of an object."""
+class ObjectInfo(NamedTuple):
+    """Key, size and ETag of an object."""
 
     key: str
     size: int
@@ -39,131 +54,136 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long one request may take, and how often and how long it is tried again."""
+class Timeouts:
+    """Time limits and retries of requests."""
 
     request_seconds: float = 60.0
     retries: int = 5
     retry_seconds: float = 45.0
-    #: For the question whether the store answers at all.
+    #: For checks whether the store is reachable.
     probe_seconds: float = 10.0
-    #: For a request to delete: the collector holds locks of the database meanwhile.
+    #: For deletes: garbage collection holds database locks meanwhile.
     delete_seconds: float = 3.0
 
 
-#: For all who do not say otherwise.
-PATIENCE = Patience()
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 class Bucket:
     """The objects below `scheme://bucket/prefix`."""
 
-    def __init__(self, url: str, *, endpoint: str = "", patience: Patience | None = None) -> None:
-        self.scheme, self.name, self.prefix = parsed(url)
+    def __init__(self, url: str, *, endpoint: str = "", timeouts: Timeouts | None = None) -> None:
+        self.scheme, self.name, self.prefix = parse_bucket_url(url)
         self.url = "/".join(filter(None, (f"{self.scheme}://{self.name}", self.prefix)))
         self.endpoint = endpoint
-        self._patience = patience or PATIENCE
+        self._timeouts = timeouts or DEFAULT_TIMEOUTS
 
     def put(self, key: str, path: Path) -> None:
-        """Bring a file into the bucket, in parts where it is large, and prove that it is there."""
+        """Upload a file, in parts if it is large, and verify that it arrived."""
         size = path.stat().st_size
         part = part_size(size)
-        with self._words("cannot be written to"):
-            made = library().put(
-                self._store, self.key(key), path, chunk_size=part, max_concurrency=AT_ONCE,
+        with self._translate_errors("cannot be written to"):
+            made = load_obstore().put(
+                self._store,
+                self.key(key),
+                path,
+                chunk_size=part,
+                max_concurrency=UPLOAD_CONCURRENCY,
                 use_multipart=size > part,
-            )  # fmt: skip
-        if not is_tag_of(made["e_tag"], path, part):
+            )
+        if not etag_matches(made["e_tag"], path, part):
             self._read_back(key, path)
 
     def _read_back(self, key: str, path: Path) -> None:
-        """Compare what the store now holds with the file."""
+        """Compare the stored object with the file."""
         with path.open("rb") as file:
             expected = hashlib.file_digest(file, "sha256").hexdigest()
         try:
             got = self.sha256(key)
-        except Missing:
+        except ObjectMissing:
             got = "nothing"
         if got != expected:
             raise FetchFailed(
-                f"{self.url}: holds other bytes than were written to it (expected sha256 "
-                f"{expected}, got {got}). The work is tried again."
+                f"{self.url}: the stored bytes differ from the upload (expected sha256 "
+                f"{expected}, got {got})."
             )
 
     def sha256(self, key: str) -> str:
-        """Hash the bytes of an object as they come, or raise Missing."""
+        """Hash an object while streaming it, or raise ObjectMissing."""
         digest = hashlib.sha256()
-        found = self.find(key)
+        found = self.head(key)
         if found is None:
-            raise Missing(key)
-        for piece in self.pieces(key, found.size):
+            raise ObjectMissing(key)
+        for piece in self.chunks(key, found.size):
             digest.update(piece)
         return digest.hexdigest()
 
-    def pieces(self, key: str, size: int) -> Iterator[bytes]:
-        """Read an object piece by piece, each with a time limit of its own, or raise Missing."""
-        for start in range(0, size, PIECE):
-            with self._words("cannot be read"):
-                piece = library().get_range(
-                    self._store, self.key(key), start=start, length=min(PIECE, size - start)
+    def chunks(self, key: str, size: int) -> Iterator[bytes]:
+        """Read an object in chunks, each with its own time limit, or raise ObjectMissing."""
+        for start in range(0, size, CHUNK_BYTES):
+            with self._translate_errors("cannot be read"):
+                piece = load_obstore().get_range(
+                    self._store, self.key(key), start=start, length=min(CHUNK_BYTES, size - start)
                 )
             yield bytes(piece)
 
-    def find(self, key: str) -> Found | None:
-        """Return what is told of an object, or None where there is none."""
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the metadata of an object, or None if it does not exist."""
         try:
-            with self._words("cannot be read"):
-                told = library().head(self._store, self.key(key))
-        except Missing:
+            with self._translate_errors("cannot be read"):
+                found = load_obstore().head(self._store, self.key(key))
+        except ObjectMissing:
             return None
-        return Found(key, int(told["size"]), told["e_tag"])
+        return ObjectInfo(key, int(found["size"]), found["e_tag"])
 
     def delete(self, key: str) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object if it exists."""
         try:
-            with self._words("cannot be deleted from"):
-                library().delete(self._brief, self.key(key))
-        except Missing:
+            with self._translate_errors("cannot be deleted from"):
+                load_obstore().delete(self._delete_store, self.key(key))
+        except ObjectMissing:
             return
 
     def delete_below(self, folder: str) -> None:
-        """Delete all objects whose keys begin with that of a folder."""
-        with self._words("cannot be deleted from"):
-            for batch in library().list(self._brief, self.key(folder)):
+        """Delete all objects whose keys begin with a prefix."""
+        with self._translate_errors("cannot be deleted from"):
+            for batch in load_obstore().list(self._delete_store, self.key(folder)):
                 for each in batch:
-                    library().delete(self._brief, each["path"])
+                    load_obstore().delete(self._delete_store, each["path"])
 
-    def listed(self, after: str = "") -> Iterator[Found]:
-        """List objects in the order of their keys."""
-        with self._words("cannot be listed"):
-            for batch in library().list(
+    def list_objects(self, after: str = "") -> Iterator[ObjectInfo]:
+        """List objects in key order."""
+        with self._translate_errors("cannot be listed"):
+            for batch in load_obstore().list(
                 self._store, self.prefix or None, offset=self.key(after) if after else None
             ):
                 for each in batch:
                     name = str(each["path"]).removeprefix(self.prefix).lstrip("/")
-                    yield Found(name, int(each["size"]), each["e_tag"])
+                    yield ObjectInfo(name, int(each["size"]), each["e_tag"])
 
     def probe(self, key: str) -> list[str]:
-        """Write, read, list and delete an object of a few bytes; return what is wrong."""
+        """Write, read, list and delete a small object; return what failed."""
         content = os.urandom(16)
         try:
-            with self._words("cannot be written to"):
-                library().put(self._quick, self.key(key), content)
-            with self._words("cannot be read"):
-                got = bytes(library().get(self._quick, self.key(key)).bytes())
-            with self._words("cannot be listed"):
-                next(iter(library().list(self._quick, self.key(key), chunk_size=1)), None)
-            with self._words("cannot be deleted from"):
-                library().delete(self._quick, self.key(key))
-        except (QuireError, Missing) as error:
-            return [str(error) if isinstance(error, QuireError) else self._vanished()]
+            with self._translate_errors("cannot be written to"):
+                load_obstore().put(self._probe_store, self.key(key), content)
+            with self._translate_errors("cannot be read"):
+                got = bytes(load_obstore().get(self._probe_store, self.key(key)).bytes())
+            with self._translate_errors("cannot be listed"):
+                next(
+                    iter(load_obstore().list(self._probe_store, self.key(key), chunk_size=1)), None
+                )
+            with self._translate_errors("cannot be deleted from"):
+                load_obstore().delete(self._probe_store, self.key(key))
+        except (QuireError, ObjectMissing) as error:
+            return [str(error) if isinstance(error, QuireError) else self._lost_object_text()]
         return [] if got == content else [f"{self.url}: gives other bytes than were written to it."]
 
-    def answers(self) -> bool:
-        """Tell whether the store answers anything at all, be it a refusal."""
-        obstore = library()
+    def is_reachable(self) -> bool:
+        """Tell whether the store responds at all, even with a refusal."""
+        obstore = load_obstore()
         try:
-            obstore.head(self._quick, self.key("probe"))
+            obstore.head(self._probe_store, self.key("probe"))
         except (
             FileNotFoundError,
             PermissionError,
@@ -177,34 +197,36 @@ class Bucket:
         return True
 
     def sign(self, key: str, seconds: float) -> str | None:
-        """Return a URL that gives an object for some time, or None where none can be made."""
-        # For Google, obstore takes the key into the URL as it is.
+        """Return a presigned download URL, or None if the credentials cannot sign."""
+        # For Google, obstore puts the key into the URL unescaped.
         named = quote(self.key(key)) if self.scheme == "gs" else self.key(key)
         try:
-            return str(library().sign(self._quick, "GET", named, timedelta(seconds=seconds)))
-        except library().exceptions.BaseError:
+            return str(
+                load_obstore().sign(self._probe_store, "GET", named, timedelta(seconds=seconds))
+            )
+        except load_obstore().exceptions.BaseError:
             return None
 
     def key(self, name: str) -> str:
-        """Return the whole key of an object."""
+        """Return the full key of an object, with the prefix."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
     @cached_property
     def _store(self) -> Any:
-        return self._open(self._patience)
+        return self._open(self._timeouts)
 
     @cached_property
-    def _brief(self) -> Any:
-        seconds = self._patience.delete_seconds
-        return self._open(replace(self._patience, request_seconds=seconds, retries=0))
+    def _delete_store(self) -> Any:
+        seconds = self._timeouts.delete_seconds
+        return self._open(replace(self._timeouts, request_seconds=seconds, retries=0))
 
     @cached_property
-    def _quick(self) -> Any:
-        seconds = self._patience.probe_seconds
-        return self._open(replace(self._patience, request_seconds=seconds, retries=0))
+    def _probe_store(self) -> Any:
+        seconds = self._timeouts.probe_seconds
+        return self._open(replace(self._timeouts, request_seconds=seconds, retries=0))
 
-    def _open(self, patience: Patience) -> Any:
-        library()
+    def _open(self, timeouts: Timeouts) -> Any:
+        load_obstore()
         from obstore import store
 
         kinds = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
@@ -216,25 +238,25 @@ class Bucket:
             self.name,
             client_options={
                 "allow_http": self.endpoint.startswith("http://"),
-                "timeout": timedelta(seconds=patience.request_seconds),
+                "timeout": timedelta(seconds=timeouts.request_seconds),
             },
             retry_config={
-                "max_retries": patience.retries,
-                "retry_timeout": timedelta(seconds=patience.retry_seconds),
+                "max_retries": timeouts.retries,
+                "retry_timeout": timedelta(seconds=timeouts.retry_seconds),
             },
             **given,
         )
 
     @contextmanager
-    def _words(self, what: str) -> Iterator[None]:
-        """Turn errors of obstore into ours."""
-        exceptions = library().exceptions
+    def _translate_errors(self, what: str) -> Iterator[None]:
+        """Translate obstore's errors; `what` says which operation failed."""
+        exceptions = load_obstore().exceptions
         try:
             yield
         except (exceptions.NotFoundError, FileNotFoundError) as error:
-            if any(code in str(error) for code in NO_BUCKET):
+            if any(code in str(error) for code in NO_BUCKET_CODES):
                 raise self._no_bucket() from error
-            raise Missing(first_line(error)) from error
+            raise ObjectMissing(first_line(error)) from error
         except (
             exceptions.PermissionDeniedError,
             exceptions.UnauthenticatedError,
@@ -242,61 +264,59 @@ class Bucket:
         ) as error:
             raise self._refused(what, error) from error
         except exceptions.BaseError as error:
-            raise self._worded(what, error) from error
+            raise self._classify(what, error) from error
 
-    def _worded(self, what: str, error: Exception) -> QuireError:
+    def _classify(self, what: str, error: Exception) -> QuireError:
         text = str(error)
-        if any(code in text for code in NO_BUCKET):
+        if any(code in text for code in NO_BUCKET_CODES):
             return self._no_bucket()
-        if REFUSED.search(text):
+        if REFUSED_STATUS.search(text):
             return self._refused(what, error)
-        if self.answers():
-            return FetchFailed(
-                f"{self.url}: {what} ({first_line(error)}). The work is tried again."
-            )
+        if self.is_reachable():
+            return FetchFailed(f"{self.url}: {what} ({first_line(error)}).")
         return BlobsUnavailable(
-            f"{self.url}: {what}, the store does not answer ({first_line(error)}). Check the "
-            f"network and {CHAINS[self.scheme]}; the work goes on when it does."
+            f"{self.url}: {what}, the store does not respond ({first_line(error)}). Check the "
+            f"network and {CREDENTIAL_SOURCES[self.scheme]}; work resumes when it responds."
         )
 
     def _no_bucket(self) -> SourceRefused:
         return SourceRefused(
-            f"{self.url}: there is no bucket {self.name!r}. Make it, or name another in "
-            "QUIRE_BLOBS."
+            f"{self.url}: the bucket {self.name!r} does not exist. Create it, or set QUIRE_BLOBS "
+            "to another."
         )
 
     def _refused(self, what: str, error: Exception) -> SourceRefused:
         return SourceRefused(
-            f"{self.url}: {what}, access is refused ({first_line(error)}). {_RIGHTS}; check "
-            f"{CHAINS[self.scheme]}."
+            f"{self.url}: {what}, access denied ({first_line(error)}). {_PERMISSIONS}; check "
+            f"{CREDENTIAL_SOURCES[self.scheme]}."
         )
 
-    def _vanished(self) -> str:
-        return f"{self.url}: an object that was just written cannot be found. Is another at work?"
+    def _lost_object_text(self) -> str:
+        return f"{self.url}: an object written a moment ago cannot be found."
 
 
-def parsed(url: str) -> tuple[str, str, str]:
-    """Return scheme, bucket and prefix of a URL, or raise BadInput."""
+def parse_bucket_url(url: str) -> tuple[str, str, str]:
+    """Return the scheme, bucket and prefix of a URL, or raise BadInput."""
     scheme, mark, rest = url.partition("://")
     name, _, prefix = rest.partition("/")
     if not mark or scheme.lower() not in SCHEMES or not name or any(c in rest for c in "?#\\"):
         raise BadInput(
-            f"QUIRE_BLOBS: {url!r} names no bucket. Write s3://BUCKET/PREFIX, gs://… or az://…, "
-            "or leave it empty for a folder in the home."
+            f"QUIRE_BLOBS: {url!r} is not a bucket. Write s3://BUCKET/PREFIX, gs://… or az://…, "
+            "or leave it empty to use a folder in QUIRE_HOME."
         )
     return scheme.lower(), name, "/".join(filter(None, prefix.split("/")))
 
 
 def part_size(size: int) -> int:
-    """Return how large the parts of an upload are."""
-    part = PIECE
-    while part * MOST_PARTS < size:
+    """Return the part size of a multipart upload."""
+    part = CHUNK_BYTES
+    while part * MAX_PARTS < size:
         part *= 2
     return part
 
 
-def is_tag_of(etag: str | None, path: Path, part: int) -> bool:
-    """Tell whether an ETag is the MD5 of a file, or of the MD5s of its parts."""
+def etag_matches(etag: str | None, path: Path, part: int) -> bool:
+    """Tell whether an ETag is the MD5 of a file, or the multipart MD5 of its parts."""
     if not etag:
         return False
     whole, sums = hashlib.md5(usedforsecurity=False), []
@@ -306,3 +326,20 @@ def is_tag_of(etag: str | None, path: Path, part: int) -> bool:
             sums.append(hashlib.md5(piece, usedforsecurity=False).digest())
     of_parts = hashlib.md5(b"".join(sums), usedforsecurity=False).hexdigest()
     return etag.strip('"').lower() in (whole.hexdigest(), f"{of_parts}-{len(sums)}")
+
+
+def load_obstore() -> Any:
+    """Return obstore, or raise an error that says how to install it."""
+    try:
+        import obstore
+        import obstore.exceptions
+    except ImportError as error:
+        raise SourceRefused(
+            f"buckets: a required package is not installed. Run: {install_hint('s3')}"
+        ) from error
+    return obstore
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error, without the library's internal details."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

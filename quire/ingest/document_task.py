@@ -126,9 +126,9 @@ class _Taking:
         """Bring the bytes here; a later try goes on with the part that this one left."""
         ctx = self.ctx
         item = Item(**self.payload["item"])
-        self.blobs.require()
+        self.blobs.check_available()
         source = resources.source_of(ctx.settings, self.payload["source"], self.payload["options"])
-        part = self.blobs.scratch(f"task-{ctx.task_id}")
+        part = self.blobs.part_path(f"task-{ctx.task_id}")
 
         def tell(got: int, whole: int | None) -> None:
             ctx.progress(got / whole if whole else None, f"fetched {got:,} bytes")
@@ -168,7 +168,7 @@ class _Taking:
         import hashlib
 
         name = hashlib.sha256(found).hexdigest()
-        part = self.blobs.scratch(f"{label}-{self.ctx.task_id}")
+        part = self.blobs.part_path(f"{label}-{self.ctx.task_id}")
         part.write_bytes(found)
         self.ctx.write(
             lambda tx: pages.put_content(

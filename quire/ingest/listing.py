@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, QuireError, Stopped, Transient
-from quire.fetch.items import Item, Listed, seen
+from quire.fetch.items import Item, ListingPage, fingerprint
 from quire.fetch.sources.globs import matcher
 from quire.ingest import resources
 from quire.model import unlisted
@@ -185,7 +185,7 @@ def _list(ctx: Any, at: int, url: str, order: _Order) -> _Found:
     return found
 
 
-def _pages(ctx: Any, url: str, order: _Order, cursor: str | None) -> Iterator[Listed]:
+def _pages(ctx: Any, url: str, order: _Order, cursor: str | None) -> Iterator[ListingPage]:
     """List a source behind a cursor; its own errors are caught here, not those of the store."""
     try:
         yield from resources.source_of(ctx.settings, url, order.options).pages(cursor)
@@ -199,11 +199,11 @@ def _pages(ctx: Any, url: str, order: _Order, cursor: str | None) -> Iterator[Li
 
 def _reason(url: str, error: Exception) -> str:
     """Say what a source could not do; a URL is named without its query, which may be secret."""
-    from quire.fetch.http_client import bare
+    from quire.fetch.http_client import redact_url
 
     is_known = isinstance(error, QuireError) and str(error)
     why = str(error) if is_known else f"{type(error).__name__}: {error}"
-    name = bare(url) if "://" in url else url
+    name = redact_url(url) if "://" in url else url
     return why if why.startswith(name) else f"{name}: {why}"
 
 
@@ -233,7 +233,7 @@ class _Batch:
         self.url = url
         self.order = order
 
-    def store(self, tx: Any, page: Listed) -> dict[str, Any]:
+    def store(self, tx: Any, page: ListingPage) -> dict[str, Any]:
         """Note the items and queue those that are to be indexed; returns cursor and counts."""
         began = self.order.began
         wish = admission.AdmissionRequest(
@@ -245,7 +245,7 @@ class _Batch:
             is_forced=self.order.force,
         )
         items = list({item.uri: item for item in page.items}.values())
-        sightings = [admission.ListedFile(i.uri, i.name, seen(i), i.folder) for i in items]
+        sightings = [admission.ListedFile(i.uri, i.name, fingerprint(i), i.folder) for i in items]
         admitted = admission.admit(tx.connection, wish, sightings, now=tx.now)
         for item, one in zip(items, admitted, strict=True):
             if one.is_taken:

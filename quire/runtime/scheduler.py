@@ -119,7 +119,7 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
     done: dict[str, Any] = {}
     try:
         # Before the transaction: no row is locked while the storage is unavailable.
-        open_blobs(settings.for_children).require()
+        open_blobs(settings.for_children).check_available()
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
         done |= {"parts": _remove_parts(collector.db, settings)}
     except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
@@ -133,7 +133,7 @@ def _remove_parts(db: Database, settings: Settings) -> int:
     """Remove abandoned partial downloads."""
     with db.read() as conn:
         before = db.now(conn).wall - PART_SECONDS
-    parts = open_blobs(settings.for_children).abandoned(before)
+    parts = open_blobs(settings.for_children).abandoned_parts(before)
     for part in parts:
         remove(part)
     return len(parts)

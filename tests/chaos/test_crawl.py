@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import jobs
-from quire.fetch.items import PAGE
+from quire.fetch.items import PAGE_ITEMS
 from quire.store.db.schema.documents import documents, generations
 from quire.store.db.schema.queue import tasks
 from tests.integration.processes import Site
@@ -82,7 +82,7 @@ def kill_and_list(site: Site, job_id: int, files: int) -> None:
     """Kill the worker whenever it has listed some more; let the last one come to the end."""
     for part in KILLS:
         worker = site.start()
-        enough = part * files / PAGE
+        enough = part * files / PAGE_ITEMS
         until(partial(_has_listed, site, enough), within=600, what=site.logs)
         assert site.rows("tasks", job_id=job_id, kind="ingest")[0].state == "running"
         worker.kill()
@@ -110,7 +110,7 @@ def test_a_killed_crawl_goes_on_where_it_was(
     assert count(site, generations.c.document_id) == (files, files)
     queued = count(site, tasks.c.document_id, tasks.c.kind == "ingest.document")
     assert queued == (files, files)
-    assert pages(site) == -(-files // PAGE)
+    assert pages(site) == -(-files // PAGE_ITEMS)
     totals = {k: v for k, v in json.loads(site.job(job_id).result).items() if v}
     assert totals == {"new": files}
 
@@ -120,7 +120,7 @@ def test_a_killed_crawl_goes_on_where_it_was(
     again = sum(times.values()) - len(times)
     assert len(times) == -(-files // FOLDER)
     assert tries <= len(KILLS) + 1
-    assert again <= (tries - 1) * (PAGE // FOLDER + 2)
+    assert again <= (tries - 1) * (PAGE_ITEMS // FOLDER + 2)
 
     last = opened(site)[-1].pid
     sizes = [each.resident for each in opened(site) if each.pid == last]

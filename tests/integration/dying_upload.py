@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.fetch import object_store
-from quire.fetch.object_store import Bucket
-from quire.fetch.sources.bucket import library
+from quire.fetch.object_store import Bucket, load_obstore
 from quire.store.documents import generations
 
 HOME = Path(os.environ["QUIRE_HOME"])
@@ -44,8 +43,8 @@ def halves(path: Path) -> Iterator[bytes]:
 
 def put(self: Bucket, key: str, path: Path) -> None:
     die("before")
-    if path.stat().st_size > object_store.PIECE:
-        library().put(
+    if path.stat().st_size > object_store.CHUNK_BYTES:
+        load_obstore().put(
             self._store, self.key(key), halves(path), chunk_size=5 << 20, max_concurrency=1
         )
     _put(self, key, path)

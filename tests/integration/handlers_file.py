@@ -306,7 +306,7 @@ def parent(ctx: Any, tag: str, count: int) -> None:
 
 
 @job("i.scratch", backoff=0.05)
-def scratch(ctx: Any, tag: str, die: bool = False) -> None:
+def part_path(ctx: Any, tag: str, die: bool = False) -> None:
     (ctx.scratch / "file").write_text("x")
     note("scratch", tag, ctx.scratch)
     if die and ctx.attempt == 1 and not (HOME / f"died-{tag}").exists():

@@ -72,6 +72,6 @@ def test_a_bucket_that_cannot_be_used_is_refused_before_anything_is_sent(
     monkeypatch.setenv("QUIRE_BUCKET_ENDPOINT", moto_url)
     wrong = quire("transfer", "--blobs", "s3://not-there-at-all/quire")
     assert wrong.code == 2
-    assert "there is no bucket 'not-there-at-all'" in wrong.err
+    assert "the bucket 'not-there-at-all' does not exist" in wrong.err
     assert "Nothing was copied." in wrong.err
     assert quire("transfer", "--blobs", "somewhere").code == 2

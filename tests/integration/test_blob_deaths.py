@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quire.control import doctor
-from quire.fetch.blobs.bucket import key_of
+from quire.fetch.blobs.bucket import blob_key
 from tests import buckets, documents
 from tests.integration.processes import Site
 from tests.shelf import PLAIN, logical_index
@@ -52,7 +52,7 @@ def test_a_child_killed_around_an_upload_leaves_the_index_of_a_calm_run(
         for one in found.values():
             assert one["state"] == "success"
             assert "words of the one that dies" in one["pages"][0]["text"]
-        assert sorted(buckets.keys_at(bucket_url, moto_url)) == sorted(map(key_of, digests))
+        assert sorted(buckets.keys_at(bucket_url, moto_url)) == sorted(map(blob_key, digests))
         here = buckets.blobs(bucket_url, moto_url, tmp_path / "here")
         assert doctor.examine(site.app.db, blobs=here, deep=True).is_healthy
         assert not (home / "blobs").exists()

@@ -41,7 +41,7 @@ def chosen(
     bucket_url: str, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, Any]]:
     """The settings of an installation on the bucket, which is not waited for long."""
-    monkeypatch.setattr(object_store, "PATIENCE", buckets.SHORT)
+    monkeypatch.setattr(object_store, "DEFAULT_TIMEOUTS", buckets.SHORT)
     yield {"blobs": bucket_url, "bucket_endpoint": proxy.url}
     page_renderer.shared.close()
 
@@ -145,10 +145,10 @@ def test_a_bucket_that_is_away_is_explained_and_waited_for_without_attempts(
         shelf.clock.advance(60)
     why = explain_document(shelf.app.caller, document_of(shelf).id)
     assert "s3://" in why["text"]
-    assert "the store does not answer" in why["text"]
+    assert "the store does not respond" in why["text"]
     assert "no attempt" in why["text"]
     assert len(told(shelf)) == 1
-    assert "the store does not answer" in told(shelf)[0]
+    assert "the store does not respond" in told(shelf)[0]
     proxy.always = None
     shelf.drain()
     assert shelf.job(job_id).state == "completed"
@@ -176,7 +176,7 @@ def test_wrong_bytes_fail_the_document_and_never_reach_the_index(
     job_id = verbs.reindex(shelf.app.caller, document_of(shelf).id, {}, force=True)
     shelf.drain()
     assert shelf.job(job_id).state == "failed"
-    assert "other bytes than were put there (expected sha256" in document_of(shelf).error
+    assert "other bytes than were stored (expected sha256" in document_of(shelf).error
     [after] = shelf.index().values()
     assert after["pages"] == before["pages"]  # the old one stays searchable
     assert not shelf.is_found("library")
@@ -195,7 +195,7 @@ def test_what_a_killed_run_left_in_the_bucket_is_collected(shelf: Shelf, proxy: 
         shelf.db.write(
             lambda conn, now: pages.put_content(conn, "default", digest, len(content), now.wall)
         )
-        part = blobs.scratch("killed")
+        part = blobs.part_path("killed")
         part.write_bytes(content)
         blobs.put(part, digest)
 

@@ -320,7 +320,7 @@ def test_a_document_is_saved_read_and_its_words_exported(
     assert quire("document", "save", 3, home / "copy.pdf").code == 0
     assert (home / "copy.pdf").read_bytes() == (folder / "sub" / "b.pdf").read_bytes()
     again = quire("document", "save", 3, home / "copy.pdf")
-    assert (again.code, "exists already" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
     assert quire("document", "save", 3, home / "copy.pdf", "--force").code == 0
     nowhere = quire("document", "save", 3, home / "nodir" / "x.pdf")
     assert (nowhere.code, "no such folder" in nowhere.err) == (2, True)

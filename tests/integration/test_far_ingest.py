@@ -91,7 +91,7 @@ def test_a_job_of_a_far_place_takes_in_what_is_good_and_says_why_the_rest_failed
     job_id = shelf.submit(*far.sources)
     shelf.step(len(FILES) + 1)
     [waiting] = [row for row in shelf.tasks("document") if row.state == "blocked"]
-    assert "the server answers 429, and the server asks to wait 200 s" in waiting.error
+    assert "HTTP 429 from the server, and the server asks to wait 200 s" in waiting.error
     assert waiting.due_at - shelf.clock.now().wall == pytest.approx(200, abs=1)
     shelf.drain()
     with shelf.db.read() as conn:
@@ -101,7 +101,7 @@ def test_a_job_of_a_far_place_takes_in_what_is_good_and_says_why_the_rest_failed
         **dict.fromkeys(FILES, "success"), GONE: "failed", DAMAGED: "failed",
     }  # fmt: skip
     assert all(shelf.is_found(words) for words in WORDS)
-    assert shelf.document(GONE).error.startswith(f"{GONE}: is not there (the server answers 404")
+    assert shelf.document(GONE).error.startswith(f"{GONE}: not found (HTTP 404")
     assert "is damaged or cut off" in shelf.document(DAMAGED).error
     assert shelf.document(BUSY).error is None
     assert job["state"] == "failed"

@@ -119,7 +119,7 @@ def test_what_is_wrong_is_said(
     [refused] = open_source(url(server), replace(chosen, allow_networks=())).doctor()
     assert "private address" in refused
     monkeypatch.setattr(server, "is_signed", lambda asked: False)
-    with pytest.raises(SourceRefused, match="access is refused"):
+    with pytest.raises(SourceRefused, match="access denied"):
         listed(url(server), chosen)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quire.errors import BadInput, Damaged, FetchFailed, Gone, SourceRefused
-from quire.fetch.items import Item, Listed, Source, SourceOptions
+from quire.fetch.items import Item, ListingPage, Source, SourceOptions
 from quire.fetch.sources.registry import open_source
 from tests import servers
 from tests.integration.fetch_places import FakeTime, authorized_user, options
@@ -46,11 +46,11 @@ def tree(server: DriveServer) -> None:
     server.put(DriveFile("deep-file-0", "d.txt", TEXT, "deep-folder-id", b"deep"))
 
 
-def everything(source: Source, after: str | None = None) -> list[Listed]:
+def everything(source: Source, after: str | None = None) -> list[ListingPage]:
     return list(source.pages(after))
 
 
-def items(pages: list[Listed]) -> list[Item]:
+def items(pages: list[ListingPage]) -> list[Item]:
     return [item for page in pages for item in page.items]
 
 
@@ -131,7 +131,7 @@ def test_shortcuts_are_resolved_and_do_not_turn_in_circles(
     assert "listed already" in reasons["gdrive:shortcut-loop"]
     assert "listed already" in reasons["gdrive:shortcut-again"]
     assert "listed already" in reasons["gdrive:shortcut-back"]
-    assert "leads nowhere" in reasons["gdrive:shortcut-broken"]
+    assert "does not exist" in reasons["gdrive:shortcut-broken"]
 
 
 def test_google_formats_are_exported_and_say_what_was_checked(
@@ -184,7 +184,7 @@ def test_a_token_that_expires_is_renewed_once(
     assert (tmp_path / "p").read_bytes() == b"bytes"
     server.always = servers.answer(401)
     server.asked.clear()
-    with pytest.raises(SourceRefused, match="access is refused"):
+    with pytest.raises(SourceRefused, match="access denied"):
         source.fetch(item, tmp_path / "p", lambda got, total: None, lambda: None)
     assert len(server.bytes_asked()) == 2
 
@@ -226,7 +226,7 @@ def test_a_file_that_may_not_be_downloaded_is_left_out(server: DriveServer, chos
     server.put(file)
     [page] = everything(open_source(f"gdrive:{TOP}", chosen))
     assert page.items == []
-    assert "its owner forbids it" in page.skipped[0].reason
+    assert "its owner disabled downloads" in page.skipped[0].reason
 
 
 def test_a_service_account_signs_in(server: DriveServer, chosen: SourceOptions, tmp_path: Path):
@@ -254,15 +254,15 @@ def test_what_is_missing_is_said(server: DriveServer, chosen: SourceOptions, tmp
     [said] = open_source(url, replace(chosen, credentials=None)).doctor()
     assert "QUIRE_GDRIVE_CREDENTIALS" in said
     [said] = open_source(url, replace(chosen, credentials=tmp_path / "none.json")).doctor()
-    assert "the credentials file is not there" in said
+    assert "the credentials file does not exist" in said
     (tmp_path / "bad.json").write_text("{}")
     [said] = open_source(url, replace(chosen, credentials=tmp_path / "bad.json")).doctor()
-    assert "is no file of a service account" in said
+    assert "not a service account" in said
     [said] = open_source(url, chosen).doctor()
     assert said == f"gdrive:{TOP}: the folder 'Top' can be listed."
     with pytest.raises(Gone):
         everything(open_source("gdrive:not-there-id", chosen))
-    with pytest.raises(BadInput, match="names no file or folder"):
+    with pytest.raises(BadInput, match="not a Google Drive file or folder"):
         open_source("gdrive:")
     private = replace(chosen, allow_networks=())
     with pytest.raises(SourceRefused, match="private address"):

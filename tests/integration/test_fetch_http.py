@@ -16,7 +16,7 @@ import pytest
 from quire.errors import BadInput, Damaged, FetchFailed, SourceRefused
 from quire.fetch.items import Fetched, Item, Limits, SourceOptions
 from quire.fetch.sources.registry import open_source
-from quire.fetch.transfer.part_file import note_of
+from quire.fetch.transfer.part_file import note_path
 from tests import servers
 from tests.integration.fetch_places import CHUNK, LOOPBACK, FakeTime, options, pdf
 from tests.servers import FileServer
@@ -177,7 +177,7 @@ def test_a_password_in_a_url_is_sent_and_not_kept(server: FileServer, part: Path
 def test_loopback_is_refused_unless_it_is_allowed(server: FileServer):
     url = server.put("/a.pdf", b"x")
     for place in (url, url.replace("127.0.0.1", "localhost"), url.replace("127.0.0.1", "127.1")):
-        with pytest.raises(SourceRefused, match="leads to a private address"):
+        with pytest.raises(SourceRefused, match="resolves to a private address"):
             listed(place, SourceOptions())
     assert server.asked == []
     assert "private address" in open_source(url).doctor()[0]
@@ -201,7 +201,9 @@ def test_a_name_is_looked_up_once_and_that_address_is_used(
     server.put("/a.pdf", pdf(SIZE))
     url = f"http://site.test:{server.port}/a.pdf"
     assert listed(url, options()).size == SIZE
-    with pytest.raises(SourceRefused, match=r"site.test: leads to a private address \(127.0.0.2\)"):
+    with pytest.raises(
+        SourceRefused, match=r"site.test: resolves to a private address \(127.0.0.2\)"
+    ):
         listed(url, options())
     assert len(asked) == 2
     assert server.asked[0].headers["host"] == f"site.test:{server.port}"
@@ -265,7 +267,7 @@ def test_a_process_that_was_killed_is_gone_on_with(server: FileServer, part: Pat
     fetched = fetch(url, part, options())
     assert fetched.resumed_from == 2 * CHUNK
     assert part.read_bytes() == pdf(SIZE)
-    assert not note_of(part).exists()
+    assert not note_path(part).exists()
 
 
 LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))"

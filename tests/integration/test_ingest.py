@@ -160,7 +160,7 @@ def test_a_file_that_vanishes_between_listing_and_fetch_fails_with_that_reason(s
     path.unlink()
     shelf.drain()
     assert shelf.document("a.txt").state == "failed"
-    assert "the file is gone" in shelf.document("a.txt").error
+    assert "the file no longer exists" in shelf.document("a.txt").error
     assert shelf.document("b.txt").state == "success"
 
 

@@ -169,7 +169,7 @@ def test_a_source_that_never_answers_is_given_up_after_the_tries_of_the_task(
     assert (task.state, task.attempt) == ("failed", task.max_attempts)
     assert ended["state"] == "failed"
     assert "1 of 2 sources could not be listed: " in ended["error"]
-    assert "the server answers 503" in ended["error"]
+    assert "HTTP 503 from the server" in ended["error"]
     web.always = None
     shelf.retry(job)
     shelf.drain()

@@ -128,7 +128,7 @@ class Shelf:
             lambda conn, now: pages.put_content(conn, self.tenant, digest, len(content), now.wall)
         )
         if self.blobs is not None:
-            part = self.blobs.scratch(digest)
+            part = self.blobs.part_path(digest)
             part.write_bytes(content)
             self.blobs.put(part, digest)
         return digest

@@ -422,7 +422,7 @@ def test_the_scheduler_collects_and_removes_abandoned_parts(stage: Stage, tmp_pa
     assert shelf.blobs is not None
     shelf.file("a.txt", "one")
     shelf.file("a.txt", "two")
-    shelf.blobs.scratch("left").write_bytes(b"half a file")
+    shelf.blobs.part_path("left").write_bytes(b"half a file")
     worker = collector(shelf)
     stage.clock.advance(HOUR + 1)
     done = scheduler.tick(stage.db, settings, collector=worker)
@@ -431,7 +431,7 @@ def test_the_scheduler_collects_and_removes_abandoned_parts(stage: Stage, tmp_pa
     stage.clock.advance(10 * 365 * 24 * HOUR * 10)
     done = scheduler.tick(stage.db, settings, collector=worker)
     assert (done["collected_pages"], done["collected_parts"]) == (1, 1)
-    assert not shelf.blobs.scratch("left").exists()
+    assert not shelf.blobs.part_path("left").exists()
 
 
 def test_a_disk_that_refuses_does_not_stop_the_scheduler(

@@ -52,7 +52,7 @@ def spoil(blobs: Blobs, content: bytes) -> None:
 
 
 def put(blobs: Blobs, content: bytes = CONTENT) -> str:
-    part = blobs.scratch("a task")
+    part = blobs.part_path("a task")
     part.write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
     blobs.put(part, digest)
@@ -70,10 +70,10 @@ def test_what_was_put_is_found_under_its_digest(blobs: Blobs):
 
 
 def test_the_same_name_gives_the_same_part_and_no_name_leaves_the_folder(blobs: Blobs):
-    assert blobs.scratch("../../x") == blobs.scratch("../../x")
+    assert blobs.part_path("../../x") == blobs.part_path("../../x")
     for name in ("../../x", "task-7", "\udcff", "n" * 300):
-        assert blobs.scratch(name).parent == root(blobs) / "parts"
-    assert blobs.scratch("task-7").name == "task-7.part"
+        assert blobs.part_path(name).parent == root(blobs) / "parts"
+    assert blobs.part_path("task-7").name == "task-7.part"
 
 
 def test_the_same_bytes_are_kept_once(blobs: Blobs):
@@ -126,7 +126,7 @@ def test_the_original_comes_back_under_its_name(blobs: Blobs, tmp_path: Path):
     saved = blobs.save_as(DIGEST, "../Bericht\n2026.pdf", tmp_path)
     assert saved == tmp_path / ".._Bericht\ufffd2026.pdf"
     assert saved.read_bytes() == CONTENT
-    with pytest.raises(Conflict, match="exists already"):
+    with pytest.raises(Conflict, match="already exists"):
         blobs.save_as(DIGEST, "../Bericht\n2026.pdf", tmp_path)
     blobs.save_as(DIGEST, "../Bericht\n2026.pdf", tmp_path, replace=True)
     elsewhere = blobs.save_as(DIGEST, "ignored.pdf", tmp_path / "mine.pdf")
@@ -137,7 +137,7 @@ def test_the_original_comes_back_under_its_name(blobs: Blobs, tmp_path: Path):
 
 def test_what_cannot_be_saved_says_why_and_promises_nothing(blobs: Blobs, tmp_path: Path):
     put(blobs)
-    with pytest.raises(BadInput, match=r"there is no such folder\. Nothing was saved") as missing:
+    with pytest.raises(BadInput, match=r"no such folder\. Nothing was saved") as missing:
         blobs.save_as(DIGEST, "a.pdf", tmp_path / "nodir" / "x.pdf")
     with pytest.raises(
         Refused, match=r"cannot be written to .*too long.*Nothing was saved"
@@ -154,24 +154,24 @@ def test_a_digest_that_is_none_reaches_no_file(blobs: Blobs):
 
 
 def test_abandoned_parts_are_found_by_age(blobs: Blobs):
-    old, young = blobs.scratch("old"), blobs.scratch("young")
+    old, young = blobs.part_path("old"), blobs.part_path("young")
     old.touch()
     young.touch()
     os.utime(old, (100, 100))
-    assert blobs.abandoned(before=1_000) == [old]
+    assert blobs.abandoned_parts(before=1_000) == [old]
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path: Path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("not a folder")
     with pytest.raises(FetchFailed, match="cannot be written to"):
-        BlobFolder(in_the_way).scratch("x")
+        BlobFolder(in_the_way).part_path("x")
 
 
 def test_bytes_that_are_not_of_the_digest_are_not_kept(blobs: Blobs):
-    part = blobs.scratch("a task")
+    part = blobs.part_path("a task")
     part.write_bytes(b"what another process wrote in the meantime")
-    with pytest.raises(FetchFailed, match="was changed after it was checked"):
+    with pytest.raises(FetchFailed, match="changed after it was verified"):
         blobs.put(part, DIGEST)
     assert not blobs.path(DIGEST).exists()
     assert blobs.sizes([DIGEST]) == {}

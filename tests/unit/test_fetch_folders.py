@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.errors import BadInput, FetchFailed, Gone, SourceRefused, Stopped
-from quire.fetch.items import PAGE, Fetched, Item, SourceOptions
+from quire.fetch.items import PAGE_ITEMS, Fetched, Item, SourceOptions
 from quire.fetch.names import file_path
 from quire.fetch.sources.registry import open_source
-from quire.fetch.transfer.part_file import disk_words
+from quire.fetch.transfer.part_file import disk_errors
 from tests.disk import files_up_to
 
 QUIET = SourceOptions()
@@ -101,10 +101,10 @@ def test_a_listing_goes_on_behind_any_cursor(names: set[str], number: int):
 
 
 def test_pages_are_bounded_and_their_cursors_continue(tmp_path: Path):
-    for number in range(PAGE + 5):
+    for number in range(PAGE_ITEMS + 5):
         (tmp_path / f"{number:05d}.txt").touch()
     first, second = open_source(str(tmp_path)).pages(None)
-    assert (len(first.items), len(second.items)) == (PAGE, 5)
+    assert (len(first.items), len(second.items)) == (PAGE_ITEMS, 5)
     assert listed(tmp_path, after=first.cursor) == second.items
     assert listed(tmp_path, after=second.cursor) == []
 
@@ -142,12 +142,12 @@ def test_links_are_followed_without_turning_in_circles(tmp_path: Path):
     (root / "file.txt").symlink_to(outside / "two.txt")
     assert paths(listed(root)) == ["a/one.txt", "file.txt", "out/deep/three.txt", "out/two.txt"]
     found = reasons(root)
-    assert "at its own place" in found["loop"]
-    assert "at its own place" in found["again"]
-    assert "at its own place" in found["back"]
-    assert "holds this one" in found["further"]
-    assert "leads nowhere" in found["nowhere"]
-    assert "leads nowhere" in found["self"]
+    assert "at its own path" in found["loop"]
+    assert "at its own path" in found["again"]
+    assert "at its own path" in found["back"]
+    assert "parent folder" in found["further"]
+    assert "dangling" in found["nowhere"]
+    assert "dangling" in found["self"]
 
 
 def test_what_is_no_file_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -164,7 +164,7 @@ def test_what_is_no_file_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: 
 
 def test_a_folder_that_vanishes_while_it_is_listed_costs_that_folder(tmp_path: Path):
     make(tmp_path, "a/x.txt", "b/y.txt")
-    for number in range(PAGE):
+    for number in range(PAGE_ITEMS):
         (tmp_path / "a" / f"{number}.txt").touch()
     pages = open_source(str(tmp_path)).pages(None)
     next(pages)
@@ -172,7 +172,7 @@ def test_a_folder_that_vanishes_while_it_is_listed_costs_that_folder(tmp_path: P
     (tmp_path / "b").rmdir()
     [rest] = pages
     assert [each.reason for each in rest.skipped] == [
-        "the folder cannot be read (No such file or directory)"
+        "folder cannot be read (No such file or directory)"
     ]
     assert len(rest.items) == 1
 
@@ -237,7 +237,7 @@ def test_a_file_that_vanishes_is_gone(tmp_path: Path):
         (tmp_path / "a.txt").unlink()
 
     part = tmp_path / "one.part"
-    with pytest.raises(Gone, match=r"a\.txt: the file is gone"):
+    with pytest.raises(Gone, match=r"a\.txt: the file no longer exists"):
         source.fetch(page.items[0], part, progress, lambda: None)
     assert not part.exists()
     with pytest.raises(Gone):
@@ -283,7 +283,7 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path):
 def test_errors_of_the_disk_have_words(tmp_path: Path, number: int, reason: str):
     part = tmp_path / "one.part"
     part.write_bytes(b"some")
-    with pytest.raises(FetchFailed, match=reason), disk_words("a.txt", part):
+    with pytest.raises(FetchFailed, match=reason), disk_errors("a.txt", part):
         raise OSError(number, os.strerror(number))
     assert part.exists() is (number not in (errno.ENOSPC, errno.EDQUOT))
 

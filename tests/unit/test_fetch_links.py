@@ -25,8 +25,8 @@ def test_signing_again_without_a_change_gives_the_signature_of_the_library(amazo
     url = amazon.sign("ab/cd", 300)
     assert url
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(presigned, "_told", lambda disposition, media_type: {})
-        again = presigned.signed(amazon, "ab/cd", NAME, "application/pdf", shown=False)
+        patch.setattr(presigned, "_response_parameters", lambda disposition, media_type: {})
+        again = presigned.presigned_url(amazon, "ab/cd", NAME, "application/pdf", inline=False)
     assert again
     found, expected = (dict(parse_qsl(urlsplit(each).query)) for each in (again, url))
     if found["X-Amz-Date"] == expected["X-Amz-Date"]:  # else a second passed between the two
@@ -35,21 +35,21 @@ def test_signing_again_without_a_change_gives_the_signature_of_the_library(amazo
 
 
 def test_a_link_names_the_file_and_its_type(amazon: Bucket):
-    url = presigned.signed(amazon, "ab/cd", NAME, "application/pdf", shown=False)
+    url = presigned.presigned_url(amazon, "ab/cd", NAME, "application/pdf", inline=False)
     told = dict(parse_qsl(urlsplit(str(url)).query))
     assert told["response-content-type"] == "application/pdf"
     assert told["response-content-disposition"] == (
         "attachment; filename*=utf-8''Gezeiten%20%26%20H%C3%A4fen%20%281%29.pdf"
     )
     assert told["X-Amz-Expires"] == "300"
-    shown = presigned.signed(amazon, "ab/cd", "a.pdf", "application/pdf", shown=True)
+    shown = presigned.presigned_url(amazon, "ab/cd", "a.pdf", "application/pdf", inline=True)
     told = dict(parse_qsl(urlsplit(str(shown)).query))
     assert told["response-content-disposition"] == 'inline; filename="a.pdf"'
 
 
 def test_without_a_secret_there_is_no_link(amazon: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert presigned.signed(amazon, "ab/cd", NAME, "application/pdf", shown=False) is None
+    assert presigned.presigned_url(amazon, "ab/cd", NAME, "application/pdf", inline=False) is None
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])
@@ -59,7 +59,7 @@ def test_the_other_clouds_accept_what_was_signed_again(
     with (clouds.GoogleServer if scheme == "gs" else clouds.AzureServer)() as server:
         blobs = buckets.at_cloud(scheme, tmp_path, monkeypatch, server)
         server.put(blobs.bucket.key("ab/cd"), b"words")
-        url = presigned.signed(blobs.bucket, "ab/cd", NAME, "text/plain", shown=False)
+        url = presigned.presigned_url(blobs.bucket, "ab/cd", NAME, "text/plain", inline=False)
         assert url
         parts = urlsplit(url)
         for query, status in ((parts.query, 200), (parts.query.replace("Gezeiten", "Ebbe"), 403)):

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import BadInput
-from quire.fetch.items import Item, SourceOptions, seen
-from quire.fetch.names import file_path, file_uri, safe_name, shown
+from quire.fetch.items import Item, SourceOptions, fingerprint
+from quire.fetch.names import file_path, file_uri, printable_name, safe_name
 from quire.fetch.network import is_allowed, is_public
-from quire.fetch.sources.drive_links import drive_id
-from quire.fetch.sources.globs import chooser, matcher
+from quire.fetch.sources.gdrive import drive_id
+from quire.fetch.sources.globs import matcher, path_filter
 from quire.fetch.transfer import response_headers
 
 
@@ -54,7 +54,7 @@ def test_a_uri_keeps_the_exact_bytes_of_a_path(raw: bytes):
     path = "/" + raw.decode("utf-8", "surrogateescape").strip("/")
     assert str(file_path(file_uri(path))) == str(type(file_path(file_uri(path)))(path))
     assert file_uri(path).isascii()
-    shown(path).encode()
+    printable_name(path).encode()
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_patterns(pattern: str, path: str, matches: bool):
 
 
 def test_what_is_excluded_is_not_wanted_even_if_included():
-    wanted = chooser(["*.pdf", "*.txt"], ["drafts/**"])
+    wanted = path_filter(["*.pdf", "*.txt"], ["drafts/**"])
     assert wanted("a.pdf")
     assert not wanted("drafts/a.pdf")
     assert not wanted("a.doc")
 
 
 def test_a_pattern_that_makes_no_sense_is_refused():
-    with pytest.raises(BadInput, match="cannot be understood"):
+    with pytest.raises(BadInput, match="invalid "):
         matcher(["[z-a]"])
 
 
@@ -99,8 +99,8 @@ def test_what_is_seen_of_an_item_changes_with_each_sign_of_change():
     item = Item("u", "n", 1, 2.5, "e", "m", None, "v")
     others = [item._replace(size=2), item._replace(mtime=3.0), item._replace(etag="f")]
     others += [item._replace(md5="x"), item._replace(version="w")]
-    assert len({seen(each) for each in [item, *others]}) == 6
-    assert seen(item) == seen(item._replace(name="another", folder="elsewhere"))
+    assert len({fingerprint(each) for each in [item, *others]}) == 6
+    assert fingerprint(item) == fingerprint(item._replace(name="another", folder="elsewhere"))
 
 
 @pytest.mark.parametrize(

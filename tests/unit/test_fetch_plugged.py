@@ -15,7 +15,7 @@ from quire.errors import FetchFailed, Gone, Permanent, SourceRefused, Stopped
 from quire.fetch.items import Fetched, Limits, SourceOptions
 from quire.fetch.sources import plugin as plugin_source
 from quire.fetch.sources import registry as sources
-from quire.fetch.transfer.part_file import note_of
+from quire.fetch.transfer.part_file import note_path
 from quire.model.contracts import MARK
 
 TEXT = bytes(range(256)) * 40
@@ -83,7 +83,7 @@ def fetch(
 def test_items_are_listed_by_their_uris_and_go_on_behind_a_cursor(
     attic: type[Attic], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(plugin_source, "PAGE", 2)
+    monkeypatch.setattr(plugin_source, "PAGE_ITEMS", 2)
     names = ["e", "b", "d", "a", "c", "b"]
     attic.found = [Item(f"attic:{name}", name, 1) for name in names]
     pages = list(opened(attic).pages(None))
@@ -107,7 +107,7 @@ def test_globs_and_safe_names_are_ours(attic: type[Attic]):
 def test_what_is_no_item_or_has_a_foreign_name_is_refused(attic: type[Attic]):
     for wrong, said in (
         ({"uri": "attic:1"}, "type dict"),
-        (Item("file:///a", "a"), "begin every URI"),
+        (Item("file:///a", "a"), "every URI must start"),
     ):
         attic.found = [wrong]
         with pytest.raises(Permanent, match=said):
@@ -154,7 +154,7 @@ def test_a_later_run_goes_on_behind_what_an_earlier_one_left(attic: type[Attic],
     fetched = fetch(attic, tmp_path)
     assert attic.starts == [6_000]
     assert (fetched.sha256, fetched.resumed_from) == (SHA256, 6_000)
-    assert not note_of(tmp_path / "a.part").exists()
+    assert not note_path(tmp_path / "a.part").exists()
 
 
 def test_what_is_left_of_another_state_of_the_file_is_not_used(attic: type[Attic], tmp_path: Path):
@@ -202,8 +202,8 @@ def test_a_file_over_the_limit_is_refused_before_or_while_it_is_read(
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        (FileNotFoundError("a.bin"), Gone, "is not there"),
-        (PermissionError("key"), SourceRefused, "access is refused"),
+        (FileNotFoundError("a.bin"), Gone, "not found"),
+        (PermissionError("key"), SourceRefused, "access denied"),
         (Permanent("the shelf is empty"), Permanent, "the shelf is empty"),
         (KeyError("x"), FetchFailed, "its source failed .KeyError: 'x'."),
     ],

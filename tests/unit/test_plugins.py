@@ -228,7 +228,7 @@ def test_a_source_with_a_bad_or_a_taken_scheme_is_refused(scheme):
 
 
 def test_every_source_of_quires_own_is_a_taken_scheme():
-    known = {text.partition(":")[0] for text in sources._OWN}
+    known = {text.partition(":")[0] for text in sources._BUILT_IN}
     assert known - {"a path"} == set(OWN_SCHEMES)
 
 

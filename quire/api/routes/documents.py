@@ -215,7 +215,7 @@ def image(
 
     if _is_linked(request, app_state):
         name = f"{number}-{width}.png"
-        if link := app_state.blobs.link_drawn(found.digest, name, draw):
+        if link := app_state.blobs.presigned_image(found.digest, name, draw):
             return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
@@ -278,7 +278,7 @@ def _file(
     shown = None if is_saved else SHOWN.get(found.media_type or "")
     kind = shown or "application/octet-stream"
     if _is_linked(request, app_state):
-        link = app_state.blobs.link(found.digest, found.name, kind, shown=bool(shown))
+        link = app_state.blobs.presigned_url(found.digest, found.name, kind, inline=bool(shown))
         if link is not None:
             return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
     return _Stored(

@@ -218,7 +218,7 @@ class Taking:
         if len(received) >= MOST_FILES:
             raise TooLarge(f"upload: more than {MOST_FILES:,} files at a time. Nothing was kept.")
         shown = safe_name(name)
-        part = self.app_state.blobs.scratch(f"upload-{uuid.uuid4().hex}")
+        part = self.app_state.blobs.part_path(f"upload-{uuid.uuid4().hex}")
         try:
             got = part_file.receive(
                 pieces, part, shown, max_bytes=self.most, progress=_unseen, check=_unchecked

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quire.app import App
     from quire.control.ingest import Order
     from quire.fetch.items import Item
-    from quire.fetch.sources.watch import Sighting
+    from quire.fetch.sources.watch import Observation
 
 INTERRUPTED = 130
 #: Files that one job names; more make several jobs.
@@ -47,7 +47,7 @@ class Watched:
         self._app = app
         self._order = replace(order, sources=(url,))
         self._priority = priority
-        self._sightings: dict[str, Sighting] = {}
+        self._sightings: dict[str, Observation] = {}
 
     def look(self, now: float) -> list[int]:
         """Look at the source if it is time to, and submit what has settled; returns the jobs."""
@@ -60,17 +60,17 @@ class Watched:
             items = list(self._items())
         except QuireError as error:
             console.note(formatting.one_line(str(error), 400))
-            self.next_at = now + watch.RESCAN
+            self.next_at = now + watch.RESCAN_SECONDS
             return []
-        found = watch.look(self._sightings, items, now, rescan=watch.STABILITY)
-        self._sightings, self.next_at = found.sightings, found.next_at
-        if not found.ripe and not found.gone:
+        found = watch.find_stable(self._sightings, items, now, rescan=watch.STABILITY_SECONDS)
+        self._sightings, self.next_at = found.observations, found.next_at
+        if not found.stable and not found.gone:
             return []
         # A whole listing also sees what is gone, but would take what is still being written.
-        if all(each.taken for each in found.sightings.values()):
-            return self._submit([self._order], f"{formatting.count(len(found.ripe), 'file')}")
+        if all(each.taken for each in found.observations.values()):
+            return self._submit([self._order], f"{formatting.count(len(found.stable), 'file')}")
         return self._submit(
-            list(self._parts(found.ripe)), formatting.count(len(found.ripe), "file")
+            list(self._parts(found.stable)), formatting.count(len(found.stable), "file")
         )
 
     def _items(self) -> "Iterator[Item]":

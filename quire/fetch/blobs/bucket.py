@@ -1,7 +1,7 @@
-"""Blobs in a bucket, with a bounded folder of this machine in front of it.
+"""Blobs in a bucket, with a bounded local cache.
 
-Bytes are in the bucket before anyone is told of them, and what comes out of it is hashed before
-anyone reads it. The folder may be deleted at any time; no two machines need the same one.
+Bytes are in the bucket before a blob is reported as stored, and hashed before they are used. The
+cache may be deleted at any time; machines do not share it.
 """
 
 import uuid
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from quire.errors import BlobsUnavailable, Damaged, Gone
 from quire.fetch.blobs.cache import BlobCache
-from quire.fetch.blobs.folder import copied
-from quire.fetch.blobs.presigned import signed
-from quire.fetch.object_store import Bucket, Missing, is_tag_of, part_size
-from quire.fetch.transfer.part_file import Part, disk_words, remove
+from quire.fetch.blobs.folder import copy_to
+from quire.fetch.blobs.presigned import presigned_url
+from quire.fetch.object_store import Bucket, ObjectMissing, etag_matches, part_size
+from quire.fetch.transfer.part_file import PartFile, disk_errors, remove
 
-#: What is drawn from a blob lies beside it and goes with it.
-DRAWN = ".pages"
-#: A smaller file is sent again rather than asked for.
-SMALL = 1 << 20
-#: Times that the bytes of one blob are asked for before they count as damaged.
-TRIES = 2
+#: Page images rendered from a blob are stored under this suffix and deleted with it.
+RENDERED_SUFFIX = ".pages"
+#: Up to this size a blob is uploaded without checking whether it exists.
+RESEND_BYTES = 1 << 20
+#: Downloads of one blob before it counts as damaged.
+DOWNLOAD_TRIES = 2
 
 
 class BlobBucket:
@@ -29,78 +29,78 @@ class BlobBucket:
     def __init__(self, bucket: Bucket, cache: BlobCache) -> None:
         self.bucket = bucket
         self.cache = cache
-        self._was_away = False
+        self._was_unreachable = False
 
-    def scratch(self, name: str) -> Path:
-        """Return the place of a part; the same name gives the same place."""
-        return self.cache.scratch(name)
+    def part_path(self, name: str) -> Path:
+        """Return the path of a part; equal names give equal paths."""
+        return self.cache.part_path(name)
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
-        """Keep a part's bytes, whose SHA-256 the caller has computed, in the bucket."""
-        with disk_words(digest, part):
+        """Store a part in the bucket; the caller has computed its SHA-256."""
+        with disk_errors(digest, part):
             size = part.stat().st_size
         self.cache.put(part, digest, is_own=is_own)
-        place = self.cache.held_path(digest, size)
-        if place is None:  # removed by hand; nothing was promised yet
+        path = self.cache.pinned_path(digest, size)
+        if path is None:  # deleted by someone else
             raise Gone(f"blob {digest[:12]}…: vanished from {self.cache.root}. Send it again.")
-        self.cache.came(size)
-        self.keep(digest, place, size)
+        self.cache.added(size)
+        self.upload(digest, path, size)
 
-    def keep(self, digest: str, place: Path, size: int) -> None:
-        """Bring a file whose bytes were verified into the bucket, if it is not there."""
-        key = key_of(digest)
+    def upload(self, digest: str, path: Path, size: int) -> None:
+        """Upload a verified file unless the bucket has it."""
+        key = blob_key(digest)
         try:
-            if size <= SMALL or not self._is_there(key, place, size):
-                self.bucket.put(key, place)
+            if size <= RESEND_BYTES or not self._has_object(key, path, size):
+                self.bucket.put(key, path)
         except BlobsUnavailable:
-            self._was_away = True
+            self._was_unreachable = True
             raise
-        except Missing as error:
+        except ObjectMissing as error:
             raise self._gone(digest) from error
-        self._was_away = False
+        self._was_unreachable = False
 
-    def _is_there(self, key: str, place: Path, size: int) -> bool:
-        found = self.bucket.find(key)
+    def _has_object(self, key: str, path: Path, size: int) -> bool:
+        found = self.bucket.head(key)
         if found is None or found.size != size:
             return False
-        return is_tag_of(found.etag, place, part_size(size))
+        return etag_matches(found.etag, path, part_size(size))
 
     def path(self, digest: str) -> Path:
-        """Return where the bytes are on this machine while they are in use."""
+        """Return the cache path of a blob."""
         return self.cache.path(digest)
 
     def checked_path(self, digest: str, size: int) -> Path:
-        """Return where the bytes are, verified, brought from the bucket if need be."""
-        if place := self.cache.held_path(digest, size):
-            return place
-        with self.cache.alone(digest):
-            if place := self.cache.held_path(digest, size):
-                return place
+        """Return the path of the verified bytes, downloaded from the bucket if necessary."""
+        if path := self.cache.pinned_path(digest, size):
+            return path
+        with self.cache.lock(digest):
+            if path := self.cache.pinned_path(digest, size):
+                return path
             try:
-                self._bring(digest, size)
+                self._download(digest, size)
             except BlobsUnavailable:
-                self._was_away = True
+                self._was_unreachable = True
                 raise
-            place = self.cache.held_path(digest, size)
-        if place is None:
+            path = self.cache.pinned_path(digest, size)
+        if path is None:
             raise Damaged(
-                f"blob {digest[:12]}…: cannot be kept in {self.cache.root}: it changes there. "
+                f"blob {digest[:12]}…: changed in {self.cache.root} after the download. "
                 "Check the disk, then try again."
             )
-        self.cache.came(size)
-        return place
+        self.cache.added(size)
+        return path
 
-    def _bring(self, digest: str, size: int) -> None:
-        """Bring the bytes into the folder; what is wrong is asked for once more."""
-        part = self.scratch(f"get-{digest}")
+    def _download(self, digest: str, size: int) -> None:
+        """Download a blob into the cache; wrong bytes are downloaded once more."""
+        part = self.part_path(f"get-{digest}")
         got = ""
-        for _ in range(TRIES):
+        for _ in range(DOWNLOAD_TRIES):
             try:
-                with Part(part, digest, with_md5=False) as file:
-                    for piece in self.bucket.pieces(key_of(digest), size):
+                with PartFile(part, digest, with_md5=False) as file:
+                    for piece in self.bucket.chunks(blob_key(digest), size):
                         file.write(piece)
                     got = file.sha256
-            except Missing as error:
+            except ObjectMissing as error:
                 remove(part)
                 raise self._gone(digest) from error
             if got == digest:
@@ -108,61 +108,61 @@ class BlobBucket:
                 return
         remove(part)
         raise Damaged(
-            f"blob {digest[:12]}…: {self.bucket.url} gives other bytes than were put there "
-            f"(expected sha256 {digest}, got {got}), {TRIES} times. Nothing was read from them; "
-            "put the object back from a backup or an older version, or fetch the document again."
+            f"blob {digest[:12]}…: {self.bucket.url} returns other bytes than were stored "
+            f"(expected sha256 {digest}, got {got}), {DOWNLOAD_TRIES} times. They are not used; "
+            "restore the object from a backup or an older version, or fetch the document again."
         )
 
     def verify(self, digest: str) -> bool:
-        """Hash the bytes in the bucket as they come, and tell whether they are what they were."""
+        """Hash the bytes in the bucket and tell whether they match the digest."""
         try:
-            return self.bucket.sha256(key_of(digest)) == digest
-        except Missing as error:
+            return self.bucket.sha256(blob_key(digest)) == digest
+        except ObjectMissing as error:
             raise self._gone(digest) from error
 
     def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of those of these blobs that are in the bucket, by one listing."""
+        """Return the sizes of the blobs that exist, by one listing."""
         found: dict[str, int] = {}
         if not digests:
             return found
-        # Of several tenants, each in their order: the whole may have none.
-        wanted, last = set(digests), key_of(max(digests))
-        after = key_of(min(digests))[:-1]
-        for each in self.bucket.listed(after=after):
+        # Digests are sorted per tenant only, so min and max bound the listing.
+        wanted, last = set(digests), blob_key(max(digests))
+        after = blob_key(min(digests))[:-1]
+        for each in self.bucket.list_objects(after=after):
             if each.key > last:
                 break
             if (digest := each.key.replace("/", "")) in wanted:
                 found[digest] = each.size
         return found
 
-    def require(self) -> None:
-        """Raise BlobsUnavailable where the bucket did not answer this process, and still does not.
+    def check_available(self) -> None:
+        """Raise BlobsUnavailable if the bucket was unreachable before and still is.
 
-        So a file is not fetched again and again from its source while it cannot be kept.
+        This avoids fetching a file again and again while it cannot be stored.
         """
-        if self._was_away and not self.bucket.answers():
+        if self._was_unreachable and not self.bucket.is_reachable():
             raise BlobsUnavailable(
-                f"{self.bucket.url}: the store does not answer, so nothing is fetched that could "
-                "not be kept. The work goes on when it does."
+                f"{self.bucket.url}: the store does not respond, so nothing is fetched. Work "
+                "resumes when it responds."
             )
-        self._was_away = False
+        self._was_unreachable = False
 
     def probe(self) -> list[str]:
-        """Say what is wrong with the bucket."""
+        """Return the problems of the bucket."""
         return self.bucket.probe(f"probe-{uuid.uuid4().hex}")
 
-    def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
-        """Return a URL that gives these bytes for some minutes, where the store signs such."""
-        return signed(self.bucket, key_of(digest), name, media_type, shown=shown)
+    def presigned_url(self, digest: str, name: str, media_type: str, *, inline: bool) -> str | None:
+        """Return a presigned URL valid for some minutes, if the credentials can sign."""
+        return presigned_url(self.bucket, blob_key(digest), name, media_type, inline=inline)
 
-    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
-        """Return such a URL of a PNG that is drawn from a blob, and drawn only if it is missing."""
-        key = f"{key_of(digest)}{DRAWN}/{name}"
-        url = signed(self.bucket, key, name, "image/png", shown=True)
-        if url is not None and self.bucket.find(key) is None:
-            part = self.scratch(f"drawn-{uuid.uuid4().hex}")
+    def presigned_image(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return a presigned URL of a PNG rendered from a blob; rendered only if missing."""
+        key = f"{blob_key(digest)}{RENDERED_SUFFIX}/{name}"
+        url = presigned_url(self.bucket, key, name, "image/png", inline=True)
+        if url is not None and self.bucket.head(key) is None:
+            part = self.part_path(f"drawn-{uuid.uuid4().hex}")
             try:
-                with disk_words(name, part):
+                with disk_errors(name, part):
                     part.write_bytes(draw())
                 self.bucket.put(key, part)
             finally:
@@ -170,35 +170,32 @@ class BlobBucket:
         return url
 
     def delete(self, digest: str) -> None:
-        """Remove the bytes, and what was drawn from them, from the bucket and this machine."""
+        """Delete a blob and its rendered images from the bucket and the cache."""
         try:
-            self.bucket.delete_below(f"{key_of(digest)}{DRAWN}")
-            self.bucket.delete(key_of(digest))
+            self.bucket.delete_below(f"{blob_key(digest)}{RENDERED_SUFFIX}")
+            self.bucket.delete(blob_key(digest))
         except BlobsUnavailable:
-            self._was_away = True
+            self._was_unreachable = True
             raise
         self.cache.delete(digest)
 
     def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
-        """Write the original to a file, or under its own name into a folder."""
-        found = self.bucket.find(key_of(digest))
+        """Write the original to a file, or under its own name to a folder."""
+        found = self.bucket.head(blob_key(digest))
         if found is None:
             raise self._gone(digest)
-        return copied(self.checked_path(digest, found.size), name, target, replace=replace)
+        return copy_to(self.checked_path(digest, found.size), name, target, replace=replace)
 
-    def abandoned(self, before: float) -> list[Path]:
-        """Return the parts that nobody has written to since a moment of the wall clock."""
-        return self.cache.abandoned(before)
+    def abandoned_parts(self, before: float) -> list[Path]:
+        """Return the parts not written to since a wall-clock time."""
+        return self.cache.abandoned_parts(before)
 
     def _gone(self, digest: str) -> Gone:
-        return Gone(
-            f"blob {digest}: its object is missing from {self.bucket.url}. "
-            "Fetch the document again."
-        )
+        return Gone(f"blob {digest}: missing from {self.bucket.url}. Fetch the document again.")
 
 
-def key_of(digest: str) -> str:
-    """Return the key of a blob below the prefix: as the path of its file in a folder."""
+def blob_key(digest: str) -> str:
+    """Return the key of a blob: the same layout as in a blob folder."""
     if len(digest) != 64 or not digest.isalnum():
         raise ValueError(f"not a SHA-256: {digest!r}")
     return f"{digest[:2]}/{digest[2:]}"

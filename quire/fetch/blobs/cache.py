@@ -1,7 +1,7 @@
-"""A bounded folder of blobs whose truth is elsewhere: what was used longest ago goes first.
+"""Bounded local LRU cache of blobs that live in a bucket.
 
-Who uses a file holds a shared lock on it, also over processes; the one who makes room takes the
-lock for itself first, or lets the file be. A process holds the last few that it asked for.
+A user of a file holds a shared flock on it, across processes; eviction takes an exclusive lock
+first or skips the file. Each process pins the last few files that it asked for.
 """
 
 import fcntl
@@ -15,31 +15,31 @@ from pathlib import Path
 
 from quire.errors import Damaged, Gone
 from quire.fetch.blobs.folder import BlobFolder
-from quire.fetch.transfer.part_file import disk_words
+from quire.fetch.transfer.part_file import disk_errors
 
-#: Files that one process holds, and seconds in which one that was asked for never goes: between
-#: asking for a path and opening it.
-HELD, YOUNG = 4, 60.0
-#: Room is made when this part of the limit has come in, and then down to this part of it.
-EACH, DOWN_TO = 1 / 16, 0.9
+#: Files that one process pins, and seconds during which a requested file is never evicted (the
+#: time between asking for a path and opening it).
+PINNED_FILES, GRACE_SECONDS = 4, 60.0
+#: Evict after adding this share of the limit, down to this share of it.
+EVICT_EVERY, EVICT_DOWN_TO = 1 / 16, 0.9
 
 
 class BlobCache(BlobFolder):
-    """Blobs in a folder of this machine that may vanish when nobody uses them."""
+    """Blobs in a local folder that may be evicted when unused."""
 
-    def __init__(self, root: Path, limit: int, *, young: float = YOUNG) -> None:
+    def __init__(self, root: Path, limit: int, *, grace_seconds: float = GRACE_SECONDS) -> None:
         super().__init__(root)
         self._limit = limit
-        self._young = young
-        self._held: OrderedDict[str, int] = OrderedDict()
+        self._grace_seconds = grace_seconds
+        self._pinned: OrderedDict[str, int] = OrderedDict()
         self._guard = threading.Lock()
-        self._come: float = limit  # look at the folder at the first chance
+        self._added_bytes: float = limit  # check the folder at the first addition
 
-    def held_path(self, digest: str, size: int) -> Path | None:
-        """Return where the bytes are, verified and held, or None where they are not here."""
+    def pinned_path(self, digest: str, size: int) -> Path | None:
+        """Return the path of verified bytes and pin it, or None if they are not cached."""
         try:
             place = self.path(digest)
-            number = self._hold(place)
+            number = self._lock_shared(place)
             place = self.checked_path(digest, size)
         except FileNotFoundError:
             return None
@@ -47,14 +47,14 @@ class BlobCache(BlobFolder):
             os.close(number)
             self.delete(digest)
             return None
-        self._keep_hold(digest, number)
+        self._pin(digest, number)
         return place
 
     @contextmanager
-    def alone(self, digest: str) -> Iterator[None]:
-        """Let one process at a time bring a blob here; the others find it when they come in."""
-        lock = self.scratch(f"lock-{digest}")
-        with disk_words(digest, lock):
+    def lock(self, digest: str) -> Iterator[None]:
+        """Let one process at a time download a blob; the others then find it in the cache."""
+        lock = self.part_path(f"lock-{digest}")
+        with disk_errors(digest, lock):
             number = self._locked(lock, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT)
         try:
             yield
@@ -62,22 +62,22 @@ class BlobCache(BlobFolder):
             lock.unlink(missing_ok=True)
             os.close(number)
 
-    def came(self, count: int) -> None:
-        """Count what was added, and make room now and then."""
-        self._come += count
-        if self._come >= self._limit * EACH:
-            self._come = 0.0
-            self.make_room()
+    def added(self, count: int) -> None:
+        """Account added bytes and evict from time to time."""
+        self._added_bytes += count
+        if self._added_bytes >= self._limit * EVICT_EVERY:
+            self._added_bytes = 0.0
+            self.evict()
 
-    def make_room(self) -> int:
-        """Remove files that nobody uses, until what is left fits; returns how many went."""
+    def evict(self) -> int:
+        """Delete unused files until the rest fits; returns how many."""
         known = sorted(self._files())
         total = sum(size for _, size, _ in known)
         if total <= self._limit:
             return 0
-        count, before = 0, time.time() - self._young
+        count, before = 0, time.time() - self._grace_seconds
         for used_at, size, place in known:
-            if total <= self._limit * DOWN_TO or used_at > before:
+            if total <= self._limit * EVICT_DOWN_TO or used_at > before:
                 break
             if _remove_unused(place):
                 total -= size
@@ -91,15 +91,15 @@ class BlobCache(BlobFolder):
                     stat = entry.stat()
                     yield stat.st_atime, stat.st_size, folder / entry.name
 
-    def _hold(self, place: Path) -> int:
-        """Hold a file so that it is not removed, and note that it is used."""
+    def _lock_shared(self, place: Path) -> int:
+        """Lock a file against eviction and update its access time."""
         number = self._locked(place, fcntl.LOCK_SH, os.O_RDONLY)
         with suppress(PermissionError):
             os.utime(place, ns=(time.time_ns(), os.fstat(number).st_mtime_ns))
         return number
 
     def _locked(self, place: Path, how: int, flags: int) -> int:
-        """Lock the file that has this name, not one that had it when the lock was asked for."""
+        """Lock the file that has this name once the lock is granted: it may have been replaced."""
         while True:
             number = os.open(place, flags | os.O_CLOEXEC, 0o600)
             try:
@@ -112,13 +112,13 @@ class BlobCache(BlobFolder):
                 raise
             os.close(number)
 
-    def _keep_hold(self, digest: str, number: int) -> None:
+    def _pin(self, digest: str, number: int) -> None:
         with self._guard:
-            if (earlier := self._held.pop(digest, None)) is not None:
+            if (earlier := self._pinned.pop(digest, None)) is not None:
                 os.close(earlier)
-            self._held[digest] = number
-            while len(self._held) > HELD:
-                os.close(self._held.popitem(last=False)[1])
+            self._pinned[digest] = number
+            while len(self._pinned) > PINNED_FILES:
+                os.close(self._pinned.popitem(last=False)[1])
 
 
 def _remove_unused(place: Path) -> bool:

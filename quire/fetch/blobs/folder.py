@@ -1,7 +1,7 @@
-"""Bytes kept under their own SHA-256: a folder of files that are written once.
+"""Blobs, stored under their SHA-256 in a folder of write-once files.
 
-A blob is put by rename after fsync, so that it is whole or absent. Its bytes are hashed again
-when they are first read in a life of the file; a mismatch is an error, never a result.
+A blob is stored by rename after fsync, so it is complete or absent. Its bytes are hashed again at
+the first read of each inode; a mismatch is an error.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from quire.errors import BadInput, Conflict, Damaged, FetchFailed, Gone, Refused
 from quire.fetch.names import safe_name
-from quire.fetch.transfer.part_file import disk_words, remove
+from quire.fetch.transfer.part_file import disk_errors, remove
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -24,85 +24,85 @@ _Life = tuple[int, int, int, int]
 
 
 class Blobs(Protocol):
-    """Where the bytes of documents are kept."""
+    """Content-addressed storage of file bytes."""
 
-    def scratch(self, name: str) -> Path:
-        """Return the place of a part; the same name gives the same place."""
+    def part_path(self, name: str) -> Path:
+        """Return the path of a part; equal names give equal paths."""
         ...
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
-        """Keep a part's bytes, whose SHA-256 the caller has computed.
+        """Store a part; the caller has computed its SHA-256.
 
-        They are hashed again, unless the part `is_own`: no one else has known its name.
+        The bytes are hashed again unless the part `is_own`: nobody else knew its name.
         """
         ...
 
     def path(self, digest: str) -> Path:
-        """Return where the bytes are."""
+        """Return the path of a blob."""
         ...
 
     def checked_path(self, digest: str, size: int) -> Path:
-        """Return where the bytes are, after they were verified, or raise Damaged."""
+        """Return the path of the verified bytes, or raise Damaged."""
         ...
 
     def verify(self, digest: str) -> bool:
-        """Hash the bytes again and tell whether they are what they were."""
+        """Hash the bytes again and tell whether they match the digest."""
         ...
 
     def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of those of these blobs that are there."""
+        """Return the sizes of the blobs that exist."""
         ...
 
-    def require(self) -> None:
-        """Raise BlobsUnavailable where blobs could not be kept a moment ago, and still cannot."""
+    def check_available(self) -> None:
+        """Raise BlobsUnavailable if the storage was unreachable before and still is."""
         ...
 
     def probe(self) -> list[str]:
-        """Say what is wrong with the place that blobs are kept in; nothing, if all is well."""
+        """Return the problems of the storage; empty if it works."""
         ...
 
-    def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
-        """Return a URL that gives these bytes for some minutes, where the store signs such."""
+    def presigned_url(self, digest: str, name: str, media_type: str, *, inline: bool) -> str | None:
+        """Return a presigned URL valid for some minutes, or None if there is none."""
         ...
 
-    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
-        """Return such a URL of a PNG that is drawn from a blob, and drawn only if it is missing."""
+    def presigned_image(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return a presigned URL of a PNG rendered from a blob; rendered only if missing."""
         ...
 
-    def abandoned(self, before: float) -> list[Path]:
-        """Return the parts that nobody has written to since a moment of the wall clock."""
+    def abandoned_parts(self, before: float) -> list[Path]:
+        """Return the parts not written to since a wall-clock time."""
         ...
 
     def delete(self, digest: str) -> None:
-        """Remove the bytes, if they are there."""
+        """Delete a blob if it exists."""
         ...
 
     def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
-        """Write the original to a file, or under its own name into a folder."""
+        """Write the original to a file, or under its own name to a folder."""
         ...
 
 
 class BlobFolder:
-    """Blobs in a folder of this machine."""
+    """Blobs in a local folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._verified: dict[str, _Life] = {}
 
-    def scratch(self, name: str) -> Path:
-        """Return the place of a part; the same name gives the same place."""
+    def part_path(self, name: str) -> Path:
+        """Return the path of a part; equal names give equal paths."""
         plain = name if _PLAIN.fullmatch(name) else hashlib.sha256(os.fsencode(name)).hexdigest()
         folder = self.root / "parts"
-        with disk_words(name, folder / plain):
+        with disk_errors(name, folder / plain):
             folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{plain}.part"
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
-        """Keep a part's bytes, whose SHA-256 the caller has computed."""
+        """Store a part; the caller has computed its SHA-256."""
         place = self.path(digest)
-        # Under a name of its own first: a worker that was given up may still know the old one.
+        # Rename first: a worker that lost its lease may still write to the old name.
         own = part.with_name(f"{part.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-        with disk_words(digest, own):
+        with disk_errors(digest, own):
             os.replace(part, own)  # noqa: PTH105
             try:
                 self._adopt(own, place, digest, is_known=is_own)
@@ -113,8 +113,8 @@ class BlobFolder:
     def _adopt(self, own: Path, place: Path, digest: str, *, is_known: bool) -> None:
         if not is_known and (got := _sha256(own)) != digest:
             raise FetchFailed(
-                f"{own.name}: was changed after it was checked (expected sha256 {digest}, got "
-                f"{got}). The partial file was removed; the work is tried again."
+                f"{own.name}: changed after it was verified (expected sha256 {digest}, got "
+                f"{got}). The partial file was removed."
             )
         if place.exists() and self._is_whole(digest, own.stat().st_size):
             return
@@ -126,17 +126,17 @@ class BlobFolder:
         self._verified[digest] = self._life(place)
 
     def path(self, digest: str) -> Path:
-        """Return where the bytes are, or would be."""
+        """Return the path of a blob, whether it exists or not."""
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"not a SHA-256: {digest!r}")
         return self.root / digest[:2] / digest[2:]
 
     def verify(self, digest: str) -> bool:
-        """Hash the bytes again and tell whether they are what they were."""
+        """Hash the bytes again and tell whether they match the digest."""
         return self._digest_of(digest) == digest
 
     def checked_path(self, digest: str, size: int) -> Path:
-        """Return where the bytes are, hashed once for each life of the file, or raise Damaged."""
+        """Return the path of the bytes, hashed once per inode, or raise Damaged."""
         place = self.path(digest)
         life = self._life(place)
         if self._verified.get(digest) == life and life[2] == size:
@@ -149,40 +149,40 @@ class BlobFolder:
         return place
 
     def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of those of these blobs that are there."""
+        """Return the sizes of the blobs that exist."""
         found = {}
         for digest in digests:
             with suppress(OSError, ValueError):
                 found[digest] = self.path(digest).stat().st_size
         return found
 
-    def require(self) -> None:
-        """Do nothing: a folder is there, or says why not when it is written to."""
+    def check_available(self) -> None:
+        """Do nothing: a folder reports its problems when it is written to."""
 
     def probe(self) -> list[str]:
-        """Find nothing: a folder says what is wrong with it when it is used."""
+        """Return no problems: a folder reports them when it is used."""
         return []
 
-    def link(self, digest: str, name: str, media_type: str, *, shown: bool) -> str | None:
-        """Return None: the bytes of a folder go through the API."""
+    def presigned_url(self, digest: str, name: str, media_type: str, *, inline: bool) -> str | None:
+        """Return None: a folder's bytes are served by the API."""
         return None
 
-    def link_drawn(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
-        """Return None, as `link` does."""
+    def presigned_image(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
+        """Return None: a folder's images are served by the API."""
         return None
 
     def delete(self, digest: str) -> None:
-        """Remove the bytes, if they are there."""
+        """Delete a blob if it exists."""
         self._verified.pop(digest, None)
         self.path(digest).unlink(missing_ok=True)
 
     def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
-        """Write the original to a file, or under its own name into a folder."""
+        """Write the original to a file, or under its own name to a folder."""
         place = self.checked_path(digest, self._life(self.path(digest))[2])
-        return copied(place, name, target, replace=replace)
+        return copy_to(place, name, target, replace=replace)
 
-    def abandoned(self, before: float) -> list[Path]:
-        """Return the parts that nobody has written to since a moment of the wall clock."""
+    def abandoned_parts(self, before: float) -> list[Path]:
+        """Return the parts not written to since a wall-clock time."""
         found = []
         for entry in os.scandir(folder) if (folder := self.root / "parts").is_dir() else ():
             with suppress(FileNotFoundError):
@@ -191,7 +191,7 @@ class BlobFolder:
         return sorted(found)
 
     def _is_whole(self, digest: str, size: int) -> bool:
-        # Good bytes take the place of a blob that was damaged on the disk.
+        # Good bytes replace a blob that was damaged on disk.
         try:
             self.checked_path(digest, size)
         except (Damaged, Gone):
@@ -203,7 +203,7 @@ class BlobFolder:
             stat = place.stat()
         except FileNotFoundError:
             raise Gone(
-                f"blob {place.parent.name}{place.name}: its file is missing from {self.root}. "
+                f"blob {place.parent.name}{place.name}: missing from {self.root}. "
                 "Fetch the document again."
             ) from None
         return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
@@ -214,29 +214,29 @@ class BlobFolder:
         return _sha256(place)
 
 
-def copied(place: Path, name: str, target: Path, *, replace: bool) -> Path:
-    """Copy a file to another, or under a name into a folder, whole or not at all."""
+def copy_to(place: Path, name: str, target: Path, *, replace: bool) -> Path:
+    """Copy a file atomically to a path, or under a name to a folder."""
     try:
         goal = target / safe_name(name) if target.is_dir() else target
         if goal.exists() and not replace:
-            raise Conflict(f"{goal}: exists already. Name another place, or remove it first.")
+            raise Conflict(f"{goal}: already exists. Choose another path, or delete it first.")
         if not goal.parent.is_dir():
             raise BadInput(
-                f"{goal.parent}: there is no such folder. Nothing was saved; make it first, or "
-                "name another place."
+                f"{goal.parent}: no such folder. Nothing was saved; create it, or choose another "
+                "path."
             )
         _copy(place, goal)
     except OSError as error:
-        # Somebody waits for this one: nothing tries it again.
+        # A person waits for this copy, so the error is final.
         raise Refused(
             f"{name}: cannot be written to {target} ({error.strerror or error}). Nothing was "
-            "saved; name another place."
+            "saved; choose another path."
         ) from error
     return goal
 
 
 def _copy(place: Path, goal: Path) -> None:
-    # The goal's own name may have no room for a suffix.
+    # The target's name may be too long for a suffix.
     fresh = goal.with_name(f".{(place.parent.name + place.name)[:16]}.part")
     try:
         shutil.copyfile(place, fresh)
@@ -266,7 +266,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Make what was written to a file, or renamed in a folder, survive a power cut."""
+    """Sync a file, or a folder's entries, to disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -1,10 +1,9 @@
 """Buckets of S3, Google and Azure as a source.
 
-obstore lists and signs; the bytes come by the one transfer, from URLs signed for each chunk.
-Keys are listed in their order, so that the last key is the cursor.
+obstore lists objects and presigns URLs; `download` fetches the bytes, each chunk from a fresh URL.
+Objects are listed in key order, so the last key is the cursor.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,12 +12,29 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused, install_hint
-from quire.fetch.blobs.azure_sas import mended
+from quire.fetch.blobs.presigned import fix_signature
 from quire.fetch.http_client import Request
-from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
-from quire.fetch.names import safe_name, shown
+from quire.fetch.items import (
+    PAGE_ITEMS,
+    Check,
+    Fetched,
+    Item,
+    ListingPage,
+    Progress,
+    Skipped,
+    SourceOptions,
+)
+from quire.fetch.names import printable_name, safe_name
 from quire.fetch.network import require_allowed
-from quire.fetch.sources.globs import chooser
+from quire.fetch.object_store import (
+    CREDENTIAL_SOURCES,
+    METADATA_HOST,
+    NO_BUCKET_CODES,
+    REFUSED_STATUS,
+    first_line,
+    load_obstore,
+)
+from quire.fetch.sources.globs import path_filter
 from quire.fetch.transfer.download import Remote, transfer
 
 if TYPE_CHECKING:
@@ -27,68 +43,61 @@ if TYPE_CHECKING:
     Store = AzureStore | GCSStore | S3Store
 
 _SIGNED_FOR = timedelta(hours=1)
-NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
-REFUSED = re.compile(r"status code: 40[13]\b")
-#: Where a library asks for the account of the machine when it is told of none.
-METADATA = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
-CHAINS = {
-    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of the machine",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the account of the machine",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or the machine's identity",
-}
 
 
 class BucketSource:
-    """One object, or all below a prefix."""
+    """One object, or all objects below a prefix."""
 
     def __init__(self, url: str, options: SourceOptions) -> None:
         scheme, _, rest = url.partition("://")
         self._scheme = scheme.lower()
         self._bucket, _, self._key = rest.partition("/")
         if not self._bucket:
-            raise BadInput(f"{url}: names no bucket. Write {self._scheme}://BUCKET/PREFIX.")
+            raise BadInput(f"{url}: no bucket given. Write {self._scheme}://BUCKET/PREFIX.")
         self._options = options
-        self._wanted = chooser(options.include, options.exclude)
+        self._wanted = path_filter(options.include, options.exclude)
         self._store: Store | None = None
 
-    def pages(self, after: str | None = None) -> Iterator[Listed]:
-        """List in the order of keys; the cursor is the last key."""
-        if after is None and (alone := self._alone()):
-            yield Listed([alone], self._key)
+    def pages(self, after: str | None = None) -> Iterator[ListingPage]:
+        """List in key order; the cursor is the last key."""
+        if after is None and (alone := self._single_object()):
+            yield ListingPage([alone], self._key)
             return
         if after == self._key and after:
             return
-        obstore = library()
+        obstore = load_obstore()
         prefix = self._key.strip("/")
-        with self._plain_reasons():
+        with self._translate_errors():
             listing = obstore.list(
-                self._opened(), prefix or None, offset=after or None, chunk_size=PAGE
+                self._opened(), prefix or None, offset=after or None, chunk_size=PAGE_ITEMS
             )
             for found in listing:
                 yield self._page([*found], prefix)
 
-    def _page(self, found: list[Any], prefix: str) -> Listed:
+    def _page(self, found: list[Any], prefix: str) -> ListingPage:
         kept = [each for each in found if self._wanted(_below(each["path"], prefix))]
-        # Consoles mark a folder by an empty object whose key ends with a slash; obstore lists it
-        # without that slash, under a key that does not exist.
-        marks = {each["path"] for each in kept if not each["size"] and self._is_mark(each["path"])}
+        # Cloud consoles create an empty object with a trailing slash for a folder; obstore lists
+        # it without the slash, under a key that does not exist.
+        markers = {
+            each["path"] for each in kept if not each["size"] and self._is_marker(each["path"])
+        }
         url = f"{self._scheme}://{self._bucket}/"
-        return Listed(
-            [self._item(each, prefix) for each in kept if each["path"] not in marks],
+        return ListingPage(
+            [self._item(each, prefix) for each in kept if each["path"] not in markers],
             str(found[-1]["path"]),
-            [Skipped(url + key, "the mark of a folder, not a file") for key in sorted(marks)],
+            [Skipped(url + key, "a folder marker, not a file") for key in sorted(markers)],
         )
 
-    def _is_mark(self, key: str) -> bool:
+    def _is_marker(self, key: str) -> bool:
         try:
-            with self._plain_reasons():
-                library().head(self._opened(), key)
+            with self._translate_errors():
+                load_obstore().head(self._opened(), key)
         except Gone:
             return True
         return False
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
-        """Bring the verified bytes to `part`."""
+        """Download the verified bytes to `part`."""
         key = item.uri.removeprefix(f"{self._scheme}://{self._bucket}/")
         remote = Remote(lambda: self._request(key), etag_is_md5=self._scheme == "s3")
         return transfer(remote, item, part, self._options, progress, check)
@@ -97,22 +106,21 @@ class BucketSource:
         """Say whether the bucket can be listed and read."""
         url = f"{self._scheme}://{self._bucket}/{self._key}"
         try:
-            page = next(self.pages(), Listed([], ""))
+            page = next(self.pages(), ListingPage([], ""))
             if page.items:
                 self._request(page.items[0].uri.removeprefix(f"{self._scheme}://{self._bucket}/"))
         except QuireError as error:
             return [str(error)]
-        count = f"{len(page.items):,}" + (" or more" if len(page.items) >= PAGE else "")
+        count = f"{len(page.items):,}" + (" or more" if len(page.items) >= PAGE_ITEMS else "")
         return [f"{url}: can be listed; objects found: {count}."]
 
-    def _alone(self) -> Item | None:
-        """Return the object that the URL names, if it names one."""
+    def _single_object(self) -> Item | None:
+        """Return the object with exactly this key, or None."""
         if not self._key or self._key.endswith("/"):
             return None
-        obstore = library()
-
+        obstore = load_obstore()
         try:
-            with self._plain_reasons():
+            with self._translate_errors():
                 return self._item(obstore.head(self._opened(), self._key), self._key)
         except Gone:
             return None
@@ -127,16 +135,16 @@ class BucketSource:
             mtime=found["last_modified"].timestamp(),
             etag=_quoted(found["e_tag"]),
             version=found["version"],
-            folder=shown(inside),
+            folder=printable_name(inside),
         )
 
     def _request(self, key: str) -> Request:
-        obstore = library()
-        # For Google, obstore takes the key into the URL as it is: "?" and "%" would mean something.
+        obstore = load_obstore()
+        # For Google, obstore puts the key into the URL unescaped.
         named = quote(key) if self._scheme == "gs" else key
-        with self._plain_reasons():
+        with self._translate_errors():
             url = str(obstore.sign(self._opened(), "GET", named, _SIGNED_FOR))
-        return Request(mended(url) if self._scheme == "az" else url)
+        return Request(fix_signature(url) if self._scheme == "az" else url)
 
     def _opened(self) -> "Store":
         if self._store is None:
@@ -165,56 +173,41 @@ class BucketSource:
         return opened
 
     @contextmanager
-    def _plain_reasons(self) -> Iterator[None]:
-        """Turn errors of obstore into ours."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Translate obstore's errors."""
         url = f"{self._scheme}://{self._bucket}/{self._key}"
         try:
             from obstore import exceptions
         except ImportError as error:
             raise SourceRefused(
-                f"{url}: buckets need a package that is not installed. Run: {install_hint('s3')}"
+                f"{url}: a required package is not installed. Run: {install_hint('s3')}"
             ) from error
         try:
             yield
         except (exceptions.NotFoundError, FileNotFoundError) as error:
-            raise Gone(f"{url}: is not there ({first_line(error)}).") from error
+            raise Gone(f"{url}: not found ({first_line(error)}).") from error
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise SourceRefused(
-                f"{url}: access is refused ({first_line(error)}). Check {CHAINS[self._scheme]}."
+                f"{url}: access denied ({first_line(error)}). "
+                f"Check {CREDENTIAL_SOURCES[self._scheme]}."
             ) from error
         except (exceptions.InvalidPathError, exceptions.UnknownConfigurationKeyError) as error:
             raise SourceRefused(f"{url}: cannot be listed ({first_line(error)}).") from error
         except exceptions.BaseError as error:
-            raise self._worded(url, error) from error
+            raise self._classify(url, error) from error
 
-    def _worded(self, url: str, error: Exception) -> QuireError:
-        """Word what has no class of its own: a listing fails with the server's answer only."""
-        text, check = str(error), CHAINS[self._scheme]
-        if any(code in text for code in NO_BUCKET):
-            return Gone(f"{url}: there is no such bucket. Check its name.")
-        if METADATA.search(text):
-            return FetchFailed(
-                f"{url}: no credentials were found. They are looked for in {check}, which has "
-                "none or does not answer."
-            )
-        if REFUSED.search(text):
-            return SourceRefused(f"{url}: access is refused ({first_line(error)}). Check {check}.")
+    def _classify(self, url: str, error: Exception) -> QuireError:
+        """Classify an error by its text: obstore raises one class for all failed listings."""
+        text, check = str(error), CREDENTIAL_SOURCES[self._scheme]
+        if any(code in text for code in NO_BUCKET_CODES):
+            return Gone(f"{url}: the bucket does not exist. Check its name.")
+        if METADATA_HOST.search(text):
+            return FetchFailed(f"{url}: no credentials found. Set {check}.")
+        if REFUSED_STATUS.search(text):
+            return SourceRefused(f"{url}: access denied ({first_line(error)}). Check {check}.")
         return FetchFailed(
-            f"{url}: cannot be reached ({first_line(error)}). Check the network and {check}; "
-            "the work is tried again."
+            f"{url}: cannot be reached ({first_line(error)}). Check the network and {check}."
         )
-
-
-def library() -> Any:
-    """Return obstore, or say how to get it."""
-    try:
-        import obstore
-        import obstore.exceptions
-    except ImportError as error:
-        raise SourceRefused(
-            f"buckets need a package that is not installed. Run: {install_hint('s3')}"
-        ) from error
-    return obstore
 
 
 def _below(key: str, prefix: str) -> str:
@@ -222,10 +215,5 @@ def _below(key: str, prefix: str) -> str:
 
 
 def _quoted(etag: str | None) -> str | None:
-    """Return a tag as headers have it: Azure lists it without quotes."""
+    """Return an ETag quoted as in headers: Azure lists it without quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error says, without what a library knows of itself."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

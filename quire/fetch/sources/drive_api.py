@@ -1,4 +1,4 @@
-"""The calls of Google Drive that list and authenticate, made by Google's own client."""
+"""Google Drive API calls for listing and authentication, made with Google's client library."""
 
 import http.client
 import json
@@ -7,16 +7,16 @@ from typing import Any
 
 from quire.clock import SystemClock
 from quire.errors import FetchFailed, SourceRefused, install_hint
-from quire.fetch.http_client import Broken
-from quire.fetch.items import PAGE, SourceOptions
+from quire.fetch.http_client import RetryableError
+from quire.fetch.items import PAGE_ITEMS, SourceOptions
 from quire.fetch.network import require_allowed
 from quire.fetch.transfer import response_headers
 from quire.fetch.transfer.download import refusal
-from quire.fetch.transfer.retry import Patience
+from quire.fetch.transfer.retry import RetryBudget
 
 _ENDPOINT = "https://www.googleapis.com"
 _SCOPES = ["https://www.googleapis.com/auth/drive.readonly"]
-_PATIENCE_OF_ONE_CALL = 60.0
+_CALL_TIMEOUT = 60.0
 _FIELDS = (
     "id,name,mimeType,size,md5Checksum,sha256Checksum,modifiedTime,headRevisionId,driveId,"
     "shortcutDetails(targetId,targetMimeType),capabilities(canDownload)"
@@ -24,7 +24,7 @@ _FIELDS = (
 
 
 class DriveApi:
-    """A connection to Google Drive with the credentials of a file."""
+    """A Google Drive connection with the credentials of a file."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -34,12 +34,12 @@ class DriveApi:
         self._http: Any = None
 
     def close(self) -> None:
-        """Close the connections; the next call opens others."""
+        """Close the connections; the next call reopens them."""
         if self._http is not None:
             self._http.close()
 
     def file(self, file_id: str) -> dict[str, Any]:
-        """Return what Drive knows of one file or folder."""
+        """Return the metadata of one file or folder."""
         files = self._client().files()
         request = files.get(fileId=file_id, fields=_FIELDS, supportsAllDrives=True)
         return self._call(f"gdrive:{file_id}", request)
@@ -52,7 +52,7 @@ class DriveApi:
         request = self._client().files().list(
             q=f"'{folder_id}' in parents and trashed = false",
             orderBy="name",
-            pageSize=PAGE,
+            pageSize=PAGE_ITEMS,
             pageToken=page,
             fields=f"nextPageToken,files({_FIELDS})",
             supportsAllDrives=True,
@@ -64,19 +64,19 @@ class DriveApi:
         except SourceRefused:
             if page is None:
                 raise
-            # The token is too old: the folder is listed from its start, what is known is skipped.
+            # The page token expired: list the folder from its start; known files are skipped.
             return self.children(folder_id, drive, None)
         return answer.get("files", []), answer.get("nextPageToken")
 
     def token(self) -> str:
-        """Return a token that is valid now."""
+        """Return a valid access token."""
         self._client()
         if not self._credentials.valid:
             self.refresh()
         return str(self._credentials.token)
 
     def refresh(self) -> bool:
-        """Get another token, after one was refused or has expired."""
+        """Get a new access token after one was refused or expired."""
         import google_auth_httplib2
         from google.auth.exceptions import RefreshError, TransportError
 
@@ -85,22 +85,22 @@ class DriveApi:
             self._credentials.refresh(google_auth_httplib2.Request(connection))
         except RefreshError as error:
             raise SourceRefused(
-                f"Google Drive: the credentials are refused ({error.args[0]}). "
+                f"Google Drive: the credentials were refused ({error.args[0]}). "
                 "Renew the credentials file."
             ) from error
         except (TransportError, OSError) as error:
-            raise Broken(f"no token could be had ({error})") from error
+            raise RetryableError(f"no access token could be obtained ({error})") from error
         finally:
             connection.close()
         return True
 
     def _call(self, subject: str, request: Any) -> dict[str, Any]:
-        patience = Patience(subject, self._options, lambda: None)
+        retries = RetryBudget(subject, self._options, lambda: None)
         while True:
             try:
                 return dict(self._tried(subject, request))
-            except Broken as broken:
-                patience.bear(broken)
+            except RetryableError as error:
+                retries.wait(error)
 
     def _tried(self, subject: str, request: Any) -> Any:
         import httplib2  # type: ignore[import-untyped]
@@ -114,7 +114,7 @@ class DriveApi:
             raise _judged(subject, error) from error
         except RefreshError as error:
             raise SourceRefused(
-                f"{subject}: the credentials are refused ({error.args[0]}). "
+                f"{subject}: the credentials were refused ({error.args[0]}). "
                 "Renew the credentials file."
             ) from error
         except (
@@ -123,7 +123,9 @@ class DriveApi:
             httplib2.HttpLib2Error,
             http.client.HTTPException,
         ) as error:
-            raise Broken(f"the connection failed ({error or type(error).__name__})") from error
+            raise RetryableError(
+                f"the connection failed ({error or type(error).__name__})"
+            ) from error
 
     def _client(self) -> Any:
         if self._drive is None:
@@ -132,7 +134,7 @@ class DriveApi:
                 from googleapiclient.discovery import build
             except ImportError as error:
                 raise SourceRefused(
-                    "Google Drive needs a package that is not installed. "
+                    "Google Drive: a required package is not installed. "
                     f"Run: {install_hint('gdrive')}"
                 ) from error
             if self._options.endpoint:
@@ -153,17 +155,17 @@ class DriveApi:
 def _connection() -> Any:
     import httplib2
 
-    return httplib2.Http(timeout=_PATIENCE_OF_ONE_CALL)
+    return httplib2.Http(timeout=_CALL_TIMEOUT)
 
 
 def _judged(subject: str, error: Any) -> Exception:
-    """Turn an error of Google's client into another try or into the end."""
+    """Translate an error of Google's client: retry, or give up."""
     status, body = int(error.resp.status), error.content.decode("utf-8", "replace")
     later = status >= 500 or status in (408, 429)
     if later or (status == 403 and response_headers.is_rate_limit(body)):
         headers = {str(key).lower(): str(value) for key, value in error.resp.items()}
         pause = response_headers.retry_after(headers, SystemClock().now().wall)
-        return Broken(f"the server answers {status}", pause)
+        return RetryableError(f"HTTP {status} from the server", pause)
     return refusal(subject, status, response_headers.google_message(body))
 
 
@@ -172,8 +174,8 @@ def _credentials(path: Path | None) -> Any:
 
     if path is None:
         raise SourceRefused(
-            "Google Drive: no credentials file is set. Set QUIRE_GDRIVE_CREDENTIALS to the file "
-            "of a service account or of an authorized user."
+            "Google Drive: no credentials file is set. Set QUIRE_GDRIVE_CREDENTIALS to a service "
+            "account or authorized user file."
         )
     try:
         known = json.loads(path.read_text())
@@ -182,13 +184,13 @@ def _credentials(path: Path | None) -> Any:
             return robot.from_service_account_info(known, scopes=_SCOPES)
         person: Any = credentials.Credentials
         user = person.from_authorized_user_info(known, scopes=_SCOPES)
-        # Google's reader leaves out the place where the file says that tokens are had.
+        # Google's loader ignores the file's token_uri.
         return user.with_token_uri(known["token_uri"]) if known.get("token_uri") else user
     except FileNotFoundError:
-        raise SourceRefused(f"{path}: the credentials file is not there.") from None
+        raise SourceRefused(f"{path}: the credentials file does not exist.") from None
     except OSError as error:
         raise FetchFailed(f"{path}: cannot be read ({error.strerror}).") from error
     except (ValueError, AttributeError) as error:
         raise SourceRefused(
-            f"{path}: is no file of a service account or of an authorized user ({error})."
+            f"{path}: not a service account or authorized user file ({error})."
         ) from error

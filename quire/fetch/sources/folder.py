@@ -1,7 +1,7 @@
-"""Files and folders of this machine as a source.
+"""Local files and folders as a source.
 
-A folder is walked in the order of its paths, so that the path of the last file is the cursor:
-a walk that was killed goes on behind it without looking into what it has passed.
+A folder is walked in path order and the cursor is the path of the last file, so an interrupted
+walk resumes after it without reading the folders before it.
 """
 
 import os
@@ -11,10 +11,19 @@ from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from quire.errors import FetchFailed, Gone, QuireError, SourceRefused
-from quire.fetch.items import PAGE, Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
-from quire.fetch.names import file_path, file_uri, shown
+from quire.fetch.items import (
+    PAGE_ITEMS,
+    Check,
+    Fetched,
+    Item,
+    ListingPage,
+    Progress,
+    Skipped,
+    SourceOptions,
+)
+from quire.fetch.names import file_path, file_uri, printable_name
 from quire.fetch.sources.globs import Matcher, is_glob, matcher
-from quire.fetch.transfer.part_file import PIECE, receive, remove, too_large
+from quire.fetch.transfer.part_file import CHUNK_BYTES, receive, remove, too_large
 
 _Keys = tuple[bytes, ...]
 _Found = tuple[_Keys, Item | Skipped]
@@ -23,7 +32,7 @@ _SPECIAL |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 class FolderSource:
-    """A file, a folder with all below it, or the files that match a pattern."""
+    """A file, a folder with everything below it, or the files that match a pattern."""
 
     def __init__(self, place: str, options: SourceOptions) -> None:
         self._root, pattern = _split_pattern(Path(place).expanduser())
@@ -33,9 +42,9 @@ class FolderSource:
             self._include = _both(matcher([pattern]), matcher(options.include))
         self._exclude = matcher(options.exclude)
 
-    def pages(self, after: str | None = None) -> Iterator[Listed]:
-        """List in the order of paths; the cursor is the path of the last file."""
-        walk = self._alone() if not self._root.is_dir() else self._walk(_keys(after))
+    def pages(self, after: str | None = None) -> Iterator[ListingPage]:
+        """List in path order; the cursor is the path of the last file."""
+        walk = self._single_file() if not self._root.is_dir() else self._walk(_keys(after))
         items: list[Item] = []
         skipped: list[Skipped] = []
         keys: _Keys = ()
@@ -44,24 +53,24 @@ class FolderSource:
                 items.append(found)
             else:
                 skipped.append(found)
-            if len(items) + len(skipped) == PAGE:
-                yield Listed(items, _cursor(keys), skipped)
+            if len(items) + len(skipped) == PAGE_ITEMS:
+                yield ListingPage(items, _cursor(keys), skipped)
                 items, skipped = [], []
         if items or skipped:
-            yield Listed(items, _cursor(keys), skipped)
+            yield ListingPage(items, _cursor(keys), skipped)
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
-        """Copy a file; one that changes meanwhile is an error, not a mixture."""
+        """Copy a file; a file that changes during the copy is an error."""
         path = file_path(item.uri)
         most = self._options.max_bytes
         try:
-            with open(path, "rb", buffering=0, opener=_at_once) as file:
+            with open(path, "rb", buffering=0, opener=_open_nonblocking) as file:
                 before = os.fstat(file.fileno())
                 _require_regular(item.name, before.st_mode)
                 if before.st_size > most:
                     raise too_large(item.name, before.st_size, most)
                 fetched = receive(
-                    iter(lambda: file.read(PIECE), b""),
+                    iter(lambda: file.read(CHUNK_BYTES), b""),
                     part,
                     item.name,
                     max_bytes=most,
@@ -72,10 +81,10 @@ class FolderSource:
             _require_same(item.name, before, path.stat(), fetched.size)
         except FileNotFoundError:
             remove(part)
-            raise Gone(f"{item.name}: the file is gone from {path.parent}.") from None
+            raise Gone(f"{item.name}: the file no longer exists in {path.parent}.") from None
         except PermissionError:
             raise SourceRefused(
-                f"{item.name}: reading {path} is not permitted. Allow it for this user."
+                f"{item.name}: no permission to read {path}. Grant it to the user that runs Quire."
             ) from None
         except FetchFailed:
             remove(part)
@@ -83,25 +92,24 @@ class FolderSource:
         except OSError as error:
             remove(part)
             raise FetchFailed(
-                f"{item.name}: cannot be read from {path.parent} ({error.strerror}). "
-                "The work is tried again."
+                f"{item.name}: cannot be read from {path.parent} ({error.strerror})."
             ) from error
         return fetched
 
     def doctor(self) -> list[str]:
         """Say in sentences whether the files can be listed and read."""
         try:
-            page = next(self.pages(), Listed([], ""))
+            page = next(self.pages(), ListingPage([], ""))
         except QuireError as error:
             return [str(error)]
-        count = f"{len(page.items):,}" + (" or more" if len(page.items) >= PAGE else "")
+        count = f"{len(page.items):,}" + (" or more" if len(page.items) >= PAGE_ITEMS else "")
         sentences = [f"{self._root}: can be listed; files found: {count}."]
         sentences += [f"{each.uri}: left out, {each.reason}." for each in page.skipped[:10]]
         if page.items and not os.access(file_path(page.items[0].uri), os.R_OK):
-            sentences.append(f"{page.items[0].name}: cannot be read; reading is not permitted.")
+            sentences.append(f"{page.items[0].name}: cannot be read (no permission).")
         return sentences
 
-    def _alone(self) -> Iterator[_Found]:
+    def _single_file(self) -> Iterator[_Found]:
         path = self._root
         try:
             found = path.stat()
@@ -146,13 +154,13 @@ class _Walk:
         self._may_enter = may_enter
 
     def below(self, folder: str, keys: _Keys, after: _Keys, *, linked: bool) -> Iterator[_Found]:
-        """Yield what is in a folder behind the cursor `after`, which is relative to it."""
-        inside = "/".join(shown(os.fsdecode(key)) for key in keys)
+        """Yield the entries of a folder after a cursor that is relative to it."""
+        inside = "/".join(printable_name(os.fsdecode(key)) for key in keys)
         try:
             with os.scandir(folder) as listing:
                 entries = sorted((os.fsencode(entry.name), entry) for entry in listing)
         except OSError as error:
-            yield keys, Skipped(file_uri(folder), f"the folder cannot be read ({error.strerror})")
+            yield keys, Skipped(file_uri(folder), f"folder cannot be read ({error.strerror})")
             return
         prefix = file_uri(folder).removesuffix("/") + "/"
         for key, entry in entries:
@@ -178,17 +186,17 @@ class _Walk:
         yield from self.below(entry.path, keys, after, linked=linked)
 
     def _why_not_followed(self, entry: os.DirEntry[str], *, linked: bool) -> str:
-        """A link is followed out of the folder and once only: that cannot turn in a circle."""
+        """Return why a symlink is skipped: following only one out of the tree avoids cycles."""
         target = os.path.realpath(entry.path)
         if _is_below(target, self._root):
-            return "a link to a folder that is listed at its own place"
+            return "a symlink to a folder that is listed at its own path"
         if _is_below(self._root, target):
-            return "a link to a folder that holds this one"
-        return "a link to a folder inside a linked folder" if linked else ""
+            return "a symlink to a parent folder"
+        return "a symlink to a folder inside a symlinked folder" if linked else ""
 
 
-def _at_once(path: str, flags: int) -> int:
-    # A named pipe that took the file's place would keep a plain open waiting for ever.
+def _open_nonblocking(path: str, flags: int) -> int:
+    # A plain open would block forever if a named pipe replaced the file.
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -196,16 +204,16 @@ def _examined(entry: os.DirEntry[str], uri: str, inside: str) -> Item | Skipped:
     try:
         found = entry.stat()
     except OSError as error:
-        broken = entry.is_symlink()
-        return Skipped(uri, "a link that leads nowhere" if broken else str(error.strerror))
+        is_dangling = entry.is_symlink()
+        return Skipped(uri, "a dangling symlink" if is_dangling else str(error.strerror))
     if not stat.S_ISREG(found.st_mode):
         kind = _SPECIAL.get(stat.S_IFMT(found.st_mode), "not a file")
-        return Skipped(uri, f"{kind}, not a file with bytes to read")
+        return Skipped(uri, f"{kind}, not a regular file")
     return _item(uri, entry.name, found, inside)
 
 
 def _item(uri: str, name: str, found: os.stat_result, inside: str) -> Item:
-    return Item(uri, shown(name), found.st_size, found.st_mtime, folder=inside)
+    return Item(uri, printable_name(name), found.st_size, found.st_mtime, folder=inside)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -222,27 +230,26 @@ def _is_below(path: str, folder: str) -> bool:
 def _require_regular(name: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _SPECIAL.get(stat.S_IFMT(mode), "not a file")
-        raise SourceRefused(f"{name}: is {kind}. Only files with bytes to read are taken.")
+        raise SourceRefused(f"{name}: is {kind}. Only regular files can be ingested.")
 
 
 def _require_same(name: str, before: os.stat_result, after: os.stat_result, got: int) -> None:
     if before.st_ino != after.st_ino or before.st_mtime_ns != after.st_mtime_ns:
-        raise FetchFailed(f"{name}: changed while it was read. It is read again.")
+        raise FetchFailed(f"{name}: changed while it was read.")
     if got != before.st_size or got != after.st_size:
         raise FetchFailed(
-            f"{name}: changed while it was read (expected {before.st_size:,} bytes, got {got:,}). "
-            "It is read again."
+            f"{name}: changed while it was read (expected {before.st_size:,} bytes, got {got:,})."
         )
 
 
 def _split_pattern(path: Path) -> tuple[Path, str]:
-    """Part a path with wildcards into the folder before them and the pattern."""
+    """Split a path with wildcards into the folder before them and the pattern."""
     absolute = Path(os.path.abspath(path))  # noqa: PTH100  links stay as they were named
     if absolute.exists() or not is_glob(str(absolute)):
         return absolute, ""
     parts = absolute.parts
     first = next(number for number, each in enumerate(parts) if is_glob(each))
-    # The slash in front keeps `*.pdf` to this folder: without it a name matches at any depth.
+    # The leading slash keeps `*.pdf` in this folder: without it, it matches at any depth.
     return Path(*parts[:first]), "/" + "/".join(parts[first:])
 
 

@@ -1,27 +1,30 @@
 """Google Drive as a source: files, folders, shared drives, shortcuts, Google's own formats.
 
-Google's client lists and authenticates; the bytes come by the one transfer. A folder is listed
-before those in it, and the cursor holds what is still to be listed, with its page token.
+Google's client lists and authenticates; `download` fetches the bytes. Folders are listed before
+their subfolders; the cursor holds the folders still to list, with their page tokens.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from quire.errors import BadInput, Gone, QuireError
 from quire.fetch.http_client import Request
-from quire.fetch.items import Check, Fetched, Item, Listed, Progress, Skipped, SourceOptions
-from quire.fetch.names import shown
+from quire.fetch.items import Check, Fetched, Item, ListingPage, Progress, Skipped, SourceOptions
+from quire.fetch.names import printable_name
 from quire.fetch.sources.drive_api import DriveApi
-from quire.fetch.sources.drive_links import drive_id
-from quire.fetch.sources.globs import chooser, matcher
+from quire.fetch.sources.globs import matcher, path_filter
 from quire.fetch.transfer.download import Remote, transfer
 
+_HOSTS = frozenset({"drive.google.com", "docs.google.com"})
+_IN_PATH = re.compile(r"/(?:d|folders|drive/shared-drives)/([A-Za-z0-9_-]{10,})")
+_ID = re.compile(r"[A-Za-z0-9_-]{4,}")
 _OWN = "application/vnd.google-apps."
 _FOLDER, _SHORTCUT = _OWN + "folder", _OWN + "shortcut"
 _PDF = "application/pdf"
@@ -36,7 +39,7 @@ _EXPORTS = {
 
 @dataclass(slots=True)
 class _Open:
-    """A folder that is still to be listed, from a page on."""
+    """A folder still to be listed, from a page token on."""
 
     id: str
     path: str
@@ -46,7 +49,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Crawl:
-    """How far a listing is: what is open, and which folders shortcuts have led to."""
+    """Progress of a listing: open folders, and folders reached through shortcuts."""
 
     open: list[_Open]
     followed: list[str]
@@ -62,26 +65,24 @@ class _Crawl:
 
 
 class DriveSource:
-    """One file of Google Drive, or a folder with all below it."""
+    """One Google Drive file, or a folder with everything below it."""
 
     def __init__(self, url: str, options: SourceOptions) -> None:
         found = drive_id(url)
         if not found:
-            raise BadInput(
-                f"{url}: names no file or folder of Google Drive. Give gdrive:ID or its link."
-            )
+            raise BadInput(f"{url}: not a Google Drive file or folder. Use gdrive:ID or its link.")
         self._id = found
         self._options = options
         self._api = DriveApi(options)
-        self._wanted = chooser(options.include, options.exclude)
+        self._wanted = path_filter(options.include, options.exclude)
         self._unwanted = matcher(options.exclude)
 
-    def pages(self, after: str | None = None) -> Iterator[Listed]:
-        """List folder by folder; the cursor holds the folders and page tokens still open."""
+    def pages(self, after: str | None = None) -> Iterator[ListingPage]:
+        """List folder by folder; the cursor holds the open folders and page tokens."""
         with closing(self._api):
             yield from self._listed(after)
 
-    def _listed(self, after: str | None) -> Iterator[Listed]:
+    def _listed(self, after: str | None) -> Iterator[ListingPage]:
         if after is None:
             start = self._resolved(self._api.file(self._id))
             if start["mimeType"] != _FOLDER:
@@ -97,14 +98,14 @@ class DriveSource:
             except Gone as error:
                 if not here.path:
                     raise
-                yield Listed([], crawl.text(), [Skipped(f"gdrive:{here.id}", str(error))])
+                yield ListingPage([], crawl.text(), [Skipped(f"gdrive:{here.id}", str(error))])
                 continue
             if token:
                 crawl.open.append(_Open(here.id, here.path, here.drive, token))
             yield self._page(files, crawl, here.path)
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
-        """Bring the verified bytes to `part`; Google's own formats are exported."""
+        """Download the verified bytes to `part`; Google's own formats are exported."""
         exported = item.size is None
         url = f"{self._api.root}files/{quote(item.uri.removeprefix('gdrive:'), safe='')}"
         if exported:
@@ -123,15 +124,17 @@ class DriveSource:
         try:
             with closing(self._api):
                 start = self._resolved(self._api.file(self._id))
-                page = next(self._listed(None), Listed([], ""))
+                page = next(self._listed(None), ListingPage([], ""))
         except QuireError as error:
             return [str(error)]
         kind = "folder" if start["mimeType"] == _FOLDER else "file"
-        sentences = [f"gdrive:{self._id}: the {kind} {shown(start['name'])!r} can be listed."]
+        sentences = [
+            f"gdrive:{self._id}: the {kind} {printable_name(start['name'])!r} can be listed."
+        ]
         sentences += [f"{each.uri}: left out, {each.reason}." for each in page.skipped[:10]]
         return sentences
 
-    def _page(self, files: list[dict[str, Any]], crawl: _Crawl, folder: str) -> Listed:
+    def _page(self, files: list[dict[str, Any]], crawl: _Crawl, folder: str) -> ListingPage:
         items: list[Item] = []
         skipped: list[Skipped] = []
         inside: list[_Open] = []
@@ -143,25 +146,25 @@ class DriveSource:
                 skipped.append(found)
             elif found is not None:
                 inside.append(found)
-        # Below the folder's own next page: a page token does not live for ever.
+        # Subfolders wait until this folder's next page was read: page tokens expire.
         crawl.open[:0] = reversed(inside)
-        return Listed(items, crawl.text(), skipped)
+        return ListingPage(items, crawl.text(), skipped)
 
     def _judged(
         self, file: dict[str, Any], crawl: _Crawl, folder: str
     ) -> Item | Skipped | _Open | None:
-        """Decide what a file is: taken, left out with a reason, a folder, or not wanted."""
-        name = shown(file["name"])
+        """Classify a file: an item, skipped with a reason, a folder, or excluded."""
+        name = printable_name(file["name"])
         path = f"{folder}/{name}" if folder else name
         uri = f"gdrive:{file['id']}"
         if file["mimeType"] == _SHORTCUT:
             try:
                 file = self._resolved(file)
             except Gone:
-                return Skipped(uri, f"the shortcut {name!r} leads nowhere")
+                return Skipped(uri, f"the target of the shortcut {name!r} does not exist")
             if file["mimeType"] == _FOLDER:
                 if file["id"] in crawl.followed:
-                    return Skipped(uri, f"the shortcut {name!r} leads to a folder listed already")
+                    return Skipped(uri, f"the shortcut {name!r} points to a folder listed already")
                 crawl.followed.append(file["id"])
         if file["mimeType"] == _FOLDER:
             if self._unwanted and self._unwanted(path):
@@ -173,14 +176,14 @@ class DriveSource:
     def _resolved(self, file: dict[str, Any]) -> dict[str, Any]:
         if file["mimeType"] != _SHORTCUT:
             return file
-        # A shortcut to a shortcut cannot be made, so one step is enough.
+        # Shortcuts to shortcuts do not exist, so one step is enough.
         return self._api.file(file["shortcutDetails"]["targetId"])
 
 
 def _item(file: dict[str, Any], name: str, folder: str) -> Item | Skipped:
     uri, kind = f"gdrive:{file['id']}", str(file["mimeType"])
     if not file.get("capabilities", {}).get("canDownload", True):
-        return Skipped(uri, f"{name!r} may not be downloaded, its owner forbids it")
+        return Skipped(uri, f"{name!r} may not be downloaded: its owner disabled downloads")
     mtime = datetime.fromisoformat(file["modifiedTime"]).timestamp()
     if kind in _EXPORTS:
         media_type, suffix = _EXPORTS[kind]
@@ -199,3 +202,20 @@ def _item(file: dict[str, Any], name: str, folder: str) -> Item | Skipped:
         folder=folder,
         sha256=file.get("sha256Checksum"),
     )
+
+
+def drive_id(url: str) -> str | None:
+    """Return the file or folder id in `gdrive:ID` or a Google Drive URL, or None."""
+    if url.lower().startswith("gdrive:"):
+        found = _ID.fullmatch(url[len("gdrive:") :].strip("/"))
+        return found[0] if found else None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if (parts.hostname or "") not in _HOSTS:
+        return None
+    if found := _IN_PATH.search(parts.path):
+        return found[1]
+    named = parse_qs(parts.query).get("id", [""])[0]
+    return named if _ID.fullmatch(named) else None

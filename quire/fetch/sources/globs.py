@@ -1,8 +1,8 @@
 """Include and exclude patterns, matched against the path inside the source.
 
-`*` stays within one folder, `**` crosses them; a pattern without a slash matches the last
-name at any depth, one that begins with a slash is meant from the top. Case is ignored:
-`*.pdf` means REPORT.PDF too.
+`*` stays within one folder, `**` crosses folders. A pattern without a slash matches the file name
+at any depth; a leading slash anchors it at the top. Matching ignores case: `*.pdf` matches
+REPORT.PDF.
 """
 
 import re
@@ -13,11 +13,11 @@ from quire.errors import BadInput
 Matcher = Callable[[str], bool]
 
 _MAGIC = re.compile(r"[*?\[]")
-_SIGN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
+_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
 
 
 def is_glob(text: str) -> bool:
-    """Tell whether the text has a wildcard."""
+    """Tell whether the text contains a wildcard."""
     return _MAGIC.search(text) is not None
 
 
@@ -29,40 +29,40 @@ def matcher(patterns: Sequence[str]) -> Matcher | None:
     try:
         compiled = re.compile("|".join(sources), re.IGNORECASE | re.DOTALL)
     except re.error as error:
-        raise BadInput(f"pattern {', '.join(patterns)}: cannot be understood ({error}).") from error
+        raise BadInput(f"pattern {', '.join(patterns)}: invalid ({error}).") from error
     return lambda path: compiled.fullmatch(path) is not None
 
 
-def chooser(include: Sequence[str], exclude: Sequence[str]) -> Matcher:
-    """Return a function that tells whether a path is wanted."""
+def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Matcher:
+    """Return a function that applies include and exclude patterns to a path."""
     wanted, unwanted = matcher(include), matcher(exclude)
     return lambda path: not (unwanted and unwanted(path)) and (wanted is None or wanted(path))
 
 
-def require_sense(pattern: str) -> None:
-    """Refuse a pattern that no path can match; one of earlier work is let be."""
-    if "[" in _SIGN.findall(pattern):
+def validate_pattern(pattern: str) -> None:
+    """Refuse a new pattern that no path can match; stored ones are accepted as they are."""
+    if "[" in _TOKEN.findall(pattern):
         raise BadInput(
-            f"pattern {pattern!r}: a bracket is not closed. Write [[] for the bracket itself."
+            f"pattern {pattern!r}: a bracket is not closed. Write [[] for a literal bracket."
         )
     if any(part in ("", ".", "..") for part in pattern.strip("/").split("/")):
         raise BadInput(
-            f"pattern {pattern!r}: no path has such a part. Write it from the source's top, "
-            "as in 'drafts/*.pdf'."
+            f"pattern {pattern!r}: no path contains '.', '..' or an empty part. Write it relative "
+            "to the source, as in 'drafts/*.pdf'."
         )
 
 
 def _regex(pattern: str) -> str:
-    body = "".join(_translated(sign) for sign in _SIGN.findall(pattern.strip("/")))
+    body = "".join(_translated(sign) for sign in _TOKEN.findall(pattern.strip("/")))
     return f"(?:{body})" if "/" in pattern.rstrip("/") else f"(?:(?:.*/)?{body})"
 
 
-_WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _translated(sign: str) -> str:
-    if sign in _WILD:
-        return _WILD[sign]
+    if sign in _WILDCARDS:
+        return _WILDCARDS[sign]
     if sign.startswith("[") and len(sign) > 1:
         inner = sign[1:-1].replace("\\", r"\\").replace("[", r"\[")
         return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"

@@ -1,4 +1,4 @@
-"""A file on the web as a source: a listing of one item."""
+"""One file at an HTTP URL as a source: a listing of one item."""
 
 import base64
 import re
@@ -9,15 +9,15 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from quire.clock import SystemClock
 from quire.errors import BadInput, QuireError
-from quire.fetch.http_client import Answer, Broken, Request, Web, bare
-from quire.fetch.items import Check, Fetched, Item, Listed, Progress, SourceOptions
+from quire.fetch.http_client import HttpClient, Request, Response, RetryableError, redact_url
+from quire.fetch.items import Check, Fetched, Item, ListingPage, Progress, SourceOptions
 from quire.fetch.names import safe_name
 from quire.fetch.transfer import response_headers
 from quire.fetch.transfer.download import Remote, refusal, transfer
-from quire.fetch.transfer.retry import Patience
+from quire.fetch.transfer.retry import RetryBudget
 
 _LISTED = "listed"
-_KEPT = "%/:?#[]@!$&'()*+,;=~-._"  # of a URL that a person copied, only the rest is escaped
+_KEPT = "%/:?#[]@!$&'()*+,;=~-._"  # characters of a pasted URL that stay unescaped
 _EXTENDED = re.compile(r"filename\*\s*=\s*([\w-]+)'[^']*'([^;\s]+)", re.IGNORECASE)
 _QUOTED = re.compile(r'filename\s*=\s*"((?:[^"\\]|\\.)*)"', re.IGNORECASE)
 _BARE = re.compile(r"filename\s*=\s*([^;\s]+)", re.IGNORECASE)
@@ -30,13 +30,13 @@ class HttpSource:
         self._url, self._headers = _without_password(url)
         self._options = options
 
-    def pages(self, after: str | None = None) -> Iterator[Listed]:
-        """List the one file, from what the server says of it."""
+    def pages(self, after: str | None = None) -> Iterator[ListingPage]:
+        """List the one file, described by the response headers."""
         if after is None:
-            yield Listed([self._described(lambda: None)], _LISTED)
+            yield ListingPage([self._described(lambda: None)], _LISTED)
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
-        """Bring the verified bytes to `part`."""
+        """Download the verified bytes to `part`."""
         remote = Remote(lambda: Request(self._url, self._headers))
         return transfer(remote, item, part, self._options, progress, check)
 
@@ -47,30 +47,30 @@ class HttpSource:
         except QuireError as error:
             return [str(error)]
         size = "of unknown size" if item.size is None else f"of {item.size:,} bytes"
-        return [f"{bare(self._url)}: can be read; {item.name}, {size}."]
+        return [f"{redact_url(self._url)}: can be read; {item.name}, {size}."]
 
     def _described(self, check: Check) -> Item:
-        patience = Patience(bare(self._url), self._options, check)
-        with Web(self._options, check) as web:
+        retries = RetryBudget(redact_url(self._url), self._options, check)
+        with HttpClient(self._options, check) as http:
             while True:
                 try:
-                    return self._asked(web)
-                except Broken as broken:
-                    patience.bear(broken)
+                    return self._asked(http)
+                except RetryableError as error:
+                    retries.wait(error)
 
-    def _asked(self, web: Web) -> Item:
-        """Ask for one byte: some servers answer HEAD otherwise than GET."""
+    def _asked(self, http: HttpClient) -> Item:
+        """Request one byte: some servers answer HEAD differently from GET."""
         request = Request(self._url, {**self._headers, "Range": "bytes=0-0"})
-        with web.ask(request) as answer:
+        with http.request(request) as answer:
             if answer.status >= 500 or answer.status in (408, 429):
                 pause = response_headers.retry_after(answer.headers, SystemClock().now().wall)
-                raise Broken(f"the server answers {answer.status}", pause)
+                raise RetryableError(f"HTTP {answer.status} from the server", pause)
             if answer.status not in (200, 206, 416):
-                raise refusal(bare(self._url), answer.status)
+                raise refusal(redact_url(self._url), answer.status)
             return _item(self._url, answer)
 
 
-def _item(url: str, answer: Answer) -> Item:
+def _item(url: str, answer: Response) -> Item:
     headers = answer.headers
     span = response_headers.span(headers)
     size = span.total if span else response_headers.length(headers)
@@ -90,7 +90,7 @@ def _item(url: str, answer: Answer) -> Item:
 
 
 def _name(url: str, headers: dict[str, str]) -> str:
-    """Name the file as the server does, else by the last part of its URL."""
+    """Return the name in Content-Disposition, else the last part of the URL."""
     said = headers.get("content-disposition", "")
     if found := _EXTENDED.search(said):
         try:
@@ -113,7 +113,7 @@ def _moment(text: str) -> float | None:
 
 
 def _without_password(url: str) -> tuple[str, dict[str, str]]:
-    """Part a URL into one that may be stored and the header that its user name means."""
+    """Split a URL into one that may be stored and the Authorization header of its user."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -135,4 +135,4 @@ def _ascii_host(url: str, host: str) -> str:
     try:
         return host.encode("idna").decode()
     except UnicodeError:
-        raise BadInput(f"{url}: {host!r} is not a name of a host.") from None
+        raise BadInput(f"{url}: {host!r} is not a valid host name.") from None

@@ -1,59 +1,59 @@
-"""Watches a source: a file is taken once it has stayed the same for some seconds.
+"""Watches a source: a file is ingested once it has not changed for some seconds.
 
-Being written is not visible from outside, so a file counts as finished when two looks, at least
-`stability_seconds` apart, find it unchanged. Time is an argument of the decision.
+Whether a file is still being written cannot be observed, so it counts as complete when two scans,
+at least `stability` seconds apart, find it unchanged.
 """
 
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from quire.fetch.items import Check, Item, Source, seen
+from quire.fetch.items import Check, Item, Source, fingerprint
 
-STABILITY = 5.0  #: Seconds a file must stay the same before it is taken.
-RESCAN = 30.0  #: Seconds between two looks when nothing is about to ripen.
+STABILITY_SECONDS = 5.0  #: How long a file must stay unchanged.
+RESCAN_SECONDS = 30.0  #: Time between two scans when no file is waiting to become stable.
 
 
-class Sighting(NamedTuple):
-    """How a file looked, since when, and whether it was taken so."""
+class Observation(NamedTuple):
+    """A file's fingerprint, since when it is the same, and whether it was handed over."""
 
-    seen: str
+    fingerprint: str
     since: float
     taken: bool
 
 
-class Look(NamedTuple):
-    """What one look at a source decides: what to take now, and what to remember."""
+class Changes(NamedTuple):
+    """The result of one scan: files to ingest now, removed files, and the next scan's input."""
 
-    ripe: list[Item]
+    stable: list[Item]
     gone: list[str]
-    sightings: dict[str, Sighting]
+    observations: dict[str, Observation]
     next_at: float
 
 
-def look(
-    before: dict[str, Sighting],
+def find_stable(
+    before: dict[str, Observation],
     items: Iterable[Item],
     now: float,
-    stability: float = STABILITY,
-    rescan: float = RESCAN,
-) -> Look:
-    """Decide which files are finished, which are gone, and when to look again."""
-    ripe: list[Item] = []
-    after: dict[str, Sighting] = {}
+    stability: float = STABILITY_SECONDS,
+    rescan: float = RESCAN_SECONDS,
+) -> Changes:
+    """Decide which files are complete, which are gone, and when to scan again."""
+    stable: list[Item] = []
+    after: dict[str, Observation] = {}
     next_at = now + rescan
     for item in items:
-        state = seen(item)
+        state = fingerprint(item)
         last = before.get(item.uri)
-        if last is None or last.seen != state:
-            last = Sighting(state, now, taken=False)
+        if last is None or last.fingerprint != state:
+            last = Observation(state, now, taken=False)
         if not last.taken and now - last.since >= stability:
-            ripe.append(item)
+            stable.append(item)
             last = last._replace(taken=True)
         elif not last.taken:
             next_at = min(next_at, last.since + stability)
         after[item.uri] = last
-    return Look(ripe, [uri for uri in before if uri not in after], after, next_at)
+    return Changes(stable, [uri for uri in before if uri not in after], after, next_at)
 
 
 def watch(
@@ -61,20 +61,20 @@ def watch(
     take: Callable[[list[Item], list[str]], None],
     check: Check,
     *,
-    stability: float = STABILITY,
-    rescan: float = RESCAN,
+    stability: float = STABILITY_SECONDS,
+    rescan: float = RESCAN_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Hand over finished files and the URIs of those that went, until `check` raises."""
-    sightings: dict[str, Sighting] = {}
+    """Hand over complete files and the URIs of removed ones, until `check` raises."""
+    observations: dict[str, Observation] = {}
     while True:
         check()
         items = [item for page in source.pages(None) for item in page.items]
-        found = look(sightings, items, clock(), stability, rescan)
-        if found.ripe or found.gone:
-            take(found.ripe, found.gone)
-        sightings = found.sightings
+        found = find_stable(observations, items, clock(), stability, rescan)
+        if found.stable or found.gone:
+            take(found.stable, found.gone)
+        observations = found.observations
         while (left := found.next_at - clock()) > 0:
             check()
             wait(min(left, 0.5))

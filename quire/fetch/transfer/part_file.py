@@ -1,7 +1,7 @@
-"""A `.part` file: bytes are hashed as they are written, and a full disk is said in words.
+"""Partial downloads (`.part` files): bytes are hashed as they are written.
 
-Beside the part lies a small note of whose bytes it holds, so that a transfer that was killed
-goes on where it was, and only if the source still has the same bytes.
+A note beside the part records which version of which item it holds, so an interrupted transfer
+resumes only if the source still has the same bytes.
 """
 
 import errno
@@ -18,18 +18,21 @@ from typing import Self
 from quire.errors import FetchFailed, SourceRefused
 from quire.fetch.items import Check, Fetched, Progress
 
-PIECE = 1 << 20
-_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
-_FULL[errno.EFBIG] = "the file would be larger than this system allows"
-_SHUT = {errno.EROFS: "the file system is read-only", errno.EACCES: "writing is not permitted"}
-_SHUT[errno.EPERM] = "writing is not permitted"
+CHUNK_BYTES = 1 << 20
+_DISK_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
+_DISK_FULL[errno.EFBIG] = "the file would be larger than this system allows"
+_NOT_WRITABLE = {
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "writing is not permitted",
+}
+_NOT_WRITABLE[errno.EPERM] = "writing is not permitted"
 
 
-class Part:
-    """The file that bytes of one item are collected in, with the hashes of what is in it.
+class PartFile:
+    """A file that collects the bytes of one item, with their hashes.
 
-    Each life of a part is a file of its own: a worker that was given up but still runs goes on
-    writing to one that has no name any more.
+    Each run creates a new inode: a worker that lost its lease but still runs keeps writing to an
+    unlinked file.
     """
 
     def __init__(self, path: Path, subject: str, *, keep: int = 0, with_md5: bool = True) -> None:
@@ -39,13 +42,13 @@ class Part:
         self._with_md5 = with_md5
         self._start_hashes()
         fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-        with disk_words(subject, fresh):
+        with disk_errors(subject, fresh):
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             self._number = os.open(fresh, flags, 0o600)
         try:
             self._take_over(keep)
-            with disk_words(subject, fresh):
+            with disk_errors(subject, fresh):
                 os.replace(fresh, path)  # noqa: PTH105
         except BaseException:
             os.close(self._number)
@@ -65,32 +68,32 @@ class Part:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of what is in the part."""
+        """The SHA-256 of the bytes so far."""
         return self._sha256.hexdigest()
 
     @property
     def md5(self) -> str | None:
-        """The MD5 of what is in the part, where it is counted."""
+        """The MD5 of the bytes so far, if requested."""
         return self._md5.hexdigest() if self._with_md5 else None
 
     def write(self, piece: bytes) -> None:
         """Append bytes."""
         rest = memoryview(piece)
-        with disk_words(self.subject, self.path):
+        with disk_errors(self.subject, self.path):
             while rest:
                 rest = rest[os.write(self._number, rest) :]
         self._count(piece)
 
     def clear(self) -> None:
-        """Begin again with nothing."""
-        note_of(self.path).unlink(missing_ok=True)
+        """Discard all bytes."""
+        note_path(self.path).unlink(missing_ok=True)
         os.ftruncate(self._number, 0)
         self.size = 0
         self._start_hashes()
 
     def sync(self) -> None:
-        """Make what was written survive a power cut."""
-        with disk_words(self.subject, self.path):
+        """Sync the file to disk."""
+        with disk_errors(self.subject, self.path):
             os.fsync(self._number)
 
     def head(self, count: int) -> bytes:
@@ -98,12 +101,12 @@ class Part:
         return os.pread(self._number, count, 0)
 
     def _take_over(self, most: int) -> None:
-        """Copy what an earlier run left, safe on the disk before it takes the old one's place."""
+        """Copy the bytes of an earlier run and sync them before the old part is replaced."""
         if most == 0:
-            note_of(self.path).unlink(missing_ok=True)
+            note_path(self.path).unlink(missing_ok=True)
             return
         with self.path.open("rb") as left:
-            while self.size < most and (piece := left.read(min(PIECE, most - self.size))):
+            while self.size < most and (piece := left.read(min(CHUNK_BYTES, most - self.size))):
                 self.write(piece)
         self.sync()
 
@@ -119,42 +122,42 @@ class Part:
 
 
 @contextmanager
-def disk_words(subject: str, path: Path) -> Iterator[None]:
-    """Turn an error of the disk into a plain reason; a part that fills it is removed."""
+def disk_errors(subject: str, path: Path) -> Iterator[None]:
+    """Translate disk errors; a part that fills the disk is deleted."""
     try:
         yield
     except OSError as error:
-        if reason := _FULL.get(error.errno or 0):
+        if reason := _DISK_FULL.get(error.errno or 0):
             remove(path)
             raise FetchFailed(
                 f"{subject}: cannot be written to {path.parent} ({reason}). The partial file was "
-                "removed; free some space, the work is tried again."
+                "removed; free some space."
             ) from error
-        reason = _SHUT.get(error.errno or 0) or str(error.strerror or error)
+        reason = _NOT_WRITABLE.get(error.errno or 0) or str(error.strerror or error)
         raise FetchFailed(
-            f"{subject}: cannot be written to {path.parent} ({reason}). Give Quire a folder "
-            "that it may write to; the work is tried again."
+            f"{subject}: cannot be written to {path.parent} ({reason}). Make the folder writable "
+            "for Quire."
         ) from error
 
 
-def note_of(path: Path) -> Path:
-    """Return where the note of a part lies."""
+def note_path(path: Path) -> Path:
+    """Return the path of a part's note."""
     return path.with_name(path.name + ".note")
 
 
 def write_note(path: Path, note: dict[str, object]) -> None:
-    """Say whose bytes a part holds."""
-    place = note_of(path)
-    fresh = place.with_name(place.name + ".tmp")
-    with disk_words(str(note.get("uri", path.name)), path):
+    """Record which item a part belongs to."""
+    note_file = note_path(path)
+    fresh = note_file.with_name(note_file.name + ".tmp")
+    with disk_errors(str(note.get("uri", path.name)), path):
         fresh.write_text(json.dumps(note))
-        os.replace(fresh, place)  # noqa: PTH105
+        os.replace(fresh, note_file)  # noqa: PTH105
 
 
 def read_note(path: Path) -> dict[str, object]:
-    """Return whose bytes a part holds; nothing where that is not known."""
+    """Return the note of a part, empty if there is none."""
     try:
-        note = json.loads(note_of(path).read_text())
+        note = json.loads(note_path(path).read_text())
     except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}
@@ -163,14 +166,14 @@ def read_note(path: Path) -> dict[str, object]:
 def remove(path: Path) -> None:
     """Remove a part and its note."""
     path.unlink(missing_ok=True)
-    note_of(path).unlink(missing_ok=True)
+    note_path(path).unlink(missing_ok=True)
 
 
 def too_large(subject: str, size: int, most: int) -> SourceRefused:
-    """Word that a file is larger than the limit."""
+    """Return the error for a file above the size limit."""
     return SourceRefused(
         f"{subject}: larger than the limit (at most {most:,} bytes, got {size:,} or more). "
-        "Nothing was kept; raise the limit to take it in."
+        "Nothing was stored; raise the limit to ingest it."
     )
 
 
@@ -185,8 +188,8 @@ def receive(
     total: int | None = None,
     with_md5: bool = False,
 ) -> Fetched:
-    """Write a stream of bytes, as an upload or a local file is, to a part of its own."""
-    with Part(part, subject, with_md5=with_md5) as file:
+    """Write a stream of bytes, such as an upload or a local file, to a new part."""
+    with PartFile(part, subject, with_md5=with_md5) as file:
         for piece in pieces:
             check()
             if file.size + len(piece) > max_bytes:

@@ -1,4 +1,4 @@
-"""What the headers of an answer say: ranges, lengths, digests, and how long to wait."""
+"""Parses HTTP response headers: ranges, lengths, digests and Retry-After."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 class Span(NamedTuple):
-    """Which bytes an answer holds: from `start` up to `stop`, of `total`."""
+    """The byte range of a response: `start` to `stop` (exclusive) of `total`."""
 
     start: int
     stop: int
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 
 def span(headers: dict[str, str]) -> Span | None:
-    """Read Content-Range."""
+    """Parse Content-Range."""
     if not (found := _RANGE.match(headers.get("content-range", ""))):
         return None
     total = None if found[3] == "*" else int(found[3])
@@ -30,19 +30,19 @@ def span(headers: dict[str, str]) -> Span | None:
 
 
 def total_of_unmet_range(headers: dict[str, str]) -> int | None:
-    """Read the size that comes with 416."""
+    """Parse the file size in a 416 response."""
     found = _EMPTY_RANGE.match(headers.get("content-range", ""))
     return int(found[1]) if found else None
 
 
 def length(headers: dict[str, str]) -> int | None:
-    """Read Content-Length."""
+    """Parse Content-Length."""
     text = headers.get("content-length", "")
     return int(text) if text.isdigit() else None
 
 
 def retry_after(headers: dict[str, str], now: float) -> float | None:
-    """Read Retry-After, seconds or a date, as seconds from `now` of the wall clock."""
+    """Parse Retry-After, seconds or a date, as seconds from the wall-clock time `now`."""
     text = headers.get("retry-after", "").strip()
     if text.isdigit():
         return float(text)
@@ -53,12 +53,12 @@ def retry_after(headers: dict[str, str], now: float) -> float | None:
 
 
 def is_rate_limit(body: str) -> bool:
-    """Tell whether a 403 of Google means: later."""
+    """Tell whether a 403 from Google is a rate limit."""
     return bool(_RATE_LIMITS & set(google_reasons(body)))
 
 
 def google_reasons(body: str) -> list[str]:
-    """Return the reasons that an error of a Google API names."""
+    """Return the reasons in a Google API error."""
     try:
         errors = json.loads(body)["error"]["errors"]
         return [str(each.get("reason", "")) for each in errors]
@@ -67,7 +67,7 @@ def google_reasons(body: str) -> list[str]:
 
 
 def google_message(body: str) -> str:
-    """Return what an error of a Google API says, or nothing."""
+    """Return the message of a Google API error, or ''."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -75,12 +75,12 @@ def google_message(body: str) -> str:
 
 
 def is_strong(etag: str | None) -> bool:
-    """Tell whether an ETag promises the same bytes, not only the same meaning."""
+    """Tell whether an ETag is strong: equal tags mean equal bytes."""
     return bool(etag) and not str(etag).startswith("W/")
 
 
 def digests(headers: dict[str, str], *, whole: bool) -> dict[str, str]:
-    """Return the hashes of the whole file that headers give, in hex by algorithm."""
+    """Return the hashes of the whole file in the headers, in hex by algorithm."""
     named = headers.get("x-goog-hash", "") + "," + headers.get("repr-digest", "")
     pairs = [each.strip().partition("=") for each in named.split(",")]
     texts = {name.lower(): value.strip(":") for name, _, value in pairs}
@@ -93,8 +93,8 @@ def digests(headers: dict[str, str], *, whole: bool) -> dict[str, str]:
 
 
 def md5_of_etag(headers: dict[str, str]) -> str:
-    """Return the MD5 that a bucket's ETag is, or nothing where it is something else."""
-    # With KMS keys or in several parts the ETag is no MD5, though it may look like one.
+    """Return the MD5 in a bucket's ETag, or '' if it is something else."""
+    # With KMS keys the ETag is not an MD5, although it may look like one.
     if headers.get("x-amz-server-side-encryption", "AES256") != "AES256":
         return ""
     if "x-amz-server-side-encryption-customer-algorithm" in headers:

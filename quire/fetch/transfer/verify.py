@@ -1,22 +1,22 @@
-"""The checks that bytes must pass before they count as the file that was asked for."""
+"""Verifies a download: size, hashes and file signature."""
 
 from typing import NoReturn
 
 from quire.errors import Damaged, FetchFailed
 from quire.fetch.items import Item
-from quire.fetch.transfer.part_file import Part, remove
+from quire.fetch.transfer.part_file import PartFile, remove
 
 PDF = "application/pdf"
 _SIGNATURES = {
     PDF: b"%PDF-",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": b"PK\x03\x04",
 }
-#: PDF readers look for the signature this far into the file.
+#: PDF readers search this far into the file for the signature.
 _WINDOW = 1024
 
 
-def verify(part: Part, item: Item, total: int | None, digests: dict[str, str]) -> str:
-    """Check size, hashes and signature; return what was checked, or remove the part and raise."""
+def verify(part: PartFile, item: Item, total: int | None, digests: dict[str, str]) -> str:
+    """Check size, hashes and signature; return what was checked, or delete the part and raise."""
     checked = []
     for size in (item.size, total):
         if size is not None and part.size != size:
@@ -32,12 +32,12 @@ def verify(part: Part, item: Item, total: int | None, digests: dict[str, str]) -
     return ", ".join(checked)
 
 
-def refuse_size(part: Part, item: Item, expected: int, got: int) -> NoReturn:
-    """Remove the part and say which size was expected."""
+def refuse_size(part: PartFile, item: Item, expected: int, got: int) -> NoReturn:
+    """Delete the part and raise an error that says which size was expected."""
     remove(part.path)
     raise FetchFailed(
         f"{item.name}: size differs after download (expected {expected:,} bytes, got {got:,}). "
-        "The partial file was removed; the work is tried again."
+        "The partial file was removed."
     )
 
 
@@ -45,17 +45,17 @@ def _given(item: Item) -> dict[str, str | None]:
     return {"md5": item.md5, "sha256": item.sha256}
 
 
-def _check_digest(part: Part, item: Item, kind: str, expected: str) -> None:
+def _check_digest(part: PartFile, item: Item, kind: str, expected: str) -> None:
     got = part.md5 if kind == "md5" else part.sha256
     if got != expected.lower():
         remove(part.path)
         raise FetchFailed(
             f"{item.name}: checksum differs after download (expected {kind} {expected}, "
-            f"got {got}). The partial file was removed; the work is tried again."
+            f"got {got}). The partial file was removed."
         )
 
 
-def _check_signature(part: Part, item: Item) -> bool:
+def _check_signature(part: PartFile, item: Item) -> bool:
     kind = (item.media_type or "").partition(";")[0].strip().lower()
     if (signature := _SIGNATURES.get(kind)) is None:
         return False
@@ -64,6 +64,6 @@ def _check_signature(part: Part, item: Item) -> bool:
         return True
     remove(part.path)
     raise Damaged(
-        f"{item.name}: is not what the source says (expected {kind} with the signature "
+        f"{item.name}: not of the type that the source states (expected {kind} with the signature "
         f"{signature!r}, got {head[:16]!r}). The partial file was removed."
     )
