@@ -1,5 +1,6 @@
 """`quire settings` and `quire version`."""
 
+from quire import format
 from quire.cli import console, options, session
 
 
@@ -15,7 +16,7 @@ def settings(json: options.Json = False) -> None:
     drawn.columns[1].overflow = drawn.columns[3].overflow = "fold"
     drawn.columns[1].no_wrap = drawn.columns[3].no_wrap = False
     for each in items:
-        drawn.add_row(each["name"], listing.in_words(each["value"]), each["from"], each["sentence"])
+        drawn.add_row(each["name"], format.setting(each["value"]), each["from"], each["sentence"])
     console.show(drawn)
 
 

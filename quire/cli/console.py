@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from quire import format
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -19,6 +21,20 @@ CLOSED_PIPE = 141
 WIDTH_IN_FILES = 160
 REFRESH_SECONDS = 0.5
 REFRESH_IN_FILES = 2.0
+#: Colours by the tone of a state, as rich names them.
+_COLOURS = {
+    "wait": "yellow",
+    "run": "cyan",
+    "good": "green",
+    "warn": "yellow",
+    "bad": "red",
+    "idle": "bright_black",
+}
+
+
+def colour(state: str) -> str:
+    """Return the colour of a state of a job, task or document."""
+    return _COLOURS[format.tone(state)]
 
 
 @contextlib.contextmanager

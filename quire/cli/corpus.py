@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -57,9 +58,9 @@ def listing(json: options.Json = False) -> None:
         for each in found:
             own = ", ".join(f"{k}={v}" for k, v in sorted(each["settings"].items()))
             drawn.add_row(
-                formatting.one_line(each["name"], 50),
+                format.one_line(each["name"], 50),
                 f"{each['documents']:,}",
-                formatting.one_line(own),
+                format.one_line(own),
             )
         console.show(drawn)
 
@@ -74,7 +75,7 @@ def show(name: Name, json: options.Json = False) -> None:
     if json:
         console.as_json(one)
         return
-    console.say(f"corpus {name}: {formatting.count(one['documents'], 'document')}")
+    console.say(f"corpus {name}: {format.count(one['documents'], 'document')}")
     drawn = console.table("SETTING", "VALUE", "DEFAULT", "WHAT IT IS", wide="WHAT IT IS")
     for key, value, default, sentence in corpora.explained(one["pipeline"]):
         drawn.add_row(key, _value(value), "" if value == default else _value(default), sentence)
@@ -112,9 +113,7 @@ def delete(name: Name) -> None:
 
     with session.open_app() as opened:
         left = corpora.delete(opened.caller, name)
-    stay = (
-        f" Its {formatting.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
-    )
+    stay = f" Its {format.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
     console.say(f"corpus {name} deleted.{stay}")
 
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def migrate(
         console.as_json({"database": name, "applied": applied, "version": version})
     elif applied:
         numbers = ", ".join(map(str, applied))
-        console.say(f"{name}: {formatting.count(len(applied), 'migration')} applied ({numbers}).")
+        console.say(f"{name}: {format.count(len(applied), 'migration')} applied ({numbers}).")
     else:
         console.say(f"{name}: up to date (version {version}).")
 
@@ -117,9 +118,9 @@ def doctor(
         console.as_json({**examining.as_json(report), "mended": mended, "troubles": found})
     else:
         for trouble in found:
-            console.say(formatting.one_line(trouble, 1000))
+            console.say(format.one_line(trouble, 1000))
         for name, count in mended.items():
-            console.say(f"{name}: mended in {formatting.count(count, 'place')}.")
+            console.say(f"{name}: mended in {format.count(count, 'place')}.")
         for line in lines(report):
             console.say(line)
     if not report.is_healthy:
@@ -143,7 +144,7 @@ def _examine_source(source: str, json: bool) -> None:
         console.as_json({"source": source, "is_readable": is_well, "findings": sentences})
     else:
         for line in sentences:
-            console.say(formatting.one_line(line, 1000))
+            console.say(format.one_line(line, 1000))
     if not is_well:
         raise typer.Exit(1)
 
@@ -154,5 +155,5 @@ def lines(report: "Report") -> Iterator[str]:
         yield f"all {report.checked} invariants hold."
     for each in report.violations:
         named = ", ".join(map(str, each.examples))
-        places = formatting.count(each.count, "place")
+        places = format.count(each.count, "place")
         yield f"{each.name}: broken in {places} (for example {named}). {each.sentence}"

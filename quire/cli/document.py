@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ def show(document: options.DocumentId, json: options.Json = False) -> None:
     if json:
         console.as_json(one)
         return
-    state = formatting.state_of(one)
-    console.say(
-        f"document {one['id']}  {formatting.one_line(one['name'])}  {state.replace('_', ' ')}"
-    )
+    state = format.document_state(one)
+    console.say(f"document {one['id']}  {format.one_line(one['name'])}  {state.replace('_', ' ')}")
     console.show(_facts(one))
     if one["page_errors"]:
         console.say()
@@ -75,8 +74,8 @@ def pages(
             each["via"] or "",
             each["language"] or "",
             f"{each['words']:,}",
-            "" if each["seconds"] is None else formatting.span(each["seconds"]),
-            formatting.one_line(each["error"] or each["label"]),
+            "" if each["seconds"] is None else format.span(each["seconds"]),
+            format.one_line(each["error"] or each["label"]),
         )
     console.show(drawn)
     if page["next"]:
@@ -94,7 +93,7 @@ def save(
 
     with session.open_app() as opened:
         goal = documents.save(opened.caller, _blobs(opened), document, path, replace=force)
-    console.say(f"saved as {formatting.one_line(goal, 1000)}")
+    console.say(f"saved as {format.one_line(goal, 1000)}")
 
 
 @app.command()
@@ -148,11 +147,11 @@ def explain(document: options.DocumentId, json: options.Json = False) -> None:
     if json:
         console.as_json(answer)
         return
-    name = formatting.one_line(answer["name"], 80)
+    name = format.one_line(answer["name"], 80)
     console.say(f"document {document}, {name}: {answer['state'].replace('_', ' ')}.")
     for name in ("text", "why", "reuse", "next"):
         if answer[name]:
-            console.say(formatting.clean(answer[name]))
+            console.say(format.clean(answer[name]))
 
 
 @app.command()
@@ -179,7 +178,7 @@ def read(
     elif error is None:
         _say_page(page, one, found.seconds, text)
     else:
-        console.say(f"page {page}: {formatting.one_line(error, 1000)}")
+        console.say(f"page {page}: {format.one_line(error, 1000)}")
     if error is not None:
         raise typer.Exit(1)
 
@@ -209,11 +208,11 @@ def _blobs(opened: "App") -> "Blobs":
 def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:
     size = f", {one.width:g} × {one.height:g} points" if one.width else ""
     console.say(
-        f"page {number}: {formatting.count(len(one.text.split()), 'word')} by {one.via}{size}, "
-        f"in {formatting.span(seconds)}"
+        f"page {number}: {format.count(len(one.text.split()), 'word')} by {one.via}{size}, "
+        f"in {format.span(seconds)}"
     )
     if with_text:
-        console.say(formatting.clean(one.text))
+        console.say(format.clean(one.text))
 
 
 def _facts(one: dict[str, Any]) -> "Table":
@@ -223,24 +222,24 @@ def _facts(one: dict[str, Any]) -> "Table":
 
     now = time.time()
     facts = {
-        "from": formatting.one_line(one["uri"], 500),
-        "listed by": formatting.one_line(one["source"], 500),
-        "type": formatting.one_line(one["media_type"]),
-        "size": formatting.size(one["size"]) if one["size"] is not None else "",
-        "corpora": ", ".join(map(formatting.one_line, one["corpora"])),
-        "own settings": formatting.short_json(one["settings"]) if one["settings"] else "",
+        "from": format.one_line(one["uri"], 500),
+        "listed by": format.one_line(one["source"], 500),
+        "type": format.one_line(one["media_type"]),
+        "size": format.size(one["size"]) if one["size"] is not None else "",
+        "corpora": ", ".join(map(format.one_line, one["corpora"])),
+        "own settings": format.short_json(one["settings"]) if one["settings"] else "",
         "pages": "" if one["pages"] is None else f"{one['pages']:,}",
         "chunks": "" if one["chunks"] is None else f"{one['chunks']:,}",
-        "error": formatting.one_line(one["error"], 1000),
+        "error": format.one_line(one["error"], 1000),
         "work": reuse_line({**one["reused"], "whole": int(one["reused"]["whole"])}),
         "generation": _generation(one),
-        "began": formatting.when(one["processing_started_at"], now)
+        "began": format.when(one["processing_started_at"], now)
         if one["processing_started_at"]
         else "",
-        "ended": formatting.when(one["processing_finished_at"], now)
+        "ended": format.when(one["processing_finished_at"], now)
         if one["processing_finished_at"]
         else "",
-        "gone": f"from its source, since {formatting.when(one['gone_at'], now)}"
+        "gone": f"from its source, since {format.when(one['gone_at'], now)}"
         if one["gone_at"]
         else "",
         "job": "" if one["job_id"] is None else str(one["job_id"]),
@@ -266,7 +265,7 @@ def _errors(one: dict[str, Any]) -> "Table":
         drawn.add_row(
             str(each["page"]),
             each["kind"] or "",
-            formatting.one_line(each["error"]),
+            format.one_line(each["error"]),
             each["command"],
         )
     if len(one["page_errors"]) > FEW:
@@ -288,7 +287,7 @@ def _generations(one: dict[str, Any]) -> "Table":
             "" if each["job_id"] is None else str(each["job_id"]),
             "" if each["pages"] is None else f"{each['pages']:,}",
             "" if each["chunks"] is None else f"{each['chunks']:,}",
-            formatting.when(each["created_at"]),
-            formatting.one_line(each["error"] or why(each["why"])),
+            format.when(each["created_at"]),
+            format.one_line(each["error"] or why(each["why"])),
         )
     return drawn

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,16 +79,16 @@ def _drawn(page: dict[str, Any]) -> "Table":
         "ID", "NAME", "TYPE", "STATE", "PAGES", "CHUNKS", "CORPORA", "DETAIL",
         right=("ID", "PAGES", "CHUNKS"), wide="DETAIL",
     )  # fmt: skip
-    for each, name in zip(page["items"], formatting.told_apart(page["items"]), strict=True):
-        state = formatting.state_of(each)
+    for each, name in zip(page["items"], format.distinct_names(page["items"]), strict=True):
+        state = format.document_state(each)
         drawn.add_row(
             str(each["id"]),
-            formatting.one_line(name, 60),
-            formatting.media_type(each["media_type"]),
-            Text(state.replace("_", " "), style=formatting.COLOURS[state]),
+            format.one_line(name, 60),
+            format.one_line(format.media_type(each["media_type"]), 20),
+            Text(state.replace("_", " "), style=console.colour(state)),
             "" if each["pages"] is None else f"{each['pages']:,}",
             "" if each["chunks"] is None else f"{each['chunks']:,}",
-            formatting.one_line(", ".join(each["corpora"]), 30),
+            format.one_line(", ".join(each["corpora"]), 30),
             _detail(each),
         )
     return drawn
@@ -95,9 +96,9 @@ def _drawn(page: dict[str, Any]) -> "Table":
 
 def _detail(each: dict[str, Any]) -> str:
     if each["error"]:
-        return formatting.one_line(each["error"])
+        return format.one_line(each["error"])
     if each["page_errors"]:
-        return f"{formatting.count(each['page_errors'], 'page')} could not be read"
+        return f"{format.count(each['page_errors'], 'page')} could not be read"
     if each["locked"]:
         return f"job {each['job_id']}"
     return "gone from its source" if each["gone_at"] else ""

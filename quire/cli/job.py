@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import backend, console, formatting, options, session
+from quire import format
+from quire.cli import backend, console, options, session
 from quire.errors import Conflict
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def explain(job: options.JobId, task: OneTask = None, json: options.Json = False
     console.say(f"{what} is {answer['state']}.")
     for line in (answer["text"], answer.get("next")):
         if line:
-            console.say(formatting.clean(line))
+            console.say(format.clean(line))
 
 
 def _follow(job_id: int) -> str:
@@ -205,8 +206,8 @@ def _drawn(one: dict[str, Any]) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    title = Text(f"job {one['id']}  {formatting.one_line(one['kind'])}  ", style="bold")
-    title.append(one["state"], style=formatting.COLOURS[one["state"]])
+    title = Text(f"job {one['id']}  {format.one_line(one['kind'])}  ", style="bold")
+    title.append(one["state"], style=console.colour(one["state"]))
     parts: list[RenderableType] = [title, _facts(one)]
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
@@ -233,28 +234,28 @@ def _facts(one: dict[str, Any]) -> "Table":
     from rich.table import Table
 
     now = time.time()
-    lasted = formatting.took(one)
-    limit = f"at most {formatting.count(one['max_attempts'], 'attempt')} per task"
+    lasted = format.job_duration(one)
+    limit = f"at most {format.count(one['max_attempts'], 'attempt')} per task"
     retries = f"{one['retry_count']:,} ({limit})" if one["retry_count"] else ""
-    ends = f"{formatting.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
+    ends = f"{format.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
     facts = {
-        "progress": formatting.progress(one) or formatting.bar(one["progress"]),
-        "files": formatting.files(one) if one["files"] else "",
-        "last said": formatting.one_line(one["progress_message"]),
-        "about to end": formatting.when(one["eta_at"], now) if one["eta_at"] else "",
-        "owner": f"{formatting.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
+        "progress": format.job_progress(one) or format.bar(one["progress"]),
+        "files": format.job_files(one) if one["files"] else "",
+        "last said": format.one_line(one["progress_message"]),
+        "about to end": format.when(one["eta_at"], now) if one["eta_at"] else "",
+        "owner": f"{format.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
         "priority": str(one["priority"]),
-        "platform": formatting.one_line(one["platform"]),
-        "account": formatting.one_line(one["account"]),
-        "submitted": formatting.when(one["created_at"], now),
-        "not before": formatting.when(one["run_at"], now) if one["run_at"] else "",
-        "started": formatting.when(one["started_at"], now) if one["started_at"] else "",
+        "platform": format.one_line(one["platform"]),
+        "account": format.one_line(one["account"]),
+        "submitted": format.when(one["created_at"], now),
+        "not before": format.when(one["run_at"], now) if one["run_at"] else "",
+        "started": format.when(one["started_at"], now) if one["started_at"] else "",
         "ended": ends if one["finished_at"] else "",
         "retries": retries,
-        "worker": formatting.one_line(one["worker_id"]),
-        "payload": formatting.short_json(one["payload"]) if one["payload"] else "",
-        "result": formatting.short_json(one["result"]) if one["result"] is not None else "",
-        "error" if one["state"] == "failed" else "because": formatting.one_line(one["error"], 1000),
+        "worker": format.one_line(one["worker_id"]),
+        "payload": format.short_json(one["payload"]) if one["payload"] else "",
+        "result": format.short_json(one["result"]) if one["result"] is not None else "",
+        "error" if one["state"] == "failed" else "because": format.one_line(one["error"], 1000),
         "you can": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
     drawn = Table.grid(padding=(0, 2))
@@ -271,15 +272,15 @@ def _files(one: dict[str, Any]) -> "Table":
     drawn = console.table(
         "DOCUMENT", "FILE", "STATE", "PAGES", "DETAIL", right=("DOCUMENT", "PAGES"), wide="DETAIL"
     )
-    for each, name in zip(items, formatting.told_apart(items), strict=True):
-        state = formatting.state_of(each)
-        detail = formatting.one_line(each["error"])
+    for each, name in zip(items, format.distinct_names(items), strict=True):
+        state = format.document_state(each)
+        detail = format.one_line(each["error"])
         if each["page_errors"] and not detail:
-            detail = f"{formatting.count(each['page_errors'], 'page')} could not be read"
+            detail = f"{format.count(each['page_errors'], 'page')} could not be read"
         drawn.add_row(
             str(each["document_id"]),
-            formatting.one_line(name, 60),
-            Text(state, style=formatting.COLOURS[state]),
+            format.one_line(name, 60),
+            Text(state, style=console.colour(state)),
             "" if each["pages"] is None else f"{each['pages']:,}",
             detail,
         )
@@ -298,14 +299,14 @@ def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
     )
     for task in items:
         waits = f"waits: {task['reason']}" if task["reason"] else ""
-        due = f", until {formatting.when(task['due_at'])}" if task["due_at"] else ""
+        due = f", until {format.when(task['due_at'])}" if task["due_at"] else ""
         drawn.add_row(
             str(task["id"]),
-            formatting.one_line(task["kind"], 30),
-            Text(task["state"], style=formatting.COLOURS[task["state"]]),
+            format.one_line(task["kind"], 30),
+            Text(task["state"], style=console.colour(task["state"])),
             f"{task['attempt']}/{task['max_attempts']}",
-            formatting.bar(task["progress"]) if task["state"] == "running" else "",
-            formatting.one_line(task["error"] or task["message"]) or f"{waits}{due}",
+            format.bar(task["progress"]) if task["state"] == "running" else "",
+            format.one_line(task["error"] or task["message"]) or f"{waits}{due}",
         )
     if total > len(items):
         drawn.add_row("…", f"{total - len(items):,} more", "", "", "", "")
@@ -322,11 +323,11 @@ def _runs(attempts: list[dict[str, Any]]) -> "Table":
             str(run["task_id"]),
             str(run["attempt"]),
             run["outcome"],
-            formatting.when(run["finished_at"]),
-            formatting.span(run["duration"]) if run["duration"] is not None else "",
-            formatting.size(run["peak_rss"]) if run["peak_rss"] else "",
-            formatting.one_line(run["worker_id"], 40),
-            formatting.one_line(run["error"]),
+            format.when(run["finished_at"]),
+            format.span(run["duration"]) if run["duration"] is not None else "",
+            format.size(run["peak_rss"]) if run["peak_rss"] else "",
+            format.one_line(run["worker_id"], 40),
+            format.one_line(run["error"]),
         )
     if len(attempts) > FEW:
         drawn.add_row("…", "", f"{len(attempts) - FEW:,} more", "", "", "", "", "")
@@ -338,7 +339,7 @@ def _trace(one: dict[str, Any]) -> str:
         return ""
     for run in one["attempts"]:
         if run["traceback"]:
-            lines = formatting.clean(run["traceback"]).rstrip().split("\n")
+            lines = format.clean(run["traceback"]).rstrip().split("\n")
             if one["files"] and lines[-1].startswith("quire.errors."):
                 return ""  # a file that cannot be taken in: its reason says all
             return "\n".join(f"  {line}" for line in lines[-TRACEBACK_LINES:])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
         if not yes:
             _ask(verb, number)
         done = verbs.in_bulk(opened.caller, verb, options=how, **filters)
-        console.say(f"{formatting.count(done, 'job')} {PAST[verb]}.")
+        console.say(f"{format.count(done, 'job')} {PAST[verb]}.")
 
 
 def _bulk(verb: str) -> Callable[..., None]:
@@ -178,10 +179,10 @@ def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
 def _ask(verb: str, number: int) -> None:
     if not sys.stdin.isatty():
         raise BadInput(
-            f"jobs {verb}: {formatting.count(number, 'job')} would be {PAST[verb]}, and without a "
+            f"jobs {verb}: {format.count(number, 'job')} would be {PAST[verb]}, and without a "
             "terminal nobody can be asked. Nothing was changed; add --yes."
         )
-    if not typer.confirm(f"{formatting.count(number, 'job')} will be {PAST[verb]}. Go on?"):
+    if not typer.confirm(f"{format.count(number, 'job')} will be {PAST[verb]}. Go on?"):
         console.say("Nothing was changed.")
         raise typer.Exit(1)
 
@@ -209,12 +210,12 @@ def _drawn(page: dict[str, Any]) -> "Table":
     for job in page["items"]:
         drawn.add_row(
             str(job["id"]),
-            formatting.one_line(job["kind"], 30),
-            Text(job["state"], style=formatting.COLOURS[job["state"]]),
-            formatting.progress(job),
-            formatting.one_line(job["owner"]["user"], 20),
+            format.one_line(job["kind"], 30),
+            Text(job["state"], style=console.colour(job["state"])),
+            format.job_progress(job),
+            format.one_line(job["owner"]["user"], 20),
             str(job["priority"]),
-            formatting.age(job["created_at"], now),
-            formatting.detail(job, now),
+            format.age(job["created_at"], now),
+            format.job_detail(job, now),
         )
     return drawn

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def logs(
     for event in happened:
         console.say(_line(event))
     if not happened:
-        submitted = formatting.when(one["created_at"])
+        submitted = format.when(one["created_at"])
         console.say(
             f"Nothing has happened yet: job {job} is {one['state']}, submitted {submitted}."
         )
@@ -104,11 +105,11 @@ def _line(event: dict[str, Any]) -> str:
     more = {name: value for name, value in event.items() if name not in _OWN and value is not None}
     task = f"  task {event['task_id']}" if event["task_id"] else ""
     if event["name"] == "progress":
-        text = formatting.one_line(more.get("message"), 400)
+        text = format.one_line(more.get("message"), 400)
         part = f"{int(more['fraction'] * 100):>3} %  " if "fraction" in more else ""
         return f"{at}{task}  {part}{text}".rstrip()
     name = event["name"].removeprefix("job.")
-    said = [formatting.one_line(more.pop(key), 1000) for key in ("error", "why") if key in more]
+    said = [format.one_line(more.pop(key), 1000) for key in ("error", "why") if key in more]
     said += [_fact(key, value) for key, value in more.items()]
     verb = "" if name in more else _VERBS.get(name, name)
     return f"{at}{task}  {': '.join(part for part in (verb, '; '.join(said)) if part)}"
@@ -116,5 +117,5 @@ def _line(event: dict[str, Any]) -> str:
 
 def _fact(name: str, value: Any) -> str:
     if name == "again_in":
-        return f"again in {formatting.span(value)}"
-    return f"{_NOUNS.get(name, name)} {formatting.one_line(value, 1000)}"
+        return f"again in {format.span(value)}"
+    return f"{_NOUNS.get(name, name)} {format.one_line(value, 1000)}"

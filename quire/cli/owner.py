@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 
 app = options.Group(
     help="List owners; set their policy, weight and cap.",
@@ -50,7 +51,7 @@ def list_(json: options.Json = False) -> None:
     for owner in found:
         cap = "no cap" if owner.max_running is None else f"{owner.max_running:,}"
         drawn.add_row(
-            formatting.one_line(owner.user, 60),
+            format.one_line(owner.user, 60),
             owner.policy or f"{policy} (default)",
             f"{owner.weight:g}",
             cap,

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -73,13 +74,13 @@ def search(
 def show(found: Mapping[str, Any], query: str) -> None:
     """Print the hits of a search."""
     if "note" in found:
-        console.note(formatting.clean(found["note"]))
+        console.note(format.clean(found["note"]))
     if not found["items"]:
-        console.say(f"Nothing found for {formatting.one_line(query, 60)}.")
+        console.say(f"Nothing found for {format.one_line(query, 60)}.")
         return
     _draw(found["items"])
-    count = formatting.count(len(found["items"]), "hit")
-    console.say(f"{count} in {formatting.span(found['took_ms'] / 1000)}.")
+    count = format.count(len(found["items"]), "hit")
+    console.say(f"{count} in {format.span(found['took_ms'] / 1000)}.")
 
 
 def _advise(*, is_narrow: bool, mode: str) -> None:
@@ -102,15 +103,15 @@ def _draw(items: Sequence[Mapping[str, Any]]) -> None:
     drawn: list[Any] = []
     for rank, hit in enumerate(items, start=1):
         head = Text(f"{rank:>2}  ")
-        head.append(formatting.one_line(hit["name"], 80), style="bold")
+        head.append(format.one_line(hit["name"], 80), style="bold")
         head.append(f"  {_place(hit)}  score {hit['score']:.3f}")
-        below = Group(_passage(hit), Text(formatting.one_line(hit["uri"], 300), style="dim"))
+        below = Group(_passage(hit), Text(format.one_line(hit["uri"], 300), style="dim"))
         drawn += [head, Padding(below, (0, 0, 1, 4), expand=False)]
     console.show(Group(*drawn))
 
 
 def _place(hit: Mapping[str, Any]) -> str:
-    return formatting.one_line(hit["label"], 60) if hit["label"] else f"page {hit['page']}"
+    return format.one_line(hit["label"], 60) if hit["label"] else f"page {hit['page']}"
 
 
 def _passage(hit: Mapping[str, Any]) -> "Text":

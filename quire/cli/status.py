@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ def _drawn(found: dict[str, Any]) -> "Group":
     begin = "none yet; take some in with: quire ingest FOLDER"
     facts.add_row("documents", begin if is_empty else _counts(found["documents"]))
     if found["paused"]:
-        names = ", ".join(formatting.one_line(kind) for kind in found["paused"])
+        names = ", ".join(format.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
     if broker := found["broker"]:
         facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} doorbells rung")
     for trouble in found.get("troubles", ()):
-        facts.add_row("trouble", formatting.one_line(trouble, 1000))
+        facts.add_row("trouble", format.one_line(trouble, 1000))
     if not found["workers"]:
         facts.add_row("workers", "none; start one with: quire up")
         return Group(facts)
@@ -65,7 +66,7 @@ def _counts(numbers: dict[str, int]) -> "Text":
     parts = [(state, number) for state, number in numbers.items() if number]
     if parts:
         shown = Text(", ").join(
-            Text(f"{number:,} {state.replace('_', ' ')}", style=formatting.COLOURS[state])
+            Text(f"{number:,} {state.replace('_', ' ')}", style=console.colour(state))
             for state, number in parts
         )
     return shown
@@ -80,12 +81,12 @@ def _workers(listed: list[dict[str, Any]]) -> "Table":
     for worker in listed:
         drawn.add_row(
             worker["id"],
-            formatting.one_line(worker["host"], 40),
+            format.one_line(worker["host"], 40),
             str(worker["pid"]),
             worker["state"] if worker["alive"] else "dead",
             f"{worker['running']:,}",
-            formatting.when(worker["started_at"], now),
-            formatting.when(worker["heartbeat_at"], now),
+            format.when(worker["started_at"], now),
+            format.when(worker["heartbeat_at"], now),
         )
     return drawn
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput
 from quire.model.records import DEFAULT_PRIORITY, Submission
 
@@ -203,7 +204,7 @@ def _say(ids: Sequence[int], wait: bool) -> None:
         is_row = list(ids) == list(range(ids[0], ids[0] + len(ids)))
         named = f"{ids[0]} to {ids[-1]}" if is_row else ", ".join(map(str, ids[:FEW]))
         more = "" if is_row or len(ids) <= FEW else " …"
-        console.say(f"{formatting.count(len(ids), 'job')} submitted: {named}{more}.")
+        console.say(f"{format.count(len(ids), 'job')} submitted: {named}{more}.")
         follow = "quire jobs --watch"
     if not wait:
         console.say(f"Follow it with: {follow}")
@@ -225,12 +226,12 @@ def _say_ending(app: "Backend", ids: Sequence[int], ended: dict[str, int]) -> No
         console.say(f"{waiting.outcome(ended)}.")
         return
     job = app.job(ids[0])
-    took = formatting.took(job)
+    took = format.job_duration(job)
     console.say(f"job {ids[0]} {job['state']}{f' after {took}' if took else ''}.")
     if job["result"] is not None:
-        console.say(f"result: {formatting.short_json(job['result'])}")
+        console.say(f"result: {format.short_json(job['result'])}")
     if job["error"]:
-        console.say(f"error: {formatting.one_line(job['error'], 400)}")
+        console.say(f"error: {format.one_line(job['error'], 400)}")
 
 
 def _payload(text: str | None, arguments: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput, NotFound
 
 app = options.Group(
@@ -66,14 +67,10 @@ def create(
         console.as_json(made)
         return
     console.say(made["token"])
-    ends = (
-        f"expires {formatting.when(made['expires_at'])}"
-        if made["expires_at"]
-        else "does not expire"
-    )
+    ends = f"expires {format.when(made['expires_at'])}" if made["expires_at"] else "does not expire"
     console.note(
-        f"token {made['id']} ({formatting.one_line(name, 60)}) "
-        f"of {formatting.one_line(made['user'], 60)}: "
+        f"token {made['id']} ({format.one_line(name, 60)}) "
+        f"of {format.one_line(made['user'], 60)}: "
         f"may {', '.join(made['scopes'])}; {ends}. Keep it now, it is not shown again. "
         "Send it as `Authorization: Bearer TOKEN`, or set QUIRE_TOKEN."
     )
@@ -99,13 +96,13 @@ def listing(user: Only = None, json: options.Json = False) -> None:
         for each in found:
             drawn.add_row(
                 str(each["id"]),
-                formatting.one_line(each["user"], 30),
+                format.one_line(each["user"], 30),
                 each["scopes"][-1],
                 each["state"],
-                formatting.when(each["created_at"]),
-                formatting.when(each["last_used_at"]),
-                formatting.when(each["expires_at"]),
-                formatting.one_line(each["name"]),
+                format.when(each["created_at"]),
+                format.when(each["last_used_at"]),
+                format.when(each["expires_at"]),
+                format.one_line(each["name"]),
             )
         console.show(drawn)
 
@@ -120,4 +117,4 @@ def revoke(token: TokenId, json: options.Json = False) -> None:
     if json:
         console.as_json(gone)
     else:
-        console.say(f"token {token} ({formatting.one_line(gone['name'], 60)}) revoked.")
+        console.say(f"token {token} ({format.one_line(gone['name'], 60)}) revoked.")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import BadInput, Conflict, Refused
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _refuse_live_workers(db: "Database", home: Path) -> None:
     alive = [f"{row.id} (pid {row.pid} on {row.host})" for row in rows]
     if alive:
         raise Conflict(
-            f"home {home}: {formatting.count(len(alive), 'worker')} still running: "
+            f"home {home}: {format.count(len(alive), 'worker')} still running: "
             f"{', '.join(alive)}. Stop `quire up`, or drain them with `quire worker drain`, and "
             "run this again. Nothing was changed."
         )
@@ -162,8 +163,8 @@ def _print_database(name: str, files: str, moved: "Transferred", report: "Report
         console.say("Continued an interrupted transfer.")
     total, tables = sum(moved.rows.values()), len(moved.rows)
     console.say(
-        f"Transferred to {name}: {formatting.count(total, 'row')} in "
-        f"{formatting.count(tables, 'table')}. Counts and checksums match."
+        f"Transferred to {name}: {format.count(total, 'row')} in "
+        f"{format.count(tables, 'table')}. Counts and checksums match."
     )
     if moved.left:
         console.say(
@@ -226,21 +227,21 @@ def _as_json(url: str, copied: "Copied") -> dict[str, Any]:
 
 def _print_files(settings: "Settings", url: str, copied: "Copied", alive: int) -> None:
     console.say(
-        f"Copied to {url}: {formatting.count(copied.copied, 'file')}, "
-        f"{formatting.size(copied.copied_bytes)}, checksums verified; "
+        f"Copied to {url}: {format.count(copied.copied, 'file')}, "
+        f"{format.size(copied.copied_bytes)}, checksums verified; "
         f"{copied.present:,} were already there."
     )
     for wrong in list(copied.lost.values())[:LISTED_FAILURES]:
-        console.say(f"not copied: {formatting.one_line(wrong, 500)}")
+        console.say(f"not copied: {format.one_line(wrong, 500)}")
     if copied.lost:
         console.say(
-            f"{formatting.count(len(copied.lost), 'file')} could not be copied. See `quire doctor "
+            f"{format.count(len(copied.lost), 'file')} could not be copied. See `quire doctor "
             "--deep`, then run this again."
         )
         return
     if alive:
         console.say(
-            f"{formatting.count(alive, 'worker')} still running: files ingested from now on are "
+            f"{format.count(alive, 'worker')} still running: files ingested from now on are "
             "not copied. Stop `quire up`, run this again for the rest, then switch."
         )
     console.say(

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -33,7 +34,7 @@ def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> 
     if json:
         console.as_json(made)
     else:
-        shown = formatting.one_line(name, 60)
+        shown = format.one_line(name, 60)
         console.say(
             f"user {shown} has the role {role}. For a sign-in link: quire user link {shown}"
         )
@@ -54,11 +55,11 @@ def listing(json: options.Json = False) -> None:
         drawn = console.table("USER", "ROLE", "STATE", "ADDED", "LAST SIGNED IN", wide="USER")
         for each in found:
             drawn.add_row(
-                formatting.one_line(each["name"]),
+                format.one_line(each["name"]),
                 each["role"],
                 "disabled" if each["disabled_at"] else "active",
-                formatting.when(each["created_at"]),
-                formatting.when(each["signed_in_at"]),
+                format.when(each["created_at"]),
+                format.when(each["signed_in_at"]),
             )
         console.show(drawn)
 
@@ -73,7 +74,7 @@ def give_role(name: Name, role: Role, json: options.Json = False) -> None:
     if json:
         console.as_json(changed)
     else:
-        console.say(f"user {formatting.one_line(name, 60)} has the role {role}.")
+        console.say(f"user {format.one_line(name, 60)} has the role {role}.")
 
 
 @app.command()
@@ -86,7 +87,7 @@ def disable(name: Name, json: options.Json = False) -> None:
     if json:
         console.as_json(changed)
     else:
-        shown = formatting.one_line(name, 60)
+        shown = format.one_line(name, 60)
         console.say(f"user {shown} is disabled. `quire user add {shown}` lets them in again.")
 
 
@@ -102,7 +103,7 @@ def link(name: OwnName = None, json: options.Json = False) -> None:
         console.as_json(made)
     else:
         console.say(made["url"])
-        console.note(f"Signs {formatting.one_line(made['user'], 60)} in once, within 15 minutes.")
+        console.note(f"Signs {format.one_line(made['user'], 60)} in once, within 15 minutes.")
 
 
 def _place(settings: "Settings") -> str:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quire.cli import console, formatting
+from quire import format
+from quire.cli import console
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _bar(total: int, quiet: bool) -> Iterator[Tell]:
 
         def tell(done: int, job: dict[str, Any] | None) -> None:
             if total == 1 and job is not None:
-                text = formatting.one_line(job["progress_message"], 60)
+                text = format.one_line(job["progress_message"], 60)
                 text = f"job {job['id']} {job['state']}  {text}"
                 progress.update(drawn, completed=job["progress"], description=text)
             else:

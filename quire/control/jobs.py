@@ -219,7 +219,7 @@ def states_for(verb: str) -> list[str]:
 def _halt(caller: Caller, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
     def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, caller, job_ids)
-        changed = job_actions.halt(conn, job_ids, verb, why, now=now)
+        changed = job_actions.halt(conn, job_ids, verb, why, by=caller.user, now=now)
         dialect.notify(conn)
         return changed
 

@@ -44,14 +44,3 @@ def _value(found: Settings, name: str) -> Any:
     if isinstance(value, Path):
         return str(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def in_words(value: Any) -> str:
-    """Write a value for people."""
-    if isinstance(value, list):
-        return ", ".join(value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-    return str(value) or "none"

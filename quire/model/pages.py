@@ -61,25 +61,3 @@ class Piece(NamedTuple):
     start: int
     stop: int
     tokens: int
-
-
-_OFFICE = "vnd.openxmlformats-officedocument."
-_MEDIA_WORDS = {
-    "text/plain": "text",
-    "message/rfc822": "mail",
-    "application/octet-stream": "unknown",
-    "application/x-ole-storage": "old office",
-    "application/x-7z-compressed": "7z",
-    "application/vnd.rar": "rar",
-    "application/epub+zip": "epub",
-    "image/svg+xml": "svg",
-    f"application/{_OFFICE}wordprocessingml.document": "docx",
-    f"application/{_OFFICE}spreadsheetml.sheet": "xlsx",
-    f"application/{_OFFICE}presentationml.presentation": "pptx",
-}
-
-
-def media_word(name: str | None) -> str:
-    """Write a media type as people call it; one that nobody named is what follows the slash."""
-    plain = (name or "").partition(";")[0].strip().lower()
-    return _MEDIA_WORDS.get(plain) or plain.rpartition("/")[2].removeprefix("x-")

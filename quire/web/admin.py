@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
+from quire import format
 from quire.api.auth.authenticate import Admin, Reader, Writer
 from quire.api.routes.tokens import TokenId, following, refuse_tokens
 from quire.api.state import app_state_of
@@ -23,7 +24,7 @@ def settings(request: Request, viewer: Admin) -> Response:
     """List the settings in force."""
     items = shown_settings.listed(app_state_of(request).settings)
     for each in items:
-        each["text"] = shown_settings.in_words(each["value"])
+        each["text"] = format.setting(each["value"])
     return page(request, viewer, "settings.html", settings=items)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from quire.web import formatting
+from quire import format
 
 WIDTH, HEIGHT = 320, 72
 #: Between two documents of a strip.
@@ -108,12 +108,12 @@ def strip(cells: Sequence[Cell], label: str) -> Markup:
 
 
 def _cell(cell: Cell, x: float, wide: float) -> Markup:
-    tone = formatting.tone(cell.state)
+    tone = format.tone(cell.state)
     span = f"page {cell.from_page}"
     if cell.to_page != cell.from_page:
         span = f"pages {cell.from_page}–{cell.to_page}"
     if not cell.document_id:
-        span = formatting.counted(_pages(cell), "task")
+        span = format.count(_pages(cell), "task")
     title = " · ".join(part for part in (cell.name, span, cell.state) if part)
     inner = Markup('<rect class="cell {}" x="{}" y="1" width="{}" height="{}"/>').format(
         tone, _n(x), _n(wide), STRIP_HEIGHT - 2

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, Query, Request, Response
 
+from quire import format
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.routes.corpora import Name
 from quire.api.state import app_state_of
@@ -14,7 +15,6 @@ from quire.errors import BadInput
 from quire.model.access import Scope, Viewer
 from quire.model.pipeline import described
 from quire.parse import plugin_parser
-from quire.web import formatting
 from quire.web.rendering import PageRoute, back, page
 
 router = APIRouter(prefix="/corpora", route_class=PageRoute, include_in_schema=False)
@@ -77,7 +77,7 @@ def one(
         return _ask_to_delete(request, viewer, corpus)
     rows = [
         {"name": key, "value": value, "text": escaped(value), "default": default, "sentence": doc,
-         "shown": formatting.setting(escaped(value)), "usual": formatting.setting(escaped(default)),
+         "shown": format.setting(escaped(value)), "usual": format.setting(escaped(default)),
          "cost": COSTS.get(verbs.REPEATED.get(key, ""), "left as they are"),
          "choices": _choices(key, value)}
         for key, value, default, doc in verbs.explained(corpus["pipeline"])
@@ -115,7 +115,7 @@ def _ask_to_change(
 ) -> Response:
     listed = [f"{key} from {_quoted(old)} to {_quoted(to)}" for key, old, to in changes]
     cost = verbs.consequence([key for key, _, _ in changes])
-    count = formatting.counted(corpus["documents"], "document")
+    count = format.count(corpus["documents"], "document")
     return page(
         request, viewer, "confirm.html", question=f"Change corpus {corpus['name']}?",
         consequence=f"This sets {'; '.join(listed)}. It has {count}. Nothing happens to those that "
@@ -127,7 +127,7 @@ def _ask_to_change(
 
 
 def _ask_to_delete(request: Request, viewer: Viewer, corpus: dict[str, Any]) -> Response:
-    count = formatting.counted(corpus["documents"], "document")
+    count = format.count(corpus["documents"], "document")
     stays = f"The {count} in it stay and can still be found." if corpus["documents"] else ""
     return page(
         request, viewer, "confirm.html", question=f"Delete corpus {corpus['name']}?",
@@ -163,7 +163,7 @@ def _words(settings: dict[str, Any]) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return formatting.setting(escaped(value))
+    return format.setting(escaped(value))
 
 
 def _place(name: str) -> str:

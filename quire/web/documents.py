@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
+from quire import format
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes import uploads
@@ -11,9 +12,8 @@ from quire.api.state import app_state_of
 from quire.control import corpora, documents, page_view, queries
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
-from quire.web import formatting, page_range_strip
-from quire.web.jobs import reuse_words
-from quire.web.rendering import PageRoute, back, page
+from quire.web import page_range_strip
+from quire.web.rendering import PageRoute, back, page, with_distinct_names
 
 router = APIRouter(prefix="/documents", route_class=PageRoute, include_in_schema=False)
 PAGE = 24
@@ -44,7 +44,7 @@ def listing(
     )  # fmt: skip
     return page(
         request, viewer, "documents.html", next=listed["next"],
-        documents=formatting.told_apart(listed["items"]),
+        documents=with_distinct_names(listed["items"]),
         kept=kept, states=list(DocumentState), corpora=corpora.listed(caller),
         is_filtered=any(kept[name] for name in FILTERS), searched=queries.SEARCHED,
     )  # fmt: skip
@@ -69,7 +69,7 @@ def one(
     caller = app_state_of(request).caller(viewer)
     document = queries.document(caller, document_id)
     for each in document["generations"]:
-        each["reuse_words"] = reuse_words(each["reused"])
+        each["reuse_words"] = format.reuse(each["reused"])
     ranges = queries.page_ranges_of_document(caller, document_id)
     explained = explain_document.explain_document(caller, document_id)
     return page(

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
+from quire import format
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.state import app_state_of
@@ -14,8 +15,8 @@ from quire.control.explain import job as explain_job
 from quire.errors import BadInput
 from quire.model.access import Viewer
 from quire.model.states import JobState
-from quire.web import formatting, page_range_strip
-from quire.web.rendering import PageRoute, back, page
+from quire.web import page_range_strip
+from quire.web.rendering import PageRoute, back, page, with_distinct_names
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute, include_in_schema=False)
 PAGE = 50
@@ -101,7 +102,7 @@ def _ask(
     fields: list[tuple[str, Any]],
     count: int,
 ) -> Response:
-    which = "all jobs that match" if scope == "filter" else formatting.counted(count, "job")
+    which = "all jobs that match" if scope == "filter" else format.count(count, "job")
     narrowed = [f"{k} {v}" for k, v in fields if k in FILTERS and v]
     whole = f" Filter: {', '.join(narrowed) or 'none, so every job of the tenant'}."
     said = "They and their history are gone for good." if verb == "delete" else ""
@@ -131,11 +132,11 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
         runs = [run for run in runs if run["outcome"] != "done"]
     return page(
         request, viewer, "job.html", job=job, explained=explained,
-        files=formatting.told_apart(listed),
+        files=with_distinct_names(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         events=[_line(each) for each in queries.log_tail(caller, job_id, limit=LINES)],
-        took=_took(job), reused=reuse_words(queries.reuse(caller, job_id)) if job["files"] else "",
+        took=_took(job), reused=format.reuse(queries.reuse(caller, job_id)) if job["files"] else "",
         **(page_range_strip.counted(job["tasks"]) if is_huge else page_range_strip.shown(ranges)),
     )  # fmt: skip
 
@@ -193,25 +194,12 @@ def _line(event: dict[str, Any]) -> dict[str, Any]:
         message = f"{fraction * 100:.0f} % {message}"
     task = [f"task {event['task_id']}"] if event.get("task_id") else []
     rest = [f"{name} {value}" for name, value in told.items() if value is not None]
-    at = formatting.epoch(event["at"])
+    at = format.epoch(event["at"])
     exact = datetime.fromtimestamp(at or 0.0, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = " · ".join(str(part) for part in (*task, message.strip(), *rest) if part)
     return {**event, "words": text, "exact": exact}
 
 
 def _took(job: dict[str, Any]) -> float | None:
-    begun, ended = formatting.epoch(job["started_at"]), formatting.epoch(job["finished_at"])
+    begun, ended = format.epoch(job["started_at"]), format.epoch(job["finished_at"])
     return None if begun is None or ended is None else ended - begun
-
-
-def reuse_words(account: dict[str, Any]) -> str:
-    """Say what was reused, in a few words."""
-    nouns = {"pages": "page", "ocr": "recognised page", "chunks": "chunk", "vectors": "vector"}
-    parts = [formatting.counted(account[k], noun) for k, noun in nouns.items() if account.get(k)]
-    if account.get("whole"):
-        is_count = not isinstance(account["whole"], bool)
-        parts.insert(
-            0, formatting.counted(account["whole"], "whole file") if is_count else "all of it"
-        )
-    saved = account.get("seconds_saved")
-    return ", ".join(parts) + (f" (saved {formatting.span(saved)})" if parts and saved else "")

@@ -4,7 +4,8 @@ Also the routes' own class, `PageRoute`: what goes wrong on a page is answered w
 """
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,13 +14,15 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 
+from quire import format
 from quire.api import problems
 from quire.api.state import app_state_of
 from quire.errors import NotSignedIn, QuireError
 from quire.model.access import Scope, Viewer
-from quire.web import assets, charts, formatting
+from quire.web import assets, charts
 
 NAVIGATION = (
     ("/", "Overview"),
@@ -55,20 +58,61 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.filters.update(
-        number=formatting.number, counted=formatting.counted, size=formatting.size,
-        span=formatting.span, tone=formatting.tone, state_of=formatting.state_of,
-        plain=formatting.plain, pretty=formatting.pretty, media=formatting.media,
-        clock=formatting.clock, when=_when, marked=formatting.marked, coded=formatting.coded,
+        number=format.number, counted=format.count, size=format.size,
+        span=format.span, tone=format.tone, state_of=format.document_state,
+        plain=format.multiline, pretty=format.indented_json, media=format.media_type,
+        clock=format.clock_time, when=_when, marked=marked, coded=coded,
     )  # fmt: skip
     made.globals.update(
-        asset=assets.address, charts=charts, reasons=formatting.REASONS, chained=_chained
+        asset=assets.address, charts=charts, reasons=format.REASONS, chained=_chained
     )
     return made
 
 
 @jinja2.pass_context
 def _when(context: jinja2.runtime.Context, at: Any) -> Any:
-    return formatting.when(at, context["now"])
+    return when(at, context["now"])
+
+
+def when(at: str | float | None, now: float) -> Markup:
+    """Mark up a time: relative to read, exact on hover."""
+    seconds = format.epoch(at)
+    if seconds is None:
+        return Markup('<span class="faint">–</span>')
+    try:
+        exact = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return Markup("<span>{}</span>").format(seconds)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        exact.isoformat(timespec="seconds"),
+        exact.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        format.when(seconds, now),
+    )
+
+
+def marked(text: str, marks: Any) -> Markup:
+    """Mark ranges of a text; every part is escaped by itself."""
+    parts, at = [], 0
+    for start, stop in marks:
+        parts += [escape(text[at:start]), Markup("<mark>"), escape(text[start:stop])]
+        parts.append(Markup("</mark>"))
+        at = stop
+    return Markup("").join([*parts, escape(text[at:])])
+
+
+def coded(text: str) -> Markup:
+    """Mark up text between backticks as code; every part is escaped."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 and at < len(parts) - 1 else escape(part)
+        for at, part in enumerate(parts)
+    )
+
+
+def with_distinct_names(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return files or documents with names that tell them apart."""
+    names = format.distinct_names(items)
+    return [{**each, "name": name} for each, name in zip(items, names, strict=True)]
 
 
 def _chained(path: str, kept: dict[str, Any], **changed: Any) -> str:
@@ -114,7 +158,7 @@ def _said(request: Request) -> str:
     if verb not in SAID or not count.isdecimal():
         return ""
     noun = NOUNS.get(request.url.path.split("/")[1], "entry")
-    return f"{formatting.counted(int(count[:12]), noun)} {SAID[verb]}."
+    return f"{format.count(int(count[:12]), noun)} {SAID[verb]}."
 
 
 def back(to: str, verb: str | None = None, count: int = 1) -> RedirectResponse:

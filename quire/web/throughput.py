@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from quire import format
 from quire.control import queries
 from quire.control.caller import Caller
 from quire.control.queries import Run
-from quire.web import formatting
 from quire.web.charts import Bar
 
 BUCKETS = 48
@@ -70,7 +70,7 @@ def figures(runs: Sequence[Run], begins: float | None = None, *, now: float) -> 
         "failed": sum(run.outcome in FAILED for run in runs),
         "total": len(runs),
         "rate": _rate(done, window),
-        "window": f"last {formatting.span(round(window / 60) * 60 or round(window))}",
+        "window": f"last {format.span(round(window / 60) * 60 or round(window))}",
         "begins": now - window,
     }
 
@@ -82,9 +82,9 @@ def _bar(some: Sequence[Run], step: float, begins: float, *, good: bool = False)
             "bad": sum(run.outcome in FAILED for run in some),
             "warn": sum(run.outcome in PASSING for run in some),
         }
-    told = ", ".join(f"{formatting.number(n)} {_NAMES[name]}" for name, n in counts.items())
+    told = ", ".join(f"{format.number(n)} {_NAMES[name]}" for name, n in counts.items())
     return Bar(
-        counts, f"{formatting.clock(begins)} to {formatting.clock(begins + step)} UTC: {told}"
+        counts, f"{format.clock_time(begins)} to {format.clock_time(begins + step)} UTC: {told}"
     )
 
 
@@ -103,7 +103,7 @@ def _share(ordered: Sequence[float], share: float) -> float | None:
 def _rate(done: int, window: float) -> str:
     a_minute = done / window * 60
     if a_minute >= 100:
-        return f"{formatting.number(round(a_minute / 60))} runs a second"
+        return f"{format.number(round(a_minute / 60))} runs a second"
     if a_minute >= 1 or not done:
         return f"{a_minute:.0f} runs a minute"
     return f"{a_minute * 60:.0f} runs an hour"

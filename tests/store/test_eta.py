@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire import testing
-from quire.cli import formatting
+from quire import format, testing
 from quire.model.states import Reason
 from quire.store.documents import corpora
 from quire.store.reports import jobs as job_reports
@@ -30,7 +29,7 @@ def job(shelf: Shelf, job_id: int) -> dict[str, Any]:
 
 
 def seconds_left(shelf: Shelf, job_id: int) -> float | None:
-    at = formatting.epoch(job(shelf, job_id)["eta_at"])
+    at = format.epoch(job(shelf, job_id)["eta_at"])
     return None if at is None else at - shelf.clock.now().wall
 
 

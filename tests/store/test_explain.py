@@ -44,14 +44,14 @@ def said(found: dict[str, Any], code: str, *words: str) -> None:
 def test_a_job_that_is_not_due_says_until_when(stage: Stage):
     job = stage.one(run_at=stage.now().wall + 2 * HOUR)
     found = told(stage, job)
-    said(found, "due", "not due until 1970-01-12T15:46:40.000Z", "2 h 0 min", "joins the queue")
+    said(found, "due", "scheduled for 1970-01-12T15:46:40.000Z", "in 2 h", "is queued then")
     assert found["until"] == "1970-01-12T15:46:40.000Z"
 
 
 def test_a_job_that_fell_due_says_who_moves_it(stage: Stage):
     job = stage.one(run_at=stage.now().wall + 60)
     stage.clock.advance(90)
-    said(told(stage, job), "due", "due 30 s ago", "worker moves it")
+    said(told(stage, job), "due", "due 30 s ago", "worker queues it")
 
 
 def test_a_job_that_waits_for_another_names_it_and_what_its_failure_does(stage: Stage):
@@ -62,8 +62,8 @@ def test_a_job_that_waits_for_another_names_it_and_what_its_failure_does(stage: 
     said(
         told(stage, second),
         "after",
-        f"Waits for job {first} (running, 40 %)",
-        "If it fails or is cancelled, this is cancelled too",
+        f"It waits for job {first} (running, 40 %)",
+        "If it fails or is cancelled, this task is cancelled too",
         f"when job {first} ends",
     )
 
@@ -112,10 +112,20 @@ def test_a_task_of_an_owner_at_its_cap_says_how_many_run(stage: Stage):
     _, second = stage.many(2)
     stage.set_owner("ada", max_running=1)
     stage.claim()
-    said(told(stage, second), "cap", "ada runs 1 of at most 1 tasks", "when one of them ends")
+    said(
+        told(stage, second),
+        "cap",
+        "ada has reached the limit: 1 of 1 tasks",
+        "when one of them ends",
+    )
     assert stage.claim() == []
     assert stage.task(second).reason == "cap"
-    said(told(stage, second), "cap", "ada runs 1 of at most 1 tasks", "when one of them ends")
+    said(
+        told(stage, second),
+        "cap",
+        "ada has reached the limit: 1 of 1 tasks",
+        "when one of them ends",
+    )
 
 
 def test_a_task_of_a_paused_kind_says_since_when(stage: Stage):
@@ -124,7 +134,7 @@ def test_a_task_of_a_paused_kind_says_since_when(stage: Stage):
     after = stage.one()
     for job in (before, after):
         found = told(stage, job)
-        said(found, "paused", "'noop' is paused since 1970-01-12", "quire unpause noop")
+        said(found, "paused", "'noop' has been paused since 1970-01-12", "quire unpause noop")
         assert found["since"] == "1970-01-12T13:46:40.000Z"
 
 
@@ -153,26 +163,26 @@ def test_a_queue_that_no_worker_serves_is_named_with_those_served(stage: Stage):
 def test_a_kind_that_no_worker_knows_is_named_with_those_known(stage: Stage):
     hire(stage, kinds=("other", "once"))
     job = stage.one()
-    said(told(stage, job), "no_worker", "knows kind 'noop'", "once, other", "--plugin")
+    said(told(stage, job), "no_worker", "can run kind 'noop'", "once, other", "--plugin")
     stage.claim(known=["other", "once"])
     assert stage.task(job).reason == "no_worker"
-    said(told(stage, job), "no_worker", "knows kind 'noop'", "once, other", "--plugin")
+    said(told(stage, job), "no_worker", "can run kind 'noop'", "once, other", "--plugin")
     hire(stage, "w2")
-    said(told(stage, job), "no_worker", "worker w2 knows it", "next sweep")
+    said(told(stage, job), "no_worker", "Worker w2 can run it", "next sweep")
 
 
 def test_a_ready_task_says_how_many_are_ahead_of_it(stage: Stage):
     hire(stage)
     first = stage.one(user="bob")
-    said(told(stage, first), "ready", "first in queue 'default'", "Starts when a worker is free")
+    said(told(stage, first), "ready", "first in queue 'default'", "starts when a worker is free")
     second = stage.one(user="cyd")
-    said(told(stage, second), "ready", "1 task is ahead", "of 1 user")
+    said(told(stage, second), "ready", "1 task is ahead", "from 1 user")
     stage.many(3, user="bob", priority=1)
     found = told(stage, second)
-    said(found, "ready", "4 tasks are ahead of it", "of 1 user.", "Starts when a worker is free")
+    said(found, "ready", "4 tasks are ahead of it", "from 1 user.", "starts when a worker is free")
     assert found["since"] == "1970-01-12T13:46:40.000Z"
     stage.many(2, user="ada", priority=1)
-    said(told(stage, second), "ready", "6 tasks are ahead of it", "of 2 users")
+    said(told(stage, second), "ready", "6 tasks are ahead of it", "from 2 users")
 
 
 def test_a_count_of_those_ahead_stops_somewhere(stage: Stage, monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +190,7 @@ def test_a_count_of_those_ahead_stops_somewhere(stage: Stage, monkeypatch: pytes
     hire(stage)
     stage.many(5, user="bob")
     last = stage.one(user="bob")
-    said(told(stage, last), "ready", "more than 3 tasks are ahead")
+    said(told(stage, last), "ready", "More than 3 tasks are ahead")
 
 
 def test_a_running_task_names_its_holder_and_its_lease(stage: Stage):
@@ -193,11 +203,11 @@ def test_a_running_task_names_its_holder_and_its_lease(stage: Stage):
     said(
         found,
         "running",
-        "Worker w1 (host h, pid 1) has held it for 20 s, 25 %",
+        "Worker w1 (host h, pid 1) has been running it for 20 s, 25 %",
         "attempt 1 of 3",
-        "lasts 40 s more",
+        "is renewed continuously and would expire in 40 s",
         "page 3 of 12",
-        "another worker runs it again",
+        "another one runs it again",
     )
     assert (found["since"], found["until"]) == (
         "1970-01-12T13:46:40.000Z",
@@ -210,14 +220,14 @@ def test_a_running_task_whose_holder_is_silent_says_since_when(stage: Stage):
     job = stage.one()
     stage.claim()
     stage.clock.advance(30)
-    said(told(stage, job), "running", "lasts 30 s more; its holder was last heard of 30 s ago")
+    said(told(stage, job), "running", "last heartbeat 30 s ago", "take the task in 30 s")
 
 
 def test_a_run_that_must_not_be_repeated_says_what_a_death_does(stage: Stage):
     hire(stage)
     job = stage.one("once")
     stage.claim()
-    said(told(stage, job), "running", "it is lost, not run again")
+    said(told(stage, job), "running", "it is lost and not run again")
 
 
 def test_a_lease_that_ended_says_who_takes_it_back(stage: Stage):
@@ -225,7 +235,10 @@ def test_a_lease_that_ended_says_who_takes_it_back(stage: Stage):
     stage.claim("gone")
     stage.clock.advance(75)
     said(
-        told(stage, job), "lease_ended", "worker gone (host h, pid 1) ended 15 s ago", "runs again"
+        told(stage, job),
+        "lease_ended",
+        "worker gone (host h, pid 1) expired 15 s ago",
+        "runs again",
     )
     stage.reap()
 
@@ -235,7 +248,7 @@ def test_a_task_that_backs_off_says_why_and_until_when(stage: Stage):
     [lease] = stage.claim()
     stage.settle(ending(lease, "retry", "transient", error="server said 503", due_in=60.0))
     found = told(stage, job)
-    said(found, "backoff", "Attempt 1 of 3", "server said 503", "Attempt 2 of 3", "in 60 s")
+    said(found, "backoff", "Attempt 1 of 3", "server said 503", "Next attempt in 1 min (2 of 3)")
     assert found["until"] == "1970-01-12T13:47:40.000Z"
     assert [run["outcome"] for run in found["attempts"]] == ["transient"]
 
@@ -245,15 +258,20 @@ def test_a_task_that_runs_again_says_why(stage: Stage):
     job = stage.one()
     stage.claim("w1")
     stage.reap("w1")
-    said(told(stage, job), "ready", "It ran before: its worker died or its lease ended")
+    said(told(stage, job), "ready", "previous attempt ended: its worker died or its lease expired")
     stage.claim("w1")
-    said(told(stage, job), "running", "It ran before: its worker died")
+    said(told(stage, job), "running", "previous attempt ended: its worker died")
 
 
 def test_a_stopped_job_says_why_and_how_to_go_on(stage: Stage):
     job = stage.one()
     jobs.stop(stage.caller(), [job])
-    said(told(stage, job), "stopped", "on request", f"quire job resume {job}")
+    said(
+        told(stage, job),
+        "stopped",
+        "Stopped by ada just now. 0 of 1 task is done.",
+        f"quire job resume {job}",
+    )
     task = stage.task(job)
     said(explain_task(stage.caller(), task.id), "stopped", f"quire job resume {job}")
 
@@ -272,9 +290,9 @@ def test_a_failed_job_says_what_failed_and_how_to_run_it_again(stage: Stage):
     [lease] = stage.claim()
     stage.settle(ending(lease, "fail", "permanent", error="no such file"))
     found = told(stage, job)
-    said(found, "failed", "1 of 1 tasks failed: no such file", f"quire job resume {job}")
+    said(found, "failed", "1 of 1 task failed: no such file", f"quire job resume {job}")
     task = explain_task(stage.caller(), lease.task_id)
-    said(task, "failed", "attempt 1 of 3: no such file", f"quire job retry {job}")
+    said(task, "failed", "failed after 1 attempt: no such file", f"quire job retry {job}")
 
 
 def test_a_lost_task_says_that_its_end_was_not_seen(stage: Stage):
@@ -282,14 +300,14 @@ def test_a_lost_task_says_that_its_end_was_not_seen(stage: Stage):
     [lease] = stage.claim("w1")
     stage.reap("w1")
     said(told(stage, job), "failed", "must not run twice")
-    said(explain_task(stage.caller(), lease.task_id), "lost", "end was never seen")
+    said(explain_task(stage.caller(), lease.task_id), "lost", "worker disappeared")
 
 
 def test_a_completed_job_says_so(stage: Stage):
     job = stage.one()
     stage.run()
     found = told(stage, job)
-    said(found, "completed", "Every task succeeded", "over")
+    said(found, "completed", "Every task succeeded", "complete")
     said(explain_task(stage.caller(), stage.task(job).id), "done", "succeeded")
 
 
@@ -320,7 +338,7 @@ def test_a_job_of_many_tasks_explains_the_most_advanced_and_counts_the_rest(stag
     expected = {"blocked": 2, "ready": 6, "running": 1, "done": 1, "reasons": {"after": 2}}
     assert found["counts"] == expected
     blocked = explain_task(stage.caller(), lease.task_id + 8)
-    said(blocked, "after", f"Waits for task {child} (running, 0 %)")
+    said(blocked, "after", f"It waits for task {child} (running, 0 %)")
     assert blocked["job_id"] == job
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.model.pages import media_word
+from quire.format import media_type as media_word
 from quire.parse import file_type
 
 

@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from quire import format
 from quire.store.reports.dashboard import Run
-from quire.web import charts, formatting, throughput
+from quire.web import charts, rendering, throughput
 from quire.web.charts import Bar, Cell
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,36 +35,36 @@ ON = {
      (-5.0, "0 s"), (None, "–")],
 )  # fmt: skip
 def test_a_duration_is_written_in_the_units_that_matter(seconds: float | None, text: str):
-    assert formatting.span(seconds) == text
+    assert format.span(seconds) == text
 
 
-def test_numbers_are_grouped_by_thin_spaces():
-    assert formatting.number(1234567) == "1\u202f234\u202f567"
-    assert formatting.counted(1, "page") == "1 page"
-    assert formatting.size(5 << 20) == "5.0 MB"
-    assert formatting.size(20_000 << 20) == "20 GB"
+def test_numbers_are_grouped_by_commas():
+    assert format.number(1234567) == "1,234,567"
+    assert format.count(1, "page") == "1 page"
+    assert format.size(5 << 20) == "5.0 MB"
+    assert format.size(20_000 << 20) == "20 GB"
 
 
 def test_a_time_is_relative_and_exact_on_hover():
-    text = formatting.when("2026-01-31T18:00:00Z", 1769882400.0 + 125)
+    text = rendering.when("2026-01-31T18:00:00Z", 1769882400.0 + 125)
     assert "2 min ago" in text
     assert 'title="2026-01-31 18:00:00 UTC"' in text
-    assert "in 2 h" in formatting.when(7200.0, 0.0)
-    assert "–" in formatting.when(None, 0.0)
-    assert "1" in formatting.when(1e300, 0.0)
+    assert "in 2 h" in rendering.when(7200.0, 0.0)
+    assert "–" in rendering.when(None, 0.0)
+    assert "1" in rendering.when(1e300, 0.0)
 
 
 def test_marks_and_code_escape_every_part():
     text = "<b> tide & <i>"
-    assert formatting.marked(text, [(4, 8)]) == "&lt;b&gt; <mark>tide</mark> &amp; &lt;i&gt;"
-    assert formatting.marked("<<", [(0, 1), (1, 2)]) == "<mark>&lt;</mark><mark>&lt;</mark>"
-    assert formatting.coded("run `<x>` now") == "run <code>&lt;x&gt;</code> now"
-    assert formatting.coded("a ` alone") == "a  alone"
+    assert rendering.marked(text, [(4, 8)]) == "&lt;b&gt; <mark>tide</mark> &amp; &lt;i&gt;"
+    assert rendering.marked("<<", [(0, 1), (1, 2)]) == "<mark>&lt;</mark><mark>&lt;</mark>"
+    assert rendering.coded("run `<x>` now") == "run <code>&lt;x&gt;</code> now"
+    assert rendering.coded("a ` alone") == "a  alone"
 
 
 def test_text_of_others_has_no_control_characters():
-    assert formatting.plain("a\x00\x1b[1m\u202eb\ud800") == "a\ufffd\ufffd[1m\ufffdb\ufffd"
-    assert formatting.plain("x" * 9, 3) == "xxx…"
+    assert format.multiline("a\x00\x1b[1m\u202eb\ud800") == "a\ufffd\ufffd[1m\ufffdb\ufffd"
+    assert format.multiline("x" * 9, 3) == "xxx…"
 
 
 def test_a_strip_draws_each_range_as_wide_as_its_pages_and_names_it():

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, formatting, options, session
+from quire import format
+from quire.cli import console, options, session
 from quire.errors import Refused
 from quire.model.records import DEFAULT_PRIORITY
 
@@ -169,5 +170,5 @@ def _list(found: Any, json: bool) -> None:
 
 
 def _line(each: "Judged") -> str:
-    why = "" if each.verdict in ("new", "same", "gone") else f"  ({formatting.one_line(each.why)})"
-    return f"{each.verdict:<9} {formatting.one_line(each.uri, 300)}{why}"
+    why = "" if each.verdict in ("new", "same", "gone") else f"  ({format.one_line(each.why)})"
+    return f"{each.verdict:<9} {format.one_line(each.uri, 300)}{why}"

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quire.cli import console, formatting
+from quire import format
+from quire.cli import console
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
@@ -77,26 +78,26 @@ class Rate:
 def summary_line(seen: Picture, rate: float | None) -> str:
     """Write how far a job is on one line."""
     job = seen.job
-    parts = [formatting.files(job) if job["files"] else _before_files(job)]
+    parts = [format.job_files(job) if job["files"] else _before_files(job)]
     if rate:
         parts.append(f"{rate:,.0f} pages/s" if rate >= 10 else f"{rate:.1f} pages/s")
-    left = (formatting.epoch(job["eta_at"]) or 0.0) - time.time()
+    left = (format.epoch(job["eta_at"]) or 0.0) - time.time()
     if job["eta_at"] and left > 1 and not job["is_listing"]:
-        parts.append(f"{formatting.span(left)} left")
+        parts.append(f"{format.rough_span(left)} left")
     return ", ".join(parts)
 
 
 def _before_files(job: dict[str, Any]) -> str:
     if job["state"] == "pending":
         return "waiting for a worker"
-    return formatting.one_line(job["progress_message"], 60) or "listing"
+    return format.one_line(job["progress_message"], 60) or "listing"
 
 
 def work_line(each: dict[str, Any]) -> str:
     """Write what is done with one file."""
     if each["of"] > 1:
         return f"{each['pages']:,} of {each['of']:,} pages"
-    said = formatting.one_line(each["message"], 40)
+    said = format.one_line(each["message"], 40)
     if each["progress"] >= 1 and said.startswith("fetched"):
         return "reading"
     return said or "starting"
@@ -122,7 +123,7 @@ def _lines() -> Callable[[Picture, float | None], None]:
 
     def tell(seen: Picture, rate: float | None) -> None:
         nonlocal last, due
-        line = formatting.files(seen.job) if seen.job["files"] else _before_files(seen.job)
+        line = format.job_files(seen.job) if seen.job["files"] else _before_files(seen.job)
         if line == last or (time.monotonic() < due and seen.job["finished_at"] is None):
             return
         console.note(summary_line(seen, rate))
@@ -149,5 +150,5 @@ def picture(seen: Picture, rate: float | None) -> "RenderableType":
     head.add_row(bar, Text(share), told)
     lines = Table.grid(padding=(0, 2))
     for each in seen.at_work:
-        lines.add_row(Text(f"  {formatting.one_line(each['name'], 48)}"), Text(work_line(each)))
+        lines.add_row(Text(f"  {format.one_line(each['name'], 48)}"), Text(work_line(each)))
     return Group(head, lines)

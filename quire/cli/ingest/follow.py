@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from quire.cli import console, formatting
+from quire import format
+from quire.cli import console
 from quire.cli.ingest import files_view, own_worker
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _reused(app: "App", job_id: int) -> dict[str, Any]:
 
 def say_ending(app: "App", job: dict[str, Any]) -> None:
     """Say how a job ended: counts, what was reused, and each failure with its reason."""
-    took = formatting.took(job)
+    took = format.job_duration(job)
     console.say(f"job {job['id']} {job['state']}{f' after {took}' if took else ''}.")
     for count, noun in _counts(job):
         console.say(f"  {count:>8,}  {noun}")
@@ -79,7 +80,7 @@ def say_ending(app: "App", job: dict[str, Any]) -> None:
     if job["files_with_errors"]:
         _say_files(app, job, "pages that could not be read:", with_errors=True, states=("success",))
     if job["error"] and not job["files"].get("failed") and not _unlisted(job):
-        console.say(f"error: {formatting.one_line(job['error'], 400)}")
+        console.say(f"error: {format.one_line(job['error'], 400)}")
     _say_next(app, job)
 
 
@@ -110,14 +111,14 @@ def _unlisted(job: dict[str, Any]) -> list[dict[str, str]]:
 def _say_listing(listed: dict[str, Any]) -> None:
     """Name what the listing could not do, and what it passed over."""
     for pattern in listed.get("unmatched", ()):
-        console.say(f"no file matched: {formatting.one_line(pattern, 100)}")
+        console.say(f"no file matched: {format.one_line(pattern, 100)}")
     sections = {
         "left out:": [
-            f"{formatting.one_line(each['uri'], 300)}: {formatting.one_line(each['reason'])}"
+            f"{format.one_line(each['uri'], 300)}: {format.one_line(each['reason'])}"
             for each in listed.get("left_out_first", ())
         ],
         "could not be listed:": [
-            formatting.one_line(each["error"], 400) for each in listed.get("unlisted", ())[:FEW]
+            format.one_line(each["error"], 400) for each in listed.get("unlisted", ())[:FEW]
         ],
     }
     for title, lines in sections.items():
@@ -128,18 +129,10 @@ def _say_listing(listed: dict[str, Any]) -> None:
             console.say(f"  {line}")
 
 
-def reuse_line(account: dict[str, Any]) -> str:
-    """Write what was reused of earlier work, if anything."""
-    nouns = {"whole": "file", "pages": "page", "ocr": "recognised page", "vectors": "vector"}
-    kept = [
-        formatting.count(int(n), noun) for key, noun in nouns.items() if (n := account.get(key))
-    ]
-    if not kept:
-        return ""
-    saved = account["seconds_saved"]
-    return f"reused: {', '.join(kept)}" + (
-        f"; about {formatting.span(saved)} of work saved" if saved > 0.05 else ""
-    )
+def reuse_line(stats: dict[str, Any]) -> str:
+    """Write what was reused from earlier work, if anything."""
+    text = format.reuse(stats)
+    return f"reused: {text}" if text else ""
 
 
 def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> None:
@@ -148,12 +141,12 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
         return
     console.say()
     console.say(title)
-    for each, known in zip(page["items"], formatting.told_apart(page["items"]), strict=True):
-        name = formatting.one_line(known, 60)
-        reason = formatting.one_line(each["error"], 400)
+    for each, known in zip(page["items"], format.distinct_names(page["items"]), strict=True):
+        name = format.one_line(known, 60)
+        reason = format.one_line(each["error"], 400)
         if each["state"] == "success":
-            reason = f"{formatting.count(each['page_errors'], 'page')} of {each['pages']:,}"
-        said = f"{name}: {reason.removeprefix(formatting.one_line(each['name'], 60) + ': ')}"
+            reason = f"{format.count(each['page_errors'], 'page')} of {each['pages']:,}"
+        said = f"{name}: {reason.removeprefix(format.one_line(each['name'], 60) + ': ')}"
         console.say(f"  {each['document_id']:>8}  {said}")
     if page["next"]:
         console.say(f"More: quire job show {job['id']}")
@@ -170,6 +163,6 @@ def _say_next(app: "App", job: dict[str, Any]) -> None:
         found = queries.files_held_by_other_jobs(app.caller, job["id"], sources)
         for each in found[:5]:
             console.say(
-                f"job {each['job_id']} holds {formatting.count(each['files'], 'file')}; see: "
+                f"job {each['job_id']} holds {format.count(each['files'], 'file')}; see: "
                 f"quire job explain {each['job_id']}"
             )

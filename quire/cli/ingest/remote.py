@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quire.cli import console, formatting, waiting
+from quire import format
+from quire.cli import console, waiting
 from quire.errors import BadInput, Refused
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run(
     ]
     if not json:
         named = ", ".join(map(str, ids))
-        console.say(f"{formatting.count(len(found), 'file')} sent; job {named} takes them in.")
+        console.say(f"{format.count(len(found), 'file')} sent; job {named} takes them in.")
     ended = waiting.until_over(far, ids, quiet=json) if wait else {}
     if json:
         answer = {"id": ids[0], "ids": ids, "sent": len(found)}
@@ -57,7 +58,5 @@ def _files(source: str, options: "SourceOptions") -> Iterator[Path]:
         )
     for page in FolderSource(source, options).pages():
         for skipped in page.skipped:
-            console.note(
-                f"{formatting.one_line(skipped.uri, 300)}: {formatting.one_line(skipped.reason)}"
-            )
+            console.note(f"{format.one_line(skipped.uri, 300)}: {format.one_line(skipped.reason)}")
         yield from (file_path(item.uri) for item in page.items)

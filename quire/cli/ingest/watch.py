@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from quire.cli import console, formatting
+from quire import format
+from quire.cli import console
 from quire.cli.ingest import own_worker
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Watched:
         try:
             items = list(self._items())
         except QuireError as error:
-            console.note(formatting.one_line(str(error), 400))
+            console.note(format.one_line(str(error), 400))
             self.next_at = now + watch.RESCAN_SECONDS
             return []
         found = watch.find_stable(self._sightings, items, now, rescan=watch.STABILITY_SECONDS)
@@ -68,9 +69,9 @@ class Watched:
             return []
         # A whole listing also sees what is gone, but would take what is still being written.
         if all(each.taken for each in found.observations.values()):
-            return self._submit([self._order], f"{formatting.count(len(found.stable), 'file')}")
+            return self._submit([self._order], f"{format.count(len(found.stable), 'file')}")
         return self._submit(
-            list(self._parts(found.stable)), formatting.count(len(found.stable), "file")
+            list(self._parts(found.stable)), format.count(len(found.stable), "file")
         )
 
     def _items(self) -> "Iterator[Item]":
@@ -109,7 +110,7 @@ def _tell_ended(app: "App", jobs: Sequence[int]) -> list[int]:
         if job["finished_at"] is None:
             left.append(job_id)
             continue
-        why = f": {formatting.one_line(job['error'], 200)}" if job["error"] else ""
+        why = f": {format.one_line(job['error'], 200)}" if job["error"] else ""
         console.say(f"{_clock()} job {job_id} {job['state']}{why}")
     return left
 

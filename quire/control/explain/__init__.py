@@ -1,1 +1,1 @@
-"""Explains what a job, a task or a document is waiting for, and what happens next."""
+"""Explain what a job, a task or a document waits for, and what happens next."""

@@ -1,20 +1,21 @@
-"""Says of a document what it waits for, why it was indexed again, and why work was not reused."""
+"""Explain a document: what it waits for, why it was indexed, and what was reused."""
 
 import json
 from typing import Any
 
+from quire import format
 from quire.clock import iso
 from quire.control import documents
 from quire.control.caller import Caller
 from quire.control.explain import job as explain_job
-from quire.control.explain.wording import Finding, count_of
+from quire.control.explain.task import Finding
 from quire.model import admission
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState
 from quire.store.reports import documents as reports
 
 
 def explain_document(caller: Caller, document_id: int) -> dict[str, Any]:
-    """Explain a document: how it stands, what happens next, and what was reused."""
+    """Explain a document's state, what happens next, and what was reused."""
     with caller.db.read() as conn:
         row = documents.row_of(conn, caller, document_id)
         tried = list(reports.generations_of(conn, document_id))
@@ -48,20 +49,20 @@ def _locked(row: Any, task: dict[str, Any] | None) -> Finding:
             if row.state == DocumentState.QUEUED
             else admission.INDEXING_SECONDS
         ) / 60
-        text = f"Generation {row.generation} {verb}, but no task is left that works on it."
+        text = f"Version {row.generation} {verb}, but no task is left to do it."
         step = (
-            f"An ingest of its source takes it over after {minutes:.0f} minutes; "
-            f"`quire document reindex {row.id} --force` begins anew at once."
+            f"The next ingest of its source restarts it after {minutes:.0f} minutes. "
+            f"To restart it now, run `quire document reindex {row.id} --force`."
         )
         return Finding("no_task", text, step, row.queued_at)
-    text = f"Generation {row.generation} {verb} by job {row.job_id}. {_still(row)}{task['text']}"
+    text = f"Version {row.generation} {verb} by job {row.job_id}. {_still(row)}{task['text']}"
     return Finding(task["code"], text, task["next"], row.processing_started_at or row.queued_at)
 
 
 def _still(row: Any) -> str:
     if row.live_generation is None:
         return ""
-    return f"Generation {row.live_generation} stays searchable until then. "
+    return f"Version {row.live_generation} stays searchable until then. "
 
 
 def _settled(row: Any) -> Finding:
@@ -69,14 +70,16 @@ def _settled(row: Any) -> Finding:
     if row.state == DocumentState.SUCCESS:
         return _success(row)
     if row.state == DocumentState.NOT_INDEXED:
-        text = "It is not indexed: the work on it was cancelled, or never began."
-        step = f"Nothing by itself; `quire document reindex {row.id}` or an ingest of its source."
+        text = "Not indexed: its job was cancelled or never started."
+        step = f"Nothing happens automatically. Index it with `quire document reindex {row.id}`."
         return Finding("not_indexed", text, step, since)
-    kept = "Nothing of it is searchable."
+    kept = "The document is not searchable."
     if row.live_generation is not None:
-        kept = f"Generation {row.live_generation} is still searchable."
-    text = f"Generation {row.generation} failed: {row.error} {kept}"
-    step = f"Nothing by itself; `quire job retry {row.job_id} --file {row.id}` tries it again."
+        kept = f"Version {row.live_generation} is still searchable."
+    text = f"Indexing version {row.generation} failed: {row.error} {kept}"
+    step = (
+        f"Nothing happens automatically. Retry with `quire job retry {row.job_id} --file {row.id}`."
+    )
     return Finding("failed", text, step, since)
 
 
@@ -84,68 +87,70 @@ def _success(row: Any) -> Finding:
     spoilt = ""
     if row.page_errors:
         spoilt = (
-            f" Not readable: {count_of(row.page_errors, 'page')}; "
-            f"`quire document show {row.id}` says why."
+            f" {format.count(row.page_errors, 'page')} could not be read: see "
+            f"`quire document show {row.id}`."
         )
-    gone = " Its source does not list it any more." if row.gone_at else ""
+    gone = " Its source no longer lists it." if row.gone_at else ""
     text = (
-        f"Generation {row.live_generation} is searchable: {count_of(row.pages or 0, 'page')}, "
-        f"{count_of(row.chunks or 0, 'chunk')}.{spoilt}{gone}"
+        f"Version {row.live_generation} is searchable: {format.count(row.pages or 0, 'page')}, "
+        f"{format.count(row.chunks or 0, 'chunk')}.{spoilt}{gone}"
     )
-    step = "Nothing until its source tells of other content or the settings of its corpus change."
+    step = "Up to date. It is re-indexed when the file or the corpus settings change."
     return Finding("success", text, step, row.processing_finished_at)
 
 
 def _why(row: Any) -> str:
     if row.why is None:
-        return "It was never asked to be indexed."
-    return f"Generation {row.generation} was begun because {admission.reason_text(row.why)}."
+        return "It has never been indexed."
+    if row.why == "new":
+        return f"First indexed as version {row.generation}."
+    return f"Version {row.generation} was started because {admission.reason_text(row.why)}."
 
 
 def reuse_words(tried: list[Any]) -> str:
-    """Say what the newest generation reused, and why the rest of it was made."""
+    """Say what the newest generation reused, and why the rest was computed."""
     if not tried:
-        return "There is no work yet that could be reused."
+        return "Nothing has been computed yet."
     newest = tried[0]
     if newest.digest is None:
         ended = newest.state != GenerationState.BUILDING
-        return "It ended before anything was read." if ended else "Nothing of it has been read yet."
-    account = reports.reuse(newest.reused)
-    if account["whole"]:
-        return "All was reused: the same bytes were read in the same way before."
-    parts = [_account(account)]
+        return "It ended before anything was read." if ended else "Nothing has been read yet."
+    stats = reports.reuse(newest.reused)
+    if stats["whole"]:
+        return "Everything was reused: the same bytes were already indexed with the same settings."
+    parts = [_stats(stats)]
     if len(tried) == 1:
-        parts.append("It is the first generation of this document.")
+        parts.append("This is the first version of the document.")
     elif causes := _differences(newest, tried[1]):
-        parts.append(f"Not all could be reused: {'; '.join(causes)}.")
+        parts.append(f"The rest could not be reused: {'; '.join(causes)}.")
     return " ".join(part for part in parts if part)
 
 
-def _account(account: dict[str, Any]) -> str:
-    nouns = {"pages": "page", "ocr": "recognised page", "vectors": "vector"}
-    kept = [count_of(account[k], noun) for k, noun in nouns.items() if account.get(k)]
-    made = [count_of(n, noun) for k, noun in nouns.items() if (n := account["made"].get(k))]
-    saved = f", which saved {account['seconds_saved']:.1f} s" if account["seconds_saved"] else ""
+def _stats(stats: dict[str, Any]) -> str:
+    nouns = {"pages": "page", "ocr": "OCR page", "vectors": "vector"}
+    kept = [format.count(stats[k], noun) for k, noun in nouns.items() if stats.get(k)]
+    made = [format.count(n, noun) for k, noun in nouns.items() if (n := stats["made"].get(k))]
+    saved = f" (saved {format.span(stats['seconds_saved'])})" if stats["seconds_saved"] else ""
     words = [f"Reused: {', '.join(kept)}{saved}."] if kept else []
-    words += [f"Made: {', '.join(made)}."] if made else []
+    words += [f"Computed: {', '.join(made)}."] if made else []
     return " ".join(words)
 
 
 def _differences(newest: Any, before: Any) -> list[str]:
-    """Name what differs between two generations that matters to reuse."""
+    """List the differences between two generations that prevent reuse."""
     causes = []
     if before.digest is None:
-        causes.append(f"generation {before.generation} ended before its bytes were fetched")
+        causes.append(f"version {before.generation} ended before its file was fetched")
     elif before.digest != newest.digest:
-        causes.append(f"the file's bytes are others than those of generation {before.generation}")
+        causes.append(f"the file has changed since version {before.generation}")
     mine, other = json.loads(newest.settings), json.loads(before.settings)
     changed = [
-        f"{name} was {other.get(name)!r} and is {mine.get(name)!r}"
+        f"{name} changed from {other.get(name)!r} to {mine.get(name)!r}"
         for name in sorted({*mine, *other})
         if mine.get(name) != other.get(name)
     ]
     if changed:
-        causes.append(f"other settings ({', '.join(changed)})")
+        causes.append(f"the settings changed ({', '.join(changed)})")
     if not causes and before.recipe and before.recipe != newest.recipe:
-        causes.append("another version of the parser or the embedder")
+        causes.append("the parser or the embedding model has a new version")
     return causes

@@ -1,22 +1,22 @@
-"""Says in plain words what a job or task waits for, who holds it and what happens next.
+"""Explain a job or task: what it waits for, which worker runs it, and what happens next.
 
-The first unmet condition is the answer: the ones behind it do not matter until it is met.
+The first unmet condition is the answer; later ones do not matter until it is met.
 """
 
 from typing import Any
 
+from quire import format
 from quire.clock import Instant, iso
 from quire.control.caller import Caller
-from quire.control.explain.task import Case, of_task
-from quire.control.explain.wording import Finding, number
+from quire.control.explain.task import Case, Finding, how_stopped, of_task
 from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store import Connection
 from quire.store.reports import waiting
 
-#: How many attempts and tasks an explanation names.
+#: Attempts and tasks that an explanation lists.
 SHOWN = 5
-#: Which task of a job is explained first.
+#: States of tasks in the order in which they are explained: of open jobs, and of ended ones.
 MOST_ADVANCED = (TaskState.RUNNING, TaskState.READY, TaskState.BLOCKED)
 MOST_TELLING = (
     TaskState.FAILED,
@@ -38,7 +38,8 @@ def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
         states = MOST_ADVANCED if is_open else MOST_TELLING
         shown = waiting.tasks_of(conn, job_id, states, limit=SHOWN)
         cases = [_case(conn, task, now, caller.db.lease_seconds) for task in shown]
-        finding = _of_job(row, cases)
+        stopped = "" if row.state != JobState.STOPPED else how_stopped(conn, row.id, now)
+        finding = _of_job(row, cases, stopped)
         reasons = waiting.count_reasons(conn, job_id) if row.tasks_blocked else {}
         answers = [_answer(case.row, of_task(case), case.history) for case in cases]
     counts = {s.value: n for s in TaskState if (n := getattr(row, f"tasks_{s}"))}
@@ -91,44 +92,47 @@ def _answer(row: Any, finding: Finding, history: list[dict[str, Any]]) -> dict[s
     }
 
 
-def _of_job(row: Any, cases: list[Case]) -> Finding:
+def _of_job(row: Any, cases: list[Case], stopped: str) -> Finding:
     if row.state not in JOB_ACTIVE:
-        return _ended_job(row)
+        return _stopped_job(row, stopped) if stopped else _ended_job(row)
     if not cases:
         return Finding(
             "no_open_task",
             f"It is {row.state}, but none of its tasks is open.",
-            "Nothing: this should not be. `quire doctor` reports it.",
+            "This should not happen. Run `quire doctor`.",
         )
     first = of_task(cases[0])
     others = row.tasks_blocked + row.tasks_ready + row.tasks_running - 1
     if not others:
         return first
     kinds_of = [
-        f"{number(count)} {state}"
-        for state in MOST_ADVANCED
-        if (count := getattr(row, f"tasks_{state}"))
+        f"{count:,} {state}" for state in MOST_ADVANCED if (count := getattr(row, f"tasks_{state}"))
     ]
     text = f"Task {cases[0].row.id}: {first.text} Open tasks: {', '.join(kinds_of)}."
     return first._replace(text=text)
 
 
+def _stopped_job(row: Any, stopped: str) -> Finding:
+    total = sum(getattr(row, f"tasks_{state}") for state in TaskState)
+    counted = f"{row.tasks_done:,} of {format.count(total, 'task')}"
+    text = f"{stopped[0].upper()}{stopped[1:]}. {counted} {'is' if total == 1 else 'are'} done."
+    step = f"Nothing runs until you resume it with `quire job resume {row.id}`."
+    return Finding("stopped", text, step, row.finished_at)
+
+
 def _ended_job(row: Any) -> Finding:
-    since = row.finished_at
     why = f": {row.error.rstrip('.')}" if row.error else ""
-    can = [verb for verb in ("resume", "retry") if verb in allowed(row.state)]
-    again = " ".join(f"`quire job {verb} {row.id}`" for verb in can[:1])
-    total = sum(getattr(row, f"tasks_{s}") for s in TaskState)
+    verb = next((verb for verb in ("resume", "retry") if verb in allowed(row.state)), "retry")
+    again = f"`quire job {verb} {row.id}`"
+    total = sum(getattr(row, f"tasks_{state}") for state in TaskState)
     match row.state:
         case JobState.COMPLETED:
-            return Finding("completed", "Every task succeeded.", "Nothing; it is over.", since)
-        case JobState.STOPPED:
-            by = why or " on request"
-            text = f"Stopped{by}. {number(row.tasks_done)} of {number(total)} tasks are done."
-            return Finding("stopped", text, f"Nothing runs until {again}.", since)
+            text, step = "Every task succeeded.", "Nothing. The job is complete."
         case JobState.FAILED:
-            bad = number(row.tasks_failed + row.tasks_lost)
-            text = f"{bad} of {number(total)} tasks failed{why}."
-            return Finding("failed", text, f"Nothing; {again} runs what failed again.", since)
-    text = f"Cancelled{why or ' on request'}."
-    return Finding("cancelled", text, f"Nothing; {again} runs it again.", since)
+            failed = row.tasks_failed + row.tasks_lost
+            text = f"{failed:,} of {format.count(total, 'task')} failed{why}."
+            step = f"Nothing happens automatically. Retry what failed with {again}."
+        case _:
+            text = f"Cancelled{why}."
+            step = f"Nothing happens automatically. Run it again with {again}."
+    return Finding(row.state, text, step, row.finished_at)

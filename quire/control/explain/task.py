@@ -1,35 +1,54 @@
-"""Finds the first unmet condition of a task, one function for each way to wait, run or end."""
+"""Explain a task by its first unmet condition: one function for each way to wait, run or end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from quire import format
 from quire.clock import Instant, iso
 from quire.control import broker_status
-from quire.control.explain.wording import (
-    Finding,
-    after_words,
-    listed,
-    number,
-    outcome_words,
-    share,
-    span,
-)
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
 from quire.store import Connection
 from quire.store.queue import exclusive
 from quire.store.reports import waiting
 
-#: How many predecessors a finding names.
+#: Predecessors that an explanation names.
 SHOWN = 5
 
 
+#: How an attempt ended, in words, by its outcome.
+OUTCOMES = {
+    "done": "it succeeded",
+    "transient": "a temporary error",
+    "permanent": "a permanent error",
+    "stopped": "its job was stopped",
+    "died": "its worker died or its lease expired",
+    "crashed": "its child process crashed",
+    "timeout": "it exceeded its time limit",
+    "memory": "it exceeded its memory limit",
+    "stalled": "it made no progress for too long",
+    "unstarted": "its worker returned it before it started",
+    "returned": "its worker returned it",
+    "outage": "something that it needs was unavailable",
+}
+
+
+class Finding(NamedTuple):
+    """One explanation: a code for programs, sentences for people, and times."""
+
+    code: str
+    text: str
+    next: str
+    since: float | None = None
+    until: float | None = None
+
+
 class Case(NamedTuple):
-    """A task under examination."""
+    """A task to explain."""
 
     conn: Connection
     row: Any
     now: Instant
-    patience: float  # seconds after which a silent worker counts as gone
+    patience: float  # seconds without a heartbeat after which a worker counts as dead
     history: list[dict[str, Any]]
 
 
@@ -49,28 +68,28 @@ def of_task(case: Case) -> Finding:
 
 
 def _with_past(case: Case, finding: Finding) -> Finding:
-    """Add why the task runs once more."""
+    """Add why the task runs again."""
     if not case.history:
         return finding
     last = case.history[0]
-    text = f"{finding.text} It ran before: {outcome_words(last['outcome'], last['error'])}."
+    text = f"{finding.text} The previous attempt ended: {_outcome(last['outcome'], last['error'])}."
     return finding._replace(text=text)
 
 
 def _ended_task(case: Case) -> Finding:
     row = case.row
     why = f": {row.error}" if row.error else ""
-    spent = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
+    spent = f" after {format.count(row.attempt, 'attempt')}" if row.attempt else ""
     texts = {
         TaskState.DONE: "It succeeded.",
         TaskState.FAILED: f"It failed{spent}{why}.",
         TaskState.CANCELLED: f"It was cancelled{why or ' with its job'}.",
-        TaskState.SKIPPED: f"It was skipped: something later overtook it{why}.",
-        TaskState.LOST: f"It was given up and its end was never seen{why}.",
+        TaskState.SKIPPED: f"It was skipped: a newer task replaced it{why}.",
+        TaskState.LOST: f"Its worker disappeared, and it must not run twice{why}.",
     }
-    again = "Nothing; it is over."
+    again = "Nothing. The task has ended."
     if row.state not in (TaskState.DONE, TaskState.SKIPPED) and "retry" in allowed(row.job_state):
-        again = f"Nothing; `quire job retry {row.job_id}` runs it again."
+        again = f"Nothing happens automatically. Run it again with `quire job retry {row.job_id}`."
     return Finding(row.state, texts[row.state], again, row.finished_at)
 
 
@@ -82,39 +101,39 @@ def _running(case: Case) -> Finding:
     who = f"worker {row.worker_id}"
     if worker is not None:
         who = f"worker {worker.id} (host {worker.host}, pid {worker.pid})"
-    done = f", {share(row.progress)}" if row.progress else ""
-    told = f' It says: "{row.message}".' if row.message else ""
-    since = span(now.wall - row.begin_at)
+    done = f", {format.percent(row.progress)}" if row.progress else ""
+    told = f' Last progress message: "{row.message}".' if row.message else ""
+    since = format.span(now.wall - row.begin_at)
     if left <= 0:
-        text = f"The lease of {who} ended {span(-left)} ago without renewal."
-        again = "is lost: it must not run twice" if row.at_most_once else "runs again"
-        step = f"It is taken back at the next sweep of any worker, and {again}."
+        text = f"The lease of {who} expired {format.span(-left)} ago."
+        again = "is lost, because it must not run twice" if row.at_most_once else "runs again"
+        step = f"The next sweep of any worker takes it back, and it {again}."
         return Finding("lease_ended", text, step, row.begin_at, until)
     text = (
-        f"{who[0].upper()}{who[1:]} has held it for {since}{done}: attempt {row.attempt} of "
-        f"{row.max_attempts}. The lease lasts {span(left)} more{_renewal(case, worker)}.{told}"
+        f"{who[0].upper()}{who[1:]} has been running it for {since}{done}: attempt {row.attempt} "
+        f"of {row.max_attempts}. {_lease(case, worker, left)}{told}"
     )
     if worker is not None and worker.state in ("dead", "stopped"):
         text += f" That worker is {worker.state}."
-    step = "It ends when its handler returns; if the worker dies, another worker runs it again."
+    step = "It ends when its handler returns. If the worker dies, another one runs it again."
     if row.at_most_once:
-        step = "It ends when its handler returns; if the worker dies, it is lost, not run again."
+        step = "It ends when its handler returns. If the worker dies, it is lost and not run again."
     return Finding("running", text, step, row.begin_at, until)
 
 
-def _renewal(case: Case, worker: Any) -> str:
-    """Say whether a lease is renewed, or how long its holder has been silent."""
+def _lease(case: Case, worker: Any, left: float) -> str:
+    """Say whether the lease is being renewed, or how long its worker has been silent."""
     silence = 0.0 if worker is None else case.now.wall - worker.heartbeat_at
     if silence <= case.patience / 3:
-        return " and is renewed"
+        return f"Its lease is renewed continuously and would expire in {format.span(left)}."
     return (
-        f"; its holder was last heard of {span(silence)} ago, and if it stays silent another "
-        "worker may take it then"
+        f"Its worker sent its last heartbeat {format.span(silence)} ago. If it stays silent, "
+        f"another worker can take the task in {format.span(left)}."
     )
 
 
 def _ready(case: Case) -> Finding:
-    """Look for what a claim would still refuse, then count the queue."""
+    """Check what would still keep it from being claimed, then its place in the queue."""
     row = case.row
     if row.paused_at is not None:
         return _paused(case)
@@ -129,26 +148,24 @@ def _ready(case: Case) -> Finding:
 
 
 def _in_order(case: Case) -> Finding:
-    """Say where in the queue it is, and what is wrong with who brings it."""
+    """Say where in the queue it is, and whether the broker has a problem."""
     row = case.row
-    brought = broker_status.standing(
+    broker = broker_status.standing(
         case.conn, now=case.now, patience=case.patience, queue=row.queue
     )
-    why = f" {brought['trouble']}" if brought and brought["trouble"] else ""
+    why = f" {broker['trouble']}" if broker and broker["trouble"] else ""
     front = waiting.ahead(case.conn, row)
     if not front.tasks:
-        text = f"It is the first in queue {row.queue!r}.{why}"
-        return Finding("ready", text, "Starts when a worker is free.", row.ready_at)
+        text = f"It is first in queue {row.queue!r}.{why}"
+        return Finding("ready", text, "It starts when a worker is free.", row.ready_at)
     many = front.tasks > waiting.MOST
-    count = f"more than {number(waiting.MOST)}" if many else number(front.tasks)
+    count = f"more than {format.number(waiting.MOST)}" if many else format.number(front.tasks)
+    ahead = "task is" if front.tasks == 1 else "tasks are"
     text = (
-        f"It is in queue {row.queue!r} with priority {row.priority}; {count} "
-        f"{'task is' if front.tasks == 1 else 'tasks are'} ahead of it, of "
-        f"{number(front.owners)} {'user' if front.owners == 1 else 'users'}.{why}"
+        f"It is in queue {row.queue!r} with priority {row.priority}. {count[0].upper()}{count[1:]} "
+        f"{ahead} ahead of it, from {format.count(front.owners, 'user')}.{why}"
     )
-    verb = "is" if front.tasks == 1 else "are"
-    noun = "task" if front.tasks == 1 else "tasks"
-    step = f"Starts when a worker is free; {count} {noun} {verb} ahead of it."
+    step = f"It starts when a worker is free and the {count} ahead of it have started."
     return Finding("ready", text, step, row.ready_at)
 
 
@@ -156,30 +173,30 @@ def _due(case: Case) -> Finding:
     row = case.row
     left = row.due_at - case.now.wall
     if left <= 0:
-        text = f"It was due {span(-left)} ago."
-        return Finding("due", text, "A worker moves it to the queue at its next look.", None)
-    text = f"It is not due until {iso(row.due_at)}, in {span(left)}."
-    return Finding("due", text, "It joins the queue then.", None, row.due_at)
+        text = f"It was due {format.span(-left)} ago."
+        return Finding("due", text, "A worker queues it within seconds.", None)
+    text = f"It is scheduled for {iso(row.due_at)}, in {format.span(left)}."
+    return Finding("due", text, "It is queued then.", None, row.due_at)
 
 
 def _backoff(case: Case) -> Finding:
     row = case.row
     last = case.history[0] if case.history else None
-    how = outcome_words(last["outcome"], last["error"]) if last else f"it failed: {row.error}"
+    how = _outcome(last["outcome"], last["error"]) if last else f"it failed: {row.error}"
     left = max(row.due_at - case.now.wall, 0.0)
-    text = f"Attempt {row.attempt} of {row.max_attempts} ended: {how}. It backs off."
+    text = f"Attempt {row.attempt} of {row.max_attempts} failed: {how}."
     if last and last["outcome"] == "outage":
-        text = f"It waits: {how}. This costs no attempt."
-    step = f"Attempt {row.attempt + 1} of {row.max_attempts} may start in {span(left)}."
+        text = f"It waits: {how}. This does not count as an attempt."
+    step = f"Next attempt in {format.span(left)} ({row.attempt + 1} of {row.max_attempts})."
     return Finding("backoff", text, step, None, row.due_at)
 
 
 def _lock_held(case: Case) -> Finding:
     row = case.row
     tries = f"{row.lock_tries} of {exclusive.MOST_TRIES}"
-    text = f"Another task of the same document ran when its turn came, {tries} times."
+    text = f"Another task was working on the same document when it was its turn ({tries} tries)."
     left = max(row.due_at - case.now.wall, 0.0)
-    step = f"It tries again in {span(left)}; after {exclusive.MOST_TRIES} times it fails."
+    step = f"Next try in {format.span(left)}. It fails after {exclusive.MOST_TRIES} tries."
     return Finding("lock_held", text, step, None, row.due_at)
 
 
@@ -187,34 +204,34 @@ def _after(case: Case) -> Finding:
     row = case.row
     some = waiting.predecessors(case.conn, row.id, limit=SHOWN)
     if not some:
-        text = f"It counts {number(row.waits)} predecessors, but none is left."
-        return Finding("after", text, "Nothing: this should not be. `quire doctor` reports it.")
-    named = [f"{b.noun} {b.id} ({b.state or 'gone'}{_share_of(b)})" for b in some]
-    text = f"Waits for {listed(named, row.waits)}. {after_words(some)}"
+        text = f"It waits for {format.number(row.waits)} predecessors, but none exists."
+        return Finding("after", text, "This should not happen. Run `quire doctor`.")
+    named = [f"{b.noun} {b.id} ({b.state or 'deleted'}{_share_of(b)})" for b in some]
+    text = f"It waits for {format.join_names(named, row.waits)}. {_consequence_of_failure(some)}"
     halted = [b for b in some if b.noun == "job" and b.state == JobState.STOPPED]
     if halted:
-        step = f"Nothing until `quire job resume {halted[0].id}` or a cancel of that job."
+        step = f"Resume job {halted[0].id} with `quire job resume {halted[0].id}`, or cancel it."
         return Finding("after", text, step)
     what = f"{some[0].noun} {some[0].id} ends" if row.waits == 1 else "all of them have ended"
-    return Finding("after", text, f"It joins the queue when {what}.")
+    return Finding("after", text, f"It is queued when {what}.")
 
 
 def _share_of(before: waiting.Before) -> str:
-    return f", {share(before.progress)}" if before.state == JobState.RUNNING else ""
+    return f", {format.percent(before.progress)}" if before.state == JobState.RUNNING else ""
 
 
 def _user_busy(case: Case) -> Finding:
     row = case.row
     other = waiting.user_job_first(case.conn, row)
     if other is None:
-        text = "It waited for another job of the same user, and that one is over."
-        return Finding("user_busy", text, "It is released at the next sweep.")
-    done = f", {share(other.progress)}" if other.state == JobState.RUNNING else ""
+        text = "It waited for another job of the same user, which has ended."
+        return Finding("user_busy", text, "It is queued at the next sweep.")
+    done = f", {format.percent(other.progress)}" if other.state == JobState.RUNNING else ""
     text = (
-        f"Job {other.id} of user {row.user_name} ({other.state}{done}) goes first: "
-        "the policy is `queue`, one job at a time."
+        f"Job {other.id} of user {row.user_name} ({other.state}{done}) runs first: "
+        "the user's policy is `queue`, one job at a time."
     )
-    return Finding("user_busy", text, f"It joins the queue when job {other.id} ends.")
+    return Finding("user_busy", text, f"It is queued when job {other.id} ends.")
 
 
 def _cap(case: Case) -> Finding:
@@ -224,38 +241,46 @@ def _cap(case: Case) -> Finding:
 def _capped(case: Case, running: int) -> Finding:
     row = case.row
     if row.max_running is None:
-        text = f"User {row.user_name} had a cap on running tasks, which was lifted."
-        return Finding("cap", text, "It is released at the next sweep.")
-    text = f"User {row.user_name} runs {running} of at most {row.max_running} tasks."
-    step = "It joins the queue when one of them ends."
+        text = f"User {row.user_name} had a limit on running tasks, which was removed."
+        return Finding("cap", text, "It is queued at the next sweep.")
+    text = f"User {row.user_name} has reached the limit: {running} of {row.max_running} tasks run."
+    step = "It is queued when one of them ends."
     if running < row.max_running:
-        step = "A worker moves it to the queue at its next look."
+        step = "A worker queues it within seconds."
     return Finding("cap", text, step)
 
 
 def _paused(case: Case) -> Finding:
     row = case.row
     if row.paused_at is None:
-        text = f"Kind {row.kind!r} was paused and is not any more."
+        text = f"Kind {row.kind!r} was paused and no longer is."
         return Finding("paused", text, f"`quire unpause {row.kind}` releases it.")
-    text = f"Kind {row.kind!r} is paused since {iso(row.paused_at)}."
-    return Finding(
-        "paused", text, f"Nothing starts until `quire unpause {row.kind}`.", row.paused_at
-    )
+    text = f"Kind {row.kind!r} has been paused since {iso(row.paused_at)}."
+    return Finding("paused", text, f"It starts after `quire unpause {row.kind}`.", row.paused_at)
 
 
 def _stopped(case: Case) -> Finding:
     row = case.row
     if row.job_state in JOB_ACTIVE:
-        text = f"Job {row.job_id} was stopped and goes on again."
-        return Finding("stopped", text, "It joins the queue in a moment.")
+        text = f"Job {row.job_id} was stopped and has been resumed."
+        return Finding("stopped", text, "It is queued within seconds.")
     if row.job_state == JobState.STOPPED:
-        why = f": {row.job_error}" if row.job_error else " on request"
-        text = f"Job {row.job_id} was stopped{why}."
-        step = f"Nothing runs until `quire job resume {row.job_id}`."
+        text = f"Job {row.job_id} was {how_stopped(case.conn, row.job_id, case.now)}."
+        step = f"Nothing runs until you resume it with `quire job resume {row.job_id}`."
         return Finding("stopped", text, step, row.job_finished_at)
     text = f"Job {row.job_id} is {row.job_state}."
     return Finding("stopped", text, "It is cancelled at the next sweep.", row.job_finished_at)
+
+
+def how_stopped(conn: Connection, job_id: int, now: Instant) -> str:
+    """Say by whom, when and why a job was stopped: `stopped by ada 2 s ago`."""
+    # Not from the job's error, which may be that of a file that failed earlier.
+    stop = waiting.last_event(conn, job_id, "job.stopped")
+    if stop is None:
+        return "stopped"
+    by = f" by {stop['by']}" if stop.get("by") else ""
+    why = f": {stop['why'].rstrip('.')}" if stop.get("why") else ""
+    return f"stopped{by} {format.when(stop['at'], now.wall).replace('now', 'just now')}{why}"
 
 
 def _unknown_kind(case: Case) -> Finding:
@@ -264,8 +289,8 @@ def _unknown_kind(case: Case) -> Finding:
     able = [c.id for c in crews if row.queue in c.queues and row.kind in c.kinds]
     if not able:
         return _no_worker(case, crews)
-    text = f"A worker that does not know kind {row.kind!r} met it; worker {able[0]} knows it."
-    return Finding("no_worker", text, "It joins the queue at the next sweep.")
+    text = f"A worker without kind {row.kind!r} returned it. Worker {able[0]} can run it."
+    return Finding("no_worker", text, "It is queued at the next sweep.")
 
 
 def _no_worker(case: Case, crews: list[waiting.Crew]) -> Finding:
@@ -273,21 +298,19 @@ def _no_worker(case: Case, crews: list[waiting.Crew]) -> Finding:
     known = f"kind {row.kind!r} in queue {row.queue!r}"
     if not crews:
         text = f"No worker is alive to run {known}."
-        return Finding(
-            "no_worker", text, "Starts when a worker does: `quire worker`.", row.ready_at
-        )
+        return Finding("no_worker", text, "Start a worker with `quire worker`.", row.ready_at)
     serving = [crew for crew in crews if row.queue in crew.queues]
     if not serving:
         queues = sorted({queue for crew in crews for queue in crew.queues})
-        text = f"No live worker serves queue {row.queue!r}; they serve {', '.join(queues)}."
-        step = f"Starts when a worker serves it: QUIRE_QUEUES={row.queue} quire worker."
+        text = f"No running worker serves queue {row.queue!r}. They serve {', '.join(queues)}."
+        step = f"Start one that does: `QUIRE_QUEUES={row.queue} quire worker`."
         return Finding("no_worker", text, step, row.ready_at)
     kinds = sorted({kind for crew in serving for kind in crew.kinds})
     text = (
-        f"No live worker of queue {row.queue!r} knows kind {row.kind!r}; "
-        f"they know {', '.join(kinds) or 'none'}."
+        f"No running worker of queue {row.queue!r} can run kind {row.kind!r}. "
+        f"They can run {', '.join(kinds) or 'nothing'}."
     )
-    step = "Starts when a worker with its plugin does: quire worker --plugin FILE."
+    step = "Start a worker with its plugin: `quire worker --plugin FILE`."
     return Finding("no_worker", text, step, row.ready_at)
 
 
@@ -302,3 +325,17 @@ BLOCKED_BY: dict[str, Callable[[Case], Finding]] = {
     Reason.STOPPED: _stopped,
     Reason.NO_WORKER: _unknown_kind,
 }
+
+
+def _outcome(outcome: str, error: str | None) -> str:
+    """Say how an attempt ended, with the first line of its error."""
+    words = OUTCOMES.get(outcome, outcome)
+    first = (error or "").strip().split("\n", 1)[0]
+    return f"{words} ({first})" if first and outcome != "died" else words
+
+
+def _consequence_of_failure(some: Sequence[waiting.Before]) -> str:
+    one = "it" if len(some) == 1 else "one of them"
+    if all(before.on_failure == "run" for before in some):
+        return f"It runs even if {one} fails."
+    return f"If {one} fails or is cancelled, this task is cancelled too."

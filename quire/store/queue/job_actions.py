@@ -27,7 +27,13 @@ J_CANCELLED = JobState.CANCELLED.value
 
 
 def halt(
-    conn: sa.Connection, job_ids: Sequence[int], verb: str, why: str | None, *, now: Instant
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    verb: str,
+    why: str | None,
+    *,
+    by: str | None = None,
+    now: Instant,
 ) -> list[int]:
     """Stop or cancel jobs (`verb`): from this commit on nothing of theirs is written.
 
@@ -47,12 +53,10 @@ def halt(
     # that waits for our job row; it will find the job halted and revoke by itself.
     running |= _running(conn, changed, skip_locked=True)
     settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
+    detail = {name: text for name, text in (("why", why), ("by", by)) if text}
     events.record(
         conn,
-        [
-            events.Event(i, f"job.{move.target}", None, {"why": why} if why else None)
-            for i in changed
-        ],
+        [events.Event(i, f"job.{move.target}", None, detail or None) for i in changed],
         now=now,
     )
     if move.target == JobState.CANCELLED:

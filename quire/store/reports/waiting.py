@@ -3,6 +3,7 @@
 Every count is bounded: an explanation costs the same with ten tasks in the queue and a million.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store.db.schema.queue import (
     attempts,
     edges,
+    events,
     is_state,
     jobs,
     kinds,
@@ -65,6 +67,14 @@ def job(conn: sa.Connection, tenant: str, job_id: int) -> Any | None:
 def task(conn: sa.Connection, tenant: str, task_id: int) -> Any | None:
     """Return a task of the tenant with its job, kind and owner, or None."""
     return conn.execute(_tasks().where(t.id == task_id, owners.c.tenant == tenant)).one_or_none()
+
+
+def last_event(conn: sa.Connection, job_id: int, name: str) -> dict[str, Any] | None:
+    """Return the time and details of the latest event of that name of a job, or None."""
+    e = events.c
+    query = sa.select(e.at, e.detail).where(e.job_id == job_id, e.name == name)
+    row = conn.execute(query.order_by(e.id.desc()).limit(1)).one_or_none()
+    return None if row is None else {"at": row.at, **json.loads(row.detail or "{}")}
 
 
 def tasks_of(conn: sa.Connection, job_id: int, states: Sequence[str], *, limit: int) -> list[Any]:
