@@ -152,7 +152,7 @@ def tokens(caller: Caller, document_id: int, version: int) -> Any:
 
 def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> Reading:
     """Read one page in this process, as a task would, to see what it does."""
-    from quire.ingest.read import options_of
+    from quire.ingest.fetch import options_of
     from quire.parse import file_type, formats
     from quire.parse.pdf import reader as pdf
 

@@ -1,56 +1,65 @@
-"""The files inside a message: kept as blobs, and taken in as documents of their own."""
+"""Attachments: the files inside an e-mail, indexed as documents of their own."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from quire.ingest.fetch import DocumentFile, store_bytes
 from quire.ingest.listing import spawn_document
-from quire.model.pipeline import Pipeline
-from quire.store.documents import admission, corpora, generations
+from quire.model.context import TaskContext
+from quire.store import Transaction
+from quire.store.documents import admission, corpora
 from quire.store.queue import owners
 
 
-class Inside(NamedTuple):
-    """A file inside a file, kept as a blob."""
+class StoredAttachment(NamedTuple):
+    """An attachment, stored as a blob."""
 
     name: str
     digest: str
     size: int
 
 
-def kept(path: Path, keep: Callable[[bytes, str], str], check: Callable[[], None]) -> list[Inside]:
-    """Keep what is attached to a message; `keep` takes the bytes and a label, and names them."""
+def extract(ctx: TaskContext, file: DocumentFile) -> list[StoredAttachment] | None:
+    """Store the attachments of a file as blobs; None if its type cannot have any."""
+    if file.media_type != "message/rfc822":
+        return None
     from quire.parse.mail import attachments
 
     found = []
-    for at, each in enumerate(attachments(path)):
-        check()
-        name = keep(each.content, f"attached-{at}")
-        found.append(Inside(each.name, name, len(each.content)))
+    for at, each in enumerate(attachments(file.path)):
+        ctx.check()
+        digest = store_bytes(ctx, file.build.tenant, each.content, f"attached-{at}")
+        found.append(StoredAttachment(each.name, digest, len(each.content)))
     return found
 
 
-def take_in(
-    tx: Any, begun: generations.Build, pipeline: Pipeline, job_id: int, inside: list[Inside]
+def queue(
+    tx: Transaction, file: DocumentFile, job_id: int, found: Sequence[StoredAttachment] | None
 ) -> None:
-    """Queue the files inside a message; those that it had before and has no more are gone."""
-    sightings = [
-        admission.ListedFile(f"{begun.uri}#{at}/{each.name}", each.name, each.digest, "", begun.id)
-        for at, each in enumerate(inside, start=1)
+    """Queue new and changed attachments; mark those that the file no longer has as missing."""
+    if found is None:
+        return
+    conn, build = tx.connection, file.build
+    listed = [
+        admission.ListedFile(
+            f"{build.uri}#{at}/{each.name}", each.name, each.digest, "", build.document_id
+        )
+        for at, each in enumerate(found, start=1)
     ]
-    payloads = [{"digest": each.digest, "size": each.size} for each in inside]
-    gone = admission.mark_missing_attachments(
-        tx.connection, begun.id, [each.uri for each in sightings], now=tx.now
+    missing = admission.mark_missing_attachments(
+        conn, build.document_id, [each.uri for each in listed], now=tx.now
     )
-    if pipeline.propagate_deletions:
-        corpora.delete_documents(tx.connection, begun.tenant, gone, now=tx.now)
-    wish = admission.AdmissionRequest(
-        owners.by_id(tx.connection, begun.owner_id), job_id, begun.uri,
-        admission.canonical_json(asdict(pipeline)),
-        tuple(corpora.of_document(tx.connection, begun.id)),
-    )  # fmt: skip
-    admitted = admission.admit(tx.connection, wish, sightings, now=tx.now)
-    for one, payload in zip(admitted, payloads, strict=True):
+    if file.pipeline.propagate_deletions:
+        corpora.delete_documents(conn, build.tenant, missing, now=tx.now)
+    request = admission.AdmissionRequest(
+        owner=owners.by_id(conn, build.owner_id),
+        job_id=job_id,
+        source=build.uri,
+        settings=admission.canonical_json(asdict(file.pipeline)),
+        corpus_ids=tuple(corpora.of_document(conn, build.document_id)),
+    )
+    admitted = admission.admit(conn, request, listed, now=tx.now)
+    for one, each in zip(admitted, found, strict=True):
         if one.is_taken:
-            spawn_document(tx, one, payload)
+            spawn_document(tx, one, {"digest": each.digest, "size": each.size})

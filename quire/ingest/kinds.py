@@ -1,21 +1,31 @@
-"""The job kinds of ingestion. Importing this loads no parser and no model.
+"""The job kinds of ingestion, each as a sequence of stages.
 
-`ingest` lists sources; `ingest.document` takes in one file, and for a large one plans
-`ingest.range` tasks and an `ingest.swap` that waits for them.
+`ingest` lists sources and queues an `ingest.document` per file. A small document is indexed by
+that one task; a large one is split into `ingest.range` tasks and an `ingest.swap` after them.
+Importing this module loads no parser and no model.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from quire.errors import Overtaken, Unreadable
+from quire.model.context import TaskContext
 from quire.model.contracts import job
 
+if TYPE_CHECKING:
+    from quire.ingest.fetch import DocumentFile
+    from quire.ingest.read import ReadPages
+    from quire.ingest.split import Layout
+    from quire.ingest.swap import Output
+
 _DAY = 24 * 3600.0
-#: Longer than a fetch keeps trying for one chunk, and than a file without pages takes to be read.
-_STUCK = 1800.0
+#: Seconds without progress. Longer than a fetch retries one chunk, or a file without pages is read.
+_STALLED = 1800.0
 
 
 @job("ingest", max_attempts=6, timeout=7 * _DAY, backoff=5.0)
-def ingest(ctx: Any, **payload: Any) -> None:
-    """List sources and queue what is to be indexed."""
+def ingest(ctx: TaskContext, **payload: Any) -> None:
+    """List sources and queue the files that are new or have changed."""
     from quire.ingest import listing
 
     listing.run(ctx, **payload)
@@ -25,29 +35,143 @@ def ingest(ctx: Any, **payload: Any) -> None:
     "ingest.document",
     max_attempts=3,
     timeout=_DAY,
-    stall_timeout=_STUCK,
+    stall_timeout=_STALLED,
     backoff=5.0,
     memory=4 << 30,
 )
-def document(ctx: Any, **payload: Any) -> None:
-    """Fetch a file and find out what it is; read it here if it is small."""
-    from quire.ingest import document_task
-
-    document_task.run(ctx, **payload)
+def document(ctx: TaskContext, document: int, **payload: Any) -> None:
+    """Fetch a file; index it if it is small, split it if it is large."""
+    _run_document(ctx, document, payload)
 
 
-# The time it waits for the limit of an endpoint, with all others, is in its timeout: hence a day.
+# Waiting for the rate limit of an embedding endpoint counts, hence a day.
 @job("ingest.range", max_attempts=3, timeout=_DAY, stall_timeout=600.0, backoff=2.0, memory=4 << 30)
-def pages(ctx: Any, **payload: Any) -> None:
-    """Read a range of pages, cut and embed their text."""
-    from quire.ingest import range_task
+def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None:
+    """Read, chunk and embed a range of pages or rows of a document that was split."""
+    from quire.ingest import fetch, read, swap
+    from quire.store.documents import generation_pages, generations
+    from quire.store.reports import tasks as task_reports
 
-    range_task.run(ctx, **payload)
+    with ctx.database.read() as conn:
+        span = task_reports.span_of(conn, ctx.task_id)
+        is_building = generations.is_building(conn, document, span.generation)
+    if not is_building:
+        _skip(ctx, f"generation {span.generation} of document {document} is not being indexed")
+        return
+    file = fetch.load(ctx, document, span.generation)
+    if unit == "row":
+        found = read.read_rows(ctx, file, span.from_page, span.to_page)
+    else:
+        with ctx.database.read() as conn:
+            keys = generation_pages.unread(
+                conn, document, span.generation, span.from_page, span.to_page
+            )
+        found = read.read_pages(ctx, file, keys)
+    output = _chunk_and_embed(ctx, file, found)
+    try:
+        with ctx.fenced() as tx:
+            swap.write(tx, ctx.task_id, file, output)
+    except Overtaken as error:
+        _skip(ctx, str(error))
 
 
-@job("ingest.swap", max_attempts=3, timeout=_DAY, stall_timeout=_STUCK, backoff=5.0, memory=4 << 30)
-def swap(ctx: Any, **payload: Any) -> None:
-    """Make a generation visible when all of its ranges have ended."""
-    from quire.ingest import document_task
+@job(
+    "ingest.swap",
+    max_attempts=3,
+    timeout=_DAY,
+    stall_timeout=_STALLED,
+    backoff=5.0,
+    memory=4 << 30,
+)
+def swap(ctx: TaskContext, document: int, **payload: Any) -> None:
+    """Make a generation visible when all of its ranges have ended.
 
-    document_task.finish(ctx, **payload)
+    If it was retried after its generation failed, it indexes the document anew.
+    """
+    from quire.ingest import swap as stage
+    from quire.store.documents import generations
+    from quire.store.reports import tasks as task_reports
+
+    with ctx.database.read() as conn:
+        generation = task_reports.span_of(conn, ctx.task_id).generation
+        is_building = generations.is_building(conn, document, generation)
+    if not is_building:
+        _run_document(ctx, document, payload)
+        return
+    try:
+        with ctx.fenced() as tx:
+            stage.swap(tx, document, generation)
+    except Overtaken as error:
+        _skip(ctx, str(error))
+
+
+def _run_document(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> None:
+    from quire.ingest import fetch, swap
+
+    try:
+        file = fetch.fetch(ctx, document_id, payload)
+        if swap.reuse_identical(ctx, file):
+            return
+        try:
+            _index_or_split(ctx, file, payload)
+        except Unreadable as error:
+            # The parser knows the name of the blob, people know that of the document.
+            message = str(error).replace(file.path.name, file.build.name)
+            raise Unreadable(message) from None
+    except Overtaken as error:
+        _skip(ctx, str(error))
+
+
+def _index_or_split(ctx: TaskContext, file: "DocumentFile", payload: Mapping[str, Any]) -> None:
+    from quire.ingest import split
+    from quire.ingest.thumbnail import make_thumbnail
+
+    layout = split.inspect(file)
+    thumbnail = make_thumbnail(ctx, file, layout.keys.get(1))
+    if split.is_small(ctx, file, layout):
+        _index(ctx, file, layout, layout.keys, thumbnail)
+    elif changed := split.changed_pages(ctx, file, layout):
+        _index(ctx, file, layout, changed, thumbnail, is_update=True)
+    else:
+        split.split(ctx, file, layout, thumbnail, payload)
+
+
+def _index(
+    ctx: TaskContext,
+    file: "DocumentFile",
+    layout: "Layout",
+    keys: Mapping[int, str],
+    thumbnail: str | None,
+    *,
+    is_update: bool = False,
+) -> None:
+    """Read, chunk, embed and swap in one task; for an update only the pages that changed."""
+    from quire.ingest import attachments, read, swap
+    from quire.store.documents import generations, reuse_stats
+
+    build = file.build
+    attached = attachments.extract(ctx, file)
+    output = _chunk_and_embed(ctx, file, read.read_file(ctx, file, layout.outline, keys))
+    with ctx.fenced() as tx:
+        if is_update:
+            reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
+        swap.write(tx, ctx.task_id, file, output)
+        attachments.queue(tx, file, ctx.job_id, attached)
+        generations.set_thumbnail(tx.connection, build.document_id, thumbnail)
+        swap.swap(tx, build.document_id, build.generation)
+
+
+def _chunk_and_embed(ctx: TaskContext, file: "DocumentFile", found: "ReadPages") -> "Output":
+    from quire.ingest import swap
+    from quire.ingest.chunk import chunk
+    from quire.ingest.embed import embed
+
+    chunks = chunk(ctx, file, found)
+    vectors = embed(ctx, file, found, chunks)
+    swap.write_chunks_ahead(ctx, file, chunks, vectors)
+    return swap.Output(found, chunks, vectors)
+
+
+def _skip(ctx: TaskContext, reason: str) -> None:
+    with ctx.fenced() as tx:
+        tx.skip(reason)

@@ -1,22 +1,22 @@
-"""Whether a listed item is indexed now: one decision, made before anything is enqueued."""
+"""The decision whether a listed file is indexed, made before any byte is fetched."""
 
 from typing import NamedTuple
 
 from quire.model.states import DOCUMENT_LOCKED, DocumentState
 
-#: Seconds after which a locked document without an open task is taken over.
+#: Seconds after which a locked document without an open task counts as stuck.
 QUEUED_SECONDS, INDEXING_SECONDS = 600.0, 2700.0
 
 
 class Decision(NamedTuple):
-    """Index it or skip it, and the reason as a code."""
+    """Index or skip the file, and the reason as a code."""
 
     is_taken: bool
     why: str
 
 
 class KnownDocument(NamedTuple):
-    """What is known of a document that a source lists again."""
+    """A document that a source lists again."""
 
     id: int
     state: str
@@ -25,18 +25,23 @@ class KnownDocument(NamedTuple):
     seen: str | None
     settings: str | None  # of the newest generation, as canonical JSON
     has_open_task: bool
-    since: float  # when it was queued, or its work began
-    overrides: str = "{}"  # settings of its own, over those of its corpus
+    since: float  # when it was queued, or when indexing started
+    overrides: str = "{}"  # its own settings, over those of the corpus
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether it is queued or being indexed."""
+        return self.state in DOCUMENT_LOCKED
 
 
 def decide(
     known: KnownDocument | None, seen: str, settings: str, *, is_forced: bool, now: float
 ) -> Decision:
-    """Say what becomes of an item, given what is known of the document at its place."""
+    """Decide about a file, given the document that has its URI."""
     if known is None:
         return Decision(True, "new")
-    if known.state in DOCUMENT_LOCKED:
-        return _locked(known, now)
+    if known.is_locked:
+        return _decide_locked(known, now)
     if is_forced:
         return Decision(True, "forced")
     if known.state == DocumentState.FAILED:
@@ -50,31 +55,29 @@ def decide(
     return Decision(False, "unchanged")
 
 
-def _locked(known: KnownDocument, now: float) -> Decision:
-    """A document that merely waits is never taken over, however long it waits."""
+def _decide_locked(known: KnownDocument, now: float) -> Decision:
+    """A document with an open task is left to it, however long it waits."""
     is_queued = known.state == DocumentState.QUEUED
-    if known.has_open_task:
-        return Decision(False, "waiting" if is_queued else "running")
-    patience = QUEUED_SECONDS if is_queued else INDEXING_SECONDS
-    if now - known.since > patience:
+    limit = QUEUED_SECONDS if is_queued else INDEXING_SECONDS
+    if not known.has_open_task and now - known.since > limit:
         return Decision(True, "takeover")
     return Decision(False, "waiting" if is_queued else "running")
 
 
 def reason_text(why: str) -> str:
-    """Explain a reason code in a sentence part."""
-    return _WORDS.get(why, why)
+    """Explain a reason code in a clause."""
+    return _REASONS.get(why, why)
 
 
-_WORDS: dict[str, str] = {
-    "new": "it was not known",
-    "forced": "it was asked for",
-    "retried": "its last try failed",
-    "not_indexed": "it had never been indexed",
-    "changed": "its source tells of other content",
-    "settings": "the settings of its corpus have changed",
-    "takeover": "it was locked, and no task was left that worked on it",
-    "waiting": "it is queued already",
+_REASONS: dict[str, str] = {
+    "new": "it is new",
+    "forced": "re-indexing was requested",
+    "retried": "the last attempt failed",
+    "not_indexed": "it has never been indexed",
+    "changed": "the file has changed",
+    "settings": "the corpus settings have changed",
+    "takeover": "it was stuck: locked, but no task was working on it",
+    "waiting": "it is already queued",
     "running": "it is being indexed",
     "unchanged": "nothing has changed since it was indexed",
 }

@@ -117,12 +117,20 @@ JOB_MOVES: dict[str, Move] = {
 D = DocumentState
 DOCUMENT_MOVES: dict[str, Move] = {
     "queue": _move(D.NOT_INDEXED, D.SUCCESS, D.FAILED, to=D.QUEUED),
-    "take over": _move(D.QUEUED, D.INDEXING, to=D.QUEUED),
-    "start": _move(D.QUEUED, to=D.INDEXING, fenced=True),
+    "requeue": _move(D.QUEUED, D.INDEXING, to=D.QUEUED),  # it was stuck: locked, without a task
+    "start": _move(D.QUEUED, D.INDEXING, to=D.INDEXING, fenced=True),
+    "restart": _move(D.NOT_INDEXED, D.SUCCESS, D.FAILED, to=D.INDEXING, fenced=True),
     "swap": _move(D.INDEXING, to=D.SUCCESS, fenced=True),
     "fail": _move(D.QUEUED, D.INDEXING, to=D.FAILED),
-    "drop": _move(D.QUEUED, D.INDEXING, to=D.NOT_INDEXED),
-    "keep": _move(D.QUEUED, D.INDEXING, to=D.SUCCESS),
+    "drop": _move(D.QUEUED, D.INDEXING, to=D.NOT_INDEXED),  # cancelled, never indexed before
+    "restore": _move(D.QUEUED, D.INDEXING, to=D.SUCCESS),  # cancelled, an older one is live
+}
+G = GenerationState
+GENERATION_MOVES: dict[str, Move] = {
+    "swap": _move(G.BUILDING, to=G.LIVE, fenced=True),
+    "replace": _move(G.LIVE, to=G.REPLACED),
+    "fail": _move(G.BUILDING, to=G.FAILED),
+    "drop": _move(G.BUILDING, to=G.DROPPED),
 }
 DOCUMENT_LOCKED = (D.QUEUED, D.INDEXING)
 

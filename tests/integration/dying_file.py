@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 from quire.fetch.blobs.folder import BlobFolder
 from quire.fetch.sources.folder import FolderSource
-from quire.ingest import range_task
-from quire.ingest import read as reading
+from quire.ingest import chunk, fetch
 from quire.parse import file_type, formats
 from quire.store.db.schema.documents import documents as table
 from quire.store.documents import admission, generation_pages, generations, pages
@@ -112,16 +111,16 @@ def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
 
 
 formats.read, generations.swap, fenced.ending, admission.admit = read, swap, ending, note_page
-# One of a file that is near begins only when that was fetched.
+# That of a small local file starts only after it was fetched.
 remembering(generations, "peek", lambda build: build.name if build else "")
 remembering(generations, "start", lambda build: build.name)
 around(generations, "start", after="begin")
-remembering(range_task, "work_for", lambda work: work.name)
+remembering(fetch, "load", lambda file: file.build.name)
 around(FolderSource, "fetch", "fetch", "fetched")
 around(BlobFolder, "put", "put", "kept")
-around(file_type, "media_type", "sniff")
-around(formats, "look", "look", "looked")
-around(reading, "pieces", "cut")
+around(file_type, "detect", "sniff")
+around(formats, "inspect", "look", "looked")
+around(chunk, "pieces", "cut")
 around(pages, "embedded", "embed")
 around(pages, "put", "store")
 around(pages, "put_chunks", "chunks")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.ingest.read import options_of
+from quire.ingest.fetch import options_of
 from quire.model.pipeline import Pipeline, digest, digests, text_digest
 from quire.parse import formats
 from quire.store.documents import admission

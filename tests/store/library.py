@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.store import open_database
 from quire.store.db.engine import Database
-from quire.store.documents import gc, reuse_stats
+from quire.store.documents import gc, generations
 from tests import blank
 from tests.copies import Copies
 from tests.store.shelf import Shelf
@@ -91,7 +91,7 @@ def furnish(url: str, folder: Path) -> None:
     shelf.fill(building, ["eight"])
     picture = shelf.put_content(b"picture")
     with db.begin() as conn:
-        reuse_stats.set_thumbnail(conn, live.document_id, picture)
+        generations.set_thumbnail(conn, live.document_id, picture)
     Shelf(stage, folder / "blobs", tenant="other").file("other.txt", "one", corpus="books")
     # A database with a session cannot be copied, nor a file with a log.
     db.close()

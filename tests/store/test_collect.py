@@ -204,9 +204,7 @@ def test_thumbnails_and_files_that_wait_to_be_indexed_are_kept(shelf: Shelf):
     filing = shelf.file("a.txt", "one")
     picture, attached, stray = (shelf.put_content(each) for each in (b"png", b"mail", b"stray"))
     with shelf.db.begin() as conn:
-        from quire.store.documents import reuse_stats
-
-        reuse_stats.set_thumbnail(conn, filing.document_id, picture)
+        generations.set_thumbnail(conn, filing.document_id, picture)
     shelf.queue("a.txt#1/mail", seen=attached, parent_id=filing.document_id)
     collect_all(shelf)
     kept = {row.digest for row in shelf.stage.rows("contents")}

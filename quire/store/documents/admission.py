@@ -1,6 +1,6 @@
-"""Takes note of what a source lists, and decides in the same transaction what is to be indexed.
+"""Admission: records the files that a source lists and decides which of them are indexed.
 
-One call handles a page of a listing: whatever the number of items, a handful of statements.
+One call handles a page of a listing in one transaction, with a fixed number of statements.
 """
 
 import json
@@ -16,6 +16,7 @@ from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, Genera
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import corpus_documents, documents, generations
 from quire.store.db.schema.queue import is_state, tasks
+from quire.store.documents.transition import move_documents, move_generations
 
 d, g = documents.c, generations.c
 _NEW = (
@@ -28,28 +29,28 @@ _GENERATION = (
 
 
 class ListedFile(NamedTuple):
-    """A file as it is listed now."""
+    """A file as its source lists it."""
 
     uri: str
     name: str
-    seen: str
+    seen: str  # what changes with the content: size, time, ETag or checksum
     folder: str = ""
     parent_id: int | None = None
 
 
 class AdmissionRequest(NamedTuple):
-    """What all items of a listing have in common."""
+    """What all files of a listing have in common."""
 
     owner: Owner
     job_id: int
     source: str
-    settings: str  # of the pipeline, as canonical JSON
+    settings: str  # of the corpus, as canonical JSON
     corpus_ids: tuple[int, ...] = ()
     is_forced: bool = False
 
 
 class Admitted(NamedTuple):
-    """What became of one item."""
+    """The outcome for one file."""
 
     document_id: int
     generation: int
@@ -58,56 +59,54 @@ class Admitted(NamedTuple):
 
 
 def admit(
-    conn: sa.Connection, wish: AdmissionRequest, items: Sequence[ListedFile], *, now: Instant
+    conn: sa.Connection, request: AdmissionRequest, items: Sequence[ListedFile], *, now: Instant
 ) -> list[Admitted]:
-    """Note the items, and give those that are to be indexed a generation of their own."""
+    """Record the files, and add a generation for each one that is to be indexed."""
     if not items:
         return []
-    # Two listings of one folder would insert the same documents.
-    dialect.advisory_lock(conn, f"admit {wish.owner.tenant}")
-    known = known_documents(conn, wish.owner.tenant, [item.uri for item in items])
-    verdicts = [
-        decide_for(wish.settings, known.get(item.uri), item.seen, is_forced=wish.is_forced, now=now)
+    # Two concurrent listings of a folder would insert the same documents.
+    dialect.advisory_lock(conn, f"admit {request.owner.tenant}")
+    known = known_documents(conn, request.owner.tenant, [item.uri for item in items])
+    decisions = [
+        decide_for(
+            request.settings, known.get(item.uri), item.seen, is_forced=request.is_forced, now=now
+        )
         for item in items
     ]
-    fresh = [item for item in items if item.uri not in known]
-    ids = dict(
-        zip(
-            (item.uri for item in fresh),
-            dialect.reserve_ids(conn, documents, len(fresh)) if fresh else (),
-            strict=True,
-        )
-    )
-    _insert(conn, wish, fresh, ids, now)
-    _touch(conn, wish, [known[i.uri].id for i in items if i.uri in known], now)
-    again = [
-        (known[item.uri].id, item)
-        for item, verdict in zip(items, verdicts, strict=True)
-        if verdict.is_taken and item.uri in known
+    new = [item for item in items if item.uri not in known]
+    new_ids = dialect.reserve_ids(conn, documents, len(new)) if new else ()
+    ids = {item.uri: new_id for item, new_id in zip(new, new_ids, strict=True)}
+    _insert(conn, request, new, ids, now)
+    _set_listed(conn, request, [known[i.uri].id for i in items if i.uri in known], now)
+    changed = [
+        (known[item.uri], item)
+        for item, decision in zip(items, decisions, strict=True)
+        if decision.is_taken and item.uri in known
     ]
-    _requeue(conn, again, now)
+    _requeue(conn, "queue", [each for each in changed if not each[0].is_locked], now)
+    _requeue(conn, "requeue", [each for each in changed if each[0].is_locked], now)
     admitted = [
-        Admitted(ids[item.uri], 1, True, verdict.why)
+        Admitted(ids[item.uri], 1, True, decision.why)
         if item.uri in ids
-        else Admitted(known[item.uri].id, known[item.uri].generation + verdict.is_taken, *verdict)
-        for item, verdict in zip(items, verdicts, strict=True)
+        else Admitted(known[item.uri].id, known[item.uri].generation + decision.is_taken, *decision)
+        for item, decision in zip(items, decisions, strict=True)
     ]
-    own = {k.id: document_settings(wish.settings, k.overrides) for k in known.values()}
-    _open_generations(conn, wish, own, [a for a in admitted if a.is_taken], now)
-    add_to_corpora(conn, wish.corpus_ids, [a.document_id for a in admitted])
+    settings = {k.id: document_settings(request.settings, k.overrides) for k in known.values()}
+    _add_generations(conn, request, settings, [a for a in admitted if a.is_taken], now)
+    add_to_corpora(conn, request.corpus_ids, [a.document_id for a in admitted])
     return admitted
 
 
 def decide_for(
     settings: str, known: KnownDocument | None, seen: str, *, is_forced: bool, now: Instant
 ) -> Decision:
-    """Decide about one item under the settings that hold for its document."""
+    """Decide about one file under the settings of its document."""
     wanted = settings if known is None else document_settings(settings, known.overrides)
     return decide(known, seen, wanted, is_forced=is_forced, now=now.wall)
 
 
 def document_settings(settings: str, overrides: str) -> str:
-    """Return the pipeline's settings with those that the document has of its own."""
+    """Return the settings of the corpus, overridden by those of the document."""
     if overrides == "{}":
         return settings
     return canonical_json(json.loads(settings) | json.loads(overrides))
@@ -116,14 +115,14 @@ def document_settings(settings: str, overrides: str) -> str:
 def known_documents(
     conn: sa.Connection, tenant: str, uris: Sequence[str], *, lock: bool = True
 ) -> dict[str, KnownDocument]:
-    """Return what is known of the documents at these places, their rows locked if wanted."""
+    """Return the documents with these URIs; `lock` locks their rows."""
     wanted = dialect.json_rows(conn, "wanted", {"uri": "text"})
     open_task = sa.exists().where(
         tasks.c.document_id == d.id,
         tasks.c.generation == d.generation,
         is_state(tasks.c.state, *TASK_OPEN),
     )
-    # Asked for locked documents only: of most there are neither tasks nor a question.
+    # Only asked for locked documents, which are few.
     is_open = sa.case((is_state(d.state, *DOCUMENT_LOCKED), open_task), else_=sa.false())
     query = (
         sa.select(
@@ -132,7 +131,7 @@ def known_documents(
             sa.func.coalesce(
                 sa.case((is_state(d.state, DocumentState.INDEXING), d.processing_started_at)),
                 d.queued_at, d.created_at,
-            ),
+            ).label("since"),
             d.settings.label("overrides"),
             d.uri,
         )
@@ -149,86 +148,93 @@ def known_documents(
         query.with_for_update(of=documents) if lock else query,
         {"wanted": dialect.encode_rows([[uri] for uri in uris])},
     )
-    return {row.uri: KnownDocument(*row[:-1]) for row in rows}
+    return {uri: KnownDocument(*rest) for *rest, uri in rows}
 
 
 def _insert(
     conn: sa.Connection,
-    wish: AdmissionRequest,
-    fresh: Sequence[ListedFile],
+    request: AdmissionRequest,
+    new: Sequence[ListedFile],
     ids: dict[str, int],
     now: Instant,
 ) -> None:
-    o = wish.owner
+    o = request.owner
     rows = [
         [
-            ids[i.uri], o.id, o.tenant, i.uri, i.name, i.folder, i.parent_id, wish.source, now.wall,
-            i.seen, DocumentState.QUEUED.value, 1, "{}", now.wall, now.wall,
+            ids[i.uri], o.id, o.tenant, i.uri, i.name, i.folder, i.parent_id, request.source,
+            now.wall, i.seen, DocumentState.QUEUED.value, 1, "{}", now.wall, now.wall,
         ]
-        for i in fresh
+        for i in new
     ]  # fmt: skip
     if rows:
         bulk.bulk_insert(conn, documents, _NEW, rows)
 
 
-def _touch(conn: sa.Connection, wish: AdmissionRequest, ids: Sequence[int], now: Instant) -> None:
-    """Remember that the source still lists these."""
+def _set_listed(
+    conn: sa.Connection, request: AdmissionRequest, ids: Sequence[int], now: Instant
+) -> None:
+    """Record that the source still lists these documents."""
     if ids:
         conn.execute(
             sa.update(documents)
             .where(dialect.id_in(conn, d.id, "ids"))
-            .values(listed_at=now.wall, source=wish.source, gone_at=None),
+            .values(listed_at=now.wall, source=request.source, gone_at=None),
             {"ids": dialect.encode_ids(conn, sorted(ids))},
         )
 
 
-def _requeue(conn: sa.Connection, again: Sequence[tuple[int, ListedFile]], now: Instant) -> None:
-    if not again:
+def _requeue(
+    conn: sa.Connection,
+    move: str,
+    changed: Sequence[tuple[KnownDocument, ListedFile]],
+    now: Instant,
+) -> None:
+    if not changed:
         return
-    a = dialect.json_rows(
-        conn, "again", {"id": "int", "name": "text", "folder": "text", "seen": "text"}
-    )
+    columns = {"id": "int", "name": "text", "folder": "text", "seen": "text"}
+    c = dialect.json_rows(conn, "changed", columns).c
+    rows = sorted([known.id, item.name, item.folder, item.seen] for known, item in changed)
     conn.execute(
-        sa.update(documents)
-        .where(d.id == a.c.id)
-        .values(
-            state=DocumentState.QUEUED.value,
+        move_documents(
+            move,
+            d.id == c.id,
             generation=d.generation + 1,
-            name=a.c.name,
-            folder=a.c.folder,
-            seen=a.c.seen,
+            name=c.name,
+            folder=c.folder,
+            seen=c.seen,
             queued_at=now.wall,
             error=None,
         ),
-        {"again": dialect.encode_rows([[i, s.name, s.folder, s.seen] for i, s in sorted(again)])},
+        {"changed": dialect.encode_rows(rows)},
     )
 
 
-def _open_generations(
+def _add_generations(
     conn: sa.Connection,
-    wish: AdmissionRequest,
-    own: Mapping[int, str],
+    request: AdmissionRequest,
+    settings: Mapping[int, str],
     taken: Sequence[Admitted],
     now: Instant,
 ) -> None:
     if not taken:
         return
     dropped = dialect.json_rows(conn, "dropped", {"id": "int", "generation": "int"})
-    # Only a takeover finds one: nothing works on it any more.
+    # Only those of stuck documents: no task works on them any more.
     conn.execute(
-        sa.update(generations)
-        .where(
+        move_generations(
+            "drop",
             g.document_id == dropped.c.id,
             g.generation < dropped.c.generation,
-            is_state(g.state, GenerationState.BUILDING),
-        )
-        .values(state=GenerationState.DROPPED.value, error="overtaken", finished_at=now.wall),
+            error="overtaken",
+            finished_at=now.wall,
+        ),
         {"dropped": dialect.encode_rows([[a.document_id, a.generation] for a in taken])},
     )
     rows = [
         [
-            a.document_id, a.generation, wish.owner.tenant, wish.job_id,
-            GenerationState.BUILDING.value, a.why, own.get(a.document_id, wish.settings), now.wall,
+            a.document_id, a.generation, request.owner.tenant, request.job_id,
+            GenerationState.BUILDING.value, a.why, settings.get(a.document_id, request.settings),
+            now.wall,
         ]
         for a in taken
     ]  # fmt: skip
@@ -238,7 +244,7 @@ def _open_generations(
 def add_to_corpora(
     conn: sa.Connection, corpus_ids: Sequence[int], document_ids: Sequence[int]
 ) -> None:
-    """Put documents into corpora; those that are in them already are left."""
+    """Add documents to corpora that they are not in yet."""
     pairs = [[c, i] for c in corpus_ids for i in sorted(set(document_ids))]
     bulk.insert_missing(conn, corpus_documents, ("corpus_id", "document_id"), pairs)
 
@@ -254,8 +260,8 @@ def mark_missing(
 ) -> tuple[int, list[int]]:
     """Mark the documents that a complete listing of their source did not contain.
 
-    What lies at or below a place that the listing left out may still be there. Returns how many
-    were marked now, and the ids of all that are missing, those of earlier listings too.
+    Those at or below a path that the listing skipped are not marked. Returns how many were marked
+    now, and the ids of all missing ones, including those of earlier listings.
     """
     rows = conn.execute(
         sa.select(d.id, d.uri).where(
@@ -265,7 +271,7 @@ def mark_missing(
             d.parent_id.is_(None),
         )
     ).all()
-    below = tuple(f"{place.removesuffix('/')}/" for place in except_below)
+    below = tuple(f"{path.removesuffix('/')}/" for path in except_below)
     ids = sorted(row.id for row in rows if not f"{row.uri}/".startswith(below))
     marked = conn.execute(
         sa.update(documents)
@@ -279,7 +285,7 @@ def mark_missing(
 def mark_missing_attachments(
     conn: sa.Connection, parent_id: int, uris: Sequence[str], *, now: Instant
 ) -> list[int]:
-    """Mark the documents that were inside a file and are not any more."""
+    """Mark the attachments that a file no longer has; return their ids."""
     held = conn.execute(
         sa.select(d.id, d.uri).where(d.parent_id == parent_id, d.gone_at.is_(None))
     ).all()
@@ -290,5 +296,5 @@ def mark_missing_attachments(
 
 
 def canonical_json(settings: dict[str, Any]) -> str:
-    """Write settings so that equal ones are equal texts."""
+    """Encode settings so that equal settings are equal strings."""
     return json.dumps(settings, sort_keys=True, separators=(",", ":"))

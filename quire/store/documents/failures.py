@@ -1,95 +1,89 @@
-"""What the end of a task means for its document, where no handler is there to say it.
-
-A task that was given up, or cancelled, ends its document's generation. What was live stays live.
-"""
+"""Ends generations whose task failed, was lost or was cancelled. What was live stays live."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState
+from quire.model.states import GenerationState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents, generations
 from quire.store.db.schema.queue import is_state
+from quire.store.documents.transition import move_documents, move_generations
 
 d, g = documents.c, generations.c
-_ROW = {"id": "int", "generation": "int", "error": "text"}
-
-
-def record(conn: sa.Connection, rows: Sequence[Any], *, now: Instant) -> None:
-    """Fail the documents of tasks that ended badly (id, document_id, generation, from_page, error).
-
-    A page range is left out: the document's last task sees what is missing and decides.
-    """
-    some = [
-        (row.document_id, row.generation, row.error)
-        for row in rows
-        if row.document_id is not None and row.from_page is None
-    ]
-    fail(conn, some, now=now)
 
 
 def fail(
-    conn: sa.Connection, some: Sequence[tuple[int, int, str | None]], *, now: Instant
+    conn: sa.Connection, failed: Sequence[tuple[int, int, str | None]], *, now: Instant
 ) -> list[int]:
-    """End generations as failed, with the reason; returns the documents that were at work on it."""
-    if not some:
+    """Fail generations (document id, generation, reason); return the documents that failed.
+
+    A document does not fail if it has a newer generation.
+    """
+    if not failed:
         return []
-    told = sorted((i, n, dialect.sanitize_text(why or "no reason was given")) for i, n, why in some)
-    values = {"fallen": dialect.encode_rows(told), "wall": now.wall}
-    dialect.lock_rows(conn, documents, sorted({each[0] for each in some}))
-    f = dialect.json_rows(conn, "fallen", _ROW)
+    rows = sorted(
+        (i, n, dialect.sanitize_text(why or "no reason was given")) for i, n, why in failed
+    )
+    values = {"failed": dialect.encode_rows(rows), "wall": now.wall}
+    dialect.lock_rows(conn, documents, sorted({i for i, _, _ in failed}))
     wall = sa.bindparam("wall", type_=sa.Double)
+    f = _failed(conn)
     conn.execute(
-        sa.update(generations)
-        .where(
+        move_generations(
+            "fail",
             g.document_id == f.c.id,
             g.generation == f.c.generation,
-            is_state(g.state, GenerationState.BUILDING),
-        )
-        .values(state=GenerationState.FAILED.value, error=f.c.error, finished_at=wall),
+            error=f.c.error,
+            finished_at=wall,
+        ),
         values,
     )
-    f = dialect.json_rows(conn, "fallen", _ROW)
+    f = _failed(conn)
     changed = conn.scalars(
-        sa.update(documents)
-        .where(d.id == f.c.id, d.generation == f.c.generation, is_state(d.state, *DOCUMENT_LOCKED))
-        .values(state=DocumentState.FAILED.value, error=f.c.error, processing_finished_at=wall)
-        .returning(d.id),
+        move_documents(
+            "fail",
+            d.id == f.c.id,
+            d.generation == f.c.generation,
+            error=f.c.error,
+            processing_finished_at=wall,
+        ).returning(d.id),
         values,
     )
     return list(changed)
 
 
+def _failed(conn: sa.Connection) -> sa.CTE:
+    return dialect.json_rows(conn, "failed", {"id": "int", "generation": "int", "error": "text"})
+
+
 def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
-    """End the generations that cancelled jobs were building: documents are as they were before."""
-    building = sa.and_(g.job_id.in_(sorted(job_ids)), is_state(g.state, GenerationState.BUILDING))
-    # The document before its generations, as everywhere else.
-    dialect.lock_rows(
-        conn, documents, sorted(set(conn.scalars(sa.select(g.document_id).where(building))))
-    )
+    """Drop the generations that cancelled jobs were building; documents are as before."""
+    is_building = is_state(g.state, GenerationState.BUILDING)
+    of_jobs = g.job_id.in_(sorted(job_ids))
+    # Lock order: documents before generations, as everywhere else.
+    ids = conn.scalars(sa.select(g.document_id).where(of_jobs, is_building))
+    dialect.lock_rows(conn, documents, sorted(set(ids)))
     dropped = conn.execute(
-        sa.update(generations)
-        .where(building)
-        .values(state=GenerationState.DROPPED.value, error="cancelled", finished_at=now.wall)
-        .returning(g.document_id, g.generation)
+        move_generations("drop", of_jobs, error="cancelled", finished_at=now.wall).returning(
+            g.document_id, g.generation
+        )
     ).all()
     if not dropped:
         return
-    f = dialect.json_rows(conn, "fallen", {"id": "int", "generation": "int"})
-    conn.execute(
-        sa.update(documents)
-        .where(d.id == f.c.id, d.generation == f.c.generation, is_state(d.state, *DOCUMENT_LOCKED))
-        .values(
-            state=sa.case(
-                (d.live_generation.is_(None), DocumentState.NOT_INDEXED.value),
-                else_=DocumentState.SUCCESS.value,
+    rows = sorted((row.document_id, row.generation) for row in dropped)
+    has_none = d.live_generation.is_(None)
+    for move, applies in (("drop", has_none), ("restore", sa.not_(has_none))):
+        f = dialect.json_rows(conn, "dropped", {"id": "int", "generation": "int"})
+        conn.execute(
+            move_documents(
+                move,
+                d.id == f.c.id,
+                d.generation == f.c.generation,
+                applies,
+                seen=None,  # the source described bytes that were not indexed
+                processing_finished_at=now.wall,
             ),
-            # What the source said belongs to bytes that were not taken in.
-            seen=None,
-            processing_finished_at=now.wall,
-        ),
-        {"fallen": dialect.encode_rows(sorted(tuple(row) for row in dropped))},
-    )
+            {"dropped": dialect.encode_rows(rows)},
+        )

@@ -1,13 +1,18 @@
-"""The leaves of a generation: which page stands at which number, or why none does."""
+"""The page list of a generation: for each page number the stored page, or why there is none.
+
+The table is called `leaves` in the database.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
+from quire.model.states import GenerationState
 from quire.store.db import bulk, dialect
-from quire.store.db.schema.documents import generation_pages, pages, slices, vectors
+from quire.store.db.schema.documents import generation_pages, generations, pages, slices, vectors
+from quire.store.db.schema.queue import is_state
 
-gp = generation_pages.c
+g, gp = generations.c, generation_pages.c
 _MINE = sa.and_(gp.document_id == sa.bindparam("document"), gp.generation == sa.bindparam("mine"))
 # Built once: building a statement costs more than running it, and these run for every range.
 _UNREAD = sa.select(gp.number, gp.key).where(
@@ -18,8 +23,8 @@ _UNREAD = sa.select(gp.number, gp.key).where(
 )
 _CLEAR = sa.delete(generation_pages).where(_MINE)
 _MISSING = sa.select(gp.number).where(_MINE, gp.page_id.is_(None)).order_by(gp.number)
-# Pages that are used again are condemned no longer.
-_KEEP = (
+# Reused pages are unmarked for garbage collection.
+_UNMARK = (
     sa.update(pages)
     .where(
         pages.c.condemned_at.is_not(None),
@@ -29,15 +34,16 @@ _KEEP = (
 )
 
 
-def copy(conn: sa.Connection, giver: tuple[int, int], document_id: int, generation: int) -> int:
-    """Give a generation the leaves of another; returns how many."""
-    source = sa.select(
+def copy(conn: sa.Connection, source: tuple[int, int], document_id: int, generation: int) -> int:
+    """Copy the page list of another generation (document, generation); return its length."""
+    source_id, source_generation = source
+    rows = sa.select(
         sa.literal(document_id), sa.literal(generation), gp.number, gp.key, gp.page_id,
         gp.error,
-    ).where(gp.document_id == giver[0], gp.generation == giver[1])  # fmt: skip
+    ).where(gp.document_id == source_id, gp.generation == source_generation)  # fmt: skip
     return conn.execute(
         sa.insert(generation_pages).from_select(
-            ["document_id", "generation", "number", "key", "page_id", "error"], source
+            ["document_id", "generation", "number", "key", "page_id", "error"], rows
         )
     ).rowcount
 
@@ -52,24 +58,29 @@ def plan(
     cut_id: int,
     model_id: int | None,
 ) -> list[int]:
-    """Insert a row per page; returns the pages that are not complete from earlier work."""
+    """Write the page list; return the numbers of pages that are still to be read.
+
+    A page from earlier work counts if it is chunked and embedded with the same settings.
+    """
     mine = {"document": document_id, "mine": generation}
     conn.execute(_CLEAR, mine)
     rows = [[document_id, generation, number, key] for number, key in sorted(keys.items())]
     bulk.bulk_insert(conn, generation_pages, ("document_id", "generation", "number", "key"), rows)
     statement = dialect.cached(
-        conn, ("leaves.find", model_id is None), lambda: _finding(is_embedded=model_id is not None)
+        conn,
+        ("generation_pages.reuse", model_id is None),
+        lambda: _reusing(is_embedded=model_id is not None),
     )
     given = {"tenant": tenant, "cut": cut_id, "model": model_id}
     if model_id is None:
         del given["model"]
     conn.execute(statement, mine | given)
-    conn.execute(_KEEP, mine)
+    conn.execute(_UNMARK, mine)
     return list(conn.scalars(_MISSING, mine))
 
 
-def _finding(*, is_embedded: bool) -> sa.Update:
-    """Point leaves to the pages that exist under their keys, cut and embedded as wanted."""
+def _reusing(*, is_embedded: bool) -> sa.Update:
+    """Point entries to stored pages of the same key that are chunked and embedded."""
     of_page = sa.and_(slices.c.page_id == pages.c.id, slices.c.cut_id == sa.bindparam("cut"))
     is_complete = sa.or_(pages.c.text == "", sa.exists().where(of_page))
     if is_embedded:
@@ -93,7 +104,7 @@ def _finding(*, is_embedded: bool) -> sa.Update:
 def unread(
     conn: sa.Connection, document_id: int, generation: int, first: int, last: int
 ) -> dict[int, str]:
-    """Return the keys of the pages of a range that are still to be read."""
+    """Return the pages of a range that are still to be read: number → key."""
     which = {"document": document_id, "mine": generation, "first": first, "last": last}
     return {row.number: row.key for row in conn.execute(_UNREAD, which)}
 
@@ -104,7 +115,7 @@ def fill(
     generation: int,
     filled: Sequence[tuple[int, str, int | None, str | None]],
 ) -> None:
-    """Write leaves (number, key, page_id, error) of a generation at work."""
+    """Write entries (number, key, page id, error) of the page list."""
     bulk.upsert_many(
         conn,
         generation_pages,
@@ -112,3 +123,28 @@ def fill(
         [[document_id, generation, *each] for each in sorted(filled)],
         keys=("document_id", "generation", "number"),
     )
+
+
+def count_earlier_pages(conn: sa.Connection, tenant: str, first_key: str) -> int:
+    """Return how many pages an earlier generation has whose first page has this key."""
+    row = conn.execute(
+        sa.select(gp.document_id, gp.generation)
+        .join(generations, sa.and_(gp.document_id == g.document_id, gp.generation == g.generation))
+        .join(pages, pages.c.id == gp.page_id)
+        .where(
+            pages.c.tenant == tenant,
+            pages.c.key == first_key,
+            gp.number == 1,
+            is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED),
+        )
+        .order_by(g.document_id.desc(), g.generation.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return 0
+    count: int | None = conn.scalar(
+        sa.select(sa.func.count()).where(
+            gp.document_id == row.document_id, gp.generation == row.generation
+        )
+    )
+    return count or 0

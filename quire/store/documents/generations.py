@@ -1,7 +1,7 @@
-"""The life of one document's generation: begun, filled with leaves, swapped in, or failed.
+"""The life of a generation: start, record its inputs, swap it in or fail it.
 
-Every function is called inside a fenced transaction, locks the document, and names the
-generation: what belongs to an older one finds that it was overtaken.
+Functions that write run in a fenced transaction, lock the document, and name the generation: a
+task of an older generation gets `Overtaken`.
 """
 
 import json
@@ -17,22 +17,18 @@ from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import cuts, documents, generation_pages, generations, slices
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.documents import failures
+from quire.store.documents.transition import move_documents, move_generations
 from quire.store.queue import events
 
 d, g, gp = documents.c, generations.c, generation_pages.c
-_CANCELLED = "a part of the work was cancelled"
+_CANCELLED = "part of the work was cancelled"
 
 # Built once: building a statement costs more than running it, and these run for every range.
-_STANDING = sa.select(d.generation, d.state).where(d.id == sa.bindparam("document"))
-_LOCKED = _STANDING.with_for_update()
-_WORK = (
-    sa.select(d.tenant, d.name, g.settings, g.digest, g.media_type, g.cut_id, g.model_id)
-    .join(generations, g.document_id == d.id)
-    .where(d.id == sa.bindparam("document"), g.generation == sa.bindparam("generation"))
-)
+_STATE = sa.select(d.generation, d.state).where(d.id == sa.bindparam("document"))
+_LOCKED = _STATE.with_for_update()
 _DOCUMENT = d.id == sa.bindparam("document")
 _MINE = sa.and_(g.document_id == sa.bindparam("document"), g.generation == sa.bindparam("mine"))
-_MY_LEAVES = sa.and_(
+_MY_PAGES = sa.and_(
     gp.document_id == sa.bindparam("document"), gp.generation == sa.bindparam("mine")
 )
 _TOTALS: dict[str, Any] = {
@@ -40,8 +36,8 @@ _TOTALS: dict[str, Any] = {
     "chunks": sa.bindparam("pieces"),
     "page_errors": sa.bindparam("bad"),
 }
-_WANTED = sa.select(tasks.c.generation).where(tasks.c.id == sa.bindparam("task"))
-_SEEN = (
+_TASK_GENERATION = sa.select(tasks.c.generation).where(tasks.c.id == sa.bindparam("task"))
+_NEWEST = (
     sa.select(
         d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
         g.settings, g.job_id,
@@ -49,23 +45,28 @@ _SEEN = (
     .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
     .where(_DOCUMENT)
 )  # fmt: skip
-_NEWEST = _SEEN.with_for_update(of=documents)
-_BEGINS = (
-    sa.update(documents)
-    .where(_DOCUMENT)
-    .values(
-        state=DocumentState.INDEXING.value,
-        generation=sa.bindparam("mine"),
-        processing_started_at=sa.bindparam("at"),
-        processing_finished_at=None,
+_INPUTS = (
+    sa.select(
+        d.id, d.tenant, d.owner_id, d.name, d.uri, d.live_generation,
+        g.settings, g.digest, g.recipe, g.media_type, g.cut_id, g.model_id,
     )
-)
-_STARTS = (
+    .join(generations, g.document_id == d.id)
+    .where(_DOCUMENT, g.generation == sa.bindparam("mine"))
+)  # fmt: skip
+_NEWEST_LOCKED = _NEWEST.with_for_update(of=documents)
+_STARTED: dict[str, Any] = {
+    "generation": sa.bindparam("mine"),
+    "processing_started_at": sa.bindparam("at"),
+    "processing_finished_at": None,
+}
+_START = move_documents("start", _DOCUMENT, **_STARTED)
+_RESTART = move_documents("restart", _DOCUMENT, **_STARTED)
+_SET_STARTED = (
     sa.update(generations)
     .where(_MINE)
     .values(started_at=sa.func.coalesce(g.started_at, sa.bindparam("at")))
 )
-_DONOR = (
+_IDENTICAL = (
     sa.select(g.document_id, g.generation)
     .where(
         g.tenant == sa.bindparam("tenant"),
@@ -78,44 +79,36 @@ _DONOR = (
     .order_by(g.document_id.desc(), g.generation.desc())
     .limit(1)
 )
-_REPLACES = (
-    sa.update(generations)
-    .where(g.document_id == sa.bindparam("document"), is_state(g.state, GenerationState.LIVE))
-    .values(state=GenerationState.REPLACED.value, finished_at=sa.bindparam("at"))
+_REPLACE = move_generations(
+    "replace", g.document_id == sa.bindparam("document"), finished_at=sa.bindparam("at")
 )
-_SHOWS = (
-    sa.update(generations)
-    .where(_MINE)
-    .values(state=GenerationState.LIVE.value, finished_at=sa.bindparam("at"), **_TOTALS)
-    .returning(g.digest, g.media_type, g.job_id)
+_SWAP_GENERATION = move_generations(
+    "swap", _MINE, finished_at=sa.bindparam("at"), **_TOTALS
+).returning(g.digest, g.media_type, g.job_id)
+_SWAP_DOCUMENT = move_documents(
+    "swap",
+    _DOCUMENT,
+    live_generation=sa.bindparam("mine"),
+    digest=sa.bindparam("bytes"),
+    media_type=sa.bindparam("type"),
+    error=None,
+    processing_finished_at=sa.bindparam("at"),
+    **_TOTALS,
 )
-_SUCCEEDS = (
-    sa.update(documents)
-    .where(_DOCUMENT)
-    .values(
-        state=DocumentState.SUCCESS.value,
-        live_generation=sa.bindparam("mine"),
-        digest=sa.bindparam("bytes"),
-        media_type=sa.bindparam("type"),
-        error=None,
-        processing_finished_at=sa.bindparam("at"),
-        **_TOTALS,
-    )
-)
-_LEAVES_COUNTED = sa.select(
+_COUNT_PAGES = sa.select(
     sa.func.count(),
     sa.func.count(gp.error),
     sa.func.count().filter(gp.page_id.is_(None), gp.error.is_(None)),
-).where(_MY_LEAVES)
-_CHUNKS_COUNTED = (
+).where(_MY_PAGES)
+_COUNT_CHUNKS = (
     sa.select(sa.func.count())
     .select_from(generation_pages)
     .join(generations, sa.and_(g.document_id == gp.document_id, g.generation == gp.generation))
     .join(slices, sa.and_(slices.c.page_id == gp.page_id, slices.c.cut_id == g.cut_id))
-    .where(_MY_LEAVES)
+    .where(_MY_PAGES)
 )
-#: Why a range of the generation did not end well, if one did not.
-_TROUBLE = (
+#: The error of a page range that failed, was lost or cancelled.
+_RANGE_ERROR = (
     sa.select(tasks.c.error)
     .where(
         tasks.c.document_id == sa.bindparam("document"),
@@ -126,13 +119,13 @@ _TROUBLE = (
     .order_by(tasks.c.id.desc())
     .limit(1)
 )
-_CUT = sa.select(cuts.c.id).where(cuts.c.key == sa.bindparam("key"))
+_CHUNKING = sa.select(cuts.c.id).where(cuts.c.key == sa.bindparam("key"))
 
 
 class Build(NamedTuple):
-    """A document whose work begins, and under which generation."""
+    """A generation that is being built, and its document."""
 
-    id: int
+    document_id: int
     generation: int
     tenant: str
     owner_id: int
@@ -143,41 +136,43 @@ class Build(NamedTuple):
 
 
 def start(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) -> Build:
-    """Check that the task's generation is the newest, and lock the document for the work.
+    """Lock the document and mark it as indexing, if the task's generation is the newest.
 
-    A task that was revived after its generation failed goes on under a new one.
+    A task that is retried after its generation ended gets a new one.
     """
-    wanted = conn.scalar(_WANTED, {"task": task_id})
-    row = conn.execute(_NEWEST, {"document": document_id}).one_or_none()
-    if row is None or row.generation != wanted:
-        newest = "it was deleted" if row is None else f"generation {row.generation} is newer"
-        raise Overtaken(f"document {document_id}: {newest}. Nothing was done for this one.")
-    generation = row.generation
-    if row.state not in DOCUMENT_LOCKED:
-        generation = _reopen(conn, task_id, row, now)
+    wanted = conn.scalar(_TASK_GENERATION, {"task": task_id})
+    row = conn.execute(_NEWEST_LOCKED, {"document": document_id}).one_or_none()
+    if row is None:
+        raise Overtaken(f"document {document_id}: it was deleted. Nothing was indexed.")
+    if row.generation != wanted:
+        raise Overtaken(
+            f"document {document_id}: generation {row.generation} is newer. Nothing was indexed."
+        )
+    is_open = row.state in DOCUMENT_LOCKED
+    generation = row.generation if is_open else _add_generation(conn, task_id, row, now)
     mine = {"document": document_id, "mine": generation, "at": now.wall}
-    conn.execute(_BEGINS, mine)
-    conn.execute(_STARTS, mine)
-    return _begun(row, generation)
+    conn.execute(_START if is_open else _RESTART, mine)
+    conn.execute(_SET_STARTED, mine)
+    return _build(row, generation)
 
 
 def peek(conn: sa.Connection, task_id: int, document_id: int) -> Build | None:
-    """Return what `begin` would, without a lock; None where it would refuse, or reopen."""
-    wanted = conn.scalar(_WANTED, {"task": task_id})
-    row = conn.execute(_SEEN, {"document": document_id}).one_or_none()
+    """Return what `start` would, without lock or write; None if it would refuse or restart."""
+    wanted = conn.scalar(_TASK_GENERATION, {"task": task_id})
+    row = conn.execute(_NEWEST, {"document": document_id}).one_or_none()
     if row is None or row.generation != wanted or row.state not in DOCUMENT_LOCKED:
         return None
-    return _begun(row, row.generation)
+    return _build(row, row.generation)
 
 
-def _begun(row: Any, generation: int) -> Build:
+def _build(row: Any, generation: int) -> Build:
     return Build(
         row.id, generation, row.tenant, row.owner_id, row.name, row.uri,
         json.loads(row.settings), row.live_generation,
     )  # fmt: skip
 
 
-def _reopen(conn: sa.Connection, task_id: int, row: Any, now: Instant) -> int:
+def _add_generation(conn: sa.Connection, task_id: int, row: Any, now: Instant) -> int:
     generation: int = row.generation + 1
     conn.execute(
         sa.insert(generations).values(
@@ -196,42 +191,42 @@ def _reopen(conn: sa.Connection, task_id: int, row: Any, now: Instant) -> int:
 
 
 def require_building(conn: sa.Connection, document_id: int, generation: int) -> None:
-    """Lock the document and raise `Overtaken` where the generation is not at work any more."""
+    """Lock the document; raise `Overtaken` if the generation is not being built any more."""
     row = conn.execute(_LOCKED, {"document": document_id}).one_or_none()
     if row is None or row.generation != generation or row.state != DocumentState.INDEXING:
         raise Overtaken(
-            f"document {document_id}: generation {generation} is not the newest at work. "
-            "Nothing of it was written."
+            f"document {document_id}: generation {generation} is not being indexed any more. "
+            "Nothing was written."
         )
 
 
 def is_building(conn: sa.Connection, document_id: int, generation: int) -> bool:
-    """Tell without a lock whether work on a generation still makes sense."""
-    row = conn.execute(_STANDING, {"document": document_id}).one_or_none()
+    """Tell, without a lock, whether the generation is still being built."""
+    row = conn.execute(_STATE, {"document": document_id}).one_or_none()
     return row is not None and tuple(row) == (generation, DocumentState.INDEXING.value)
 
 
 def record_inputs(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
-    """Write what the work has found out about its generation."""
-    statement = dialect.cached(conn, ("describe", *values), lambda: _describing(values))
+    """Record what a generation is made from."""
+    statement = dialect.cached(conn, ("record_inputs", *values), lambda: _recording(values))
     conn.execute(statement, {"document": document_id, "mine": generation, **values})
 
 
-def _describing(names: Iterable[str]) -> sa.Update:
+def _recording(names: Iterable[str]) -> sa.Update:
     return sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in names})
 
 
 def find_identical(
     conn: sa.Connection, tenant: str, digest: str, recipe: str
 ) -> tuple[int, int] | None:
-    """Find a whole generation made from the same bytes in the same way."""
+    """Find a complete generation made from the same bytes with the same recipe."""
     wanted = {"tenant": tenant, "digest": digest, "recipe": recipe}
-    row = conn.execute(_DONOR, wanted).one_or_none()
+    row = conn.execute(_IDENTICAL, wanted).one_or_none()
     return None if row is None else (row.document_id, row.generation)
 
 
 class SwapResult(NamedTuple):
-    """What a swap made visible, or why there was nothing to show."""
+    """What a swap made visible, or why it failed."""
 
     pages: int
     chunks: int
@@ -240,49 +235,56 @@ class SwapResult(NamedTuple):
 
 
 def swap(conn: sa.Connection, document_id: int, generation: int, *, now: Instant) -> SwapResult:
-    """Make the generation the one that search sees, or fail it if nothing of it is readable.
+    """Make the generation the one that search sees, or fail it if none of it can be searched.
 
-    Two rows of `generations` and one of `documents` change, whatever the number of pages.
+    Changes two rows of `generations` and one of `documents`, whatever the number of pages.
     """
     require_building(conn, document_id, generation)
-    found = _counted(conn, document_id, generation)
+    found = _result(conn, document_id, generation)
     if found.failure is not None:
         failures.fail(conn, [(document_id, generation, found.failure)], now=now)
         return found
-    counted = {"pages": found.pages, "chunks": found.chunks, "page_errors": found.page_errors}
     mine = {"document": document_id, "mine": generation, "at": now.wall}
     totals = {"total": found.pages, "pieces": found.chunks, "bad": found.page_errors}
-    conn.execute(_REPLACES, {"document": document_id, "at": now.wall})
-    row = conn.execute(_SHOWS, mine | totals).one()
-    of_bytes = {"bytes": row.digest, "type": row.media_type}
-    conn.execute(_SUCCEEDS, mine | totals | of_bytes)
-    detail = {"document_id": document_id, "generation": generation, **counted}
+    conn.execute(_REPLACE, {"document": document_id, "at": now.wall})
+    row = conn.execute(_SWAP_GENERATION, mine | totals).one()
+    content = {"bytes": row.digest, "type": row.media_type}
+    conn.execute(_SWAP_DOCUMENT, mine | totals | content)
+    detail = {
+        "document_id": document_id, "generation": generation, "pages": found.pages,
+        "chunks": found.chunks, "page_errors": found.page_errors,
+    }  # fmt: skip
     events.record(conn, [events.Event(row.job_id, "document.ready", None, detail)], now=now)
     return found
 
 
-def _counted(conn: sa.Connection, document_id: int, generation: int) -> SwapResult:
+def _result(conn: sa.Connection, document_id: int, generation: int) -> SwapResult:
     mine = {"document": document_id, "mine": generation}
-    total, bad, missing = conn.execute(_LEAVES_COUNTED, mine).one()
-    chunks = conn.scalar(_CHUNKS_COUNTED, mine)
+    total, failed, missing = conn.execute(_COUNT_PAGES, mine).one()
+    chunks = conn.scalar(_COUNT_CHUNKS, mine) or 0
+    range_error = conn.execute(_RANGE_ERROR, mine).one_or_none()
+    reason = None if range_error is None else range_error.error or _CANCELLED
     failure = None
-    trouble = conn.execute(_TROUBLE, mine).one_or_none()
-    why = None if trouble is None else trouble.error or _CANCELLED
     if missing:
-        failure = f"{missing:,} of {total:,} pages were not read: {why or _CANCELLED}"
-    elif why is not None:
-        # Rows of a table have no generation page before they are read.
-        failure = f"a part of it was not read: {why}"
-    elif total == 0 or bad == total:
+        failure = f"{missing:,} of {total:,} pages were not read: {reason or _CANCELLED}"
+    elif reason is not None:
+        # The rows of a table are not in the page list before they are read.
+        failure = f"Some rows were not read: {reason}"
+    elif total == 0 or failed == total:
         first = _first_error(conn, document_id, generation)
-        failure = f"no page could be read ({total:,} tried): {first}"
+        failure = f"No page could be read ({total:,} tried): {first}"
     elif not chunks:
-        failure = f"no text was found on its {_pages(total)}. OCR reads pictures: see `ocr`."
-    return SwapResult(total, chunks or 0, bad, failure)
+        failure = _no_text(total)
+    return SwapResult(total, chunks, failed, failure)
 
 
-def _pages(count: int) -> str:
-    return f"{count:,} page{'' if count == 1 else 's'}"
+def _no_text(total: int) -> str:
+    if total == 1:
+        return "No text found on the page. It may be blank, or OCR may be off (setting `ocr`)."
+    return (
+        f"No text found on the {total:,} pages. They may be blank, or OCR may be off "
+        "(setting `ocr`)."
+    )
 
 
 def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:
@@ -297,15 +299,55 @@ def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:
 
 
 def chunking_id(conn: sa.Connection, key: str, settings: str) -> int:
-    """Return the id of a way to cut pages."""
-    found = conn.scalar(_CUT, {"key": key})
+    """Return the id of a set of chunking settings."""
+    found = conn.scalar(_CHUNKING, {"key": key})
     if found is None:
         bulk.insert_missing(conn, cuts, ("key", "settings"), [[key, settings]])
-        found = conn.scalar(_CUT, {"key": key})
+        found = conn.scalar(_CHUNKING, {"key": key})
     assert found is not None  # noqa: S101
     return int(found)
 
 
-def inputs_of(conn: sa.Connection, document_id: int, generation: int) -> Any:
-    """Return what a range of pages needs to know about its generation."""
-    return conn.execute(_WORK, {"document": document_id, "generation": generation}).one()
+class Inputs(NamedTuple):
+    """What a generation is made from: its document, its bytes and its settings."""
+
+    build: Build
+    digest: str
+    recipe: str
+    media_type: str
+    cut_id: int
+    model_id: int | None
+
+
+def inputs_of(conn: sa.Connection, document_id: int, generation: int) -> Inputs:
+    """Return the inputs that `record_inputs` has stored."""
+    row = conn.execute(_INPUTS, {"document": document_id, "mine": generation}).one()
+    build = _build(row, generation)
+    return Inputs(build, row.digest, row.recipe, row.media_type, row.cut_id, row.model_id)
+
+
+def set_thumbnail(conn: sa.Connection, document_id: int, digest: str | None) -> None:
+    """Set the blob of the image of the first page; None leaves it as it is."""
+    if digest is not None:
+        conn.execute(sa.update(documents).where(d.id == document_id).values(thumbnail=digest))
+
+
+_HAS_THUMBNAIL = sa.select(sa.literal(1)).where(
+    d.id == sa.bindparam("document"),
+    d.thumbnail.is_not(None),
+    gp.document_id == d.id,
+    gp.generation == d.live_generation,
+    gp.number == 1,
+    gp.key == sa.bindparam("first"),
+)
+
+
+def has_thumbnail(conn: sa.Connection, document_id: int, first: str) -> bool:
+    """Tell whether a document has a thumbnail, and its first page still has this key."""
+    return conn.scalar(_HAS_THUMBNAIL, {"document": document_id, "first": first}) is not None
+
+
+def copy_thumbnail(conn: sa.Connection, source_id: int, document_id: int) -> None:
+    """Use the thumbnail of another document, which has the same bytes."""
+    found: Any = conn.scalar(sa.select(d.thumbnail).where(d.id == source_id))
+    set_thumbnail(conn, document_id, found)

@@ -1,4 +1,7 @@
-"""What the ends of tasks and jobs mean for documents; the queue calls it (`engine.OnEnded`)."""
+"""What the end of a task or job means for its documents: the queue calls these functions.
+
+The protocol is `quire.store.db.engine.OnEnded`.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +21,13 @@ def tasks_ended(conn: sa.Connection, ended: Sequence[EndedTask], *, now: Instant
     if split := [task.id for task in ended if task.move == "split"]:
         poison_pages.split(conn, split, now=now)
     poison_pages.quarantine(conn, [task for task in ended if task.move == "quarantine"])
-    failures.record(conn, [task for task in ended if task.state in _BAD], now=now)
+    # A page range fails no document: the document's last task decides what is missing.
+    failed = [
+        (task.document_id, task.generation, task.error)
+        for task in ended
+        if task.state in _BAD and task.from_page is None
+    ]
+    failures.fail(conn, failed, now=now)
 
 
 def jobs_cancelled(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:

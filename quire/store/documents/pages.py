@@ -1,6 +1,7 @@
-"""What was read: pages, their chunks and vectors, each stored once under what it was made from.
+"""Pages, chunks and vectors: content-addressed, so that equal input is stored once.
 
-Rows here belong to no generation. The first commit of a key wins; a later one uses its row.
+They belong to no generation. The first commit of a key wins; later ones use its row. A row that
+nothing refers to is marked for garbage collection (`condemned_at`) and unmarked when reused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ p, c, v = pages.c, chunks.c, vectors.c
 
 
 class StoredPage(NamedTuple):
-    """A page that was read before."""
+    """A page from earlier work."""
 
     id: int
     text: str
@@ -25,15 +26,31 @@ class StoredPage(NamedTuple):
     via: str
 
 
+class RecognisedPage(NamedTuple):
+    """The result of an earlier OCR."""
+
+    text: str
+    words: bytes
+    seconds: float
+
+
+class ChunkText(NamedTuple):
+    """The text of a chunk."""
+
+    text: str
+    language: str
+    tokens: int
+
+
 class PageChunks(NamedTuple):
-    """A page's text cut into pieces; `digests` name the chunks."""
+    """How a page is chunked: where each chunk is in its text, and its digest."""
 
     pieces: Sequence[Piece]
     digests: Sequence[str]
 
 
 class ReadPage(NamedTuple):
-    """A page that was read now."""
+    """A page that was just read."""
 
     key: str
     page: Page
@@ -42,19 +59,19 @@ class ReadPage(NamedTuple):
 
 
 def find(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, StoredPage]:
-    """Return the pages that exist under these keys.
+    """Return the stored pages with these keys.
 
-    One that is condemned may be gone before it is used, so it counts as unknown; `put` saves it.
+    Pages marked for garbage collection are left out: they may be deleted before they are used.
     """
     if not keys:
         return {}
-    statement = dialect.cached(conn, "pages.known", lambda: _knowing(conn))
-    rows = conn.execute(statement, {"tenant": tenant, **_listed(keys)})
-    return {row[0]: StoredPage(*row[1:]) for row in rows}
+    statement = dialect.cached(conn, "pages.find", lambda: _finding(conn))
+    rows = conn.execute(statement, {"tenant": tenant, **_keys(keys)})
+    return {key: StoredPage(*rest) for key, *rest in rows}
 
 
-def _knowing(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = _wanted(conn)
+def _finding(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = _keys_table(conn)
     return (
         sa.select(p.key, p.id, p.text, p.language, p.seconds, p.via)
         .join(wanted, wanted.c.value == p.key)
@@ -62,36 +79,36 @@ def _knowing(conn: sa.Connection) -> sa.Select[Any]:
     )
 
 
-def _wanted(conn: sa.Connection) -> sa.CTE:
-    """Make a table of texts: a file may have more chunks than a statement may have parameters."""
-    return dialect.json_rows(conn, "listed", {"value": "text"})
+def _keys_table(conn: sa.Connection) -> sa.CTE:
+    """Return a table of keys: there may be more of them than a statement takes parameters."""
+    return dialect.json_rows(conn, "keys", {"value": "text"})
 
 
-def _listed(values: Iterable[str]) -> dict[str, str]:
-    """Encode the parameter of `_wanted`."""
-    return {"listed": dialect.encode_rows([[value] for value in sorted(set(values))])}
+def _keys(values: Iterable[str]) -> dict[str, str]:
+    """Encode the parameter of `_keys_table`."""
+    return {"keys": dialect.encode_rows([[value] for value in sorted(set(values))])}
 
 
-def _saved(
+def _lock_ids(
     conn: sa.Connection, table: sa.Table, name: str, tenant: str, keys: Iterable[str]
 ) -> dict[str, int]:
-    """Lock rows that are about to be used, so that none is collected, and return their ids."""
-    statement = dialect.cached(conn, ("saved", table.name), lambda: _saving(conn, table, name))
-    rows = conn.execute(statement, {"tenant": tenant, **_listed(keys)}).all()
-    condemned = [row.id for row in rows if row.condemned_at is not None]
-    if condemned:
+    """Lock rows that are about to be referenced, unmark them, and return their ids."""
+    statement = dialect.cached(conn, ("lock_ids", table.name), lambda: _locking(conn, table, name))
+    rows = conn.execute(statement, {"tenant": tenant, **_keys(keys)}).all()
+    marked = [row.id for row in rows if row.condemned_at is not None]
+    if marked:
         mine = dialect.id_in(conn, table.c.id, "ids")
         conn.execute(
             sa.update(table).where(mine).values(condemned_at=None),
-            {"ids": dialect.encode_ids(conn, condemned)},
+            {"ids": dialect.encode_ids(conn, marked)},
         )
-    return {row[0]: row.id for row in rows}
+    return {row.name: row.id for row in rows}
 
 
-def _saving(conn: sa.Connection, table: sa.Table, name: str) -> sa.Select[Any]:
-    wanted, column = _wanted(conn), table.c[name]
+def _locking(conn: sa.Connection, table: sa.Table, name: str) -> sa.Select[Any]:
+    wanted, column = _keys_table(conn), table.c[name]
     return (
-        sa.select(column, table.c.id, table.c.condemned_at)
+        sa.select(column.label("name"), table.c.id, table.c.condemned_at)
         .join(wanted, wanted.c.value == column)
         .where(table.c.tenant == sa.bindparam("tenant"))
         .order_by(table.c.id)
@@ -99,25 +116,28 @@ def _saving(conn: sa.Connection, table: sa.Table, name: str) -> sa.Select[Any]:
     )
 
 
-def find_by_image(conn: sa.Connection, tenant: str, image_key: str) -> Any | None:
-    """Return a page that was recognised from the same picture."""
-    return conn.execute(
-        sa.select(pages).where(p.tenant == tenant, p.image_key == image_key).limit(1)
+def find_by_image(conn: sa.Connection, tenant: str, image_key: str) -> RecognisedPage | None:
+    """Return the text that an earlier OCR found in the same image."""
+    row = conn.execute(
+        sa.select(p.text, p.words, p.seconds)
+        .where(p.tenant == tenant, p.image_key == image_key)
+        .limit(1)
     ).one_or_none()
+    return None if row is None else RecognisedPage(*row)
 
 
 def put(
     conn: sa.Connection, tenant: str, fresh: Sequence[ReadPage], task_id: int
 ) -> dict[str, int]:
-    """Store pages; returns the id under each key, of whoever stored it first."""
+    """Store pages; return the id of each key, which another task may have stored first."""
     found: dict[str, int] = {}
     keys = {each.key for each in fresh}
-    # What was there a moment ago may have been collected since: then it is inserted after all.
+    # A row that existed a moment ago may have been garbage collected: insert it after all.
     while len(found) < len(keys):
         missing = [each for each in sorted(fresh) if each.key not in found]
         rows = [_row(tenant, each, task_id) for each in missing]
         bulk.insert_missing_blobs(conn, pages, _COLUMNS, rows)
-        found = _saved(conn, pages, "key", tenant, keys)
+        found = _lock_ids(conn, pages, "key", tenant, keys)
     return found
 
 
@@ -136,7 +156,7 @@ def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
 
 
 def chunked(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
-    """Return which of the pages were cut this way before."""
+    """Return which of the pages are chunked with these settings."""
     if not page_ids:
         return set()
     s = slices.c
@@ -150,7 +170,7 @@ def chunked(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[in
 def chunks_without_vector(
     conn: sa.Connection, page_ids: Sequence[int], cut_id: int, model_id: int | None
 ) -> list[tuple[str, str]]:
-    """List (digest, text) of the pages' chunks that have no vector of the model yet."""
+    """Return (digest, text) of the chunks of pages that have no vector of the model."""
     if model_id is None or not page_ids:
         return []
     s = slices.c
@@ -161,22 +181,22 @@ def chunks_without_vector(
         .where(s.page_id.in_(list(page_ids)), s.cut_id == cut_id, v.chunk_id.is_(None))
         .distinct()
     )
-    return [(row[0], row[1]) for row in rows]
+    return [(row.digest, row.text) for row in rows]
 
 
 def embedded(conn: sa.Connection, tenant: str, model_id: int, digests: Sequence[str]) -> set[str]:
-    """Return which chunks have a vector of the model; one that is condemned may lose its own."""
+    """Return which chunks have a vector of the model and are not marked for collection."""
     if not digests:
         return set()
     statement = dialect.cached(conn, "pages.embedded", lambda: _embedding(conn))
-    values = {"tenant": tenant, "model": model_id, **_listed(digests)}
+    values = {"tenant": tenant, "model": model_id, **_keys(digests)}
     return set(conn.scalars(statement, values))
 
 
 def _embedding(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = _wanted(conn)
+    wanted = _keys_table(conn)
     mine = sa.and_(v.chunk_id == c.id, v.model_id == sa.bindparam("model"))
-    # A join or EXISTS would let SQLite begin with every vector of the model.
+    # A scalar subquery: with a join or EXISTS, SQLite starts from all vectors of the model.
     vector = sa.select(sa.literal_column("1")).where(mine).correlate(chunks).scalar_subquery()
     return (
         sa.select(c.digest)
@@ -186,13 +206,13 @@ def _embedding(conn: sa.Connection) -> sa.Select[Any]:
 
 
 def _chunk_ids(conn: sa.Connection, tenant: str, digests: Iterable[str]) -> dict[str, int]:
-    statement = dialect.cached(conn, "pages.chunk_ids", lambda: _naming(conn))
-    rows = conn.execute(statement, {"tenant": tenant, **_listed(digests)})
+    statement = dialect.cached(conn, "pages.chunk_ids", lambda: _finding_chunks(conn))
+    rows = conn.execute(statement, {"tenant": tenant, **_keys(digests)})
     return {row.digest: row.id for row in rows}
 
 
-def _naming(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = _wanted(conn)
+def _finding_chunks(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = _keys_table(conn)
     return (
         sa.select(c.digest, c.id)
         .join(wanted, wanted.c.value == c.digest)
@@ -207,14 +227,14 @@ def put_chunks(
     words: Mapping[str, str],
     task_id: int,
 ) -> dict[str, int]:
-    """Store chunks, digest → (text, language, tokens), and index those that were not there.
+    """Store chunks (digest → `ChunkText`), and index new ones; return their ids.
 
     `words` are the texts as the full-text index takes them.
     """
     ids: dict[str, int] = {}
     columns = ("tenant", "digest", "language", "text", "tokens", "task_id")
     made = dialect.fulltext_columns(conn, f"value ->> {len(columns)}")
-    # What was there a moment ago may have been collected since: then it is inserted after all.
+    # A row that existed a moment ago may have been garbage collected: insert it after all.
     while missing := sorted(set(texts) - set(ids)):
         rows = [
             [tenant, name, language, dialect.sanitize_text(text), tokens, task_id]
@@ -223,22 +243,24 @@ def put_chunks(
         ]
         fresh = bulk.insert_missing_returning_ids(conn, chunks, columns, rows, "digest", made)
         if not made:
-            told = [(row[0], dialect.sanitize_text(words[row[1]])) for row in fresh]
-            dialect.index_texts(conn, told)
-        ids.update({row[1]: row[0] for row in fresh})
+            dialect.index_texts(
+                conn,
+                [(chunk_id, dialect.sanitize_text(words[digest])) for chunk_id, digest in fresh],
+            )
+        ids.update({digest: chunk_id for chunk_id, digest in fresh})
         if len(ids) < len(texts):
-            ids.update(_saved(conn, chunks, "digest", tenant, set(texts) - set(ids)))
+            ids.update(_lock_ids(conn, chunks, "digest", tenant, set(texts) - set(ids)))
     return ids
 
 
 def put_slices(
-    conn: sa.Connection, cut_id: int, cuttings: Mapping[int, PageChunks], ids: Mapping[str, int]
+    conn: sa.Connection, cut_id: int, by_page: Mapping[int, PageChunks], ids: Mapping[str, int]
 ) -> None:
-    """Say how pages are cut (page id → cutting)."""
+    """Store how pages are chunked (by page id)."""
     rows = [
         [page_id, cut_id, ordinal, ids[digest], piece.start, piece.stop]
-        for page_id, cutting in sorted(cuttings.items())
-        for ordinal, (piece, digest) in enumerate(zip(cutting.pieces, cutting.digests, strict=True))
+        for page_id, found in sorted(by_page.items())
+        for ordinal, (piece, digest) in enumerate(zip(found.pieces, found.digests, strict=True))
     ]
     columns = ("page_id", "cut_id", "ordinal", "chunk_id", "start", "stop")
     bulk.insert_missing(conn, slices, columns, rows)
@@ -251,7 +273,7 @@ def put_vectors(
     found: Mapping[str, bytes],
     ids: Mapping[str, int] | None = None,
 ) -> None:
-    """Store vectors, by the digest of their chunk; `ids` are those of chunks known already."""
+    """Store vectors by the digest of their chunk; `ids` has the chunks whose id is known."""
     if not found:
         return
     ids = dict(ids or {})
@@ -264,8 +286,8 @@ def put_vectors(
 
 
 def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored_at: float) -> None:
-    """Remember a blob, and clear its condemnation before anyone trusts that the file is there."""
-    # Tenants share a file: no row of this one may keep the collector of another's from its end.
+    """Record a blob, and unmark it for collection before anyone relies on its file."""
+    # Tenants share the file: the lock orders this with the collection of another tenant's row.
     dialect.advisory_lock(conn, blob_lock(digest))
     values = {
         "tenant": tenant, "digest": digest, "size": size, "stored_at": stored_at,
@@ -275,7 +297,7 @@ def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored
 
 
 def blob_lock(digest: str) -> str:
-    """Name the lock that a put and the collector take before they look at a blob's rows."""
+    """Return the name of the lock for all rows of a blob."""
     return f"blob {digest}"
 
 

@@ -17,6 +17,7 @@ from quire.store.db import dialect
 from quire.store.db.schema.documents import contents, documents
 from quire.store.db.schema.queue import is_state, kinds, tasks
 from quire.store.documents import admission, corpora
+from quire.store.documents.transition import move_documents
 from quire.store.queue import attempts, dependencies, events, settle
 from quire.store.queue.counters import Deltas, bump
 
@@ -95,11 +96,7 @@ def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int
     rows = _open(conn, document_id)
     if rows:
         _end(conn, rows, now)
-    conn.execute(
-        sa.update(documents)
-        .where(d.id == document_id, is_state(d.state, DocumentState.QUEUED, DocumentState.INDEXING))
-        .values(state=DocumentState.FAILED.value, error=WHY)
-    )
+    conn.execute(move_documents("fail", d.id == document_id, error=WHY))
     return [row.id for row in rows]
 
 

@@ -1,0 +1,132 @@
+"""Split: find out how large a file is, and divide a large one into page ranges.
+
+The task of a small document reads the whole file. A large one becomes `ingest.range` tasks and an
+`ingest.swap` task that waits for them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quire.ingest import swap
+from quire.ingest.fetch import DocumentFile
+from quire.ingest.read import join_ranges
+from quire.model.context import TaskContext
+from quire.model.pages import Outline
+from quire.model.pipeline import digest, digests
+from quire.model.records import About
+from quire.parse import formats
+from quire.store import Transaction
+from quire.store.documents import generation_pages, generations, reuse_stats
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The size of a file and how it can be divided."""
+
+    outline: Outline
+    keys: dict[int, str]  # page number → key; empty if pages are not known before reading
+    range_size: int | None  # pages or rows of one task; None: only read as a whole
+
+
+def inspect(file: DocumentFile) -> Layout:
+    """Count the pages or rows of a file and compute the keys of its pages."""
+    outline = formats.inspect(file.path, file.media_type, file.options)
+    sizes = {"page": file.pipeline.page_size, "row": file.pipeline.row_size}
+    return Layout(outline, _page_keys(file, outline), sizes.get(outline.unit))
+
+
+def _page_keys(file: DocumentFile, outline: Outline) -> dict[int, str]:
+    """Name every page by its content and by the way it is read: equal keys, equal text."""
+    if outline.unit != "page":
+        return {}
+    recipe = digest(formats.recipe(file.media_type, file.options))
+    parts = outline.keys or [f"{file.digest} {n}" for n in range(1, outline.length + 1)]
+    return dict(enumerate(digests("page", parts, recipe), start=1))
+
+
+def is_small(ctx: TaskContext, file: DocumentFile, layout: Layout) -> bool:
+    """Tell whether one task reads the whole file."""
+    outline, limit = layout.outline, layout.range_size
+    if limit is None:
+        return True
+    # After a crash the file is read in ranges, which can be bisected.
+    if ctx.attempt > 1:
+        return False
+    if outline.length <= limit or outline.unit != "page" or outline.pictures is None:
+        return outline.length <= limit
+    # Reading a range of text is faster than queueing it; OCR is worth a task.
+    is_text = outline.pictures <= limit and file.pipeline.ocr != "always"
+    return is_text and outline.length <= file.pipeline.small_size
+
+
+def changed_pages(ctx: TaskContext, file: DocumentFile, layout: Layout) -> dict[int, str]:
+    """Return the pages that differ from the live generation, if they are few; else none."""
+    is_first_build = file.build.live_generation is None
+    if layout.outline.unit != "page" or is_first_build or ctx.attempt > 1:
+        return {}
+    missing = ctx.write(lambda tx: _plan(tx, file, layout.keys))
+    if len(missing) > (layout.range_size or 1):
+        return {}
+    return {number: layout.keys[number] for number in missing}
+
+
+def split(
+    ctx: TaskContext,
+    file: DocumentFile,
+    layout: Layout,
+    thumbnail: str | None,
+    payload: Mapping[str, Any],
+) -> None:
+    """Queue the ranges that are still to be read; swap at once if there are none."""
+    build, size = file.build, layout.range_size or 1
+    with ctx.fenced() as tx:
+        generations.set_thumbnail(tx.connection, build.document_id, thumbnail)
+        if layout.outline.unit == "row":
+            generations.require_building(tx.connection, build.document_id, build.generation)
+            length = layout.outline.length
+            ranges = [(at, min(at + size - 1, length)) for at in range(1, length + 1, size)]
+        else:
+            ranges = join_ranges(_plan(tx, file, layout.keys), size)
+            reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
+        if ranges:
+            _queue(tx, file, layout.outline.unit, ranges, payload)
+        else:
+            swap.swap(tx, build.document_id, build.generation)
+
+
+def _plan(tx: Transaction, file: DocumentFile, keys: Mapping[int, str]) -> list[int]:
+    """Write the page list of the generation; return the pages that no earlier work has."""
+    build = file.build
+    generations.require_building(tx.connection, build.document_id, build.generation)
+    return generation_pages.plan(
+        tx.connection, build.tenant, build.document_id, build.generation, keys,
+        cut_id=file.cut_id, model_id=file.model_id,
+    )  # fmt: skip
+
+
+def _queue(
+    tx: Transaction,
+    file: DocumentFile,
+    unit: str,
+    ranges: Sequence[tuple[int, int]],
+    payload: Mapping[str, Any],
+) -> None:
+    document_id, generation = file.build.document_id, file.build.generation
+    tx.weigh(0.0)  # the work is in its pages
+    queued = [
+        tx.spawn(
+            "ingest.range",
+            {"document": document_id, "unit": unit},
+            cost=float(last - first + 1) if unit == "page" else 1.0,
+            about=About(document_id, generation, first, last),
+        )
+        for first, last in ranges
+    ]
+    tx.spawn(
+        "ingest.swap",
+        {"document": document_id, **payload},
+        after=queued,
+        after_failure="run",
+        about=About(document_id, generation, exclusive_key=f"document {document_id}"),
+    )
