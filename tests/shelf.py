@@ -180,7 +180,7 @@ class Shelf:
 
     def assert_healthy(self) -> None:
         report = doctor.examine(self.db, sweep_interval=1e9)
-        assert report.violations == []
+        assert report.violations == [], report.violations
 
     def close(self) -> None:
         pdf.close()

@@ -62,7 +62,7 @@ def test_the_sample_documents_end_as_they_should(shelf: Shelf):
     assert shelf.is_found("Notice to passengers")
     reasons = {row.name: row.error for row in shelf.rows("documents") if row.error}
     assert all(
-        error.startswith((f"{name}: ", "no text was found")) for name, error in reasons.items()
+        error.startswith((f"{name}: ", "No text found")) for name, error in reasons.items()
     )
 
 
@@ -74,7 +74,7 @@ def test_the_sample_documents_end_as_they_should(shelf: Shelf):
         ("cut.pdf", book(3)[:400], "is damaged or cut off"),
         ("locked.pdf", samples.protected(book(1), "tide"), "is protected by a password"),
         ("thing.bin", bytes(range(256)) * 8, "is not supported"),
-        ("blank.pdf", samples.pdf([samples.PdfPage(b"")]), "no text was found"),
+        ("blank.pdf", samples.pdf([samples.PdfPage(b"")]), "No text found"),
         ("bomb.docx", documents.docx_with_entities(), "bomb.docx: "),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_document_of_bad_pages_only_is_failed_and_the_rest_goes_on(site: Site,
     states = {row.name: (row.state, row.error) for row in site.rows("documents")}
     assert states["b.txt"] == ("success", None)
     assert states["a.pdf"][0] == states["a.html"][0] == "failed"
-    assert "no page could be read (2 tried)" in states["a.pdf"][1]
+    assert "No page could be read (2 tried)" in states["a.pdf"][1]
     assert "SIGABRT" in states["a.html"][1]
     assert site.job(job).state == "failed"
     site.assert_healthy()

@@ -167,7 +167,7 @@ def test_a_document_without_a_readable_page_is_failed(shelf: Shelf):
     shelf.drain_with(killing(1, 2, 3))
     document = shelf.document("a.pdf")
     assert (document.state, document.live_generation) == ("failed", None)
-    assert document.error == "no page could be read (3 tried): it was crashed"
+    assert document.error == "No page could be read (3 tried): it was crashed"
 
 
 def test_a_file_that_kills_its_process_as_a_whole_is_failed_after_three_crashes(shelf: Shelf):
