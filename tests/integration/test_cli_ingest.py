@@ -303,7 +303,7 @@ def test_documents_are_listed_shown_and_explained(
     shown = quire("document", "show", 3).out
     assert "document 3  b.pdf  success" in shown
     assert "1; 1 is searchable" in shown
-    assert "it was not known" in quire("document", "explain", 3).out
+    assert "First indexed as version 1." in quire("document", "explain", 3).out
     assert "quire job retry 1 --file 2" in quire("document", "explain", 2).out
     assert "2 success, 1 failed" in quire("status").out
     job = quire("job", "show", 1).out

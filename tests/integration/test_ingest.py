@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_fails_with_a_plain_reason_and_the_rest_goes_
     bad = shelf.document(name)
     assert (bad.state, bad.live_generation) == ("failed", None)
     assert words in bad.error
-    assert bad.error.startswith((name, "no text"))
+    assert bad.error.startswith((name, "No text"))
     assert shelf.document("good.txt").state == "success"
     assert shelf.job(job).state == "failed"
     [task] = [row for row in shelf.tasks("document") if row.state == "failed"]
