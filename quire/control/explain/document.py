@@ -104,11 +104,7 @@ def _why(row: Any) -> str:
         return "It has never been indexed."
     if row.why == "new":
         return f"First indexed as version {row.generation}."
-<<<<<<< HEAD
     return f"Version {row.generation} was started because {admission.reason_text(row.why)}."
-=======
-    return f"Indexed again as version {row.generation} because {admission.reason_text(row.why)}."
->>>>>>> 837c4b8 (documents: say why a document was indexed in plain English)
 
 
 def reuse_words(tried: list[Any]) -> str:
