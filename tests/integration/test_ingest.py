@@ -61,9 +61,7 @@ def test_the_sample_documents_end_as_they_should(shelf: Shelf):
     assert shelf.job(job).state == "failed"
     assert shelf.is_found("Notice to passengers")
     reasons = {row.name: row.error for row in shelf.rows("documents") if row.error}
-    assert all(
-        error.startswith((f"{name}: ", "No text found")) for name, error in reasons.items()
-    )
+    assert all(error.startswith((f"{name}: ", "No text found")) for name, error in reasons.items())
 
 
 @pytest.mark.parametrize(
