@@ -1,4 +1,5 @@
-"""Measures Quire on this machine, beside a bare SQL loop on the same database.
+"""Benchmarks: measure Quire on this machine, compared with a bare loop in the same run.
 
-Everything lives in temporary folders and databases of its own, and is removed at the end.
+They use temporary folders and databases, and remove them at the end. docs/bench.md describes each
+measurement and has figures.
 """

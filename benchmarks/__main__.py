@@ -1,4 +1,4 @@
-"""`python -m benchmarks queue|ingest|api`: measures Quire on this machine."""
+"""`python -m benchmarks queue|ingest|api`: measures Quire on this machine. See docs/bench.md."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,88 +6,94 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="Measure Quire on this machine.",
+    help="Measure Quire on this machine. docs/bench.md describes each measurement.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
-Where = Annotated[
+QueueDatabase = Annotated[
     str | None,
-    typer.Option(metavar="WHICH", help="embedded, or the URL of a PostgreSQL; else both kinds."),
+    typer.Option(metavar="WHICH", help="embedded, or a PostgreSQL URL. Default: both."),
 ]
-One = Annotated[
+OneDatabase = Annotated[
     str | None,
     typer.Option(
         metavar="WHICH",
-        help="embedded (default), postgres (one of its own), both, or a PostgreSQL's URL.",
+        help="embedded (default), postgres (starts a server), both, or a PostgreSQL URL.",
     ),
 ]
 Broker = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Measure through Celery too: redis://…, amqp://…, valkey."),
+    typer.Option(
+        metavar="URL",
+        help="Broker for measurements through Celery: redis://…, amqp://…, or valkey (starts one). "
+        "It is purged.",
+    ),
 ]
-Peers = Annotated[
+PeerPython = Annotated[
     str | None,
-    typer.Option(metavar="PYTHON", help="An interpreter that has PgQueuer, to measure it too."),
+    typer.Option(
+        "--peers", metavar="PYTHON", help="Python interpreter that has PgQueuer, to compare with."
+    ),
 ]
 Corpus = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Your own PDFs instead of made ones, for `pages`."),
+    typer.Option(metavar="FOLDER", help="Your own PDFs instead of generated ones, for `pages`."),
 ]
 Chunks = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Chunks that `search` looks through; else 100,000."),
+    typer.Option(metavar="N", min=1, help="Number of chunks for `search`. Default: 100,000."),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer jobs: a minute instead of several.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Smaller sizes: a minute, not several.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME,…", help="Only these measurements. May be repeated."),
+    typer.Option(metavar="NAME,…", help="Run only these measurements. Can be repeated."),
 ]
 JsonFile = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE", help="Write JSON to a file; `-` prints it instead."),
+    typer.Option("--json", metavar="FILE", help="Write JSON to a file too; `-` prints only JSON."),
 ]
-
-
-@app.callback()
-def bench() -> None:
-    """Measure Quire on this machine."""
 
 
 @app.command()
 def queue(
-    database: Where = None,
+    database: QueueDatabase = None,
     quick: Quick = False,
     only: Only = None,
     json: JsonFile = None,
     broker: Broker = None,
-    peers: Peers = None,
+    peer_python: PeerPython = None,
 ) -> None:
-    """Measure submit, claim, throughput and latency of the queue."""
-    from benchmarks.queue import command as measured
+    """Measure submission, claims, throughput, latency, recovery and fairness of the queue."""
+    from benchmarks.queue import command
 
     raise typer.Exit(
-        measured.main(
-            database=database, quick=quick, only=only, json=json, broker=broker, peers=peers
+        command.main(
+            database=database,
+            quick=quick,
+            only=only,
+            json=json,
+            broker=broker,
+            peer_python=peer_python,
         )
     )
 
 
 @app.command()
 def ingest(
-    database: One = None,
+    database: OneDatabase = None,
     quick: Quick = False,
     only: Only = None,
     json: JsonFile = None,
     corpus: Corpus = None,
     chunks: Chunks = None,
 ) -> None:
-    """Measure the pipeline from files to searches, beside a bare loop of the same libraries."""
-    from benchmarks.ingest import command as measured
+    """Measure ingestion and search, compared with a bare loop over the same libraries."""
+    from benchmarks.ingest import command
 
     raise typer.Exit(
-        measured.main(
+        command.main(
             database=database, quick=quick, only=only, json=json, corpus=corpus, chunks=chunks
         )
     )
@@ -95,12 +101,12 @@ def ingest(
 
 @app.command()
 def api(
-    database: One = None, quick: Quick = False, only: Only = None, json: JsonFile = None
+    database: OneDatabase = None, quick: Quick = False, only: Only = None, json: JsonFile = None
 ) -> None:
-    """Measure lists, pages, event streams and uploads of the API."""
-    from benchmarks.api import command as measured
+    """Measure lists, dashboard pages, event streams and uploads of the API."""
+    from benchmarks.api import command
 
-    raise typer.Exit(measured.main(database=database, quick=quick, only=only, json=json))
+    raise typer.Exit(command.main(database=database, quick=quick, only=only, json=json))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is reported: a figure, its target, and its ratio to the bare SQL loop of the same run."""
+"""A figure: a measured value, its target, and its ratio to the bare loop in the same run."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure has to reach: at least, or at most."""
+    """The value a figure must reach, or must not exceed."""
 
     limit: float
     at_least: bool
 
     def is_met(self, value: float) -> bool:
-        """Tell whether a value reaches it."""
+        """Return whether a value meets the target."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     def __str__(self) -> str:
@@ -21,18 +21,18 @@ class Target:
 
 
 def at_least(limit: float) -> Target:
-    """Make a target that has to be reached or passed."""
+    """Return a target that a value must reach."""
     return Target(limit, True)
 
 
 def at_most(limit: float) -> Target:
-    """Make a target that must not be passed."""
+    """Return a target that a value must not exceed."""
     return Target(limit, False)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value. `bare` is what the bare loop needs for the same, in the same unit."""
+    """One measured value. `bare` is the bare loop's value for the same work, in the same unit."""
 
     name: str
     value: float
@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """The figure as a multiple of the bare loop's."""
+        """The value as a multiple of the bare loop's."""
         return self.value / self.bare if self.bare else None
 
     @property
@@ -52,26 +52,26 @@ class Figure:
         return None if self.target is None else self.target.is_met(self.value)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything about it, the derived values too."""
+        """Return all fields, and the derived values."""
         target = None if self.target is None else str(self.target)
         return {**asdict(self), "target": target, "ratio": self.ratio, "met": self.is_met}
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a share of the values lies."""
+    """Return the given quantile of the values, such as 0.95 for p95."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def rate(times: Sequence[float]) -> float:
-    """Return ends per second from the moment one tenth is done to the last: starts are left out."""
+    """Return ends per second after the first tenth, to exclude the start."""
     ordered = sorted(times)
     first = len(ordered) // 10
     return (len(ordered) - first - 1) / max(ordered[-1] - ordered[first], 1e-9)
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Lay the figures out for people."""
+    """Format the figures as a table."""
     head = ("figure", "value", "unit", "bare loop", "× bare", "target", "", "note")
     lines = [head, *(_cells(one) for one in figures)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
@@ -100,7 +100,7 @@ def _cells(one: Figure) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """Write a number with as many digits as mean something."""
+    """Format a number with its significant digits."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""The job kinds that are measured. What has to be timed is told by one append to a file."""
+"""Job kinds for the measurements. They report times by appending lines to a file of marks."""
 
 import os
 import time
@@ -16,45 +16,45 @@ def noop(ctx: Context, **payload: object) -> None:
 
 @job("bench.fail")
 def fail(ctx: Context, **payload: object) -> None:
-    """Fail for good."""
-    raise Permanent("fails because the measurement wants it to")
+    """Fail without a retry."""
+    raise Permanent("fails on purpose, for the measurement")
 
 
 @job("bench.wait")
 def wait(ctx: Context, seconds: float) -> None:
-    """Wait, as a task does that asks another machine."""
+    """Sleep, like a task that waits for another machine."""
     time.sleep(seconds)
 
 
 @job("bench.mark")
 def mark(ctx: Context, marks: str, name: str) -> None:
-    """Tell when this ran."""
-    _tell(marks, name)
+    """Report the time."""
+    _report(marks, name)
 
 
 @job("bench.hold")
 def hold(ctx: Context, marks: str, name: str) -> None:
-    """Run without end and without looking at stops; a second run of the same name ends at once."""
-    # Before it tells: who reads the mark may kill this process the next moment.
+    """Run for long and ignore stops; a second run with the same name ends at once."""
+    # Before the mark is written: its reader may kill this process the next moment.
     is_first = _is_first(marks, name)
-    _tell(marks, name)
+    _report(marks, name)
     if is_first:
         time.sleep(600)
 
 
 @job("bench.obey")
 def obey(ctx: Context, marks: str, name: str) -> None:
-    """Run until told to stop, looking every millisecond; tell the begin and the end."""
-    _tell(marks, name)
+    """Run until stopped, checking every millisecond; report the start and the end."""
+    _report(marks, name)
     try:
         while True:
             ctx.check()
             time.sleep(0.001)
     finally:
-        _tell(marks, f"{name}.end")
+        _report(marks, f"{name}.end")
 
 
-def _tell(marks: str, name: str) -> None:
+def _report(marks: str, name: str) -> None:
     line = f"{name} {time.time():.6f} {os.getpid()}\n"
     os.write(_opened(marks), line.encode())
 

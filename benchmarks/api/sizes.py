@@ -1,11 +1,11 @@
-"""How much is asked of the API: enough for figures to trust, or just enough to see it work."""
+"""Sizes of the API measurements: a full run, and a quick one that only shows that they work."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSizes:
-    """The counts of one run."""
+    """Counts and durations of one run."""
 
     jobs: int = 1_000_000
     users: int = 50
@@ -13,7 +13,7 @@ class ApiSizes:
     page_requests: int = 30
     latencies: int = 60
     streams: int = 100
-    events_a_second: float = 50.0
+    events_per_second: float = 50.0
     stream_seconds: float = 20.0
     upload_bytes: int = 256 << 20
     upload_rounds: int = 5

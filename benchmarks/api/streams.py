@@ -1,4 +1,4 @@
-"""How soon an event reaches an open page, and what a hundred open pages cost."""
+"""Latency of events at an open stream, and the CPU time of many open streams."""
 
 import contextlib
 import selectors
@@ -8,33 +8,33 @@ import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from benchmarks.api.site import Target, serving
+from benchmarks.api.server import Target, serving
 from benchmarks.api.sizes import ApiSizes
 from benchmarks.figures import Figure, at_most, percentile
-from benchmarks.site import Bed, Site
+from benchmarks.installation import Backend, Installation
 from quire.errors import WorkerStartFailed
 from quire.store.queue import events
 
 NAME = "bench.event"
 
 
-def latency(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
-    """Time from the commit of an event to its arrival at an open stream."""
-    with serving(site) as target, Readers(target, 1) as readers:
+def latency(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
+    """Measure the time from the commit of an event to its arrival at an open stream."""
+    with serving(backend) as target, Readers(target, 1) as readers:
         spans: list[float] = []
         for n in range(sizes.latencies):
-            # Not in step with the server's rounds.
+            # Intervals that do not coincide with the server's polling.
             time.sleep(0.05 + 0.013 * (n % 20))
-            committed = _happen(target.bed)
-            target.bed.wait_for(lambda: readers.count > len(spans), "an event")
+            committed = _commit_event(target.installation)
+            target.installation.wait_for(lambda: readers.count > len(spans), "an event")
             spans.append((readers.last_at - committed) * 1e3)
     note = f"p95 of {len(spans)}, p50 {percentile(spans, 0.5):.0f} ms"
     yield Figure("event", percentile(spans, 0.95), "ms", target=at_most(500.0), note=note)
 
 
-def cost(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
-    """Share of a core that the API needs while many streams are open and events flow."""
-    with serving(site) as target, Readers(target, sizes.streams) as readers:
+def cost(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
+    """Measure the share of a core that the API uses while events go to many open streams."""
+    with serving(backend) as target, Readers(target, sizes.streams) as readers:
         idle = _share(target, sizes.stream_seconds / 2, lambda until: time.sleep(_left(until)))
         sent = 0
 
@@ -42,15 +42,15 @@ def cost(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
             nonlocal sent
             due = time.monotonic()
             while time.monotonic() < until:
-                _happen(target.bed)
+                _commit_event(target.installation)
                 sent += 1
-                due += 1 / sizes.events_a_second
+                due += 1 / sizes.events_per_second
                 time.sleep(_left(due))
 
         busy = _share(target, sizes.stream_seconds, flow)
-        wanted = sent * sizes.streams
-        target.bed.wait_for(lambda: readers.count >= wanted, "all events to arrive")
-    flowed = f"{sent / sizes.stream_seconds:.0f} events/s, {wanted:,} arrived"
+        expected = sent * sizes.streams
+        target.installation.wait_for(lambda: readers.count >= expected, "all events to arrive")
+    flowed = f"{sent / sizes.stream_seconds:.0f} events/s, {expected:,} arrived"
     name = f"{sizes.streams} open streams"
     yield Figure(f"{name}, idle", idle, "% of a core")
     yield Figure(name, busy, "% of a core", target=at_most(20.0), note=flowed)
@@ -61,21 +61,21 @@ def _left(until: float) -> float:
 
 
 def _share(target: Target, seconds: float, act: Callable[[float], None]) -> float:
-    """Return the per cent of a core that the server used while something went on."""
+    """Return the percent of a core that the server uses while `act` runs."""
     before, began = sum(target.program.cpu_times()[:2]), time.monotonic()
     act(began + seconds)
     spent = time.monotonic() - began
     return 100 * (sum(target.program.cpu_times()[:2]) - before) / spent
 
 
-def _happen(bed: Bed) -> float:
-    told = [events.Event(None, NAME, tenant=bed.app.settings.tenant)]
-    bed.app.db.write(lambda conn, now: events.record(conn, told, now=now))
+def _commit_event(installation: Installation) -> float:
+    added = [events.Event(None, NAME, tenant=installation.app.settings.tenant)]
+    installation.app.db.write(lambda conn, now: events.record(conn, added, now=now))
     return time.monotonic()
 
 
 class Readers:
-    """Streams that are open and read by one thread, which counts what arrives."""
+    """Open streams, read by one thread that counts the events."""
 
     def __init__(self, target: Target, count: int) -> None:
         self.count = 0
@@ -105,7 +105,7 @@ class Readers:
             piece = sock.recv(4096)
             head += piece
             if not piece or not head.startswith(b"HTTP/1.1 200"):
-                raise WorkerStartFailed(f"bench: a stream was refused: {head[:200]!r}")
+                raise WorkerStartFailed(f"bench: the API refused a stream: {head[:200]!r}")
         sock.setblocking(False)
         self._selector.register(sock, selectors.EVENT_READ)
         return sock

@@ -1,4 +1,4 @@
-"""How fast a file is uploaded, beside a plain copy through the same server."""
+"""Upload rate, compared with a plain copy through the same server."""
 
 import contextlib
 import os
@@ -9,30 +9,30 @@ from collections.abc import Iterator
 
 import httpx
 
-from benchmarks.api.plain import PLACE
+from benchmarks.api.plain_copy import PATH
 from benchmarks.api.sizes import ApiSizes
 from benchmarks.figures import Figure, at_least, percentile
-from benchmarks.site import Bed, Site
+from benchmarks.installation import Backend, Installation
 
 PIECE = 1 << 20
 
 
-def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
-    """Send files of fresh bytes to both in turns, so that both meet the same load."""
+def measure(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
+    """Send random files to both, alternating, so that load affects both alike."""
     speeds: dict[str, list[float]] = {"upload": [], "plain": []}
-    with site.bed() as bed, _serving(bed) as http:
+    with backend.installation() as installation, _serving(installation) as http:
         for turn in range(sizes.upload_rounds + 1):
             for name, path in (
                 ("upload", f"/api/documents?name=round-{turn}.bin"),
-                ("plain", PLACE),
+                ("plain", PATH),
             ):
                 spent = _send(http, path, sizes.upload_bytes)
-                if turn:  # the first one warms up
+                if turn:  # the first round is a warm-up
                     speeds[name].append(sizes.upload_bytes / 1e6 / spent)
     fast, plain = (percentile(speeds[name], 0.5) for name in ("upload", "plain"))
     size = f"{sizes.upload_bytes >> 20} MiB"
-    yield Figure("upload", fast, "MB/s", bare=plain, note=f"{size}, hashed, kept and registered")
-    yield Figure("upload beside a plain copy", fast / plain, "×", target=at_least(0.8))
+    yield Figure("upload", fast, "MB/s", bare=plain, note=f"{size}, hashed, stored and registered")
+    yield Figure("upload, share of a plain copy", fast / plain, "×", target=at_least(0.8))
 
 
 def _send(http: httpx.Client, path: str, size: int) -> float:
@@ -51,15 +51,15 @@ def _send(http: httpx.Client, path: str, size: int) -> float:
 
 
 @contextlib.contextmanager
-def _serving(bed: Bed) -> Iterator[httpx.Client]:
+def _serving(installation: Installation) -> Iterator[httpx.Client]:
     chosen = {
-        "HOME": bed.home,
-        "DATABASE_URL": bed.url,
+        "HOME": installation.home,
+        "DATABASE_URL": installation.url,
         "API_AUTH": "off",
         "API_REQUESTS_PER_MINUTE": 0,
     }
     program = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.api.plain"],
+        [sys.executable, "-m", "benchmarks.api.plain_copy"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **{f"QUIRE_{name}": str(value) for name, value in chosen.items()}},

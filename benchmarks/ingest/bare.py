@@ -1,7 +1,7 @@
-"""The same libraries with nothing around them: text of PDFium, fixed chunks, WordLlama, SQLite.
+"""The bare loop of ingestion: only the libraries (PDFium text, fixed chunks, WordLlama, SQLite).
 
-It has no queue, no retries, no word boxes, no reuse, and flushes nothing to the disk. What is
-left is what the libraries cost; each file is read by ranges of pages, by a pool of two.
+It has no queue, no retries, no word boxes and no reuse, and does not flush to disk, so it shows
+what the libraries cost. A pool of two processes reads each file by page ranges.
 """
 
 import multiprocessing
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from quire.store.db import sqlite
 
-PAGES = 50  # of one transaction
-CHUNK = 1_200  # characters, about as many as the pipeline's
+PAGES = 50  # in one transaction
+CHUNK = 1_200  # characters; about the size of the pipeline's chunks
 STAGES = ("parse", "chunk", "embed", "store")
 _TABLES = """
     CREATE TABLE doc (id INTEGER PRIMARY KEY, name TEXT UNIQUE, pages INT);
@@ -25,16 +25,16 @@ _TABLES = """
 
 
 class Bare(NamedTuple):
-    """One run over files; the seconds of a stage are of all processes together."""
+    """One run. The seconds of a stage are summed over all processes."""
 
     pages: int
     seconds: float
-    busy: float  # seconds of processor time
+    cpu: float  # seconds
     stages: dict[str, float]
 
     @property
     def rate(self) -> float:
-        """Pages in a second."""
+        """Pages per second."""
         return self.pages / self.seconds
 
 
@@ -44,14 +44,14 @@ class _Range(NamedTuple):
     last: int
 
 
-class _Taken(NamedTuple):
+class _Ingested(NamedTuple):
     pages: int
-    busy: float
+    cpu: float
     stages: list[float]
 
 
 def run(files: Sequence[Path], folder: Path, workers: int = 2) -> Bare:
-    """Take in PDFs by a pool whose members are warm when the clock starts."""
+    """Ingest PDFs with a pool of processes that are warm before the clock starts."""
     path = str(folder / "bare.db")
     connection = _open(path)
     connection.executescript(_TABLES)
@@ -62,11 +62,11 @@ def run(files: Sequence[Path], folder: Path, workers: int = 2) -> Bare:
     with context.Pool(workers, _begin, (path,)) as pool:
         pool.map(time.sleep, [0.3] * workers, chunksize=1)
         began = time.perf_counter()
-        told = pool.map(_take, ranges, chunksize=1)
+        done = pool.map(_ingest, ranges, chunksize=1)
         seconds = time.perf_counter() - began
-    stages = {name: sum(one.stages[at] for one in told) for at, name in enumerate(STAGES)}
-    busy = sum(one.busy for one in told)
-    return Bare(sum(one.pages for one in told), seconds, busy, stages)
+    stages = {name: sum(one.stages[at] for one in done) for at, name in enumerate(STAGES)}
+    cpu = sum(one.cpu for one in done)
+    return Bare(sum(one.pages for one in done), seconds, cpu, stages)
 
 
 def _ranges(path: Path) -> Iterator[_Range]:
@@ -74,7 +74,7 @@ def _ranges(path: Path) -> Iterator[_Range]:
 
     try:
         opened = pypdfium2.PdfDocument(path)
-    except pypdfium2.PdfiumError:  # damaged or encrypted; Quire says so of its document
+    except pypdfium2.PdfiumError:  # damaged or encrypted: Quire fails its document
         return iter(())
     count = len(opened)
     opened.close()
@@ -103,9 +103,9 @@ def _open(path: str) -> Any:
     return connection
 
 
-def _take(span: _Range) -> _Taken:
-    """Read, cut, embed and store one range."""
-    busy = time.process_time()
+def _ingest(span: _Range) -> _Ingested:
+    """Read, chunk, embed and store one page range."""
+    cpu = time.process_time()
     times = [time.perf_counter()]
     texts = _texts(span)
     times.append(time.perf_counter())
@@ -115,8 +115,8 @@ def _take(span: _Range) -> _Taken:
     times.append(time.perf_counter())
     _insert(span, len(texts), cut, found)
     times.append(time.perf_counter())
-    busy = time.process_time() - busy
-    return _Taken(len(texts), busy, [b - a for a, b in pairwise(times)])
+    cpu = time.process_time() - cpu
+    return _Ingested(len(texts), cpu, [b - a for a, b in pairwise(times)])
 
 
 def _texts(span: _Range) -> list[str]:
@@ -135,7 +135,7 @@ def _texts(span: _Range) -> list[str]:
 
 
 def chunks(text: str, size: int = CHUNK) -> list[str]:
-    """Cut a text at the last space before so many characters, without overlap."""
+    """Split a text at the last space before `size` characters, without overlap."""
     found, start = [], 0
     while start < len(text):
         stop = min(len(text), start + size)

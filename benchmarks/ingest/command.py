@@ -1,26 +1,25 @@
-"""`quire bench ingest`: measures the pipeline from a file to a search, beside a bare loop."""
+"""`python -m benchmarks ingest`: which measurements of ingestion and search there are."""
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.ingest import changes, first, memory, ocr, pages, recall, search
+from benchmarks import runner
+from benchmarks.ingest import changes, memory, ocr, pages, retrieval, search, time_to_search
 from benchmarks.ingest.sizes import FULL, QUICK
-from benchmarks.queue import command
 from quire.errors import BadInput
 
-MEASURES: dict[str, command.Measure] = {
+MEASURES: dict[str, runner.Measure] = {
     "pages": pages.measure,
     "again": changes.again,
     "edit": changes.edit,
     "memory": memory.measure,
-    "first": first.measure,
+    "first": time_to_search.measure,
     "search": search.measure,
     "ocr": ocr.measure,
-    "retrieval": recall.measure,
+    "retrieval": retrieval.measure,
 }
-_CLOSING = "Quire flushes every commit; the bare loop leaves that to the system."
+NOTE = "Quire flushes every commit to disk; the bare loop does not."
 
 
 def main(
@@ -32,18 +31,14 @@ def main(
     corpus: Path | None = None,
     chunks: int | None = None,
 ) -> int:
-    """Measure, print a table, write JSON where asked; returns the exit code."""
+    """Run the chosen measurements and report them; returns the exit code."""
     if corpus is not None and not corpus.is_dir():
         raise BadInput(f"--corpus {corpus}: there is no such folder.")
-    chosen = command.named(only, MEASURES)
+    names = runner.selected(only, MEASURES)
     sizes = dataclasses.replace(QUICK if quick else FULL, corpus=corpus)
     if chunks is not None:
         sizes = dataclasses.replace(sizes, chunks=chunks)
-    report = command.run(
-        database or "embedded", chosen, sizes, is_quick=quick, measures=MEASURES, closing=_CLOSING
+    report = runner.run(
+        database or "embedded", names, sizes, is_quick=quick, measures=MEASURES, note=NOTE
     )
-    if json != "-":
-        sys.stdout.write(command.as_text(report) + "\n")
-    if json is not None:
-        command.write_json(report, json)
-    return 1 if report["failures"] else 0
+    return runner.publish(report, json)

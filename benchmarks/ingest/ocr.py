@@ -1,4 +1,4 @@
-"""Seconds a page of scans beside a bare loop of the same engine, and whether turned pages read."""
+"""OCR time per scanned page, compared with the bare engine, and recall on rotated pages."""
 
 import multiprocessing
 import re
@@ -8,44 +8,44 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, at_least, at_most
 from benchmarks.ingest.prose import Prose
-from benchmarks.ingest.running import CHILDREN, Mill, mill, shelf
 from benchmarks.ingest.sizes import IngestSizes
-from benchmarks.site import Site
+from benchmarks.ingest.worker import CHILDREN, IngestWorker, ingest_worker, temporary_folder
+from benchmarks.installation import Backend
 from quire.demo import samples
 from quire.errors import Refused
 from quire.parse import ocr
 
-TURNS = (90, 180, 270)
+ROTATIONS = (90, 180, 270)
 _FEW_LETTERS = 250
-_WARM_BYTES = 350 << 20  # a child with the models loaded has more
+_WARM_BYTES = 350 << 20  # a child that has loaded the models uses more
 
 
-def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
-    """Read scans of one page each, upright ones for the time and turned ones for the words."""
+def measure(backend: Backend, sizes: IngestSizes) -> Iterator[Figure]:
+    """Ingest one-page scans: upright ones for the time, rotated ones for the recall."""
     if not ocr.is_installed():
         raise Refused("bench: RapidOCR is not installed. Run: pip install 'quire[ocr]'.")
-    folder = shelf(site.folder, "scans-")
+    folder = temporary_folder(backend.folder, "scans-")
     texts = _scans(folder / "upright", [0] * sizes.scans, sizes.scan_letters)
-    turned = _scans(folder / "turned", TURNS, _FEW_LETTERS)
+    turned = _scans(folder / "turned", ROTATIONS, _FEW_LETTERS)
     _scans(folder / "warm", [0] * CHILDREN, _FEW_LETTERS)
-    beside = _bare(sorted((folder / "upright").iterdir()), sorted((folder / "warm").iterdir()))
-    with mill(site, is_warm=False) as running:
+    baseline = _bare(sorted((folder / "upright").iterdir()), sorted((folder / "warm").iterdir()))
+    with ingest_worker(backend, is_warm=False) as running:
         running.warm(_warm_scans, _WARM_BYTES)
         took = running.ingest(folder / "upright")
         running.ingest(folder / "turned")
-        upright, on_side = _recall(running, texts), _recall(running, turned)
+        upright, rotated_recall = _recall(running, texts), _recall(running, turned)
     each = took.seconds / sizes.scans
-    note = f"{sizes.scans} pages, {CHILDREN} children; bare: detection and lines, no turning"
-    yield Figure("OCR of a page", each, "s/page", bare=beside / sizes.scans, note=note)
-    share = each / (beside / sizes.scans)
-    yield Figure("OCR of a page, of the bare loop", share, "×", target=at_most(1.25))
+    note = f"{sizes.scans} pages, {CHILDREN} children; bare: detection and recognition, no rotation"
+    yield Figure("OCR of a page", each, "s/page", bare=baseline / sizes.scans, note=note)
+    share = each / (baseline / sizes.scans)
+    yield Figure("OCR of a page, compared with the bare loop", share, "×", target=at_most(1.25))
     yield Figure("words read, upright scans", upright, "", target=at_least(0.95))
-    note = f"turned by {TURNS[0]}, {TURNS[1]} and {TURNS[2]} degrees"
-    yield Figure("words read, turned scans", on_side, "", None, at_least(0.95), note)
+    note = f"rotated by {ROTATIONS[0]}, {ROTATIONS[1]} and {ROTATIONS[2]} degrees"
+    yield Figure("words read, rotated scans", rotated_recall, "", None, at_least(0.95), note)
 
 
 def _warm_scans(folder: Path, each: int) -> None:
-    """Write pages to load the models with; a page that was read before would load nothing."""
+    """Write new scans that make children load the models; known pages would be reused."""
     _scans(folder / f"{'x' * each}scans", [0] * CHILDREN, _FEW_LETTERS)
 
 
@@ -60,9 +60,9 @@ def _scans(folder: Path, turns: Sequence[int], letters: int) -> dict[str, str]:
     return written
 
 
-def _recall(running: Mill, texts: dict[str, str]) -> float:
-    """Return the share of the words that the pages have."""
-    rows = running.bed.rows(
+def _recall(running: IngestWorker, texts: dict[str, str]) -> float:
+    """Return the share of the words that OCR found."""
+    rows = running.installation.rows(
         "SELECT d.name, p.text FROM documents d JOIN leaves l ON l.document_id = d.id "
         "AND l.generation = d.live_generation JOIN pages p ON p.id = l.page_id"
     )
@@ -80,7 +80,7 @@ def _words(text: str) -> set[str]:
 
 
 def _bare(files: Sequence[Path], warm: Sequence[Path]) -> float:
-    """Return the seconds that a pool needs, each member with the model loaded."""
+    """Return the seconds of a pool whose processes have loaded the models."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(CHILDREN) as pool:
         pool.map(_read, warm, chunksize=1)

@@ -1,4 +1,4 @@
-"""Pages a second of whole PDFs beside the bare loop, and what each stage costs a page."""
+"""Pages per second for whole PDFs, compared with the bare loop, and the cost of each stage."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from benchmarks.figures import Figure, at_least
 from benchmarks.ingest import bare as ingest_bare
 from benchmarks.ingest.bare import Bare
-from benchmarks.ingest.corpus import long_pdf, pdfs
-from benchmarks.ingest.running import CHILDREN, mill, shelf
+from benchmarks.ingest.sample_files import long_pdf, pdfs
 from benchmarks.ingest.sizes import IngestSizes
-from benchmarks.site import Site
+from benchmarks.ingest.worker import CHILDREN, ingest_worker, temporary_folder
+from benchmarks.installation import Backend
 from quire.errors import BadInput
 from quire.model.pages import Page
 from quire.model.pipeline import Pipeline, text_digest
@@ -24,101 +24,101 @@ _SHARE = at_least(0.80)
 
 
 class Ours(NamedTuple):
-    """One run: pages in a second, and milliseconds of processor time a page."""
+    """One run of Quire: pages per second, and milliseconds of CPU time per page."""
 
     rate: float
-    busy: float
+    cpu: float
 
 
-def measure(site: Site, sizes: IngestSizes) -> Iterator[Figure]:
-    """Ingest the same files by the bare loop and by Quire, in turns."""
-    files = _files(site, sizes)
-    bare = [_bare(site, files)]
+def measure(backend: Backend, sizes: IngestSizes) -> Iterator[Figure]:
+    """Ingest the same files with the bare loop and with Quire, alternating."""
+    files = _files(backend, sizes)
+    bare = [_bare(backend, files)]
     ours: dict[bool, list[Ours]] = {False: [], True: []}
     for _ in range(sizes.rounds):
-        ours[False].append(_run(site, files, has_pictures=False))
-        bare.append(_bare(site, files))
-    ours[True].append(_run(site, files, has_pictures=True))
-    for has_pictures, found in ours.items():
-        yield from _figures(f"{len(files)} PDFs", has_pictures, found, bare)
-    yield from _stages(site, sizes, bare[-1])
+        ours[False].append(_run(backend, files, has_thumbnails=False))
+        bare.append(_bare(backend, files))
+    ours[True].append(_run(backend, files, has_thumbnails=True))
+    for has_thumbnails, found in ours.items():
+        yield from _figures(f"{len(files)} PDFs", has_thumbnails, found, bare)
+    yield from _stages(backend, sizes, bare[-1])
 
 
-def _bare(site: Site, files: Sequence[Path]) -> Bare:
-    with site.bed() as bed:
-        return ingest_bare.run(files, bed.home, CHILDREN)
+def _bare(backend: Backend, files: Sequence[Path]) -> Bare:
+    with backend.installation() as installation:
+        return ingest_bare.run(files, installation.home, CHILDREN)
 
 
 def _shares(ours: Sequence[Ours], bare: Sequence[Bare]) -> list[float]:
-    """Compare each run with the bare loops before and after it: machines are slow for a while."""
-    beside = [(one.rate + other.rate) / 2 for one, other in pairwise(bare)]
-    if len(ours) < len(beside):  # one that ran after all of them
-        beside = [median(beside)]
-    return [one.rate / other for one, other in zip(ours, beside, strict=True)]
+    """Compare each run with the bare loops before and after it, as a machine's speed varies."""
+    baseline = [(one.rate + other.rate) / 2 for one, other in pairwise(bare)]
+    if len(ours) < len(baseline):  # the run with thumbnails, after all bare loops
+        baseline = [median(baseline)]
+    return [one.rate / other for one, other in zip(ours, baseline, strict=True)]
 
 
 def _figures(
-    files: str, has_pictures: bool, ours: Sequence[Ours], bare: Sequence[Bare]
+    files: str, has_thumbnails: bool, ours: Sequence[Ours], bare: Sequence[Bare]
 ) -> Iterator[Figure]:
-    name = f"PDF pages, {'with' if has_pictures else 'without'} thumbnails"
-    rate, beside = median(one.rate for one in ours), median(one.rate for one in bare)
+    name = f"PDF pages, {'with' if has_thumbnails else 'without'} thumbnails"
+    rate, baseline = median(one.rate for one in ours), median(one.rate for one in bare)
     note = f"{files}, {bare[0].pages:,} pages, {CHILDREN} children, word boxes, durable"
-    yield Figure(name, rate, "pages/s", bare=beside, note=note)
-    target = None if has_pictures else _SHARE
+    yield Figure(name, rate, "pages/s", bare=baseline, note=note)
+    target = None if has_thumbnails else _SHARE
     shares = _shares(ours, bare)
-    note = f"{min(shares):.2f} to {max(shares):.2f}, each beside the loops before and after it"
-    yield Figure(f"{name}, of the bare loop", median(shares), "×", target=target, note=note)
-    busy = median(one.busy for one in ours)
-    beside = median(one.busy / one.pages * 1e3 for one in bare)
-    note = "the worker and its children; less disturbed by other programs"
-    yield Figure(f"{name}, processor time", busy, "ms/page", bare=beside, note=note)
+    note = f"{min(shares):.2f} to {max(shares):.2f}, against the loops before and after each"
+    yield Figure(f"{name}, share of the bare loop", median(shares), "×", target=target, note=note)
+    cpu = median(one.cpu for one in ours)
+    baseline = median(one.cpu / one.pages * 1e3 for one in bare)
+    note = "worker and children; less affected by other programs"
+    yield Figure(f"{name}, CPU time", cpu, "ms/page", bare=baseline, note=note)
 
 
-def _files(site: Site, sizes: IngestSizes) -> list[Path]:
+def _files(backend: Backend, sizes: IngestSizes) -> list[Path]:
     if sizes.corpus is None:
-        return pdfs(shelf(site.folder, "corpus-"), sizes.files, sizes.pages)
+        return pdfs(temporary_folder(backend.folder, "corpus-"), sizes.files, sizes.pages)
     found = sorted(sizes.corpus.rglob("*.pdf"))
     if not found:
-        raise BadInput(f"--corpus {sizes.corpus}: there is no PDF in it.")
+        raise BadInput(f"--corpus {sizes.corpus}: the folder has no PDF.")
     return found
 
 
-def _run(site: Site, files: Sequence[Path], *, has_pictures: bool) -> Ours:
-    """Ingest the files by a warm worker, and count the pages that became searchable."""
-    with mill(site) as running:
-        took = running.ingest(files[0].parent, may_fail=True, thumbnails=has_pictures)
+def _run(backend: Backend, files: Sequence[Path], *, has_thumbnails: bool) -> Ours:
+    """Ingest the files with a warm worker, and count the pages that became searchable."""
+    with ingest_worker(backend) as running:
+        took = running.ingest(files[0].parent, may_fail=True, thumbnails=has_thumbnails)
         query = (
             "SELECT coalesce(sum(g.pages), 0) FROM generations g JOIN documents d "
             "ON d.id = g.document_id AND d.live_generation = g.generation WHERE g.job_id ="
         )
-        [(pages,)] = running.bed.rows(f"{query} {took.job_id}")
-        return Ours(float(pages) / took.seconds, took.busy / max(pages, 1) * 1e3)
+        [(pages,)] = running.installation.rows(f"{query} {took.job_id}")
+        return Ours(float(pages) / took.seconds, took.cpu / max(pages, 1) * 1e3)
 
 
 # ---------------------------------------------------------------------- stages
 
 
-def _stages(site: Site, sizes: IngestSizes, bare: Bare) -> Iterator[Figure]:
-    """Time the pipeline's own steps on one PDF in this process, by ranges as a task does."""
-    folder = shelf(site.folder, "stages-")
+def _stages(backend: Backend, sizes: IngestSizes, bare: Bare) -> Iterator[Figure]:
+    """Time the pipeline's stages on one PDF in this process, by page ranges as in a task."""
+    folder = temporary_folder(backend.folder, "stages-")
     path = long_pdf(folder / "timed.pdf", sizes.stage_pages, seed=17)
     other = long_pdf(folder / "warm.pdf", 12, seed=18)
-    with site.bed() as bed:
-        _timed(bed.app.db, other, 12)
-        spent = _timed(bed.app.db, path, sizes.stage_pages)
+    with backend.installation() as installation:
+        _timed(installation.app.db, other, 12)
+        spent = _timed(installation.app.db, path, sizes.stage_pages)
     for name, seconds in spent.items():
-        beside = bare.stages.get(name)
+        baseline = bare.stages.get(name)
         yield Figure(
             f"stage {name}",
             seconds / sizes.stage_pages * 1e3,
             "ms/page",
-            bare=None if beside is None else beside / bare.pages * 1e3,
-            note="one process; bare: a share of two" if beside is not None else "one process",
+            bare=None if baseline is None else baseline / bare.pages * 1e3,
+            note="one process; bare: one of two" if baseline is not None else "one process",
         )
 
 
 class _Clock:
-    """Adds up the seconds of each stage."""
+    """Sums the seconds of each stage."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.spent = dict.fromkeys(names, 0.0)
@@ -144,7 +144,7 @@ def _timed(db: Any, path: Path, pages: int) -> dict[str, float]:
         last = min(first + size - 1, pages)
         unread = formats.read(path, file_type.PDF, ReadOptions(), first, last)
         read: list[Any] = clock("parse", list, unread)
-        cut: _Cut = clock("chunk", _Cut, read)
+        cut: _Chunked = clock("chunk", _Chunked, read)
         points = clock("embed", embedder.embed, [text for text, _, _ in cut.texts.values()])
         packed = {key: row.tobytes() for key, row in zip(cut.texts, points, strict=True)}
         clock("store", _store, db, path.name, read, cut, packed)
@@ -152,8 +152,8 @@ def _timed(db: Any, path: Path, pages: int) -> dict[str, float]:
     return clock.spent
 
 
-class _Cut:
-    """The pages of one task, cut as the pipeline does it."""
+class _Chunked:
+    """The pages of one task, split into chunks as the pipeline does it."""
 
     def __init__(self, read: Sequence[Page]) -> None:
         from quire.text import language, words
@@ -175,8 +175,10 @@ class _Cut:
             self.cuttings.append(pages.PageChunks(found, digests))
 
 
-def _store(db: Any, name: str, read: Sequence[Page], cut: _Cut, packed: dict[str, bytes]) -> None:
-    """Write what a task of the pipeline writes, but for the leaves of its document."""
+def _store(
+    db: Any, name: str, read: Sequence[Page], cut: _Chunked, packed: dict[str, bytes]
+) -> None:
+    """Write what a task of the pipeline writes, except the document's generation pages."""
     fresh = [pages.ReadPage(text_digest(f"{name} {page.number}"), page, "en", 0.0) for page in read]
 
     def act(conn: Any, now: Any) -> None:

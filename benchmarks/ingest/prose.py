@@ -1,8 +1,8 @@
-"""Prose for documents to measure with: the same at every run, and as varied as real text.
+"""Generated prose: the same in every run, and as varied as real text.
 
-What a word costs depends on whether it was met before, so words are drawn by Zipf's law from some
-thirty thousand, with names and figures between them: a hundred thousand words have about ten
-thousand different ones, some more than a handbook of that size has.
+Embedders cache words, so variety matters: words follow Zipf's law over about thirty thousand, mixed
+with names and numbers. A hundred thousand words contain about ten thousand different ones, slightly
+more than a handbook of that size.
 """
 
 import random
@@ -47,42 +47,42 @@ _ENDS = (
     "e", "ed", "ing", "er", "ers", "es", "ion", "ions", "ment", "able", "al", "ally", "ance",
     "ive",
 )  # fmt: skip
-_PERTINENT = 0.6  # share of a sentence's words that are of its subject
+_PERTINENT = 0.6  # share of a sentence's words that belong to its subject
 _SYLLABLES = "al ber car dun el fen gar hol in kel lor mar nor ost pel quen ros sel tor ur ven"
 
 
 @cache
 def _vocabulary() -> tuple[list[str], list[float]]:
-    """Return the words, most frequent first, and the running sums of their weights."""
+    """Return the words, most frequent first, and their cumulative weights."""
     words, dice = _SMALL.split(), random.Random(7)  # noqa: S311
-    for begins in ("",), _BEGINS:  # the plain words are the frequent ones
+    for begins in ("",), _BEGINS:  # words without a prefix are the frequent ones
         made = list(dict.fromkeys(b + s + e for b, s, e in product(begins, _STEMS.split(), _ENDS)))
         dice.shuffle(made)
         words += made
-    # Flattened at the head: no word of English is a tenth of a text.
+    # Flattened at the head: no English word makes up a tenth of a text.
     return words, list(accumulate((rank + 10) ** -1.35 for rank in range(len(words))))
 
 
 @cache
 def _sums(count: int, flattened: int) -> list[float]:
-    """Return the running sums of weights by Zipf's law."""
+    """Return cumulative weights by Zipf's law."""
     return list(accumulate(1 / (rank + flattened) for rank in range(count)))
 
 
 class Prose:
-    """An endless text; the same seed gives the same."""
+    """An endless text, determined by its seed."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)  # noqa: S311
 
     def subject(self) -> list[str]:
-        """Return words that a text about something has more often than others have."""
+        """Return the words that a text about one subject uses more often than others."""
         words = _vocabulary()[0]
         first = len(_SMALL.split())
         return self._dice.choices(words[first:], cum_weights=_sums(len(words) - first, 10), k=40)
 
     def sentence(self, subject: Sequence[str] = ()) -> str:
-        """Return one sentence, if need be about a subject."""
+        """Return one sentence, optionally about a subject."""
         dice = self._dice
         words, sums = _vocabulary()
         chosen = dice.choices(words, cum_weights=sums, k=dice.randint(8, 26))
@@ -104,7 +104,7 @@ class Prose:
         return f"{text[0].upper()}{text[1:]}."
 
     def paragraph(self, length: int) -> str:
-        """Return sentences of at least so many characters together."""
+        """Return sentences with at least `length` characters in total."""
         found: list[str] = []
         while length > 0:
             found.append(self.sentence())
@@ -112,15 +112,15 @@ class Prose:
         return " ".join(found)
 
     def page(self, length: int = 3_000) -> list[str]:
-        """Return the paragraphs of a page of about so many characters."""
+        """Return the paragraphs of a page with about `length` characters."""
         return [self.paragraph(length // 4 - 60) for _ in range(4)]
 
 
 def pooled(
-    seed: int, *, stock: int = 8_000, paragraphs: int = 4, sentences: int = 7
+    seed: int, *, pool: int = 8_000, paragraphs: int = 4, sentences: int = 7
 ) -> Iterator[list[str]]:
-    """Yield pages without end that are put together from a stock of sentences: quicker to make."""
+    """Yield pages assembled from a pool of sentences, endlessly; this is faster."""
     prose, dice = Prose(seed), random.Random(seed)  # noqa: S311
-    known = [prose.sentence() for _ in range(stock)]
+    known = [prose.sentence() for _ in range(pool)]
     while True:
         yield [" ".join(dice.choices(known, k=sentences)) for _ in range(paragraphs)]

@@ -1,4 +1,4 @@
-"""How much is ingested: enough for figures to trust, or just enough to see that it works."""
+"""Sizes of the ingestion measurements: a full run, and a quick one that shows that they work."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class IngestSizes:
-    """The counts of one run; `corpus` is a folder of PDFs to use instead of made ones."""
+    """Counts of one run; `corpus` is a folder of PDFs to use instead of generated ones."""
 
     files: int = 64
     pages: int = 1_700

@@ -1,7 +1,7 @@
-"""What the database alone allows: a queue of one table, claim and finish as two commits a job.
+"""The bare loop: a minimal queue in one table, with two commits a job (claim and finish).
 
-It has no owners, leases, history or children. Run as a program it drains such a queue, or waits
-at an empty one; what it says at the end is one line of JSON.
+It shows what the database alone allows: no owners, leases, history or children. As a program it
+drains such a queue and prints one line of JSON, or polls an empty one.
 """
 
 import json
@@ -26,10 +26,10 @@ POLL_SECONDS = 0.005
 
 
 class Queue(Protocol):
-    """A bare queue on one of the databases; every call is one commit."""
+    """A minimal queue on one of the databases. Every call is one commit."""
 
     def create(self) -> None:
-        """Make the table."""
+        """Create the table."""
         ...
 
     def insert(self) -> None:
@@ -37,23 +37,23 @@ class Queue(Protocol):
         ...
 
     def insert_many(self, count: int) -> None:
-        """Add many jobs by one statement."""
+        """Add many jobs with one statement."""
         ...
 
     def claim(self) -> int | None:
-        """Take the first job, if there is one."""
+        """Claim the first job, if there is one."""
         ...
 
     def finish(self, job_id: int) -> None:
-        """End a job."""
+        """Mark a job as finished."""
         ...
 
     def ended(self) -> list[float]:
-        """List when the finished jobs ended."""
+        """Return the end times of finished jobs."""
         ...
 
     def written(self) -> int | None:
-        """Return how far the server's log has got, in bytes; None without one."""
+        """Return the WAL position of the server in bytes; None on SQLite."""
         ...
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Queue(Protocol):
 
 
 class SqliteQueue:
-    """On SQLite: WAL where Quire itself would use it, every commit flushed."""
+    """On SQLite: WAL if Quire would use it too; every commit is flushed to disk."""
 
     def __init__(self, path: str) -> None:
         module = sqlite.sqlite_module()
@@ -72,7 +72,7 @@ class SqliteQueue:
         self._conn.execute("PRAGMA synchronous = full")
 
     def create(self) -> None:
-        """Make the table."""
+        """Create the table."""
         self._conn.execute(_TABLE.format(serial="INTEGER PRIMARY KEY", real="REAL"))
         self._conn.execute(_INDEX)
 
@@ -81,25 +81,25 @@ class SqliteQueue:
         self._conn.execute("INSERT INTO job (payload) VALUES (?)", ("{}",))
 
     def insert_many(self, count: int) -> None:
-        """Add many jobs by one statement."""
+        """Add many jobs with one statement."""
         numbers = json.dumps(["{}"] * count)
         self._conn.execute("INSERT INTO job (payload) SELECT value FROM json_each(?)", (numbers,))
 
     def claim(self) -> int | None:
-        """Take the first job, if there is one."""
+        """Claim the first job, if there is one."""
         self._conn.execute("BEGIN IMMEDIATE")
         found = self._conn.execute(_CLAIM.format(at="?", lock=""), (time.time(),)).fetchall()
         self._conn.execute("COMMIT")
         return found[0][0] if found else None
 
     def finish(self, job_id: int) -> None:
-        """End a job."""
+        """Mark a job as finished."""
         self._conn.execute("BEGIN IMMEDIATE")
         self._conn.execute(_FINISH.format(at="?"), (time.time(), job_id))
         self._conn.execute("COMMIT")
 
     def ended(self) -> list[float]:
-        """List when the finished jobs ended."""
+        """Return the end times of finished jobs."""
         found = self._conn.execute("SELECT ended FROM job WHERE state = 2").fetchall()
         return [row[0] for row in found]
 
@@ -122,7 +122,7 @@ class PostgresQueue:
         self._conn.execute("SET synchronous_commit = on")
 
     def create(self) -> None:
-        """Make the table."""
+        """Create the table."""
         self._conn.execute(_TABLE.format(serial="BIGSERIAL PRIMARY KEY", real="FLOAT8"))
         self._conn.execute(_INDEX)
 
@@ -131,7 +131,7 @@ class PostgresQueue:
         self._conn.execute("INSERT INTO job (payload) VALUES (%s)", ("{}",))
 
     def insert_many(self, count: int) -> None:
-        """Add many jobs by one statement."""
+        """Add many jobs with one statement."""
         with (
             self._conn.transaction(),
             self._conn.cursor() as cursor,
@@ -140,22 +140,22 @@ class PostgresQueue:
             copy.write("{}\n" * count)
 
     def claim(self) -> int | None:
-        """Take the first job, if there is one."""
+        """Claim the first job, if there is one."""
         statement = _CLAIM.format(at="%s", lock=" FOR UPDATE SKIP LOCKED")
         found = self._conn.execute(statement, (time.time(),)).fetchall()
         return found[0][0] if found else None
 
     def finish(self, job_id: int) -> None:
-        """End a job."""
+        """Mark a job as finished."""
         self._conn.execute(_FINISH.format(at="%s"), (time.time(), job_id))
 
     def ended(self) -> list[float]:
-        """List when the finished jobs ended."""
+        """Return the end times of finished jobs."""
         found = self._conn.execute("SELECT ended FROM job WHERE state = 2").fetchall()
         return [row[0] for row in found]
 
     def written(self) -> int | None:
-        """Return how far the server's log has got, in bytes."""
+        """Return the WAL position of the server in bytes."""
         found = self._conn.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchone()
         return int(found[0])
 
@@ -165,7 +165,7 @@ class PostgresQueue:
 
 
 def connect(url: str) -> Queue:
-    """Open the bare queue of a database."""
+    """Connect to the minimal queue in a database."""
     if url.startswith("sqlite"):
         return SqliteQueue(url.removeprefix("sqlite:///"))
     return PostgresQueue(url)
@@ -178,7 +178,7 @@ def drain(queue: Queue) -> None:
 
 
 def pass_seconds(queue: Queue, times: int = 30) -> float:
-    """Return how long a claim and a finish take, as a median: what a hand-over costs at least."""
+    """Return the median seconds of a claim and a finish: the least that a hand-over costs."""
     queue.insert_many(times)
     spans = []
     for _ in range(times):
@@ -191,7 +191,7 @@ def pass_seconds(queue: Queue, times: int = 30) -> float:
 
 
 def wait(queue: Queue) -> None:
-    """Look for work for ever, as a worker without a wake-up has to."""
+    """Poll for work forever, as a worker without wake-ups must."""
     while True:
         if (job_id := queue.claim()) is not None:
             queue.finish(job_id)
@@ -200,7 +200,7 @@ def wait(queue: Queue) -> None:
 
 
 def written_bytes() -> int | None:
-    """Return the bytes that this process sent to storage, where the system counts them."""
+    """Return the bytes this process wrote to storage; None if the system does not count them."""
     try:
         text = Path("/proc/self/io").read_text()
     except OSError:
@@ -209,7 +209,7 @@ def written_bytes() -> int | None:
 
 
 def main() -> None:
-    """Drain the queue of the URL given, or wait at it."""
+    """Drain the queue at the given URL, or poll it."""
     verb, url = sys.argv[1:]
     queue = connect(url)
     if verb == "wait":

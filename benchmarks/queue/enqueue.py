@@ -1,30 +1,30 @@
-"""How fast jobs are submitted, one by one and in bulk."""
+"""Rate of submissions, one by one and in bulk."""
 
 import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.figures import Figure, at_least
+from benchmarks.installation import Backend
 from benchmarks.queue.sizes import Sizes
-from benchmarks.site import Site
 from quire.model.records import Submission
 
 
-def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
-    """Submit no-op jobs with nobody there to run them."""
-    with site.bed() as bed, site.bare_queue() as (_, queue):
-        bed.app.submit("bench.noop")
+def measure(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
+    """Submit no-op jobs while no worker is running."""
+    with backend.installation() as installation, backend.bare_queue() as (_, queue):
+        installation.app.submit("bench.noop")
         queue.insert()
         yield Figure(
             "enqueue one by one",
-            sizes.singles / _seconds(lambda: bed.app.submit("bench.noop"), sizes.singles),
+            sizes.singles / _seconds(lambda: installation.app.submit("bench.noop"), sizes.singles),
             "jobs/s",
             bare=sizes.singles / _seconds(queue.insert, sizes.singles),
         )
-        wishes = [Submission("bench.noop", {"number": n}) for n in range(sizes.bulk_batch)]
+        submissions = [Submission("bench.noop", {"number": n}) for n in range(sizes.bulk_batch)]
         rounds = sizes.bulk // sizes.bulk_batch
         yield Figure(
             "enqueue in bulk",
-            sizes.bulk / _seconds(lambda: bed.app.submit_many(wishes), rounds),
+            sizes.bulk / _seconds(lambda: installation.app.submit_many(submissions), rounds),
             "jobs/s",
             bare=sizes.bulk / _seconds(lambda: queue.insert_many(sizes.bulk_batch), rounds),
             target=at_least(50_000),

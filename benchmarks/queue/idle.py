@@ -1,4 +1,4 @@
-"""What a worker with nothing to do costs: memory and processor time, its children included."""
+"""Memory and CPU time of an idle worker with its children."""
 
 import subprocess
 import sys
@@ -9,15 +9,15 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.figures import Figure, at_most
+from benchmarks.installation import Backend, process_tree
 from benchmarks.queue.sizes import Sizes
-from benchmarks.site import Site, family
 
 MEGABYTE = 1 << 20
 SETTLE_SECONDS = 1.0
 
 
-class Rest(NamedTuple):
-    """What processes used while they had nothing to do."""
+class IdleUsage(NamedTuple):
+    """What idle processes use: MB, and percent of a core."""
 
     rss: float
     pss: float | None
@@ -25,25 +25,29 @@ class Rest(NamedTuple):
     programs: int
 
 
-def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
-    """Watch a worker that has run a few tasks, then the bare loop at an empty queue."""
-    with site.bed() as bed:
-        worker = bed.start("worker")
-        bed.app.submit_many([bed.wish("bench.mark", str(n)) for n in range(20)])
-        bed.wait_until_done()
+def measure(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
+    """Observe a worker that has run a few tasks, then the bare loop on an empty queue."""
+    with backend.installation() as installation:
+        worker = installation.start("worker")
+        installation.app.submit_many(
+            [installation.submission("bench.mark", str(n)) for n in range(20)]
+        )
+        installation.wait_until_done()
         time.sleep(SETTLE_SECONDS)
-        ours = _watched(family(worker), sizes.idle_seconds)
-    bare = _bare(site, sizes)
-    note = f"{ours.programs} processes; bare: one, which polls every 5 ms"
+        ours = _watched(process_tree(worker), sizes.idle_seconds)
+    bare = _bare(backend, sizes)
+    note = f"{ours.programs} processes; bare: one that polls every 5 ms"
     yield Figure("idle memory, sum of RSS", ours.rss, "MB", bare.rss, at_most(120), note)
     if ours.pss is not None:
-        yield Figure("idle memory, sum of PSS", ours.pss, "MB", bare.pss, note="shared pages once")
+        yield Figure(
+            "idle memory, sum of PSS", ours.pss, "MB", bare.pss, note="shared pages counted once"
+        )
     note = f"of one core, over {sizes.idle_seconds:g} s"
-    yield Figure("idle processor time", ours.busy, "%", bare.busy, at_most(1.0), note)
+    yield Figure("idle CPU time", ours.busy, "%", bare.busy, at_most(1.0), note)
 
 
-def _bare(site: Site, sizes: Sizes) -> Rest:
-    with site.bare_queue() as (url, _):
+def _bare(backend: Backend, sizes: Sizes) -> IdleUsage:
+    with backend.bare_queue() as (url, _):
         command = [sys.executable, "-m", "benchmarks.queue.bare", "wait", url]
         waiting = psutil.Popen(command, stdin=subprocess.DEVNULL)
         try:
@@ -54,18 +58,18 @@ def _bare(site: Site, sizes: Sizes) -> Rest:
             waiting.wait()
 
 
-def _watched(some: Sequence[psutil.Process], seconds: float) -> Rest:
-    before = busy_seconds(some)
+def _watched(some: Sequence[psutil.Process], seconds: float) -> IdleUsage:
+    before = cpu_seconds(some)
     began = time.monotonic()
     time.sleep(seconds)
-    busy = (busy_seconds(some) - before) / (time.monotonic() - began) * 100
+    busy = (cpu_seconds(some) - before) / (time.monotonic() - began) * 100
     memory = [one.memory_full_info() for one in some]
     rss = sum(one.rss for one in memory) / MEGABYTE
     shares = [getattr(one, "pss", None) for one in memory]
     pss = sum(share for share in shares if share is not None) / MEGABYTE
-    return Rest(rss, pss or None, busy, len(some))
+    return IdleUsage(rss, pss or None, busy, len(some))
 
 
-def busy_seconds(some: Sequence[psutil.Process]) -> float:
-    """Return the processor time that processes have used."""
+def cpu_seconds(some: Sequence[psutil.Process]) -> float:
+    """Return the CPU time that processes have used."""
     return sum(sum(one.cpu_times()[:2]) for one in some)

@@ -1,7 +1,6 @@
-"""Plain Celery with late acknowledgement, as a program: what Quire through Celery is held against.
+"""Plain Celery with late acknowledgement, as a program, to compare Quire through Celery with.
 
-It is run by an interpreter that has Celery, which need not have Quire: so this imports neither,
-but by name.
+An interpreter that has Celery, but perhaps not Quire, runs it; hence the import by name.
 """
 
 import importlib
@@ -15,7 +14,7 @@ PROGRAMS = 2
 
 
 def made(url: str, marks: str | None) -> tuple[Any, Any]:
-    """Make the app and its one job, which appends its time to the marks by one write."""
+    """Create the app and its one task, which appends the time to `marks` with one write."""
     app = importlib.import_module("celery").Celery("bench", broker=url)
     app.conf.update(
         task_acks_late=True,
@@ -24,18 +23,20 @@ def made(url: str, marks: str | None) -> tuple[Any, Any]:
         task_default_queue=QUEUE,
         broker_connection_retry_on_startup=True,
     )
-    # Opened before the fork, so that every process appends to the same file.
-    told = -1 if marks is None else os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    # Opened before the fork, so all processes append to the same file.
+    marks_fd = (
+        -1 if marks is None else os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    )
 
     @app.task(name="bench.noop", ignore_result=True)  # type: ignore[untyped-decorator]
     def job() -> None:
-        os.write(told, b"%.6f\n" % time.time())
+        os.write(marks_fd, b"%.6f\n" % time.time())
 
     return app, job
 
 
 def main() -> None:
-    """Fill a queue, or work at it."""
+    """Fill the queue, or run a worker."""
     verb, url, last = sys.argv[1:]
     if verb == "fill":
         _, job = made(url, None)

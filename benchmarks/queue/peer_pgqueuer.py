@@ -1,7 +1,6 @@
-"""PgQueuer with its own defaults, as a program: what Quire's drain on PostgreSQL is held against.
+"""PgQueuer with default settings, as a program, to compare Quire's drain on PostgreSQL with.
 
-It is run by an interpreter that has PgQueuer, which need not have Quire: so this imports neither,
-but by name.
+An interpreter that has PgQueuer, but perhaps not Quire, runs it; hence the import by name.
 """
 
 import asyncio
@@ -15,13 +14,13 @@ BATCH = 1_000
 
 
 async def opened(url: str) -> Any:
-    """Connect as PgQueuer does."""
+    """Connect with PgQueuer's driver."""
     asyncpg, db = importlib.import_module("asyncpg"), importlib.import_module("pgqueuer.db")
     return db.AsyncpgDriver(await asyncpg.connect(url))
 
 
 async def fill(url: str, count: int) -> None:
-    """Make its tables and add no-op jobs."""
+    """Create its tables and add no-op jobs."""
     queries = importlib.import_module("pgqueuer.queries").Queries(await opened(url))
     await queries.install()
     for start in range(0, count, BATCH):
@@ -30,19 +29,19 @@ async def fill(url: str, count: int) -> None:
 
 
 async def work(url: str, marks: str) -> None:
-    """Run jobs until ended; each appends its time to the marks, by one write."""
-    told = os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    """Run jobs until killed; each appends the time to `marks` with one write."""
+    marks_fd = os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     queuer = importlib.import_module("pgqueuer").PgQueuer(await opened(url))
 
     @queuer.entrypoint("job")  # type: ignore[untyped-decorator]
     async def job(_: Any) -> None:
-        os.write(told, b"%.6f\n" % time.time())
+        os.write(marks_fd, b"%.6f\n" % time.time())
 
     await queuer.run()
 
 
 def main() -> None:
-    """Fill a queue, or work at it."""
+    """Fill the queue, or run a worker."""
     verb, url, last = sys.argv[1:]
     asyncio.run(fill(url, int(last)) if verb == "fill" else work(url, last))
 

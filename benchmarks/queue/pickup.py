@@ -1,36 +1,36 @@
-"""How long an idle worker takes to begin a job, from before its submission to its first line."""
+"""Latency of an idle worker: from before the submission of a job to the handler's first line."""
 
 import random
 import time
 from collections.abc import Iterator
 
 from benchmarks.figures import Figure, at_most, percentile
+from benchmarks.installation import Backend
 from benchmarks.queue import bare
 from benchmarks.queue.sizes import Sizes
-from benchmarks.site import Site
 
 
-def measure(site: Site, sizes: Sizes) -> Iterator[Figure]:
-    """Submit single jobs at random intervals; the bare loop's share is one insert and one claim."""
+def measure(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
+    """Submit single jobs at random intervals; the bare loop makes one insert and one claim."""
     dice = random.Random(1)  # noqa: S311
-    spans, beside = [], []
-    with site.bed() as bed, site.bare_queue() as (_, queue):
-        bed.start("worker")
-        bed.app.submit_many([bed.wish("bench.mark", "warm")])
-        bed.wait_for_mark("warm")
+    spans, baseline = [], []
+    with backend.installation() as installation, backend.bare_queue() as (_, queue):
+        installation.start("worker")
+        installation.app.submit_many([installation.submission("bench.mark", "warm")])
+        installation.wait_for_mark("warm")
         for number in range(sizes.pickups):
             time.sleep(dice.uniform(0.05, 0.15))
             began = time.time()
-            bed.app.submit_many([bed.wish("bench.mark", str(number))])
-            spans.append(bed.wait_for_mark(str(number)).at - began)
-            beside.append(_bare(queue))
+            installation.app.submit_many([installation.submission("bench.mark", str(number))])
+            spans.append(installation.wait_for_mark(str(number)).at - began)
+            baseline.append(_bare(queue))
     note = f"{sizes.pickups} jobs; bare: an insert and a claim, no process in between"
     for share, target in ((0.5, None), (0.95, at_most(20.0))):
         yield Figure(
             f"pick-up p{share * 100:.0f}",
             percentile(spans, share) * 1e3,
             "ms",
-            bare=percentile(beside, share) * 1e3,
+            bare=percentile(baseline, share) * 1e3,
             target=target,
             note=note,
         )

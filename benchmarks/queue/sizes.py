@@ -1,11 +1,11 @@
-"""How much is measured: enough for figures to trust, or just enough to see that it works."""
+"""Sizes of the queue measurements: a full run, and a quick one that only shows that they work."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The counts of one run."""
+    """Counts and durations of one run."""
 
     singles: int = 2_000
     bulk: int = 100_000
@@ -32,9 +32,10 @@ class Sizes:
     delivered: int = 20_000
     purged: int = 10_000
     delivery_rounds: int = 3
-    #: The broker's URL, and an interpreter that has other queues.
+    #: URL of the broker.
     broker: str | None = None
-    peers: str | None = None
+    #: Interpreter that has the other queues.
+    peer_python: str | None = None
 
 
 FULL = Sizes()

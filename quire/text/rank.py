@@ -18,7 +18,7 @@ from quire.text.words import fold, grams, is_run, stem, stemmed, words_of
 DEPTH = 50  # results of each kind that are worth joining
 COVERED_TEXTS = 5  # best texts by words that `covered` should look at
 
-#: Chosen on the questions of `benchmarks.ingest.retrieval`, asked of its passages among 2,200
+#: Chosen on the questions of `benchmarks.ingest.passages`, asked of its passages among 2,200
 #: pieces of real pages, beside questions made of words of those pages and of words of no page.
 _MOST = 3.0  # weight of vectors where words find nothing
 _LEAST = 0.02  # and where they find what was asked for: enough to part equals

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import runner
 from benchmarks.api import command
 from benchmarks.api.sizes import QUICK
-from benchmarks.queue import command as queue_command
 from quire.errors import BadInput
 
 pytestmark = pytest.mark.bench
@@ -23,7 +23,7 @@ TINY = dataclasses.replace(
     page_requests=2,
     latencies=2,
     streams=3,
-    events_a_second=20.0,
+    events_per_second=20.0,
     stream_seconds=0.6,
     upload_bytes=2 << 20,
     upload_rounds=1,
@@ -38,7 +38,7 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
     place = Path(tempfile.gettempdir())
     before = set(place.glob("quire-bench-*"))
     names = list(command.MEASURES)
-    report = queue_command.run(database, names, TINY, is_quick=True, measures=command.MEASURES)
+    report = runner.run(database, names, TINY, is_quick=True, measures=command.MEASURES)
     figures = [figure for _, _, figure in report["figures"]]
     assert report["failures"] == []
     assert {name for _, name, _ in report["figures"]} == set(command.MEASURES)

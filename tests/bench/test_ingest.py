@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import runner
 from benchmarks.ingest import bare, command
-from benchmarks.ingest.corpus import lengths, long_pdf, pdfs, small_texts
 from benchmarks.ingest.prose import Prose
+from benchmarks.ingest.sample_files import lengths, long_pdf, pdfs, small_texts
 from benchmarks.ingest.sizes import QUICK
-from benchmarks.queue import command as queue_command
 from quire.errors import BadInput
 from quire.parse import ocr
 
@@ -39,7 +39,7 @@ WITHOUT_OCR = [name for name in command.MEASURES if name != "ocr"]
 
 
 def figures_of(names: list[str], database: str = "embedded") -> dict[str, float]:
-    report = queue_command.run(database, names, TINY, is_quick=True, measures=command.MEASURES)
+    report = runner.run(database, names, TINY, is_quick=True, measures=command.MEASURES)
     assert report["failures"] == []
     assert {name for _, name, _ in report["figures"]} == set(names)
     figures = [figure for _, _, figure in report["figures"]]
@@ -56,7 +56,7 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
     found = figures_of(WITHOUT_OCR, database)
     assert found["PDF pages, without thumbnails"] > 0
     assert found["memory of a child, 4 pages"] > 10
-    assert found["recall@5, worded alike, by words"] > 0.9
+    assert found["recall@5, worded alike, keyword"] > 0.9
 
 
 @pytest.mark.timeout(300)
@@ -64,7 +64,7 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
 def test_scans_are_read_however_they_lie():
     found = figures_of(["ocr"])
     assert found["words read, upright scans"] > 0.8
-    assert found["words read, turned scans"] > 0.8
+    assert found["words read, rotated scans"] > 0.8
 
 
 def test_nothing_is_left_in_the_folder_for_temporary_files():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import server
+from benchmarks import postgres_server, runner
 from benchmarks.figures import Figure, at_least, at_most, percentile, rate, table
 from benchmarks.queue import command
 from benchmarks.queue.sizes import QUICK
@@ -46,7 +46,9 @@ TINY = dataclasses.replace(
 def test_each_measurement_reports_its_figures(database: str, request: pytest.FixtureRequest):
     if database == "postgres":
         database = request.getfixturevalue("pg_url")
-    report = command.run(database, list(command.MEASURES), TINY, is_quick=True)
+    report = runner.run(
+        database, list(command.MEASURES), TINY, is_quick=True, measures=command.MEASURES
+    )
     figures = [figure for _, _, figure in report["figures"]]
     told = {name for _, name, _ in report["figures"]}
     assert report["failures"] == []
@@ -57,10 +59,10 @@ def test_each_measurement_reports_its_figures(database: str, request: pytest.Fix
 
 
 def test_a_report_is_the_same_in_json_and_as_a_table(tmp_path: Path):
-    report = command.run("embedded", ["fairness"], TINY, is_quick=True)
-    command.write_json(report, str(tmp_path / "report.json"))
+    report = runner.run("embedded", ["fairness"], TINY, is_quick=True, measures=command.MEASURES)
+    runner.write_json(report, str(tmp_path / "report.json"))
     read = json.loads((tmp_path / "report.json").read_text())
-    text = command.as_text(report)
+    text = runner.as_text(report)
     assert [one["name"] for one in read["figures"]]
     assert all(one["name"] in text for one in read["figures"])
     assert {"value", "unit", "bare", "ratio", "target", "met"} <= set(read["figures"][0])
@@ -69,26 +71,27 @@ def test_a_report_is_the_same_in_json_and_as_a_table(tmp_path: Path):
 def test_nothing_is_left_in_the_folder_for_temporary_files():
     place = Path(tempfile.gettempdir())
     before = set(place.glob("quire-bench-*"))
-    command.run("embedded", ["enqueue"], TINY, is_quick=True)
+    runner.run("embedded", ["enqueue"], TINY, is_quick=True, measures=command.MEASURES)
     assert set(place.glob("quire-bench-*")) <= before
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match="enqueue, drain"):
-        command.named(["speed"])
+        runner.selected(["speed"], command.MEASURES)
 
 
 def test_measurements_are_named_by_commas_or_one_by_one():
-    assert command.named(["drain,enqueue", "idle"]) == ["enqueue", "drain", "idle"]
-    assert command.named(None) == list(command.MEASURES)
+    chosen = runner.selected(["drain,enqueue", "idle"], command.MEASURES)
+    assert chosen == ["enqueue", "drain", "idle"]
+    assert runner.selected(None, command.MEASURES) == list(command.MEASURES)
 
 
 def test_a_server_of_its_own_makes_commits_durable(run_folder: Path):
-    if reason := server.missing():
+    if reason := postgres_server.missing():
         pytest.skip(reason)
     import psycopg
 
-    with server.running(run_folder / "bench-pg") as url, psycopg.connect(url) as conn:
+    with postgres_server.running(run_folder / "bench-pg") as url, psycopg.connect(url) as conn:
         for name in ("fsync", "synchronous_commit", "full_page_writes"):
             row = conn.execute(f"SHOW {name}".encode()).fetchone()
             assert row == ("on",)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.ingest.retrieval import ALIKE, PARAPHRASES, passages, recall
+from benchmarks.ingest.passages import ALIKE, PARAPHRASES, passages, recall
 from quire.text.embed.embedder import open_embedder
 from quire.text.rank import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse, graded
 from quire.text.words import fts5, indexed_simple, query_terms

@@ -1,7 +1,7 @@
-"""The files that are measured with: PDFs of several lengths and fonts, small texts, and scans.
+"""Generated files: PDFs of various lengths and fonts, and small text files.
 
-A page is written as programs that make PDFs write it: compressed, in lines, and in every second
-file word by word with the gaps as numbers.
+Pages are written as real PDF producers write them: compressed, line by line, and in every second
+file word by word with numeric gaps.
 """
 
 import random
@@ -15,11 +15,11 @@ from benchmarks.ingest.prose import Prose, pooled
 
 _FONTS = (b"Helvetica", b"Times-Roman", b"Helvetica-Bold")
 _COLUMNS = 92
-_LINES = 52  # of a page
+_LINES = 52  # on a page
 
 
 def pdfs(folder: Path, files: int, pages: int) -> list[Path]:
-    """Write PDFs whose lengths differ as those of real ones do: many short, a few long."""
+    """Write PDFs with realistic lengths: many short ones, a few long ones."""
     return [
         write_pdf(
             folder / f"report-{number:03}.pdf", _texts(number, length), by_word=number % 2 > 0
@@ -29,7 +29,7 @@ def pdfs(folder: Path, files: int, pages: int) -> list[Path]:
 
 
 def lengths(files: int, pages: int) -> list[int]:
-    """Share pages out among files, by a law that gives half of them to a tenth of the files."""
+    """Distribute pages to files so that a tenth of the files get half of the pages."""
     weights = [1 / (rank + 1.5) for rank in range(files)]
     scale = (pages - files) / sum(weights)
     shares = [1 + int(weight * scale) for weight in weights]
@@ -39,12 +39,12 @@ def lengths(files: int, pages: int) -> list[int]:
 
 
 def long_pdf(path: Path, pages: int, seed: int = 99) -> Path:
-    """Write one PDF of many pages."""
+    """Write one PDF with many pages."""
     return write_pdf(path, islice(pooled(seed), pages))
 
 
 def small_texts(folder: Path, files: int) -> list[Path]:
-    """Write small text files, a hundred to a folder."""
+    """Write small text files, a hundred in each folder."""
     prose, paths = Prose(5), []
     for number in range(files):
         path = folder / f"{number // 100:03}" / f"note-{number:05}.txt"
@@ -60,7 +60,7 @@ def _texts(seed: int, pages: int) -> Iterator[list[str]]:
 
 
 def write_pdf(path: Path, pages: Iterable[Sequence[str]], *, by_word: bool = False) -> Path:
-    """Write a PDF of pages given as paragraphs."""
+    """Write a PDF; each page is a list of paragraphs."""
     fonts = [
         b"<< /Type /Font /Subtype /Type1 /BaseFont /%b /Encoding /WinAnsiEncoding >>" % name
         for name in _FONTS
@@ -83,7 +83,7 @@ def write_pdf(path: Path, pages: Iterable[Sequence[str]], *, by_word: bool = Fal
 
 
 def _commands(number: int, paragraphs: Sequence[str], by_word: bool) -> bytes:
-    """Draw a heading, the lines of the paragraphs, and the number of the page."""
+    """Draw a heading, the lines of the paragraphs, and the page number."""
     lines = [line for text in paragraphs for line in (*textwrap.wrap(text, _COLUMNS), "")]
     drawn = [b"BT /F2 14 Tf 56 790 Td (Section %d) Tj ET" % number]
     drawn.append(b"BT /F%d 10 Tf 13.5 TL 56 764 Td" % (number % 2))

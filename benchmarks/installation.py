@@ -1,4 +1,4 @@
-"""Where a measurement runs: fresh databases, each with a home, and Quire's programs on them."""
+"""Temporary installations to measure: a database, a home, and Quire's processes on them."""
 
 import contextlib
 import dataclasses
@@ -24,20 +24,20 @@ from quire.errors import WorkerStartFailed
 from quire.model.records import Submission
 
 PLUGIN = "benchmarks.handlers"
-PATIENCE = 120.0
+WAIT_SECONDS = 120.0
 POLL_SECONDS = 0.002
 
 
 class Mark(NamedTuple):
-    """What a handler told: its name, when, and from which process."""
+    """What a handler reported: a name, the time, and its process."""
 
     name: str
     at: float
     pid: int
 
 
-class Site:
-    """A database system to measure: makes fresh databases on it and removes them."""
+class Backend:
+    """SQLite or a PostgreSQL server: creates temporary databases and removes them."""
 
     def __init__(self, name: str, folder: Path, server: str | None = None) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Site:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """Make an empty database; yields its URL."""
+        """Create an empty database; yields its URL."""
         name = f"quire_bench_{uuid.uuid4().hex[:10]}"
         if self._server is None:
             place = self.folder / name
@@ -66,23 +66,23 @@ class Site:
                 admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
     @contextlib.contextmanager
-    def bed(self) -> Iterator["Bed"]:
-        """Make a database with Quire's schema, and a home for its programs."""
+    def installation(self) -> Iterator["Installation"]:
+        """Create a database with Quire's schema, and a home for its processes."""
         home = Path(tempfile.mkdtemp(prefix="h", dir=self.folder))
-        with self.database() as url, contextlib.closing(Bed(home, url)) as bed:
-            yield bed
+        with self.database() as url, contextlib.closing(Installation(home, url)) as installation:
+            yield installation
         shutil.rmtree(home, ignore_errors=True)
 
     @contextlib.contextmanager
     def bare_queue(self) -> Iterator[tuple[str, bare.Queue]]:
-        """Make a database with the bare queue; yields its URL and a connection."""
+        """Create a database with the bare loop's queue; yields its URL and a connection."""
         with self.database() as url, contextlib.closing(bare.connect(url)) as queue:
             queue.create()
             yield url, queue
 
 
-class Bed:
-    """One database with Quire's schema, the app on it, and the programs started for it."""
+class Installation:
+    """A database with Quire's schema, the app on it, and the processes started for it."""
 
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
@@ -90,40 +90,40 @@ class Bed:
         self.marks = home / "marks"
         self.log = home / "log"
         chosen = settings.load({}, home=home, database_url=url, plugins=(PLUGIN,), user="bench")
-        self._programs: list[psutil.Process] = []
+        self._processes: list[psutil.Process] = []
         if not url.startswith("sqlite"):
             _migrate(url)
         self.app = App(chosen)
 
     def close(self) -> None:
-        """End every program and close the database."""
+        """Stop every process and close the database."""
         self.stop()
         self.app.close()
 
-    # ------------------------------------------------------------------ requests
+    # ------------------------------------------------------------------ requests and rows
 
     def caller(self, user: str, ring: Callable[[], None] | None = None) -> Caller:
-        """Return where requests of a user are made."""
+        """Return the caller for requests of a user."""
         own = self.app.caller
         return dataclasses.replace(own, user=user, ring=ring or own.ring)
 
-    def wish(self, kind: str, name: str, **payload: Any) -> Submission:
-        """Make a request of a kind that tells when it ran."""
+    def submission(self, kind: str, name: str, **payload: Any) -> Submission:
+        """Return a submission of a kind that reports when it ran."""
         return Submission(kind, {"marks": str(self.marks), "name": name, **payload})
 
     def rows(self, statement: str) -> list[Any]:
-        """Read rows by a statement."""
+        """Run a query and return its rows."""
         with self.app.db.read() as conn:
             return list(conn.exec_driver_sql(statement).all())
 
     def run(self, *statements: str) -> None:
-        """Write by statements, in one transaction."""
+        """Run statements in one transaction."""
         with self.app.db.begin() as conn:
             for statement in statements:
                 conn.exec_driver_sql(statement)
 
     def columns(self, table: str) -> list[str]:
-        """List the columns of a table."""
+        """Return the column names of a table."""
         with self.app.db.read() as conn:
             return list(conn.exec_driver_sql(f"SELECT * FROM {table} LIMIT 0").keys())  # noqa: S608
 
@@ -132,7 +132,7 @@ class Bed:
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
 
     def wait_until_done(self) -> None:
-        """Wait until no job is active, for as long as some of them end."""
+        """Wait until no job is active; fails if none ends for `WAIT_SECONDS`."""
         ended = -1
         while self._is_active():
             before, ended = ended, self.count("attempts")
@@ -150,19 +150,19 @@ class Bed:
     def _is_active(self) -> bool:
         return bool(self.rows("SELECT id FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
 
-    def told(self) -> list[Mark]:
-        """List what the handlers have told."""
+    def read_marks(self) -> list[Mark]:
+        """Return what the handlers have reported."""
         if not self.marks.exists():
             return []
         lines = self.marks.read_text().splitlines()
         return [Mark(name, float(at), int(pid)) for name, at, pid in map(str.split, lines)]
 
     def wait_for_mark(self, name: str, count: int = 1) -> Mark:
-        """Wait until a handler told `name` for the `count`th time."""
+        """Wait until a handler has reported `name` for the `count`th time."""
         found: list[Mark] = []
 
         def is_there() -> bool:
-            found[:] = [one for one in self.told() if one.name == name]
+            found[:] = [one for one in self.read_marks() if one.name == name]
             return len(found) >= count
 
         self.wait_for(is_there, f"the task {name} to run")
@@ -171,24 +171,24 @@ class Bed:
     def wait_for(
         self, is_so: Callable[[], bool], what: str, *, every: float = POLL_SECONDS
     ) -> None:
-        """Wait for something that Quire is expected to do."""
-        end = time.monotonic() + PATIENCE
+        """Wait for something that Quire should do; fails after `WAIT_SECONDS`."""
+        end = time.monotonic() + WAIT_SECONDS
         while not is_so():
             if time.monotonic() > end:
                 tail = self.log.read_text()[-2000:] if self.log.exists() else ""
-                raise WorkerStartFailed(f"bench: waited {PATIENCE:g} s for {what}. Log: {tail}")
+                raise WorkerStartFailed(f"bench: waited {WAIT_SECONDS:g} s for {what}. Log: {tail}")
             time.sleep(every)
 
-    # ------------------------------------------------------------------ programs
+    # ------------------------------------------------------------------ processes
 
     def start(self, *arguments: str, concurrency: int = 0, **settings: object) -> psutil.Process:
-        """Start a program of Quire's on this database, with some settings of its own."""
+        """Start a `quire` process on this database, with the given settings."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
         environment.update(
             QUIRE_HOME=str(self.home), QUIRE_DATABASE_URL=self.url, QUIRE_PLUGINS=PLUGIN
         )
         environment.update({f"QUIRE_{k.upper()}": str(v) for k, v in settings.items()})
-        # Where no compiled files may be kept, every start would be measured with the compiler.
+        # Without a bytecode cache, every start would include compiling the modules.
         if environment.pop("PYTHONDONTWRITEBYTECODE", None):
             environment["PYTHONPYCACHEPREFIX"] = str(self.home.parent / "compiled")
         if concurrency:
@@ -201,29 +201,29 @@ class Bed:
                 stdout=log,
                 stderr=log,
             )
-        self._programs.append(started)
+        self._processes.append(started)
         return started
 
     def stop(self) -> None:
-        """End every program, kindly where it listens."""
-        everyone = [one for program in self._programs for one in family(program)]
-        for program in self._programs:
+        """Stop every process: SIGTERM, then kill."""
+        tree = [one for process in self._processes for one in process_tree(process)]
+        for process in self._processes:
             with contextlib.suppress(psutil.NoSuchProcess):
-                program.send_signal(signal.SIGTERM)
-        psutil.wait_procs(self._programs, timeout=15)
-        kill(everyone)
-        self._programs.clear()
+                process.send_signal(signal.SIGTERM)
+        psutil.wait_procs(self._processes, timeout=15)
+        kill(tree)
+        self._processes.clear()
 
 
-def family(program: psutil.Process) -> list[psutil.Process]:
-    """List a process and its descendants."""
+def process_tree(process: psutil.Process) -> list[psutil.Process]:
+    """Return a process and its descendants."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [program, *program.children(recursive=True)]
+        return [process, *process.children(recursive=True)]
     return []
 
 
 def kill(some: Sequence[psutil.Process]) -> None:
-    """Kill processes at once and wait until they are gone."""
+    """Kill processes and wait until they are gone."""
     for one in some:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()

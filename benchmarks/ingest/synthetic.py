@@ -1,10 +1,9 @@
-"""Documents for searches to be measured on: many, the same every time, with subjects of their own.
+"""Generates many documents to search in, the same every time, with realistic vectors.
 
-A document is about a few subjects, each chunk more about one of them than about others, and a
-subject has words and sentences of its own. The vector of a chunk is the mean of those of its
-sentences, which is near to what an embedder would give, and takes no time. A graph of such vectors
-misses as many neighbours as one of real English text (measured: docs/bench.md); sentences without
-a subject are all alike, and no graph finds its way among them.
+A document is about a few subjects, and each chunk mostly about one of them; a subject has its own
+words and sentences. A chunk's vector is the mean of its sentences' vectors, which is close to what
+the embedder returns, and fast. An HNSW graph of these vectors misses as many neighbours as one of
+real English text (docs/bench.md); sentences without a subject would all be alike.
 """
 
 import random
@@ -21,19 +20,19 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-PAGES = 100  # of a document
-CUTS = 3  # chunks of a page
-CHUNKS = PAGES * CUTS  # of a document
-_SENTENCES = 10  # of a chunk
+PAGES = 100  # in a document
+CHUNKS_PER_PAGE = 3
+CHUNKS = PAGES * CHUNKS_PER_PAGE  # in a document
+_SENTENCES = 10  # in a chunk
 _SUBJECTS = 1_000
-_OWN = 32  # sentences of a subject
-_ABOUT = 4  # subjects of a document
-_MIXED = 0.5  # of a chunk's share of each subject: the lower, the more it keeps to one of them
+_OWN = 32  # sentences for each subject
+_ABOUT = 4  # subjects for each document
+_MIXED = 0.5  # Dirichlet parameter of a chunk's subjects: the lower, the more it has just one
 _FAITHFUL = 0.85  # share of a document's sentences that are about its subjects
 
 
 class Chunk(NamedTuple):
-    """A text with its vector, and its words as each full-text index takes them."""
+    """A text with its vector, and its stems for the full-text index."""
 
     digest: str
     text: str
@@ -41,15 +40,15 @@ class Chunk(NamedTuple):
     vector: bytes
 
 
-class Volume(NamedTuple):
-    """A document: `CUTS` chunks to a page."""
+class SyntheticDocument(NamedTuple):
+    """A document with `CHUNKS_PER_PAGE` chunks on each page."""
 
     uri: str
     chunks: list[Chunk]
 
 
-class Library:
-    """Makes documents; the same number gives the same."""
+class Generator:
+    """Generates documents, each determined by its number."""
 
     def __init__(self, embedder: Embedder) -> None:
         prose = Prose(23)
@@ -57,8 +56,8 @@ class Library:
         self.sentences = [prose.sentence(each) for each in subjects for _ in range(_OWN)]
         self._embedder = embedder
 
-    def questions(self, count: int) -> list[str]:
-        """Return a few words that follow each other in one of the sentences, for each question."""
+    def queries(self, count: int) -> list[str]:
+        """Return queries: a few consecutive words of one of the sentences each."""
         dice = random.Random(2)  # noqa: S311
         found = []
         for _ in range(count):
@@ -75,8 +74,8 @@ class Library:
     def _stems(self) -> list[list[str]]:
         return [words.indexed_simple(each, "en").split() for each in self.sentences]
 
-    def volume(self, number: int) -> Volume:
-        """Make a document."""
+    def document(self, number: int) -> SyntheticDocument:
+        """Generate a document."""
         import numpy as np
 
         dice = np.random.default_rng(number)
@@ -93,13 +92,13 @@ class Library:
             self._chunk(line, point.tobytes())
             for line, point in zip(chosen.tolist(), points, strict=True)
         ]
-        return Volume(f"bench:document-{number}", made)
+        return SyntheticDocument(f"bench:document-{number}", made)
 
     def _chunk(self, chosen: list[int], vector: bytes) -> Chunk:
         text = " ".join([self.sentences[at] for at in chosen])
         stems = [stem for at in chosen for stem in self._stems[at]]
         return Chunk(text_digest(text), text, stems, vector)
 
-    def volumes(self, chunks: int) -> Iterator[Volume]:
-        """Make documents of so many chunks together, or some more."""
-        return map(self.volume, range(-(-chunks // CHUNKS)))
+    def documents(self, chunks: int) -> Iterator[SyntheticDocument]:
+        """Generate documents with at least this many chunks in total."""
+        return map(self.document, range(-(-chunks // CHUNKS)))

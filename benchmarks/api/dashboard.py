@@ -1,22 +1,24 @@
-"""How long the dashboard's pages take beside many jobs, and how many bytes each needs."""
+"""Response times of the dashboard's pages with many jobs, and the bytes each loads."""
 
 import re
 from collections.abc import Iterator
 
 import httpx
 
-from benchmarks.api.site import plant, serving, timed
+from benchmarks.api.server import create_jobs, serving, timed
 from benchmarks.api.sizes import ApiSizes
 from benchmarks.figures import Figure, at_most, percentile
-from benchmarks.site import Site
+from benchmarks.installation import Backend
 
 PAGES = ("/", "/jobs", "/jobs?state=failed", "/documents", "/search", "/workers", "/settings")
 _PARTS = re.compile(r'(?:src|href)="(/static/[^"]+)"')
 
 
-def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
-    """Time each page and weigh it with everything it loads, nothing of it kept or compressed."""
-    with serving(site, lambda bed: plant(bed, sizes.jobs, sizes.users)) as target:
+def measure(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
+    """Time each page, and sum up the bytes of everything it loads, uncached and uncompressed."""
+    with serving(
+        backend, lambda installation: create_jobs(installation, sizes.jobs, sizes.users)
+    ) as target:
         http = target.http
         http.headers.update({"Accept": "text/html", "Accept-Encoding": "identity"})
         for path in PAGES:
@@ -27,7 +29,7 @@ def measure(site: Site, sizes: ApiSizes) -> Iterator[Figure]:
                 f"page {path}", percentile(spans, 0.95), "ms", target=at_most(100.0), note=note
             )
             yield Figure(
-                f"page {path}: all told", _weight(http, path) / 1e3, "KB", target=at_most(150.0)
+                f"page {path}: bytes loaded", _weight(http, path) / 1e3, "KB", target=at_most(150.0)
             )
 
 

@@ -1,4 +1,4 @@
-"""The server with one more route, which only writes what it is sent to a file."""
+"""The API with one more route that writes the request body to a file, to compare uploads with."""
 
 import os
 import tempfile
@@ -11,12 +11,12 @@ from quire import settings
 from quire.app import App
 from quire.web.server import Server, bound, create
 
-#: One of the places where a long body is let through.
-PLACE = "/documents/"
+#: A path for which the API accepts large bodies.
+PATH = "/documents/"
 
 
 async def plain(request: Request) -> Response:
-    """Write a body to a file, flush it, and forget it."""
+    """Write the body to a temporary file and fsync it."""
     with tempfile.TemporaryFile(dir=os.environ["QUIRE_HOME"]) as file:
         async for piece in request.stream():
             file.write(piece)
@@ -26,10 +26,10 @@ async def plain(request: Request) -> Response:
 
 
 def main() -> None:
-    """Serve on a free port, which is printed."""
+    """Serve on a free port and print the URL."""
     app = App(settings.load())
     api = create(app)
-    api.router.routes.insert(0, Route(PLACE, plain, methods=["POST"]))
+    api.router.routes.insert(0, Route(PATH, plain, methods=["POST"]))
     server = Server(api, bound("127.0.0.1", 0))
     print(server.url, flush=True)
     server.serve_until_told()

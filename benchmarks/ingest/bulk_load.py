@@ -1,10 +1,10 @@
-"""Puts documents of the stock into a database, live and searchable; copied on PostgreSQL."""
+"""Writes synthetic documents into a database, live and searchable; with COPY on PostgreSQL."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from benchmarks.ingest.stock import CUTS, Chunk, Volume
+from benchmarks.ingest.synthetic import CHUNKS_PER_PAGE, Chunk, SyntheticDocument
 from quire.clock import Instant
 from quire.model.pages import Page, Piece
 from quire.model.pipeline import Pipeline
@@ -18,11 +18,11 @@ from quire.store.search import fulltext_levels, hnsw, vectors
 from quire.text.embed.embedder import Embedder
 
 CORPUS = "part"
-_SHARE = 100  # of so many documents one is in the corpus
+_SHARE = 100  # one document in this many is in the corpus
 
 
 class Ids(NamedTuple):
-    """What all documents of the stock share."""
+    """Ids and settings that all documents share."""
 
     cut: int
     model: Model
@@ -30,8 +30,8 @@ class Ids(NamedTuple):
     settings: str
 
 
-class _Leaf(NamedTuple):
-    """A page of the stock."""
+class _Page(NamedTuple):
+    """A page of a synthetic document."""
 
     key: str
     number: int
@@ -41,7 +41,7 @@ class _Leaf(NamedTuple):
     def text(self) -> str:
         return "\n".join(chunk.text for chunk in self.chunks)
 
-    def cutting(self) -> pages.PageChunks:
+    def chunked(self) -> pages.PageChunks:
         found, start = [], 0
         for chunk in self.chunks:
             found.append(Piece(start, start + len(chunk.text), len(chunk.text) // 4))
@@ -50,7 +50,7 @@ class _Leaf(NamedTuple):
 
 
 def begin(tenant: str, embedder: Embedder, conn: Any, now: Instant) -> Ids:
-    """Make known what the documents share; indexes are built when all of them are there."""
+    """Register what the documents share, and drop indexes; `complete` builds them."""
     pipeline = Pipeline()
     model_id = vectors.register(conn, embedder.name, embedder.dimensions)
     if not dialect.is_sqlite(conn):
@@ -66,7 +66,7 @@ def begin(tenant: str, embedder: Embedder, conn: Any, now: Instant) -> Ids:
 
 
 def complete(db: Database, model: Model) -> None:
-    """Build the indexes, and let the database know how much there is."""
+    """Build the indexes, and update the planner's statistics."""
     if db.path is None:
         with db.begin() as conn:
             dialect.lift_timeouts(conn, "0")
@@ -78,58 +78,62 @@ def complete(db: Database, model: Model) -> None:
         conn.exec_driver_sql("ANALYZE")
 
 
-def insert(tenant: str, ids: Ids, volumes: Sequence[Volume], conn: Any, now: Instant) -> None:
-    """Put some documents in, and make them live."""
+def insert(
+    tenant: str, ids: Ids, documents: Sequence[SyntheticDocument], conn: Any, now: Instant
+) -> None:
+    """Write some documents and make them live."""
     owner = owners.locked(conn, tenant, "bench")
-    sightings = [admission.ListedFile(v.uri, v.uri.rpartition(":")[2], "") for v in volumes]
+    sightings = [admission.ListedFile(v.uri, v.uri.rpartition(":")[2], "") for v in documents]
     admitted: list[Any] = []
     for number, one in enumerate(sightings):
-        within = (ids.corpus,) if _is_chosen(volumes[number]) else ()
+        within = (ids.corpus,) if _is_chosen(documents[number]) else ()
         wish = admission.AdmissionRequest(owner, 0, "bench:", ids.settings, within)
         admitted += admission.admit(conn, wish, [one], now=now)
     conn.exec_driver_sql("UPDATE documents SET state = 'indexing' WHERE state = 'queued'")
-    some = {volume.uri: _leaves(volume) for volume in volumes}
+    some = {document.uri: _pages(document) for document in documents}
     put = _put if dialect.is_sqlite(conn) else _copy
-    page_ids = put(conn, tenant, ids, [leaf for each in some.values() for leaf in each])
+    page_ids = put(conn, tenant, ids, [page for each in some.values() for page in each])
     for one, (uri, own) in zip(admitted, some.items(), strict=True):
         named = {"cut_id": ids.cut, "model_id": ids.model.id, "media_type": "text/plain"}
         generations.record_inputs(conn, one.document_id, one.generation, digest=uri, **named)
-        filled = [(leaf.number, leaf.key, page_ids[leaf.key], None) for leaf in own]
+        filled = [(page.number, page.key, page_ids[page.key], None) for page in own]
         generation_pages.fill(conn, one.document_id, one.generation, filled)
         generations.swap(conn, one.document_id, one.generation, now=now)
 
 
-def _is_chosen(volume: Volume) -> bool:
-    return int(volume.uri.rpartition("-")[2]) % _SHARE == 0
+def _is_chosen(document: SyntheticDocument) -> bool:
+    return int(document.uri.rpartition("-")[2]) % _SHARE == 0
 
 
-def _leaves(volume: Volume) -> list[_Leaf]:
+def _pages(document: SyntheticDocument) -> list[_Page]:
     found = []
-    for at in range(0, len(volume.chunks), CUTS):
-        number = at // CUTS + 1
-        found.append(_Leaf(f"{volume.uri} {number}", number, volume.chunks[at : at + CUTS]))
+    for at in range(0, len(document.chunks), CHUNKS_PER_PAGE):
+        number = at // CHUNKS_PER_PAGE + 1
+        found.append(
+            _Page(f"{document.uri} {number}", number, document.chunks[at : at + CHUNKS_PER_PAGE])
+        )
     return found
 
 
-def _put(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, int]:
-    """Write as a task of the pipeline does."""
-    fresh = [pages.ReadPage(leaf.key, Page(leaf.number, leaf.text), "en", 0.0) for leaf in some]
+def _put(conn: Any, tenant: str, ids: Ids, some: Sequence[_Page]) -> dict[str, int]:
+    """Write with the pipeline's functions."""
+    fresh = [pages.ReadPage(page.key, Page(page.number, page.text), "en", 0.0) for page in some]
     page_ids = pages.put(conn, tenant, fresh, 0)
-    chunks = {chunk.digest: chunk for leaf in some for chunk in leaf.chunks}
+    chunks = {chunk.digest: chunk for page in some for chunk in page.chunks}
     texts = {name: (c.text, "en", len(c.text) // 4) for name, c in chunks.items()}
     chunk_ids = pages.put_chunks(conn, tenant, texts, {n: c.text for n, c in chunks.items()}, 0)
-    by_page = {page_ids[leaf.key]: leaf.cutting() for leaf in some}
+    by_page = {page_ids[page.key]: page.chunked() for page in some}
     pages.put_slices(conn, ids.cut, by_page, chunk_ids)
     found = {name: chunk.vector for name, chunk in chunks.items()}
     pages.put_vectors(conn, tenant, ids.model.id, found, chunk_ids)
     return page_ids
 
 
-def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, int]:
-    """Write the same rows by COPY, which takes a part of the time."""
+def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Page]) -> dict[str, int]:
+    """Write the same rows with COPY, which is faster."""
     t = document_tables
     numbers = dialect.reserve_ids(conn, t.pages, len(some))
-    page_ids = {leaf.key: number for leaf, number in zip(some, numbers, strict=True)}
+    page_ids = {page.key: number for page, number in zip(some, numbers, strict=True)}
     fixed = (600.0, 800.0, "text", "en", 0.0)
     columns: tuple[str, ...] = (
         "id",
@@ -142,9 +146,9 @@ def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, 
         "language",
         "seconds",
     )
-    rows: list[Any] = [(page_ids[leaf.key], tenant, leaf.key, leaf.text, *fixed) for leaf in some]
+    rows: list[Any] = [(page_ids[page.key], tenant, page.key, page.text, *fixed) for page in some]
     bulk.copy_rows(conn, t.pages, columns, rows)
-    chunks = {chunk.digest: chunk for leaf in some for chunk in leaf.chunks}
+    chunks = {chunk.digest: chunk for page in some for chunk in page.chunks}
     chunk_ids = dict(zip(chunks, dialect.reserve_ids(conn, t.chunks, len(chunks)), strict=True))
     columns = ("id", "tenant", "digest", "language", "text", "tokens", "words")
     rows = [
@@ -152,7 +156,7 @@ def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Leaf]) -> dict[str, 
         for name, c in chunks.items()
     ]
     bulk.copy_rows(conn, t.chunks, columns, rows)
-    by_page = {page_ids[leaf.key]: leaf.cutting() for leaf in some}
+    by_page = {page_ids[page.key]: page.chunked() for page in some}
     pages.put_slices(conn, ids.cut, by_page, chunk_ids)
     rows = [
         (ids.model.id, chunk_ids[name], dialect.vector_text(c.vector), False)
