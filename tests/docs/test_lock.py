@@ -148,3 +148,16 @@ def _tags(platform: str, python: tuple[int, int]) -> Iterator[Tag]:
     interpreter = f"cp{python[0]}{python[1]}"
     yield from cpython_tags(python, platforms=names, abis=[interpreter])
     yield from compatible_tags(python, interpreter, names)
+
+
+def test_every_dependency_is_explained():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    asked = [
+        *project["project"]["dependencies"],
+        *(line for lines in extras.values() for line in lines),
+        *project["dependency-groups"]["dev"],
+    ]
+    text = (ROOT / "docs/dependencies.md").read_text()
+    names = {Requirement(line).name for line in asked} - {"quire"}
+    assert [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", text)] == []
