@@ -11,8 +11,8 @@ from quire.api.response_cache import Recent
 from quire.app import App
 from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, SchemaAhead
+from quire.fetch.blobs.backend import open_blobs
 from quire.fetch.blobs.folder import Blobs
-from quire.ingest import resources
 from quire.model.access import Viewer
 from quire.settings import Settings
 from quire.store.db import migrate
@@ -53,7 +53,7 @@ class AppState:
     @functools.cached_property
     def blobs(self) -> Blobs:
         """Where the bytes of documents are."""
-        return resources.blobs_of(self.settings.for_children)
+        return open_blobs(self.settings.for_children)
 
     @functools.cached_property
     def rates(self) -> Rates:

@@ -98,7 +98,7 @@ def doctor(
     Exits with 1 where it is not.
     """
     from quire.control import doctor as examining
-    from quire.ingest import resources
+    from quire.fetch.blobs.backend import open_blobs
 
     if source is not None:
         _examine_source(source, json)
@@ -110,7 +110,7 @@ def doctor(
         report = examining.examine(
             opened.db,
             sweep_interval=settings.sweep_interval,
-            blobs=resources.blobs_of(settings.for_children),
+            blobs=open_blobs(settings.for_children),
             deep=deep,
         )
         found = _troubles(opened.db)

@@ -200,9 +200,9 @@ def tokens(
 
 
 def _blobs(opened: "App") -> "Blobs":
-    from quire.ingest import resources
+    from quire.fetch.blobs.backend import open_blobs
 
-    return resources.blobs_of(opened.settings.for_children)
+    return open_blobs(opened.settings.for_children)
 
 
 def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:

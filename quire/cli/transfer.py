@@ -59,7 +59,7 @@ def transfer(url: Target = None, blobs: Blobs = None, json: options.Json = False
 
 def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     from quire.control import doctor
-    from quire.ingest import resources
+    from quire.fetch.blobs.backend import open_blobs
     from quire.store import open_database
     from quire.store.db import urls
     from quire.store.transfer import copy
@@ -76,7 +76,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,
-            blobs=resources.blobs_of({**settings.for_children, "blobs": blobs or settings.blobs}),
+            blobs=open_blobs({**settings.for_children, "blobs": blobs or settings.blobs}),
         )
     finally:
         target.close()
@@ -197,14 +197,14 @@ def _copy_files(
 ) -> tuple["Copied", int]:
     """Copy the stored files to a bucket; also returns how many workers are alive."""
     from quire.control import blob_copy
+    from quire.fetch.blobs.backend import open_blobs
     from quire.fetch.blobs.bucket import BlobBucket
-    from quire.ingest import resources
     from quire.runtime.worker import liveness
 
     if url.rstrip("/") == settings.blobs.rstrip("/"):
         raise Refused(f"--blobs: the files are already in {url}. Name another bucket or prefix.")
-    source = resources.blobs_of(settings.for_children)
-    target = resources.blobs_of({**settings.for_children, "blobs": url})
+    source = open_blobs(settings.for_children)
+    target = open_blobs({**settings.for_children, "blobs": url})
     assert isinstance(target, BlobBucket)  # noqa: S101  the URL was parsed
     if wrong := target.probe():
         raise Refused(f"{' '.join(wrong)} Nothing was copied.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import Damaged, FetchFailed
+from quire.fetch.blobs.backend import open_blobs
 from quire.fetch.items import Item
 from quire.ingest import resources
 from quire.model.context import TaskContext
@@ -83,7 +84,7 @@ def fetch(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> Doc
     stored, size = payload.get("digest"), payload.get("size", 0)
     if stored is None:
         return _download(ctx, started, payload)
-    path = resources.blobs_of(ctx.settings).checked_path(stored, size)
+    path = open_blobs(ctx.settings).checked_path(stored, size)
     content = _identify(ctx, started.build, stored, size, path)
     return ctx.write(lambda tx: _record(tx, ctx, started, content))
 
@@ -97,11 +98,11 @@ def load(ctx: TaskContext, document_id: int, generation: int) -> DocumentFile:
     return DocumentFile(
         build=found.build,
         digest=found.digest,
-        path=resources.blobs_of(ctx.settings).checked_path(found.digest, size or 0),
+        path=open_blobs(ctx.settings).checked_path(found.digest, size or 0),
         media_type=found.media_type,
         recipe=found.recipe,
         pipeline=pipeline,
-        embedder=resources.settled_embedder(ctx, pipeline),
+        embedder=resources.embedder_with_dimensions(ctx, pipeline),
         cut_id=found.cut_id,
         model_id=found.model_id,
         is_stemmed_here=_is_stemmed_here(ctx),
@@ -111,7 +112,7 @@ def load(ctx: TaskContext, document_id: int, generation: int) -> DocumentFile:
 def store_bytes(ctx: TaskContext, tenant: str, content: bytes, label: str) -> str:
     """Store bytes that a stage made (a thumbnail, an attachment) as a blob; return the digest."""
     name = hashlib.sha256(content).hexdigest()
-    blobs = resources.blobs_of(ctx.settings)
+    blobs = open_blobs(ctx.settings)
     part = blobs.part_path(f"{label}-{ctx.task_id}")
     part.write_bytes(content)
     # The row first: it protects the file from the garbage collector.
@@ -141,7 +142,7 @@ def _is_small_local_file(item: Mapping[str, Any]) -> bool:
 
 def _download(ctx: TaskContext, started: _Started, payload: Mapping[str, Any]) -> DocumentFile:
     """Download into a partial file, which a later attempt resumes, and store that as a blob."""
-    item, blobs = Item(**payload["item"]), resources.blobs_of(ctx.settings)
+    item, blobs = Item(**payload["item"]), open_blobs(ctx.settings)
     blobs.check_available()
     source = resources.source_of(ctx.settings, payload["source"], payload["options"])
     part = blobs.part_path(f"task-{ctx.task_id}")
@@ -171,7 +172,7 @@ def _download(ctx: TaskContext, started: _Started, payload: Mapping[str, Any]) -
 def _identify(ctx: TaskContext, build: Build, stored: str, size: int, path: Path) -> _Content:
     """Detect the type of a file and compute its recipe."""
     pipeline = Pipeline().merged(build.settings)
-    embedder = resources.settled_embedder(ctx, pipeline)
+    embedder = resources.embedder_with_dimensions(ctx, pipeline)
     media_type = file_type.detect(path, build.name)
     recipe = digest(
         formats.recipe(media_type, options_of(pipeline)),

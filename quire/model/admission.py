@@ -1,9 +1,15 @@
-"""The decision whether a listed file is indexed, made before any byte is fetched."""
+"""The result of a listing: which files are indexed, and which sources could not be listed.
 
+The decision is made before any byte is fetched.
+"""
+
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from quire.model.states import DOCUMENT_LOCKED, DocumentState
 
+#: Sources that the error of a job names; its result has all of them.
+NAMED_SOURCES = 3
 #: Seconds after which a locked document without an open task counts as stuck.
 QUEUED_SECONDS, INDEXING_SECONDS = 600.0, 2700.0
 
@@ -81,3 +87,12 @@ _REASONS: dict[str, str] = {
     "running": "it is being indexed",
     "unchanged": "nothing has changed since it was indexed",
 }
+
+
+def failed_sources_text(errors: Sequence[str], total: int) -> str:
+    """Word how many sources of a job could not be listed, with the first reasons."""
+    if total == 1 and errors:
+        return errors[0]
+    more = f"; and {len(errors) - NAMED_SOURCES:,} more" if len(errors) > NAMED_SOURCES else ""
+    first = "; ".join(error.rstrip(".") for error in errors[:NAMED_SOURCES])
+    return f"{len(errors):,} of {total:,} sources could not be listed: {first}{more}."

@@ -16,8 +16,8 @@ from quire.control import documents as verbs
 from quire.control import outages
 from quire.control.explain.document import explain_document
 from quire.fetch import object_store
+from quire.fetch.blobs.backend import open_blobs
 from quire.fetch.blobs.bucket import BlobBucket
-from quire.ingest import resources
 from quire.runtime import scheduler
 from quire.store.documents import pages
 from quire.store.documents.gc import Collector
@@ -54,7 +54,7 @@ def shelf(tmp_path: Path, chosen: dict[str, Any]) -> Iterator[Shelf]:
 
 
 def blobs_of(shelf: Shelf) -> BlobBucket:
-    found = resources.blobs_of(shelf.app.settings.for_children)
+    found = open_blobs(shelf.app.settings.for_children)
     assert isinstance(found, BlobBucket)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import cast
 
 import pytest
 
@@ -10,6 +11,7 @@ from quire.clock import FakeClock
 from quire.errors import Stopped
 from quire.ingest.kinds import document, pages, swap
 from quire.ingest.resources import Waiting
+from quire.model.context import TaskContext
 from quire.model.contracts import MARK
 
 
@@ -34,7 +36,7 @@ class Task:
 
 def test_a_reason_is_told_once_and_then_only_that_the_task_lives():
     task = Task()
-    waiting = Waiting(task, task.now)
+    waiting = Waiting(cast(TaskContext, task), task.now)
     for why in [None, *["the limit"] * 100, *["asked again"] * 20, None, None]:
         waiting(why)
         task.clock.advance(0.5)
@@ -45,7 +47,7 @@ def test_a_reason_is_told_once_and_then_only_that_the_task_lives():
 
 def test_a_task_that_waits_is_never_silent_for_as_long_as_one_that_is_stuck():
     task = Task()
-    waiting = Waiting(task, task.now)
+    waiting = Waiting(cast(TaskContext, task), task.now)
     while task.now() < 7200:
         waiting("the limit")
         task.clock.advance(0.5)
@@ -57,7 +59,7 @@ def test_a_task_that_waits_is_never_silent_for_as_long_as_one_that_is_stuck():
 
 def test_a_stop_is_heeded_at_the_next_look():
     task = Task()
-    waiting = Waiting(task, task.now)
+    waiting = Waiting(cast(TaskContext, task), task.now)
     waiting("the limit")
     task.is_stopped = True
     with pytest.raises(Stopped):

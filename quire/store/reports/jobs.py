@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import iso
-from quire.model import unlisted
+from quire.model.admission import failed_sources_text
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, owners
@@ -312,7 +312,7 @@ def _listing_failure(row: Mapping[str, Any]) -> str:
     if not (missed := json.loads(row["result"]).get("unlisted")):
         return ""
     total = len(json.loads(row["payload"])["sources"])
-    return unlisted.words([each["error"] for each in missed], total)
+    return failed_sources_text([each["error"] for each in missed], total)
 
 
 def _eta(row: Mapping[str, Any], now: float) -> float | None:
