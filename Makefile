@@ -1,9 +1,9 @@
-# Every target works from a fresh clone: it sets up .venv first, and only when it must.
+# Every target works in a fresh clone: it creates or updates .venv first, if needed.
 BIN := .venv/bin
 WORKERS ?= 2
-# Debian packages that tests need in CI.
+# Debian packages that the tests need in CI.
 CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
-# tests/conftest.py does the same for all that the tests start.
+# tests/conftest.py does the same for the processes that tests start.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
@@ -53,20 +53,20 @@ docs: dev ## regenerate parts of the docs and check that docs and code agree
 	$(BIN)/python tools/docs.py
 	$(PYTEST) tests/docs
 
-image: dev ## build and try the container image (needs Docker; PIP_CONF names a pip.conf)
-	$(BIN)/python tools/trial.py image
+image: dev ## build and test the container image (needs Docker; PIP_CONF names a pip.conf)
+	$(BIN)/python tools/container_tests.py image
 
-compose: dev ## try all containers of `quire deploy compose`, killing some (needs Docker)
-	$(BIN)/python tools/trial.py compose
+compose: dev ## test the containers of `quire deploy compose`, killing some (needs Docker)
+	$(BIN)/python tools/container_tests.py compose
 
 lock: ## resolve requirements/*.lock (needs uv; UPGRADE=1 upgrades)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
 
-ci: ## what CI runs: `make test`, and a skip is a failure
-	sh tools/packages.sh $(CI_PACKAGES)
+ci: ## what CI runs: `make test`, with a skipped test counted as a failure
+	sh tools/debian_packages.sh $(CI_PACKAGES)
 	QUIRE_REQUIRE_ALL=1 $(MAKE) test
 
-clean: ## remove the environment, caches and scratch files of this checkout
+clean: ## remove .venv, caches and build files of this checkout
 	rm -rf .venv .cache .hypothesis dist build
 
 setup:

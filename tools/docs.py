@@ -1,10 +1,10 @@
-"""Writes the parts of the documents that are read from the code, and the links to tests.
+"""Generates the parts of the documentation that come from the code, and the links to tests.
 
     .venv/bin/python tools/docs.py            write them
-    .venv/bin/python tools/docs.py --check    name the files that are not up to date, exit 1
+    .venv/bin/python tools/docs.py --check    list the files that are out of date, exit with 1
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. A link whose text
-is the name of a test gets the path of the file that holds the test.
+A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`. A link whose text is the
+name of a test gets the path of the test's file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 90
-#: Names of modules on one line of the map.
+#: Width of the module names in the code map.
 MAP_WIDTH = 108
 _PART = re.compile(
     r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL | re.MULTILINE
@@ -30,12 +30,12 @@ _TEST_LINK = re.compile(r"\[`?(?P<name>test_\w+)`?\]\([^)]*\)")
 
 
 def documents() -> list[Path]:
-    """List the documents that may have generated parts."""
+    """Return the documents that may have generated parts."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def up_to_date(path: Path) -> str:
-    """Return a document's text with every generated part written anew."""
+    """Return a document's text with every generated part regenerated."""
     text = _PART.sub(
         lambda found: found[1] + PARTS[found["name"]]() + "\n" + found[3], path.read_text()
     )
@@ -44,7 +44,7 @@ def up_to_date(path: Path) -> str:
 
 @functools.cache
 def tests() -> dict[str, Path]:
-    """Find the file of each test function; a name that two files use belongs to the first."""
+    """Map each test function to its file; if two files use a name, to the first."""
     found: dict[str, Path] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -65,35 +65,35 @@ def settings() -> str:
 
 
 def errors() -> str:
-    """Write the tree of errors, as the module's docstring draws it."""
+    """Return the tree of errors from the docstring of `quire.errors`."""
     from quire import errors as module
 
     return _fenced("text", (module.__doc__ or "").split("\n\n", 1)[1].rstrip())
 
 
 def task_chart() -> str:
-    """Draw the moves of a task."""
+    """Return the state chart of a task."""
     from quire.model.states import TASK_MOVES, chart
 
     return _fenced("mermaid", chart(TASK_MOVES))
 
 
 def job_chart() -> str:
-    """Draw the moves of a job."""
+    """Return the state chart of a job."""
     from quire.model.states import JOB_MOVES, chart
 
     return _fenced("mermaid", chart(JOB_MOVES))
 
 
 def document_chart() -> str:
-    """Draw the moves of a document."""
+    """Return the state chart of a document."""
     from quire.model.states import DOCUMENT_MOVES, chart
 
     return _fenced("mermaid", chart(DOCUMENT_MOVES))
 
 
 def corpus_settings() -> str:
-    """Write every setting of a corpus as a row of a table."""
+    """Return a table of the corpus settings."""
     from quire.model.pipeline import described
 
     rows = [
@@ -104,12 +104,12 @@ def corpus_settings() -> str:
 
 
 def code_map() -> str:
-    """Write the tree of the package, one line for each module: the first of its docstring."""
+    """Return the tree of the package, with the first docstring line of packages and modules."""
     return _fenced("text", "\n".join(_branch(ROOT / "quire", 0)))
 
 
 def invariants() -> str:
-    """Write what `quire doctor` checks, by name."""
+    """Return a table of the invariants that `quire doctor` checks."""
     from quire.store.doctor.invariants import INVARIANTS
 
     rows = [f"| `{each.name}` | {each.sentence} |" for each in INVARIANTS]
@@ -118,7 +118,7 @@ def invariants() -> str:
 
 
 def invariant_names() -> str:
-    """Write the names of what `quire doctor` checks, in their order."""
+    """Return the names of the invariants, grouped by table."""
     from quire.store.doctor.invariants import INVARIANTS
 
     groups: dict[str, list[str]] = {}
@@ -129,7 +129,7 @@ def invariant_names() -> str:
 
 
 def commands() -> str:
-    """Write the help of every command."""
+    """Return the help of every command."""
     from typer.main import get_command
 
     from quire.cli.commands import app
@@ -152,11 +152,11 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write, or with --check only compare; returns the exit code."""
+    """Write the generated parts, or with --check compare them; returns the exit code."""
     stale = [path for path in documents() if up_to_date(path) != path.read_text()]
     if "--check" in sys.argv[1:]:
         for path in stale:
-            print(f"{path.relative_to(ROOT)}: not up to date; run tools/docs.py")
+            print(f"{path.relative_to(ROOT)}: out of date; run tools/docs.py")
         return 1 if stale else 0
     for path in stale:
         path.write_text(up_to_date(path))
@@ -167,7 +167,7 @@ def main() -> int:
 def _test_link(name: str, path: Path, as_it_is: str) -> str:
     target = tests().get(name)
     if target is None:
-        return as_it_is  # tests/docs names it
+        return as_it_is  # tests/docs reports it
     return f"[`{name}`]({os.path.relpath(target, path.parent)})"
 
 
@@ -200,15 +200,6 @@ def _branch(folder: Path, depth: int) -> Iterator[str]:
     for inner in sorted(folder.iterdir()):
         if (inner / "__init__.py").exists() and inner.name != "migrations":
             yield from _branch(inner, depth + 1)
-
-
-def _folded(folder: Path, indent: str) -> list[str]:
-    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
-    lines = [_first_line(folder / "__init__.py"), *textwrap.wrap(" ".join(names), MAP_WIDTH)]
-    return [
-        (f"{indent}  {folder.name}/" if at == 0 else "").ljust(20) + line
-        for at, line in enumerate(lines)
-    ]
 
 
 def _first_line(path: Path) -> str:

@@ -1,10 +1,10 @@
-"""Write the lock: hash-pinned requirement files that uv and pip both install from.
+"""Writes the lock files: requirements pinned by hash that both uv and pip can install.
 
-uv resolves once for all supported platforms. Nothing written here names the index that
-answered, so the files are the same behind any mirror (docs/adr/0001).
+uv resolves once for all supported platforms. The files do not name the package index, so they are
+the same with any mirror (docs/adr/0001).
 
-    python tools/lock.py              keep the pins that still fit
-    python tools/lock.py --upgrade    take the newest releases
+    python tools/lock.py              keep existing pins if possible
+    python tools/lock.py --upgrade    use the newest releases
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
-#: Extras that `make run` installs beside the base dependencies; they are part of base.lock.
+#: Extras that `make run` installs too; they are part of base.lock.
 RUN_EXTRAS: tuple[str, ...] = ("ocr",)
-#: What setup.sh builds the editable install with: hatchling asks for editables when it runs.
+#: hatchling needs `editables` for the editable install of setup.sh.
 BUILD = ("editables",)
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<rest>[^\\]+?)\s*\\?$", re.MULTILINE)
 
 
 def main() -> None:
-    """Compile the three locks, then list the wheels that exist for the base lock."""
+    """Compile the three lock files, then list the wheels that exist for base.lock."""
     uv = shutil.which("uv")
     if uv is None:
         sys.exit("lock: uv is not on PATH. Install uv, then run `make lock` again.")
@@ -41,14 +41,14 @@ def main() -> None:
         compile_lock(uv, "base.lock", ["pyproject.toml", *extras, *flags])
         everything = ["pyproject.toml", "--all-extras", "--group=dev"]
         compile_lock(uv, "dev.lock", [*everything, *within("base.lock"), *flags])
-        # All of them meet in one environment, so a package has one version in all of them.
+        # All are installed into one environment, so versions must agree.
         compile_lock(uv, "build.lock", [str(build), "--no-annotate", *within("dev.lock"), *flags])
         wheels = wheel_names(uv, Path(scratch), project["project"]["requires-python"])
     (LOCKS / "wheels.txt").write_text("".join(f"{name}\n" for name in wheels))
 
 
 def within(lock: str) -> list[str]:
-    """The options that keep a resolution to the versions of another lock."""
+    """Return options that constrain a resolution to the versions of another lock file."""
     return ["--constraints", f"requirements/{lock}"]
 
 
@@ -66,13 +66,12 @@ def compile_lock(uv: str, name: str, arguments: list[str]) -> None:
 
 
 def wheel_names(uv: str, scratch: Path, requires_python: str) -> list[str]:
-    """The file names of all wheels of the releases that base.lock pins."""
+    """Return the file names of all wheels of the releases that base.lock pins."""
     pins = [
         f"{pin['name']}=={pin['rest']}" for pin in PIN.finditer((LOCKS / "base.lock").read_text())
     ]
     listed = ", ".join(f'"{pin}"' for pin in pins)
-    # uv.lock is the one place where uv tells which files a release has. It also names hosts,
-    # so it is read here and thrown away.
+    # Only uv.lock lists the files of a release. It also names the index, so it is temporary.
     (scratch / "pyproject.toml").write_text(
         f'[project]\nname = "wheels"\nversion = "0"\nrequires-python = "{requires_python}"\n'
         f"dependencies = [{listed}]\n"
@@ -84,7 +83,7 @@ def wheel_names(uv: str, scratch: Path, requires_python: str) -> list[str]:
 
 
 def _without_local_sources() -> dict[str, str]:
-    # A local folder of wheels may hold a build that nobody else can get.
+    # A local folder may contain wheels that nobody else can download.
     return {name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"}
 
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Make .venv in this checkout from the lock, or do nothing when it is already current.
+# Creates .venv in this checkout from the lock files, or does nothing if it is up to date.
 #
 #   sh tools/setup.sh run     what `quire` needs
-#   sh tools/setup.sh dev     the same and the tools of the tests
+#   sh tools/setup.sh dev     the same, all extras and the test tools
 #
-# PYTHON=python3.12 names the interpreter. Caches stay in .cache, so nothing outside the
-# checkout changes.
+# PYTHON=python3.12 selects the interpreter. Caches are in .cache: nothing outside the checkout
+# changes.
 set -eu
 cd "$(dirname "$0")/.."
 level=${1:-run}
@@ -15,7 +15,7 @@ case $level in
     *) echo "setup: unknown level '$level' (known: run, dev)" >&2; exit 2 ;;
 esac
 
-# An editable install points at the folder it was made in: a moved checkout is set up again.
+# The stamp includes the path, because an editable install breaks when the checkout is moved.
 stamp() {
     echo "$1 ${PYTHON:-} $(cat requirements/*.lock pyproject.toml tools/setup.sh | cksum) $(pwd -P)"
 }
@@ -44,7 +44,7 @@ if [ -z "$python" ] && [ -n "$bare" ]; then
     exit 1
 fi
 if [ -z "$python" ] && { [ -z "$uv" ] || [ -n "${PYTHON:-}" ]; }; then
-    echo "setup: no CPython 3.11, 3.12 or 3.13 as ${PYTHON:-python3}. Install one, or install uv, which brings its own." >&2
+    echo "setup: no CPython 3.11, 3.12 or 3.13 as ${PYTHON:-python3}. Install one, or install uv, which downloads one." >&2
     exit 1
 fi
 
@@ -57,7 +57,7 @@ else
     "$python" -m venv --clear .venv
     install() { .venv/bin/python -m pip install --quiet "$@"; }
 fi
-# Wheels only: a source build would need a compiler, and would run code from outside the lock.
+# Only wheels: building from source needs a compiler and runs code that is not in the lock.
 install --require-hashes --only-binary :all: -r "$lock" -r requirements/build.lock
 install --no-deps --no-build-isolation --editable .
 stamp "$level" > .venv/.stamp

@@ -273,9 +273,10 @@ def test_the_image_does_not_run_as_root_and_has_a_health_check():
 
 
 def test_the_image_installs_the_versions_of_the_lock():
-    from tools import image
+    from tools import image_requirements as image
 
-    assert image.IMAGE.read_text() == image.text(), "run .venv/bin/python tools/image.py"
+    remedy = "run .venv/bin/python tools/image_requirements.py"
+    assert image.IMAGE.read_text() == image.text(), remedy
     assert "celery==" in image.text() and "pytest==" not in image.text()
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the units of this folder. Run as root; what is there is replaced, secrets are not.
+# Installs the units in this folder. Run as root. Replaces existing units, but not settings or secrets.
 set -eu
 cd "$(dirname "$0")"
 units=/etc/systemd/system
@@ -17,6 +17,6 @@ for name in redis-server valkey-server; do
     install -D -m 644 redis.conf "$units/$name.service.d/quire.conf"
 done
 systemctl daemon-reload
-echo "Set a password for the role quire in PostgreSQL and for Redis as in /etc/quire/secrets, then:"
+echo "Set the passwords from /etc/quire/secrets for PostgreSQL's role quire and for Redis, then run:"
 echo "  systemctl enable --now @OWN@"
 echo "  systemctl enable --now @OTHERS@"

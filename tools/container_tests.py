@@ -1,11 +1,12 @@
-"""Builds the image and tries it, alone or as `quire deploy compose` runs it, on a Docker daemon.
+"""Builds the container image and tests it on a Docker daemon, alone or with `quire deploy compose`.
 
-    .venv/bin/python tools/trial.py image      one container on SQLite: ingest, stop, replace
-    .venv/bin/python tools/trial.py compose    all containers, two workers; one is killed,
-                                               PostgreSQL restarted, Redis flushed
+    .venv/bin/python tools/container_tests.py image      one container on SQLite: ingest, stop,
+                                                         continue in a new container
+    .venv/bin/python tools/container_tests.py compose    all containers with two workers: kill one,
+                                                         restart PostgreSQL, flush Redis
 
-PIP_CONF names a pip.conf for an index of your own, IMAGE the tag. What the trial makes is called
-quire-trial, and is removed at its end.
+PIP_CONF names a pip.conf with your own package index, IMAGE the tag. Containers and volumes are
+called quire-test, and are removed at the end.
 """
 
 from __future__ import annotations
@@ -30,34 +31,34 @@ from quire.demo import samples
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE = os.environ.get("IMAGE", f"quire:{quire.__version__}")
-NAME = "quire-trial"
-#: Each document has a word that no other has, in text or in a picture of text.
+NAME = "quire-test"
+#: Each document has a unique word, as text or in a scan.
 TEXTS = ("cider", "herring", "lantern", "anchor", "ballast", "compass")
 SCANS = ("thunder", "orchard")
-CLOSED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")  # noqa: S108
+HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")  # noqa: S108
 
 T = TypeVar("T")
 
 
-def run(*words: str, within: float = 120, fails: bool = False) -> str:
-    """Run a command to its end; returns what it printed."""
+def run(*words: str, within: float = 120, may_fail: bool = False) -> str:
+    """Run a command; returns its output. Exits if it fails, unless `may_fail`."""
     ended = subprocess.run(words, capture_output=True, text=True, timeout=within)
-    if ended.returncode and not fails:
+    if ended.returncode and not may_fail:
         said = f"{ended.stdout}{ended.stderr}".strip()
-        sys.exit(f"trial: {' '.join(words)}: exit code {ended.returncode}.\n{said}")
+        sys.exit(f"container tests: {' '.join(words)}: exit code {ended.returncode}.\n{said}")
     return ended.stdout.strip()
 
 
-def docker(*words: str, within: float = 120, fails: bool = False) -> str:
-    return run("docker", *words, within=within, fails=fails)
+def docker(*words: str, within: float = 120, may_fail: bool = False) -> str:
+    return run("docker", *words, within=within, may_fail=may_fail)
 
 
 def until(found: Callable[[], T], what: str, within: float = 180) -> T:
-    """Look again and again; returns the first thing found."""
+    """Poll `found` until it returns something; exits after `within` seconds."""
     end = time.monotonic() + within
     while not (seen := found()):
         if time.monotonic() > end:
-            sys.exit(f"trial: {what}: not within {within:g} s.")
+            sys.exit(f"container tests: {what}: not within {within:g} s.")
         time.sleep(0.5)
     return seen
 
@@ -67,7 +68,7 @@ def say(line: str) -> None:
 
 
 class Api:
-    """The API of a container."""
+    """The API in a container."""
 
     def __init__(self, container: str) -> None:
         self.root = f"http://{port(container, 8750)}"
@@ -86,7 +87,7 @@ class Api:
         return {each["name"]: each["state"] for each in self("documents?limit=100")["items"]}
 
     def pages(self, word: str) -> list[tuple[str, int]]:
-        """Where a word is found, by names and pages."""
+        """Return the names and pages where a word is found."""
         items = self(f"search?mode=text&q={quote(word)}")["items"]
         return sorted((each["name"], each["page"]) for each in items)
 
@@ -106,10 +107,10 @@ def health(container: str) -> str:
     return docker("inspect", "-f", "{{if .State.Health}}{{.State.Health.Status}}{{end}}", container)
 
 
-def check(told: str, is_so: object) -> None:
-    if not is_so:
-        sys.exit(f"trial: NOT SO: {told}.")
-    say(told)
+def check(claim: str, is_true: object) -> None:
+    if not is_true:
+        sys.exit(f"container tests: FAILED: {claim}.")
+    say(claim)
 
 
 def check_found(api: Api, word: str) -> None:
@@ -121,7 +122,7 @@ def check_found(api: Api, word: str) -> None:
 
 
 def build() -> None:
-    """Build the image, and say what it costs."""
+    """Build the image, and print its size and the time it took."""
     own = os.environ.get("PIP_CONF")
     secret = ["--secret", f"id=pip,src={own}"] if own else []
     os.environ.setdefault("DOCKER_BUILDKIT", "1")
@@ -134,21 +135,21 @@ def build() -> None:
 def start() -> Api:
     """Run one container on the volume, and wait until it is healthy."""
     began = time.monotonic()
-    docker("run", "-d", "--name", NAME, *CLOSED, "-p", "127.0.0.1::8750",
+    docker("run", "-d", "--name", NAME, *HARDENED, "-p", "127.0.0.1::8750",
            "-v", f"{NAME}:/var/lib/quire", IMAGE)  # fmt: skip
     until(lambda: health(NAME) == "healthy", "a healthy container")
     say(f"healthy after {time.monotonic() - began:.0f} s")
     return Api(NAME)
 
 
-def try_image() -> None:
-    """Take documents in, stop in the middle of a job, and find all of it in the next container."""
+def test_image() -> None:
+    """Ingest documents, stop during a job, and find everything in the next container."""
     check("`quire --help` runs", "ingest" in docker("run", "--rm", IMAGE, "quire", "--help"))
     api = start()
     check("it does not run as root", docker("exec", NAME, "id", "-u") == "10001")
     for word in (*TEXTS[:1], *SCANS[:1]):
         api.upload(word)
-        until(lambda: set(api.states().values()) == {"success"}, "documents taken in")
+        until(lambda: set(api.states().values()) == {"success"}, "documents to be ingested")
         check_found(api, word)
     job = api("jobs", json.dumps({"kind": "wait", "payload": {"seconds": 5}}).encode())["id"]
     until(lambda: api(f"jobs/{job}")["state"] == "running", "a running job")
@@ -158,7 +159,7 @@ def try_image() -> None:
     check(f"it stopped with {code} after {time.monotonic() - began:.0f} s", code == "0")
     docker("rm", NAME)
     api = start()
-    check("what was running had ended", api(f"jobs/{job}")["state"] == "completed")
+    check("the running job was completed", api(f"jobs/{job}")["state"] == "completed")
     check_found(api, SCANS[0])
     check("the doctor finds nothing", docker("exec", NAME, "quire", "doctor", "--deep"))
 
@@ -167,7 +168,7 @@ def try_image() -> None:
 
 
 class Composed:
-    """What `quire deploy compose` writes, under a name of its own and on free ports."""
+    """The files of `quire deploy compose`, with a separate project name and free ports."""
 
     def __init__(self, folder: Path) -> None:
         run(str(Path(sys.executable).with_name("quire")), "deploy", "compose",
@@ -180,13 +181,13 @@ class Composed:
         self.folder = folder
         self.words = ("compose", "-p", NAME, "-f", str(file))
 
-    def __call__(self, *words: str, within: float = 300, fails: bool = False) -> str:
-        return docker(*self.words, *words, within=within, fails=fails)
+    def __call__(self, *words: str, within: float = 300, may_fail: bool = False) -> str:
+        return docker(*self.words, *words, within=within, may_fail=may_fail)
 
     def of(self, part: str) -> Sequence[str]:
         return self("ps", "-aq", part).split()
 
-    def all_well(self) -> bool:
+    def all_healthy(self) -> bool:
         ids = self("ps", "-q").split()
         return all(health(each) in ("healthy", "") for each in ids)
 
@@ -194,50 +195,50 @@ class Composed:
         return (self.folder / "secrets" / name).read_text().strip()
 
 
-def try_compose() -> None:
-    """Take documents in while a worker, PostgreSQL and the messages go away."""
+def test_compose() -> None:
+    """Ingest documents while a worker is killed, PostgreSQL restarts and messages are lost."""
     with tempfile.TemporaryDirectory() as folder:
         composed = Composed(Path(folder) / "deploy")
         try:
             os.environ["IMAGE"] = IMAGE
             composed("up", "-d", "--scale", "worker=2", within=600)
-            until(composed.all_well, "all containers healthy")
+            until(composed.all_healthy, "all containers healthy")
             check("all are healthy, two workers", len(composed.of("worker")) == 2)
-            _try_deaths(composed)
-            _try_flower(composed)
+            _test_failures(composed)
+            _test_flower(composed)
             began = time.monotonic()
             composed("stop", "-t", "60")
             took = time.monotonic() - began
             check(f"all stopped after {took:.0f} s", took < 60)
         except BaseException:
-            print(composed("logs", "--tail", "20", fails=True))
+            print(composed("logs", "--tail", "20", may_fail=True))
             raise
         finally:
-            composed("down", "-v", "-t", "60", fails=True)
+            composed("down", "-v", "-t", "60", may_fail=True)
 
 
-def _try_deaths(composed: Composed) -> None:
+def _test_failures(composed: Composed) -> None:
     [api_container], (first, _) = composed.of("api"), composed.of("worker")
     [postgres], [redis] = composed.of("postgres"), composed.of("redis")
     api, wanted = Api(api_container), {f"{word}.pdf": "success" for word in (*TEXTS, *SCANS)}
     for word in (*SCANS, *TEXTS):
         api.upload(word)
-    until(lambda: "success" in api.states().values(), "a first document taken in")
+    until(lambda: "success" in api.states().values(), "a first document to be ingested")
     docker("kill", "-s", "KILL", first)
     say(f"a worker was killed, with {list(api.states().values()).count('success')} of 8 done")
     docker("exec", redis, "sh", "-c",
            'REDISCLI_AUTH="$(cat /run/secrets/redis_password)" valkey-cli flushall')  # fmt: skip
     docker("restart", "-t", "60", postgres)
     say("Redis was flushed, PostgreSQL restarted")
-    until(lambda: _quietly(api.states) == wanted, "all documents taken in", within=600)
+    until(lambda: _quietly(api.states) == wanted, "all documents to be ingested", within=600)
     for word in (*TEXTS, *SCANS):
         check_found(api, word)
     docker("start", first)
-    until(composed.all_well, "all containers healthy again")
+    until(composed.all_healthy, "all containers healthy again")
     check("the doctor finds nothing", docker("exec", api_container, "quire", "doctor", "--deep"))
 
 
-def _try_flower(composed: Composed) -> None:
+def _test_flower(composed: Composed) -> None:
     [flower] = composed.of("flower")
     url = f"http://{port(flower, 5555)}/api/workers?refresh=1"
     login = base64.b64encode(composed.secret("flower_basic_auth").encode()).decode()
@@ -247,7 +248,7 @@ def _try_flower(composed: Composed) -> None:
 
 
 def _quietly(call: Callable[[], T]) -> T | None:
-    """Call what may be refused while the database is away."""
+    """Call a function that may fail while the database is unreachable; returns None then."""
     try:
         return call()
     except (HTTPError, OSError):
@@ -255,18 +256,18 @@ def _quietly(call: Callable[[], T]) -> T | None:
 
 
 def main() -> None:
-    wanted = {"image": try_image, "compose": try_compose}.get(" ".join(sys.argv[1:]))
-    if wanted is None:
-        sys.exit("trial: name one of image, compose.")
+    test = {"image": test_image, "compose": test_compose}.get(" ".join(sys.argv[1:]))
+    if test is None:
+        sys.exit("container tests: expected image or compose.")
     program = shutil.which("docker")
     if program is None or subprocess.run([program, "info"], capture_output=True).returncode:
-        sys.exit("trial: no Docker daemon answers here. Start one, or name it by DOCKER_HOST.")
+        sys.exit("container tests: no Docker daemon answers. Start one, or set DOCKER_HOST.")
     build()
     try:
-        wanted()
+        test()
     finally:
-        docker("rm", "-f", NAME, fails=True)
-        docker("volume", "rm", "-f", NAME, fails=True)
+        docker("rm", "-f", NAME, may_fail=True)
+        docker("volume", "rm", "-f", NAME, may_fail=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Writes requirements/image.txt: the part of dev.lock that the container image needs.
 
-    .venv/bin/python tools/image.py            write it
-    .venv/bin/python tools/image.py --check    exit 1 where it is not up to date
+    .venv/bin/python tools/image_requirements.py            write it
+    .venv/bin/python tools/image_requirements.py --check    exit with 1 if it is out of date
 
-The image has Quire with all extras, and Flower. Dependencies are read from the packages that are
-installed here; versions and hashes are those of the lock, so that one resolution serves all.
+The image has Quire with all extras, and Flower. Dependencies are read from the installed packages,
+versions and hashes from the lock, so that there is only one resolution.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements" / "dev.lock"
 IMAGE = ROOT / "requirements" / "image.txt"
 WANTED = ("quire[all]", "flower")
-#: Where the image runs.
-PLACES = [
+#: Environments that the image runs in, for dependency markers.
+ENVIRONMENTS = [
     {
         "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix",
         "platform_machine": machine, "python_version": "3.13", "python_full_version": "3.13.0",
@@ -34,7 +34,7 @@ PLACES = [
 
 
 def text() -> str:
-    """Return the entries of the lock that the image needs, as they are."""
+    """Return the entries of the lock that the image needs, unchanged."""
     names = set(_closure())
     entries = re.split(r"^(?=[a-z0-9])", LOCK.read_text(), flags=re.MULTILINE)
     return "".join(entry for entry in entries[1:] if _name(entry) in names)
@@ -62,12 +62,14 @@ def _needs(name: str, extra: str) -> Iterator[Requirement]:
     try:
         lines = requires(name) or []
     except PackageNotFoundError:
-        return  # not for this machine; the lock has it
+        return  # not installed on this platform; its own entry is in the lock
     for needed in map(Requirement, lines):
         if needed.marker is None:
             if not extra:
                 yield needed
-        elif any(needed.marker.evaluate({**place, "extra": extra}) for place in PLACES):
+        elif any(
+            needed.marker.evaluate({**environment, "extra": extra}) for environment in ENVIRONMENTS
+        ):
             yield needed
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install the Debian packages named as arguments, without starting or enabling their daemons:
-# tests start what they need themselves, and a machine is left as it was found.
+# Installs the given Debian packages without starting or enabling their daemons. Tests start the
+# servers they need themselves.
 set -eu
 [ $# -gt 0 ] || exit 0
 
@@ -10,7 +10,7 @@ for package in "$@"; do
 done
 [ -n "$missing" ] || exit 0
 
-# Maintainer scripts ask policy-rc.d before they start a daemon; 101 forbids it.
+# Maintainer scripts run policy-rc.d before they start a daemon; exit code 101 forbids it.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
@@ -19,7 +19,7 @@ if [ ! -e "$policy" ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
-# shellcheck disable=SC2086 # a list of words
+# shellcheck disable=SC2086 # word splitting is intended
 apt-get install -q -y --no-install-recommends $missing
 
 for package in $missing; do
