@@ -53,7 +53,7 @@ def drain(app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000
 
 def _claim(app: App, queue: str) -> list[Lease]:
     def act(conn: Connection, now: Instant) -> list[Lease]:
-        release.move_due(conn, now=now)
+        release.release_due(conn, now=now)
         leases = claim.claim(conn, WORKER, queue, app.registry.kinds, now=now, ttl=60.0)
         claim.advance(conn, leases)
         return leases

@@ -112,7 +112,7 @@ class Dispatcher:
             now = self._db.now(conn)
             due_at = release.next_due_at(conn)
         if due_at is not None and due_at <= now.wall:
-            self._db.write(lambda conn, now: release.move_due(conn, now=now))
+            self._db.write(lambda conn, now: release.release_due(conn, now=now))
         with self._db.read() as conn:
             slots = doorbells.slots(conn, now=now, patience=patience)
             wanted = {q: doorbells.head(conn, q, WINDOW * slots[q]) for q in sorted(slots)}

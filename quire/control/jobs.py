@@ -15,7 +15,7 @@ from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, R
 from quire.store import Connection
 from quire.store.db import dialect
 from quire.store.documents import reindex
-from quire.store.queue import job_actions, kinds, owners, release
+from quire.store.queue import job_actions, kinds, owners, release, transition
 from quire.store.queue import submit as storing
 from quire.store.reports import jobs as reports
 
@@ -149,7 +149,7 @@ def unpause(caller: Caller, kind: str) -> bool:
 def release_paused(conn: Connection, kind: str, now: Instant) -> int:
     """Release one batch of what a pause held back; returns how many were looked at."""
     ids = release.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
-    release.release(conn, ids, now=now)
+    transition.release(conn, ids, now=now)
     dialect.notify(conn)
     return len(ids)
 

@@ -12,7 +12,7 @@ from quire.model.states import Reason
 from quire.settings import POLICIES
 from quire.store import Connection
 from quire.store.db import dialect
-from quire.store.queue import owners, release
+from quire.store.queue import owners, release, transition
 
 #: Stands for no policy of one's own.
 DEFAULT = "default"
@@ -48,7 +48,7 @@ def change(
 
 def _release_capped(conn: Connection, now: Instant) -> int:
     ids = release.blocked_for(conn, Reason.CAP)
-    release.release(conn, ids, now=now)
+    transition.release(conn, ids, now=now)
     dialect.notify(conn)
     return len(ids)
 

@@ -1,7 +1,8 @@
-"""The life of a job and of a task, as data.
+"""The state machines of tasks, jobs and documents, as data.
 
-SQL constraints, guards in `store`, charts in the docs, and buttons are read from here; no state
-name and no transition is typed a second time elsewhere.
+CHECK constraints, the WHERE clauses of every transition, the charts in the docs, and the buttons
+of the dashboard are derived from these tables. Only the `transition` modules of the store write a
+state, and they make no move that is not listed here.
 """
 
 from enum import StrEnum
@@ -72,11 +73,15 @@ class GenerationState(StrEnum):
 
 
 class Move(NamedTuple):
-    """A named transition."""
+    """A named transition.
+
+    A task that is running leaves that state in one of two ways. A fenced move is made by the
+    holder of the lease and names its fence. Any other ends the lease and raises the fence.
+    """
 
     sources: frozenset[str]
     target: str
-    fenced: bool = False  # only the holder of the lease may make it
+    fenced: bool = False
     by_user: bool = False  # a person may ask for it
 
 
@@ -88,7 +93,9 @@ T, J = TaskState, JobState
 
 TASK_MOVES: dict[str, Move] = {
     "release": _move(T.BLOCKED, to=T.READY),
+    "wait": _move(T.BLOCKED, to=T.BLOCKED),  # still blocked, for another reason
     "hold": _move(T.READY, to=T.BLOCKED),
+    "lock_out": _move(T.READY, to=T.FAILED),  # another task held its exclusive key every time
     "claim": _move(T.READY, to=T.RUNNING),
     "finish": _move(T.RUNNING, to=T.DONE, fenced=True),
     "skip": _move(T.RUNNING, to=T.SKIPPED, fenced=True),
@@ -97,12 +104,14 @@ TASK_MOVES: dict[str, Move] = {
     "retry": _move(T.RUNNING, to=T.BLOCKED, fenced=True),
     "return": _move(T.RUNNING, to=T.READY, fenced=True),
     "fail": _move(T.RUNNING, to=T.FAILED, fenced=True),
-    "lose": _move(T.RUNNING, to=T.LOST),
-    "reap": _move(T.RUNNING, to=T.READY),
-    "stop": _move(T.READY, T.RUNNING, to=T.BLOCKED),
+    "lose": _move(T.RUNNING, to=T.LOST, fenced=True),
+    "reap": _move(T.RUNNING, to=T.READY),  # its worker died
+    "reap_later": _move(T.RUNNING, to=T.BLOCKED),  # its workers died more than twice
+    "give_up": _move(T.RUNNING, to=T.LOST),  # it died too often, or must not run twice
+    "stop": _move(T.RUNNING, to=T.BLOCKED),
     "cancel": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.CANCELLED),
     "overtake": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.SKIPPED),
-    "revive": _move(T.FAILED, T.LOST, T.CANCELLED, T.SKIPPED, to=T.BLOCKED),
+    "revive": _move(T.FAILED, T.LOST, T.CANCELLED, to=T.BLOCKED),
 }
 JOB_MOVES: dict[str, Move] = {
     "start": _move(J.PENDING, to=J.RUNNING),
@@ -112,6 +121,8 @@ JOB_MOVES: dict[str, Move] = {
     "cancel": _move(J.PENDING, J.RUNNING, J.STOPPED, J.FAILED, to=J.CANCELLED, by_user=True),
     "resume": _move(J.STOPPED, J.FAILED, to=J.PENDING, by_user=True),
     "retry": _move(J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING, by_user=True),
+    # Its tasks of one document run again; the rest of the job may still be at work.
+    "reopen": _move(J.PENDING, J.RUNNING, J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING),
 }
 
 D = DocumentState

@@ -117,7 +117,7 @@ class Stage:
         return self.db.write(lambda conn, now: settle.reap(conn, now=now, dead=dead))
 
     def move_due(self) -> int:
-        return self.db.write(lambda conn, now: release.move_due(conn, now=now))
+        return self.db.write(lambda conn, now: release.release_due(conn, now=now))
 
     def wait_until_one_waits(self) -> None:
         """Return as soon as a session of this PostgreSQL database waits for a lock."""

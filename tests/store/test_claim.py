@@ -5,7 +5,7 @@ from __future__ import annotations
 from quire.control import jobs as verbs
 from quire.control import owners
 from quire.model.records import Submission
-from quire.store.queue import job_actions, release
+from quire.store.queue import job_actions, release, transition
 from tests.store.stage import Stage, ending
 
 
@@ -108,7 +108,7 @@ def test_a_worker_that_does_not_know_a_kind_leaves_it_to_others(stage: Stage):
     ids = stage.db.write(
         lambda conn, now: release.blocked_for(conn, "no_worker", kinds_in=["other"])
     )
-    assert stage.db.write(lambda conn, now: release.release(conn, ids, now=now)) == 1
+    assert stage.db.write(lambda conn, now: transition.release(conn, ids, now=now)) == 1
     assert stage.run() == [job_id]
 
 

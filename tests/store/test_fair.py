@@ -84,9 +84,9 @@ def test_the_order_survives_a_claim_whose_advance_was_lost(stage: Stage):
 
 
 def test_claimed_tags_only_grow(stage: Stage):
-    from quire.store.queue import release
+    from quire.store.queue import order
 
     with stage.db.begin() as conn:
-        release.advance_band(conn, "default", 5, 10.0)
-        release.advance_band(conn, "default", 5, 4.0)
+        order.advance_band(conn, "default", 5, 10.0)
+        order.advance_band(conn, "default", 5, 4.0)
     assert [row.claimed_tag for row in stage.rows("bands")] == [10.0]

@@ -86,7 +86,7 @@ def test_due_tasks_are_found_by_their_index(full: Stage):
     from quire.store.queue import release
 
     found = statement_about(
-        full, lambda conn, now: release.move_due(conn, now=now), r"due_at <=.*ORDER BY"
+        full, lambda conn, now: release.release_due(conn, now=now), r"due_at <=.*ORDER BY"
     )
     assert_uses(found, "ix_tasks_due")
 
@@ -99,11 +99,11 @@ def test_the_next_due_time_is_found_by_its_index(full: Stage):
 
 
 def test_an_owners_last_tag_is_found_by_its_index(full: Stage):
-    from quire.store.queue import release
+    from quire.store.queue import order
 
     found = statement_about(
         full,
-        lambda conn, now: release.last_tags(conn, [(1, "default", 5)]),
+        lambda conn, now: order.last_tags(conn, [(1, "default", 5)]),
         "max.*fair_tag",
     )
     # The other half of the statement reads one row of `bands`, a table of a few rows.

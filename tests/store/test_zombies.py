@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from quire.store.queue import claim, progress, settle
+from quire.store.queue import claim, progress, settle, transition
 from tests.store import scenarios
 from tests.store.stage import Stage
 
@@ -30,6 +30,8 @@ class Mutation(NamedTuple):
     text: str
     instead: str
     scenario: Scenario
+    #: The module that the scenario uses, where the statement is in one that it imports.
+    through: ModuleType | None = None
 
     def __str__(self) -> str:
         return f"{self.function}: {self.scenario.__name__}"
@@ -37,7 +39,14 @@ class Mutation(NamedTuple):
 
 DROPPED = "t.fence > -1"
 MUTATIONS = [
-    Mutation(settle, "_ending", "t.fence == e.c.fence", DROPPED, scenarios.a_zombie_cannot_settle),
+    Mutation(
+        transition,
+        "_statement",
+        "t.fence == row.c.fence",
+        DROPPED,
+        scenarios.a_zombie_cannot_settle,
+        settle,
+    ),
     Mutation(settle, "renew", "t.fence == h.c.fence", DROPPED, scenarios.a_zombie_cannot_renew),
     Mutation(
         settle,
@@ -55,30 +64,37 @@ MUTATIONS = [
     ),
     Mutation(
         settle,
-        "revoke",
-        "t.fence == h.c.fence",
-        DROPPED,
+        "_held",
+        "(row.id, row.fence) in wanted",
+        "True",
         scenarios.a_stale_revocation_spares_the_heir,
     ),
     Mutation(
-        settle,
-        "revoke",
-        "fence=t.fence + 1",
-        "fence=t.fence",
+        transition,
+        "_effects",
+        '{"fence": t.fence + 1}',
+        '{"fence": t.fence}',
         scenarios.what_a_revocation_ended_cannot_be_settled,
+        settle,
     ),
     Mutation(
-        settle,
-        "_take_back",
-        "fence=t.fence + 1",
-        "fence=t.fence",
+        transition,
+        "_effects",
+        '{"fence": t.fence + 1}',
+        '{"fence": t.fence}',
         scenarios.what_a_reaper_took_back_has_another_fence,
+        settle,
     ),
     Mutation(
         progress, "_telling", "t.fence == p.c.fence", DROPPED, scenarios.a_zombie_cannot_report
     ),
     Mutation(
-        claim, "_taking", "fence=t.fence + 1", "fence=t.fence", scenarios.a_claim_raises_the_fence
+        transition,
+        "_effects",
+        '"fence": t.fence + 1,',
+        '"fence": t.fence,',
+        scenarios.a_claim_raises_the_fence,
+        claim,
     ),
 ]
 
@@ -88,7 +104,15 @@ def mutant(mutation: Mutation) -> ModuleType:
     function = inspect.getsource(getattr(mutation.module, mutation.function))
     assert function.count(mutation.text) == 1, "the statement was rewritten: adapt the mutation"
     changed = function.replace(mutation.text, mutation.instead)
-    whole = inspect.getsource(mutation.module).replace(function, changed)
+    made = copy_of(inspect.getsource(mutation.module).replace(function, changed))
+    if mutation.through is None:
+        return made
+    user = copy_of(inspect.getsource(mutation.through))
+    user.__dict__.update(transition=made, Transition=made.Transition)
+    return user
+
+
+def copy_of(whole: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(f"mutant_{next(_numbers)}", loader=None)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -101,7 +125,7 @@ def mutant(mutation: Mutation) -> ModuleType:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_zombie_is_refused(stage: Stage, mutation: Mutation):
-    mutation.scenario(stage, mutation.module)
+    mutation.scenario(stage, mutation.through or mutation.module)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
@@ -112,7 +136,7 @@ def test_without_its_fence_the_zombie_gets_through(db, mutation: Mutation):
 
 def test_every_fenced_statement_has_a_mutant():
     """Count the places that name a fence in a WHERE or raise it, and compare."""
-    for module in (settle, progress, claim):
+    for module in (settle, progress, claim, transition):
         tree = ast.parse(textwrap.dedent(inspect.getsource(module)))
         named = {
             node.name
@@ -131,4 +155,4 @@ def _touches_a_fence(function: ast.FunctionDef) -> bool:
         for node in ast.walk(function)
         if isinstance(node, ast.Compare) and "fence" in ast.unparse(node)
     ]
-    return bool(compares) or "fence=t.fence + 1" in text
+    return bool(compares) or "'fence': t.fence + 1" in text

@@ -46,7 +46,7 @@ def test_a_task_that_is_done_never_moves_again():
 
 def test_only_running_tasks_make_fenced_moves():
     fenced = {name for name, move in TASK_MOVES.items() if move.fenced}
-    assert fenced == {"finish", "skip", "split", "quarantine", "retry", "return", "fail"}
+    assert fenced == {"finish", "skip", "split", "quarantine", "retry", "return", "fail", "lose"}
     assert all(TASK_MOVES[name].sources == {"running"} for name in fenced)
 
 

@@ -386,7 +386,7 @@ class Worker:
             due_at = self.next_due_at
             if claims:
                 if due_at is not None and due_at <= at.wall:
-                    release.move_due(conn, now=at)
+                    release.release_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), release.next_due_at(conn)
             self.clock_offset = at.wall - self.monotonic()
             tallies.add(conn, "refused", sum(one.task_id not in settled for one in endings))

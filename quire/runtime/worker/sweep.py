@@ -16,7 +16,7 @@ from quire.runtime import wakeup
 from quire.runtime.worker import liveness
 from quire.settings import Settings
 from quire.store.db.engine import Database
-from quire.store.queue import dependencies, job_actions, release, settle, workers
+from quire.store.queue import job_actions, release, settle, transition, workers
 
 BATCH = 500
 
@@ -80,7 +80,7 @@ def _reap(conn: Any, now: Instant, dead: Sequence[WorkerRow]) -> int:
 
 def _release_blocked(conn: Any, now: Instant, known: Sequence[str]) -> None:
     """Release tasks that waited for a worker like this one, or whose release was lost."""
-    release.release(conn, release.blocked_for(conn, Reason.NO_WORKER, kinds_in=known), now=now)
-    dependencies.let_next_job_go(conn, release.owners_waiting(conn), now=now)
-    release.release(conn, release.no_longer_paused(conn), now=now)
-    release.release(conn, release.no_longer_capped(conn), now=now)
+    transition.release(conn, release.blocked_for(conn, Reason.NO_WORKER, kinds_in=known), now=now)
+    transition.release_next_jobs(conn, release.owners_waiting(conn), now=now)
+    transition.release(conn, release.no_longer_paused(conn), now=now)
+    transition.release(conn, release.no_longer_capped(conn), now=now)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, TASK_OPEN, Reason, TaskState
 from quire.store.db.schema.queue import edges, is_state, jobs, tasks
-from quire.store.queue.release import takes_turn
+from quire.store.queue.order import takes_turn
 
 t, j, e = tasks.c, jobs.c, edges.c
 

@@ -22,7 +22,7 @@ from quire.store.db.schema.queue import (
     workers,
 )
 from quire.store.queue.counters import over
-from quire.store.queue.release import is_behind
+from quire.store.queue.order import is_behind
 
 t, j, a, e = tasks.c, jobs.c, attempts.c, edges.c
 T, J = TaskState, JobState

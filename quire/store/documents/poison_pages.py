@@ -17,7 +17,8 @@ from quire.store.db.schema.documents import generation_pages
 from quire.store.db.schema.queue import edges, tasks
 from quire.store.queue import kinds, owners
 from quire.store.queue import tasks as planting
-from quire.store.queue.counters import Deltas, bump
+from quire.store.queue.counters import Deltas
+from quire.store.queue.job_transition import update_counters
 
 t = tasks.c
 _COPIED = (
@@ -61,7 +62,7 @@ def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
             deltas[row.job_id].move(None, state)
     # Their cost lives on in the halves: a split is no progress.
     conn.execute(sa.update(tasks).where(t.id.in_(sorted(ids))).values(cost=0.0))
-    bump(conn, deltas, now=now)
+    update_counters(conn, deltas, now=now)
 
 
 def _kind(known: Mapping[str, KindRow], row: Any) -> KindRow:

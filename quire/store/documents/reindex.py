@@ -11,15 +11,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.records import Owner
-from quire.model.states import TASK_FINAL, TASK_MOVES, TASK_OPEN, DocumentState, TaskState
+from quire.model.records import Ending, Owner
+from quire.model.states import TASK_FINAL, TASK_OPEN, DocumentState, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import contents, documents
 from quire.store.db.schema.queue import is_state, kinds, tasks
 from quire.store.documents import admission, corpora
 from quire.store.documents.transition import move_documents
-from quire.store.queue import attempts, dependencies, events, settle
-from quire.store.queue.counters import Deltas, bump
+from quire.store.queue.transition import Transition
 
 d, t = documents.c, tasks.c
 WHY = "a newer generation of the document has begun"
@@ -102,7 +101,7 @@ def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int
 
 def _open(conn: sa.Connection, document_id: int) -> Sequence[Any]:
     return conn.execute(
-        sa.select(t.id, t.job_id, t.state, t.fence, t.cost, t.has_successors)
+        sa.select(t.id, t.job_id, t.state, t.fence, t.worker_id)
         .where(t.document_id == document_id, is_state(t.state, *TASK_OPEN))
         .order_by(t.id)
         .with_for_update()
@@ -110,38 +109,21 @@ def _open(conn: sa.Connection, document_id: int) -> Sequence[Any]:
 
 
 def _end(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> None:
-    target = TASK_MOVES["overtake"].target
-    running = [(row.id, row.fence) for row in rows if row.state == TaskState.RUNNING]
-    holders = attempts.holders(conn, running)
-    after = conn.execute(
-        sa.update(tasks)
-        .where(t.id.in_([row.id for row in rows]))
-        .values(
-            state=target,
-            reason=None,
-            due_at=None,
-            error=WHY,
-            fence=t.fence + 1,
-            attempt=sa.case((is_state(t.state, TaskState.RUNNING), t.attempt - 1), else_=t.attempt),
-            worker_id=None,
-            expires_at=None,
-            finished_at=now.wall,
-        )
-        .returning(t.id, t.fence, t.attempt, t.begin_at, t.state, t.at_most_once)
-    ).all()
-    attempts.remember(
-        conn, [row for row in after if row.id in holders], holders, "overtaken", WHY, now
-    )
-    deltas = Deltas()
-    for row in rows:
-        deltas[row.job_id].move(row.state, target)
-        deltas[row.job_id].cost_done += row.cost
-    told = [events.Event(row.job_id, "task.overtake", row.id, {"error": WHY}) for row in rows]
-    events.record(conn, told, now=now)
-    settle.finish_jobs(conn, bump(conn, deltas, now=now), now=now)
-    dependencies.satisfy_tasks(
-        conn, {row.id: target for row in rows if row.has_successors}, now=now
-    )
+    moves = Transition(conn, now)
+    moves.end(
+        [
+            Ending(
+                row.id, row.fence, row.job_id, "overtake", "overtaken", error=WHY,
+                give_back=True, worker_id=row.worker_id,
+            )
+            for row in rows
+            if row.state == TaskState.RUNNING
+        ]
+    )  # fmt: skip
+    for state in (TaskState.BLOCKED, TaskState.READY):
+        waiting = [(row.id,) for row in rows if row.state == state]
+        moves.apply(waiting, "overtake", source=state, error=WHY)
+    moves.conclude()
 
 
 def ended_badly(

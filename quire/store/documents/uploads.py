@@ -14,7 +14,7 @@ from quire.model.records import About, KindRow, Owner
 from quire.store.db import dialect
 from quire.store.db.schema.queue import tasks
 from quire.store.documents.admission import Admitted
-from quire.store.queue import counters, dependencies
+from quire.store.queue import counters, dependencies, job_transition
 from quire.store.queue import tasks as planting
 
 t = tasks.c
@@ -56,4 +56,4 @@ def enqueue(
     for state in planted.states:
         deltas[job_id].move(None, state)
     deltas[job_id].cost_total = sum(each.cost for each in plantings)
-    counters.bump(conn, deltas, now=now)
+    job_transition.update_counters(conn, deltas, now=now)

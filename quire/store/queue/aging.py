@@ -6,7 +6,7 @@ from quire.clock import Instant
 from quire.model import fair
 from quire.model.states import TaskState
 from quire.store.db.schema.queue import bands, is_state, owners, tasks
-from quire.store.queue import release
+from quire.store.queue import order
 
 t = tasks.c
 
@@ -25,7 +25,7 @@ def lift(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
         if task is None or task.ready_at > now.wall - after or task.priority != row.priority:
             continue
         band = task.owner_id, task.queue, task.priority - 1
-        last = release.last_tags(conn, [band])[band]
+        last = order.last_tags(conn, [band])[band]
         tag = fair.next_tag(last, task.cost, row.weight)
         conn.execute(
             sa.update(tasks)

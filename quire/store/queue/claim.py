@@ -15,8 +15,8 @@ from quire.model.records import Lease
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, kinds, owners, tasks
-from quire.store.queue import exclusive, release
-from quire.store.queue.counters import Deltas, bump, start
+from quire.store.queue import exclusive, job_transition, order, release, transition
+from quire.store.queue.transition import Transition
 
 t = tasks.c
 _ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
@@ -108,8 +108,9 @@ def take(
             break
         found_jobs = _jobs_of(conn, head)
         taken, aside = _sorted_out(conn, head, found_jobs, known, room, limit, alone)
-        _take(conn, taken, worker_id, now, ttl)
-        start(conn, Counter([row[1] for row in taken]), worker_id, now=now)
+        if taken:
+            transition.claim(conn, [row[0] for row in taken], worker_id, now=now, ttl=ttl)
+            job_transition.start(conn, Counter([row[1] for row in taken]), worker_id, now=now)
         if aside:
             _set_aside(conn, aside, now)
         if taken or not aside:
@@ -157,7 +158,7 @@ def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
         key = lease.queue, lease.priority
         furthest[key] = max(furthest.get(key, 0.0), lease.fair_tag)
     for (queue, priority), tag in sorted(furthest.items()):
-        release.advance_band(conn, queue, priority, tag)
+        order.advance_band(conn, queue, priority, tag)
 
 
 def _room(conn: sa.Connection) -> dict[int, int]:
@@ -199,7 +200,7 @@ def _behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
     if not keyed:
         return set()
     return set(
-        conn.scalars(sa.select(jobs.c.id).where(jobs.c.id.in_(keyed), release.is_behind(jobs)))
+        conn.scalars(sa.select(jobs.c.id).where(jobs.c.id.in_(keyed), order.is_behind(jobs)))
     )
 
 
@@ -226,58 +227,19 @@ def _obstacle(
     return Reason.LOCK_HELD if row[14] is not None and row[14] in locked else None
 
 
-def _take(
-    conn: sa.Connection, rows: Sequence[Any], worker_id: str, now: Instant, ttl: float
-) -> None:
-    if not rows:
-        return
-    statement = dialect.cached(conn, "take", lambda: _taking(conn))
-    values = {"worker": worker_id, "until": now.lease + ttl, "wall": now.wall}
-    taken = dialect.encode_ids(conn, [row[0] for row in rows])
-    conn.execute(statement, {"taken": taken, **values})
-
-
-def _taking(conn: sa.Connection) -> sa.Update:
-    wall = sa.bindparam("wall", type_=sa.Double)
-    return (
-        sa.update(tasks)
-        .where(dialect.id_in(conn, t.id, "taken"), is_state(t.state, TaskState.READY))
-        .values(
-            state=TaskState.RUNNING.value,
-            worker_id=sa.bindparam("worker", type_=sa.Text),
-            expires_at=sa.bindparam("until", type_=sa.Double),
-            attempt=t.attempt + 1,
-            fence=t.fence + 1,
-            begin_at=wall,
-            progress=0.0,
-            progress_at=wall,
-        )
-    )
-
-
 def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Instant) -> None:
-    deltas = Deltas()
+    """Move tasks out of the way that may not run, by the reason why."""
+    moves = Transition(conn, now)
     for why in sorted({why for _, why in aside}):
-        rows = [row for row, each in aside if each == why]
+        ids = [row.id for row, each in aside if each == why]
+        rows = [(task_id,) for task_id in ids]
         if why == Reason.LOCK_HELD:
-            exclusive.put_off(conn, [row.id for row in rows], now=now)
-            continue
-        ids = dialect.json_rows(conn, "aside", {"id": "int"})
-        cancelled = why == TaskState.CANCELLED
-        target = TaskState.CANCELLED if cancelled else TaskState.BLOCKED
-        conn.execute(
-            sa.update(tasks)
-            .where(t.id.in_(sa.select(ids.c.id)), is_state(t.state, TaskState.READY))
-            .values(
-                state=target.value,
-                reason=None if cancelled else why,
-                finished_at=now.wall if cancelled else None,
-            ),
-            {"aside": dialect.encode_rows([[row.id] for row in rows])},
-        )
-        for row in rows:
-            deltas[row.job_id].move(TaskState.READY, target)
-    bump(conn, deltas, now=now)
+            exclusive.put_off(conn, ids, moves, now=now)
+        elif why == TaskState.CANCELLED:
+            moves.apply(rows, "cancel", source=TaskState.READY)
+        else:
+            moves.apply(rows, "hold", source=TaskState.READY, reason=why)
+    moves.conclude()
 
 
 def _lease(row: Any, job_payload: str, queue: str, at: float) -> Lease:

@@ -7,18 +7,14 @@ successor's row lock, so exactly one of them sees the count reach zero.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.records import EndedTask
-from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
+from quire.model.states import JobState, Reason, TaskState
 from quire.store.db import bulk, dialect
-from quire.store.db.engine import on_ended
-from quire.store.db.schema.queue import edges, is_state, jobs, tasks
-from quire.store.queue import events, release
-from quire.store.queue.counters import Deltas, bump, ended
+from quire.store.db.schema.queue import edges, jobs, tasks
 
 t = tasks.c
 SUCCEEDED = (TaskState.DONE.value, TaskState.SKIPPED.value, JobState.COMPLETED.value)
@@ -45,33 +41,38 @@ def lock_predecessors(conn: sa.Connection, job_ids: Collection[int]) -> dict[int
     return {row.id: row.state for row in found}
 
 
-def satisfy_tasks(conn: sa.Connection, over: Mapping[int, str], *, now: Instant) -> None:
-    """Let go of the successors of tasks that ended, given the state each ended in."""
-    _satisfy(conn, edges.c.before_task_id, over, "task", now)
+class Satisfied(NamedTuple):
+    """Tasks that wait for nothing any more, and tasks to cancel with the reason."""
+
+    free: list[int]
+    cancelled: dict[int, str]
 
 
-def satisfy_jobs(conn: sa.Connection, over: Mapping[int, str], *, now: Instant) -> None:
-    """Let go of the successors of jobs that ended, given the state each ended in."""
-    _satisfy(conn, edges.c.before_job_id, over, "job", now)
+def satisfy_tasks(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant) -> Satisfied:
+    """Mark the edges of tasks that ended, given the state each ended in."""
+    return _satisfy(conn, edges.c.before_task_id, ended, "task", now)
+
+
+def satisfy_jobs(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant) -> Satisfied:
+    """Mark the edges of jobs that ended, given the state each ended in."""
+    return _satisfy(conn, edges.c.before_job_id, ended, "job", now)
 
 
 def _satisfy(
-    conn: sa.Connection, before: sa.Column[Any], over: Mapping[int, str], noun: str, now: Instant
-) -> None:
-    if not over:
-        return
+    conn: sa.Connection, before: sa.Column[Any], ended: Mapping[int, str], noun: str, now: Instant
+) -> Satisfied:
+    if not ended:
+        return Satisfied([], {})
     statement = dialect.cached(conn, ("satisfy", before.name), lambda: _satisfying(conn, before))
-    values = {"over": dialect.encode_ids(conn, sorted(over)), "wall": now.wall}
+    values = {"over": dialect.encode_ids(conn, sorted(ended)), "wall": now.wall}
     met = conn.execute(statement, values).all()
-    doomed = {
-        row.task_id: f"{noun} {row.before}, which it waited for, ended {over[row.before]}"
+    cancelled = {
+        row.task_id: f"{noun} {row.before}, which it waited for, ended {ended[row.before]}"
         for row in met
-        if row.on_failure == "cancel" and over[row.before] not in SUCCEEDED
+        if row.on_failure == "cancel" and ended[row.before] not in SUCCEEDED
     }
-    fewer = Counter(row.task_id for row in met)
-    free = _lower(conn, fewer)
-    release.release(conn, sorted(set(free) - set(doomed)), now=now, lock_owners=False)
-    cancel_tasks(conn, doomed, now=now)
+    free = _lower(conn, Counter(row.task_id for row in met))
+    return Satisfied(sorted(set(free) - set(cancelled)), cancelled)
 
 
 def _satisfying(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
@@ -103,58 +104,6 @@ def _lowering(conn: sa.Connection) -> sa.Update:
     )
 
 
-def cancel_tasks(conn: sa.Connection, doomed: Mapping[int, str], *, now: Instant) -> None:
-    """Cancel waiting tasks, each with its reason, and whatever waits for them in turn."""
-    if not doomed:
-        return
-    d = dialect.json_rows(conn, "doomed", {"id": "int", "error": "text"})
-    rows = conn.execute(
-        sa.update(tasks)
-        .where(t.id == d.c.id, is_state(t.state, TaskState.BLOCKED))
-        .values(
-            state=TaskState.CANCELLED.value,
-            reason=None,
-            due_at=None,
-            error=d.c.error,
-            finished_at=now.wall,
-        )
-        .returning(
-            t.id, t.job_id, t.has_successors, t.error, t.document_id, t.generation, t.from_page
-        ),
-        {"doomed": dialect.encode_rows(sorted(doomed.items()))},
-    ).all()
-    deltas = Deltas()
-    for row in rows:
-        deltas[row.job_id].move(TaskState.BLOCKED, TaskState.CANCELLED)
-        deltas[row.job_id].error = row.error
-    cancelled = TaskState.CANCELLED.value
-    of_documents = [
-        EndedTask(r.id, "cancel", cancelled, r.document_id, r.generation, r.from_page, r.error)
-        for r in rows
-        if r.document_id is not None
-    ]
-    if of_documents:
-        on_ended(conn).tasks_ended(conn, of_documents, now=now)
-    # A job that was itself cancelled in this transaction has told so already.
-    active = _active_of(conn, deltas)
-    over = [j for j in ended(bump(conn, deltas, now=now)) if j.id in active]
-    events.record(
-        conn,
-        [events.Event(j.id, f"job.{j.state}", None, {"error": j.error}) for j in over],
-        now=now,
-    )
-    # Recursion ends: edges form no cycle, and each is satisfied once.
-    satisfy_tasks(conn, {r.id: TaskState.CANCELLED for r in rows if r.has_successors}, now=now)
-    satisfy_jobs(conn, {j.id: j.state for j in over if j.has_successors}, now=now)
-    let_next_job_go(conn, {j.owner_id for j in over if j.exclusive_key}, now=now)
-
-
-def _active_of(conn: sa.Connection, job_ids: Collection[int]) -> set[int]:
-    j = jobs.c
-    query = sa.select(j.id).where(j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_ACTIVE))
-    return set(conn.scalars(query))
-
-
 def reopen(conn: sa.Connection, task_ids: Sequence[int]) -> None:
     """Let tasks that run again wait for those of them that they waited for the first time."""
     back = sa.and_(
@@ -169,23 +118,3 @@ def reopen(conn: sa.Connection, task_ids: Sequence[int]) -> None:
     )
     for task_id, count in sorted(waiting.items()):
         conn.execute(sa.update(tasks).where(t.id == task_id).values(waits=t.waits + count))
-
-
-def let_next_job_go(conn: sa.Connection, owner_ids: Collection[int], *, now: Instant) -> int:
-    """Release what waited for another job of the same owners to end."""
-    if not owner_ids:
-        return 0
-    waiting = conn.scalars(
-        sa.select(t.id)
-        .join(jobs, jobs.c.id == t.job_id)
-        .where(
-            is_state(t.state, TaskState.BLOCKED),
-            t.reason == sa.literal_column(f"'{Reason.USER_BUSY.value}'"),
-            sa.text("reason NOT IN ('due', 'backoff')"),
-            jobs.c.owner_id.in_(sorted(owner_ids)),
-            sa.not_(release.is_behind(jobs)),
-        )
-        .order_by(t.id)
-        .limit(500)
-    ).all()
-    return release.release(conn, waiting, now=now, lock_owners=False)

@@ -14,7 +14,16 @@ from quire.model.states import TASK_MOVES, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import Database
 from quire.store.db.schema.queue import tasks as tasks_table
-from quire.store.queue import counters, dependencies, kinds, owners, settle, steps, tasks
+from quire.store.queue import (
+    counters,
+    dependencies,
+    job_transition,
+    kinds,
+    owners,
+    settle,
+    steps,
+    tasks,
+)
 
 NOTHING = About()
 #: How a run ends that its own transaction ended.
@@ -143,7 +152,7 @@ class Transaction:
         for state in planted.states:
             delta.move(None, state)
         delta.cost_total = sum(p.cost for p in plantings) + self._heavier
-        counters.bump(conn, deltas, now=now)
+        job_transition.update_counters(conn, deltas, now=now)
 
 
 @contextlib.contextmanager

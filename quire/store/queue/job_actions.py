@@ -17,12 +17,11 @@ from quire.store.db.schema.queue import HALTING, attempts, is_state, jobs, steps
 from quire.store.db.schema.queue import edges as edges_table
 from quire.store.db.schema.queue import events as events_table
 from quire.store.db.schema.queue import owners as owners_table
-from quire.store.queue import dependencies, events, release, settle
-from quire.store.queue.counters import Deltas, bump, is_over
+from quire.store.queue import dependencies, events, job_transition, settle, transition
+from quire.store.queue.transition import Transition
 
 t, j = tasks.c, jobs.c
 BATCH = 1000
-HELD = (TaskState.BLOCKED.value, TaskState.READY.value)
 J_CANCELLED = JobState.CANCELLED.value
 
 
@@ -39,31 +38,27 @@ def halt(
 
     Returns the jobs that were in a state that allows it.
     """
-    move = JOB_MOVES[verb]
+    target = JOB_MOVES[verb].target
     running = _running(conn, job_ids, skip_locked=False)
     dialect.lock_rows(conn, jobs, job_ids)
-    done = conn.execute(
-        sa.update(jobs)
-        .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(move.sources)))
-        .values(state=move.target, error=sa.func.coalesce(why, j.error), finished_at=now.wall)
-        .returning(j.id, j.owner_id, j.exclusive_key, j.has_successors)
-    ).all()
+    error = sa.func.coalesce(why, j.error)
+    done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=error)
     changed = [row.id for row in done]
     # A claim may have committed between the two locks. What is locked now is a claim or a settle
     # that waits for our job row; it will find the job halted and revoke by itself.
     running |= _running(conn, changed, skip_locked=True)
+    if target == JobState.CANCELLED:
+        # Before the tasks end: the documents go back to what they were.
+        on_ended(conn).jobs_cancelled(conn, changed, now=now)
     settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
     detail = {name: text for name, text in (("why", why), ("by", by)) if text}
-    events.record(
-        conn,
-        [events.Event(i, f"job.{move.target}", None, detail or None) for i in changed],
-        now=now,
-    )
-    if move.target == JobState.CANCELLED:
-        on_ended(conn).jobs_cancelled(conn, changed, now=now)
-        over = {row.id: move.target for row in done if row.has_successors}
-        dependencies.satisfy_jobs(conn, over, now=now)
-    dependencies.let_next_job_go(conn, {row.owner_id for row in done if row.exclusive_key}, now=now)
+    told = [events.Event(i, f"job.{target}", None, detail or None) for i in changed]
+    events.record(conn, told, now=now)
+    if target == JobState.CANCELLED:
+        awaited = {row.id: target for row in done if row.has_successors}
+        transition.satisfy_jobs(conn, awaited, now=now)
+    owner_ids = {row.owner_id for row in done if row.exclusive_key}
+    transition.release_next_jobs(conn, owner_ids, now=now)
     return changed
 
 
@@ -90,28 +85,14 @@ def sweep_halted(
         .with_for_update(of=tasks, skip_locked=True)
     )
     rows = conn.execute(query).all()
-    deltas = Deltas()
-    for target in (TaskState.CANCELLED, TaskState.BLOCKED):
-        final = target == TaskState.CANCELLED
-        some = [r for r in rows if (r.job_state == JobState.CANCELLED) == final]
-        if not some:
-            continue
-        conn.execute(
-            sa.update(tasks)
-            .where(t.id.in_([r.id for r in some]), is_state(t.state, *HELD))
-            .values(
-                state=target.value,
-                reason=None if final else Reason.STOPPED.value,
-                due_at=None,
-                finished_at=now.wall if final else None,
-            )
-        )
-        for row in some:
-            deltas[row.job_id].move(row.state, target)
-        if final:
-            over = {r.id: TaskState.CANCELLED.value for r in some if r.has_successors}
-            dependencies.satisfy_tasks(conn, over, now=now)
-    bump(conn, deltas, now=now)
+    moves = Transition(conn, now)
+    for state in (TaskState.READY, TaskState.BLOCKED):
+        some = [row for row in rows if row.state == state]
+        cancelled = [(row.id,) for row in some if row.job_state == JobState.CANCELLED]
+        stopped = [(row.id,) for row in some if row.job_state != JobState.CANCELLED]
+        moves.apply(cancelled, "cancel", source=state)
+        moves.apply(stopped, "hold", source=state, reason=Reason.STOPPED.value)
+    moves.conclude()
     return len(rows)
 
 
@@ -141,65 +122,31 @@ def revive(
     Stopped tasks go on where they were. With a document, only its tasks run again, also of a job
     that is still at work. Returns the jobs that could.
     """
-    move, is_whole = JOB_MOVES[verb], document_id is None
-    sources = move.sources if is_whole else move.sources | set(JOB_ACTIVE)
     dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, states))
     dialect.lock_rows(conn, jobs, job_ids)
-    changed = list(
-        conn.scalars(
-            sa.update(jobs)
-            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(sources)))
-            .values(
-                state=move.target,
-                error=None if is_whole else j.error,
-                finished_at=None,
-                is_reviving=True,
-            )
-            .returning(j.id)
-        )
-    )
-    deltas = Deltas()
-    again = sa.and_(t.job_id.in_(changed), is_state(t.state, *states))
-    if not is_whole:
+    again = is_state(t.state, *states)
+    if document_id is None:
+        done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=None, is_reviving=True)
+    else:
+        done = job_transition.move_jobs(conn, job_ids, "reopen", now=now, is_reviving=True)
         again = sa.and_(again, t.document_id == document_id)
+    changed = [row.id for row in done]
     if verb == "resume":
         # Only an explicit retry runs again what must not run twice.
         again = sa.and_(again, sa.not_(sa.and_(t.at_most_once, is_state(t.state, TaskState.LOST))))
-    back = conn.execute(
-        sa.select(t.id, t.job_id, t.state, t.cost, t.parent_id, t.document_id).where(again)
-    ).all()
-    conn.execute(
-        sa.update(tasks)
-        .where(again)
-        .values(
-            state=TaskState.BLOCKED.value,
-            reason=Reason.STOPPED.value,
-            attempt=0,
-            crashes=0,
-            error=None,
-            finished_at=None,
-        )
-    )
+    back = conn.execute(sa.select(t.id, t.state).where(t.job_id.in_(changed), again)).all()
+    moves = Transition(conn, now)
+    for state in states:
+        some = [(row.id,) for row in back if row.state == state]
+        moves.apply(some, "revive", source=TaskState(state), reason=Reason.STOPPED.value)
     dependencies.reopen(conn, [row.id for row in back])
-    for job_id in changed:
-        deltas[job_id].move(None, None)  # a job with nothing left to run ends again at once
-    _count_anew(conn, back, deltas)
+    # Progress falls to what is still done: what had ended is outstanding again.
+    lowered = [job_id for job_id, delta in moves.deltas.items() if delta.cost_done < 0]
+    conn.execute(sa.update(jobs).where(j.id.in_(lowered)).values(progress=0.0))
     events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
-    settle.finish_jobs(conn, bump(conn, deltas, now=now), now=now)
+    moves.touch(changed)  # a job with nothing left to run ends again at once
+    moves.conclude()
     return changed
-
-
-def _count_anew(conn: sa.Connection, back: Sequence[Any], deltas: Deltas) -> None:
-    """Let the progress of jobs fall to what is still done: what had ended is outstanding again."""
-    lowered: set[int] = set()
-    for row in back:
-        delta = deltas[row.job_id]
-        delta.move(row.state, TaskState.BLOCKED)
-        if is_over(row.state, row.parent_id, row.document_id):
-            delta.cost_done -= row.cost
-            lowered.add(row.job_id)
-    if lowered:
-        conn.execute(sa.update(jobs).where(j.id.in_(sorted(lowered))).values(progress=0.0))
 
 
 def release_stopped(
@@ -218,7 +165,7 @@ def release_stopped(
         .order_by(t.id)
         .limit(limit)
     ).all()
-    release.release(conn, ids, now=now)
+    transition.release(conn, ids, now=now)
     if not ids:
         over = sa.and_(j.id.in_(list(job_ids)), j.is_reviving)
         conn.execute(sa.update(jobs).where(over).values(is_reviving=False))
@@ -245,24 +192,15 @@ def reprioritise(
         )
     )
     ids = _ids_of(conn, changed, [TaskState.READY])
-    deltas = Deltas()
-    for job_id, count in conn.execute(
-        sa.select(t.job_id, sa.func.count()).where(t.id.in_(ids)).group_by(t.job_id)
-    ):
-        deltas[job_id].move(TaskState.READY, TaskState.BLOCKED, count)
-    conn.execute(
-        sa.update(tasks)
-        .where(t.id.in_(ids), is_state(t.state, TaskState.READY))
-        .values(state=TaskState.BLOCKED.value, reason=Reason.DUE.value, due_at=now.wall)
-    )
+    due: dict[str, Any] = {"reason": Reason.DUE.value, "due_at": now.wall}
+    transition.transition(conn, [(i,) for i in ids], "hold", source=TaskState.READY, now=now, **due)
     conn.execute(
         sa.update(tasks)
         # A running one too: it may come back to the queue.
         .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED, TaskState.RUNNING))
         .values(priority=priority)
     )
-    bump(conn, deltas, now=now)
-    release.release(conn, ids, now=now, lock_owners=False)
+    transition.release(conn, ids, now=now, lock_owners=False)
     events.record(
         conn,
         [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed],
@@ -280,7 +218,7 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
         )
     ).all()
     ids = [row.id for row in gone]
-    dependencies.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
+    transition.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
     on_ended(conn).jobs_deleted(conn, ids, now=now)
     own = sa.select(t.id).where(t.job_id.in_(ids))
     conn.execute(sa.delete(attempts).where(attempts.c.task_id.in_(own)))

@@ -13,7 +13,7 @@ from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import is_state, jobs, owners, submissions
 from quire.store.db.schema.queue import tasks as tasks_table
-from quire.store.queue import dependencies, tasks
+from quire.store.queue import dependencies, tasks, transition
 
 PENDING = JobState.PENDING.value
 _COLUMNS = (
@@ -125,9 +125,9 @@ def insert(
         for job_id in some
     ]
     dependencies.add(conn, arrows)
-    dependencies.satisfy_jobs(conn, over, now=now)
+    transition.satisfy_jobs(conn, over, now=now)
     if exclusive_key is not None:
-        dependencies.let_next_job_go(conn, [owner.id], now=now)
+        transition.release_next_jobs(conn, [owner.id], now=now)
     return job_ids
 
 

@@ -11,7 +11,7 @@ from quire.model.records import About, KindRow, Owner
 from quire.model.states import Reason, TaskState
 from quire.store.db import bulk
 from quire.store.db.schema.queue import tasks
-from quire.store.queue import release
+from quire.store.queue import order
 
 READY, BLOCKED = TaskState.READY.value, TaskState.BLOCKED.value
 _COLUMNS = (
@@ -59,7 +59,7 @@ def plan(
     """
     reasons = [_reason(p, now) for p in plantings]
     free = [p for p, reason in zip(plantings, reasons, strict=True) if reason is None]
-    tags = release.last_tags(conn, {(owner.id, p.kind.queue, p.priority) for p in free})
+    tags = order.last_tags(conn, {(owner.id, p.kind.queue, p.priority) for p in free})
     rows, states = [], []
     for task_id, p, reason in zip(ids, plantings, reasons, strict=True):
         tag, ready_at = 0.0, None

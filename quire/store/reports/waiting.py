@@ -23,7 +23,7 @@ from quire.store.db.schema.queue import (
     workers,
 )
 from quire.store.queue import workers as worker_rows
-from quire.store.queue.release import takes_turn
+from quire.store.queue.order import takes_turn
 
 t, j = tasks.c, jobs.c
 #: Counting stops here; more is reported as "more than".

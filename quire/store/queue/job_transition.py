@@ -1,0 +1,178 @@
+"""The state of a job is written here and nowhere else.
+
+A person's verb moves jobs by `move_jobs`. Otherwise a job's state follows from the counters of its
+tasks: `update_counters` applies what a transaction changed and lets the state follow in the same
+UPDATE. `doctor` compares the counters with the tasks themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from quire.clock import Instant
+from quire.model.states import JOB_ACTIVE, JOB_MOVES
+from quire.store.db import dialect
+from quire.store.db.schema.queue import is_state, jobs
+from quire.store.queue.counters import POSITIONS, Delta
+
+j = jobs.c
+_EXTRAS = {
+    "cost_total": "float",
+    "cost_done": "float",
+    "retry_count": "int",
+    "error": "text",
+    "result": "text",
+}
+_COMPLETE, _FAIL, _CANCEL = JOB_MOVES["complete"], JOB_MOVES["fail"], JOB_MOVES["cancel"]
+
+
+class Touched(NamedTuple):
+    """A job whose counters were updated; `ended` says whether it has just ended."""
+
+    id: int
+    state: str
+    ended: bool
+    owner_id: int
+    exclusive_key: str | None
+    has_successors: bool
+    error: str | None
+
+
+def move_jobs(
+    conn: sa.Connection, job_ids: Sequence[int], verb: str, *, now: Instant, **values: Any
+) -> Sequence[Any]:
+    """Make a person's move of jobs that are in a state that allows it; returns these jobs."""
+    sources, target, *_ = JOB_MOVES[verb]
+    finished_at = None if target in JOB_ACTIVE else now.wall
+    return conn.execute(
+        sa.update(jobs)
+        .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(sources)))
+        .values(state=target, finished_at=finished_at, **values)
+        .returning(j.id, j.owner_id, j.exclusive_key, j.has_successors)
+    ).all()
+
+
+def lock_inactive(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
+    """Lock jobs and return those that are no longer active."""
+    states = lock_states(conn, job_ids)
+    return {job_id for job_id, state in states.items() if state not in JOB_ACTIVE}
+
+
+def lock_states(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, str]:
+    """Lock jobs and return the state of each."""
+    if not job_ids:
+        return {}
+    statement = dialect.cached(conn, "job states", lambda: _states(conn))
+    wanted = {"wanted": dialect.encode_ids(conn, sorted(job_ids))}
+    return {row.id: row.state for row in conn.execute(statement, wanted)}
+
+
+def _states(conn: sa.Connection) -> sa.Select[Any]:
+    # Who had to wait for the lock is given the state that the other one left.
+    return (
+        sa.select(j.id, j.state)
+        .where(dialect.id_in(conn, j.id, "wanted"))
+        .order_by(j.id)
+        .with_for_update(key_share=True)
+    )
+
+
+def start(conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, now: Instant) -> None:
+    """Count tasks of locked, active jobs as running: `update_counters`, short, for a claim."""
+    if not claimed:
+        return
+    statement = dialect.cached(conn, "start", lambda: _start(conn))
+    values = {"begun": dialect.encode_rows(sorted(claimed.items())), "wall": now.wall}
+    conn.execute(statement, {**values, "worker": worker_id})
+
+
+def _start(conn: sa.Connection) -> sa.Update:
+    sources, target, *_ = JOB_MOVES["start"]
+    b = dialect.json_rows(conn, "begun", {"id": "int", "count": "int"})
+    return (
+        sa.update(jobs)
+        .where(j.id == b.c.id, is_state(j.state, *sorted(sources), target))
+        .values(
+            tasks_ready=j.tasks_ready - b.c.count,
+            tasks_running=j.tasks_running + b.c.count,
+            state=target,
+            started_at=sa.func.coalesce(j.started_at, sa.bindparam("wall", type_=sa.Double)),
+            worker_id=sa.bindparam("worker", type_=sa.Text),
+        )
+    )
+
+
+def update_counters(
+    conn: sa.Connection, deltas: Mapping[int, Delta], *, now: Instant, are_locked: bool = False
+) -> list[Touched]:
+    """Apply the changes and let each job's state follow; returns the jobs."""
+    if not deltas:
+        return []
+    ids = sorted(deltas)
+    if not are_locked:
+        dialect.lock_rows(conn, jobs, ids)
+    changes = [deltas[job_id] for job_id in ids]
+    # Only what changed is sent: most batches move tasks between two states and nothing else.
+    places = [at for at in POSITIONS.values() if any(d.moved[at] for d in changes)]
+    extras = [name for name in _EXTRAS if any(getattr(d, name) for d in changes)]
+    values = [
+        [i, *[d.moved[at] for at in places], *[getattr(d, name) for name in extras]]
+        for i, d in zip(ids, changes, strict=True)
+    ]
+    key = ("update counters", tuple(places), tuple(extras))
+    statement = dialect.cached(conn, key, lambda: _update(conn, places, extras))
+    found = conn.execute(statement, {"delta": dialect.encode_rows(values), "wall": now.wall}).all()
+    return [Touched(*row) for row in found]
+
+
+def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -> sa.Update:
+    states = [state for state, at in POSITIONS.items() if at in places]
+    d = dialect.json_rows(
+        conn,
+        "delta",
+        {"id": "int", **{f"tasks_{s}": "int" for s in states}, **{n: _EXTRAS[n] for n in extras}},
+    )
+    wall = sa.bindparam("wall", type_=sa.Double)
+    after: dict[str, Any] = {s: j[f"tasks_{s}"] for s in POSITIONS}
+    after.update({s: j[f"tasks_{s}"] + d.c[f"tasks_{s}"] for s in states})
+    is_open = after["blocked"] + after["ready"] + after["running"] > 0
+    is_active = is_state(j.state, *sorted(_COMPLETE.sources))
+    ends = sa.and_(is_active, sa.not_(is_open))
+    unsuccessful = after["failed"] + after["lost"] + after["cancelled"]
+    succeeded = sa.and_(ends, unsuccessful == 0)
+    done = j.cost_done + d.c.cost_done if "cost_done" in extras else j.cost_done
+    total = j.cost_total + d.c.cost_total if "cost_total" in extras else j.cost_total
+    fraction = sa.case(
+        (j.is_growing, 0.0), (sa.or_(total <= 0, done > total), 1.0), else_=done / total
+    )
+    error = sa.func.coalesce(d.c.error, j.error) if "error" in extras else j.error
+    values: dict[str, Any] = {f"tasks_{s}": after[s] for s in states}
+    values.update(
+        state=sa.case(
+            (sa.not_(is_active), j.state),
+            (sa.and_(is_open, after["running"] > 0), JOB_MOVES["start"].target),
+            (is_open, j.state),
+            (after["failed"] + after["lost"] > 0, _FAIL.target),
+            (after["cancelled"] > 0, _CANCEL.target),
+            else_=_COMPLETE.target,
+        ),
+        progress=sa.case((succeeded, 1.0), else_=dialect.greatest(conn, j.progress, fraction)),
+        error=sa.case((succeeded, sa.null()), else_=error),
+        finished_at=sa.case((ends, wall), else_=j.finished_at),
+    )
+    for name in extras:
+        if name in ("cost_done", "cost_total", "retry_count"):
+            values[name] = j[name] + d.c[name]
+        elif name == "result":
+            values[name] = sa.func.coalesce(d.c[name], j[name])
+    if "running" in states:
+        first = sa.and_(j.started_at.is_(None), after["running"] > 0)
+        values["started_at"] = sa.case((first, wall), else_=j.started_at)
+    has_ended = (j.finished_at == wall).label("ended")
+    return (
+        sa.update(jobs)
+        .where(j.id == d.c.id)
+        .values(**values)
+        .returning(j.id, j.state, has_ended, j.owner_id, j.exclusive_key, j.has_successors, j.error)
+    )
