@@ -13,7 +13,7 @@ from quire import plugins
 from quire.app import App
 from quire.clock import FakeClock, Instant
 from quire.model.contracts import MARK
-from quire.model.outcomes import Ended, Outcome, decide
+from quire.model.outcomes import Outcome, RunReport, decide
 from quire.model.records import Lease
 from quire.runtime.child.context import Context
 from quire.runtime.child.main import perform
@@ -39,16 +39,18 @@ def scratch_app(
     return app
 
 
-def drain(app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000) -> list[Ended]:
+def drain(
+    app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000
+) -> list[RunReport]:
     """Run every task that is due, and what becomes due by that; returns how each run ended."""
     plugins.equip(app.registry)
-    ended: list[Ended] = []
-    while len(ended) < limit:
+    reports: list[RunReport] = []
+    while len(reports) < limit:
         leases = [lease for queue in queues for lease in _claim(app, queue)]
         if not leases:
             break
-        ended += [_run(app, lease) for lease in leases]
-    return ended
+        reports += [_run(app, lease) for lease in leases]
+    return reports
 
 
 def _claim(app: App, queue: str) -> list[Lease]:
@@ -61,19 +63,19 @@ def _claim(app: App, queue: str) -> list[Lease]:
     return app.db.write(act)
 
 
-def _run(app: App, lease: Lease) -> Ended:
+def _run(app: App, lease: Lease) -> RunReport:
     kind = app.registry.kinds[lease.kind]
     backend = _DatabaseBackend(app, lease)
     context = Context(lease, backend)
     context.use(app.db)
-    ended = perform(lease, kind, context)._replace(duration=0.0)
+    report = perform(lease, kind, context)._replace(duration=0.0)
     context.close()
     if backend.is_settled:
-        return Ended(lease.task_id, lease.fence, Outcome.SETTLED)
+        return RunReport(lease.task_id, lease.fence, Outcome.SETTLED)
     spread = random.random()  # noqa: S311
-    ending = decide(ended, lease, kind, spread, WORKER, asked=backend.is_revoked())
+    ending = decide(report, lease, kind, spread, WORKER, asked=backend.is_revoked())
     app.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
-    return ended
+    return report
 
 
 class _DatabaseBackend:

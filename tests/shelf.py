@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from quire import testing
 from quire.control import doctor, jobs
 from quire.demo import samples
-from quire.model.outcomes import Ended, Outcome, decide
+from quire.model.outcomes import Outcome, RunReport, decide
 from quire.model.records import Lease
 from quire.parse.pdf import reader as pdf
 from quire.store.db.engine import Database
@@ -72,7 +72,7 @@ class Shelf:
         payload = {"sources": list(sources) or [str(self.folder)], "settings": settings or PLAIN}
         return self.app.submit("ingest", **payload, **more)
 
-    def drain(self, hours: int = 1) -> list[Ended]:
+    def drain(self, hours: int = 1) -> list[RunReport]:
         """Run what is due now, and what becomes due within some hours of backing off."""
         ended = drain(self.app)
         for _ in range(hours * 6):
@@ -83,7 +83,7 @@ class Shelf:
                 break
         return ended
 
-    def step(self, count: int = 1) -> list[Ended]:
+    def step(self, count: int = 1) -> list[RunReport]:
         """Run this many tasks and no more."""
         return drain(self.app, limit=count)
 
@@ -109,7 +109,7 @@ class Shelf:
         """End a run as a worker does whose child ended this way."""
         kind = self.app.registry.kinds[lease.kind]
         how = {"error": f"it was {outcome}", "duration": 1.5, "peak_rss": 7 << 20, **more}
-        ended = Ended(lease.task_id, lease.fence, Outcome(outcome), **how)
+        ended = RunReport(lease.task_id, lease.fence, Outcome(outcome), **how)
         ending = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
         self.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
 

@@ -39,7 +39,7 @@ class Outcome(StrEnum):
     RETURNED = "returned"  # the lease was given back
 
 
-class Ended(NamedTuple):
+class RunReport(NamedTuple):
     """The report of one run; `result` is JSON text, `duration` is None if it never started."""
 
     task_id: int
@@ -54,7 +54,7 @@ class Ended(NamedTuple):
 
 
 def decide(  # noqa: C901 (one case per outcome)
-    ended: Ended,
+    report: RunReport,
     lease: Lease,
     kind: JobKind,
     spread: float,
@@ -68,8 +68,8 @@ def decide(  # noqa: C901 (one case per outcome)
     `spread` is a random number from 0 to 1 for the jitter of a retry; `asked` tells that this
     worker told the run to stop.
     """
-    ending = _ending(ended, lease, worker_id, ended_at)
-    match ended.outcome:
+    ending = _ending(report, lease, worker_id, ended_at)
+    match report.outcome:
         case Outcome.DONE:
             return ending
         case Outcome.UNSTARTED:
@@ -79,7 +79,7 @@ def decide(  # noqa: C901 (one case per outcome)
         case (
             Outcome.CRASHED | Outcome.DIED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED
         ) if kind.at_most_once:
-            error = f"{ended.error or ended.outcome}. It must not run twice: {kind.reason}"
+            error = f"{report.error or report.outcome}. It must not run twice: {kind.reason}"
             return ending._replace(move="lose", error=error)
         case Outcome.DIED:
             return _died(ending, lease)
@@ -89,28 +89,28 @@ def decide(  # noqa: C901 (one case per outcome)
         case Outcome.PERMANENT:
             return ending._replace(move="fail", outcome=Outcome.FAILED)
         case Outcome.CRASHED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED:
-            return _isolated(ending, lease) or _failed(ending, ended, lease, kind, spread)
+            return _isolated(ending, lease) or _failed(ending, report, lease, kind, spread)
         case _:
-            return _failed(ending, ended, lease, kind, spread)
+            return _failed(ending, report, lease, kind, spread)
 
 
-def _ending(ended: Ended, lease: Lease, worker_id: str, ended_at: float) -> Ending:
+def _ending(report: RunReport, lease: Lease, worker_id: str, ended_at: float) -> Ending:
     """Return the settlement of a successful run; the other outcomes change it."""
     began_at = None
-    if ended.duration is not None:
-        began_at = max(lease.begin_at, ended_at - ended.duration)
+    if report.duration is not None:
+        began_at = max(lease.begin_at, ended_at - report.duration)
     return Ending(
         task_id=lease.task_id,
         fence=lease.fence,
         job_id=lease.job_id,
         move="finish",
-        outcome=ended.outcome,
-        result=ended.result,
-        error=ended.error,
-        traceback=ended.traceback,
+        outcome=report.outcome,
+        result=report.result,
+        error=report.error,
+        traceback=report.traceback,
         began_at=began_at,
-        duration=ended.duration or 0.0,
-        peak_rss=ended.peak_rss,
+        duration=report.duration or 0.0,
+        peak_rss=report.peak_rss,
         worker_id=worker_id,
     )
 
@@ -140,17 +140,19 @@ def _isolated(ending: Ending, lease: Lease) -> Ending | None:
     return ending._replace(move="split" if is_range else "quarantine", error=error, crashed=True)
 
 
-def _failed(ending: Ending, ended: Ended, lease: Lease, kind: JobKind, spread: float) -> Ending:
+def _failed(
+    ending: Ending, report: RunReport, lease: Lease, kind: JobKind, spread: float
+) -> Ending:
     """Retry, or fail after the last attempt."""
     limits = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.MEMORY, Outcome.STALLED)
     ending = ending._replace(
-        outcome=ended.outcome if ended.outcome in limits else Outcome.FAILED,
-        error=ended.error or f"the run ended: {ended.outcome}",
-        crashed=ended.outcome in (Outcome.CRASHED, Outcome.MEMORY),
+        outcome=report.outcome if report.outcome in limits else Outcome.FAILED,
+        error=report.error or f"the run ended: {report.outcome}",
+        crashed=report.outcome in (Outcome.CRASHED, Outcome.MEMORY),
     )
     if lease.attempt >= lease.max_attempts:
         return ending._replace(move="fail")
-    wait = ended.retry_after
+    wait = report.retry_after
     if wait is None:
         wait = Backoff(kind.backoff, kind.max_backoff).delay(lease.attempt, spread)
     return ending._replace(move="retry", due_in=wait)

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from quire.model.outcomes import Ended
+from quire.model.outcomes import RunReport
 from quire.model.records import Lease
 from quire.runtime.child.channel import Progress
 from quire.runtime.child.pool import Child, ChildPool
@@ -37,7 +37,7 @@ class Pool:
         usual: dict[str, Any] = {"concurrency": 1, "plugins": [HANDLERS]}
         usual |= {"max_tasks": 0, "max_rss": 0} | options
         self.children = ChildPool(selector=self.selector, scratch=scratch, **usual)
-        self.ended: dict[int, Ended] = {}
+        self.ended: dict[int, RunReport] = {}
         self.order: list[int] = []
         self.progress: list[Progress] = []
         self.last_id = 0
@@ -77,12 +77,12 @@ class Pool:
         self.children.assign(child, tasks)
         return child
 
-    def run(self, *tasks: Lease) -> list[Ended]:
+    def run(self, *tasks: Lease) -> list[RunReport]:
         self.hand(*tasks)
         self.until(lambda: all(task.task_id in self.ended for task in tasks))
         return [self.ended[task.task_id] for task in tasks]
 
-    def one(self, kind: str, **payload: Any) -> Ended:
+    def one(self, kind: str, **payload: Any) -> RunReport:
         return self.run(self.task(kind, **payload))[0]
 
     def begun(self, task: Lease) -> Child:

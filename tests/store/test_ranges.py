@@ -12,7 +12,7 @@ from quire import testing
 from quire.demo import samples
 from quire.demo.samples import PdfPage
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Ended, Outcome, decide
+from quire.model.outcomes import Outcome, RunReport, decide
 from quire.model.records import Lease
 from quire.model.retry import MAX_CRASHES
 from tests import documents
@@ -54,7 +54,7 @@ def lease_of(first: int | None, last: int | None, attempt: int, crashes: int = 0
 
 def move(outcome: str, lease: Lease) -> str:
     kind = JobKind("ingest.range", lambda ctx: None)
-    return decide(Ended(1, 1, Outcome(outcome)), lease, kind, 0.5, "w", asked=False).move
+    return decide(RunReport(1, 1, Outcome(outcome)), lease, kind, 0.5, "w", asked=False).move
 
 
 @pytest.mark.parametrize("outcome", POISON)

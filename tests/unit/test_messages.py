@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.model.outcomes import Ended, Outcome
+from quire.model.outcomes import Outcome, RunReport
 from quire.model.records import Lease
 from quire.runtime.child.channel import (
     MAX_MESSAGE,
@@ -37,8 +37,8 @@ def test_leases_and_reports_travel_as_lists_and_come_back_equal():
     lease = Lease(1, 2, 3, "parse", '{"a":1}', 1, 3, 0, "default", 5, 0.5, 60.25, True, 1, 8)
     [message] = Inbox().feed(pack({"run": [lease]}))
     assert Lease._make(message["run"][0]) == lease
-    ended = Ended(1, 2, Outcome.DONE)
-    assert Ended._make(json.loads(json.dumps(ended))) == ended
+    ended = RunReport(1, 2, Outcome.DONE)
+    assert RunReport._make(json.loads(json.dumps(ended))) == ended
     for each in (ended, ended._replace(outcome=Outcome.TRANSIENT, error='é\0"', retry_after=2.5)):
         assert json.loads(_encode(each, 0.125)) == list(each._replace(duration=0.125))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Ended, Outcome, decide
+from quire.model.outcomes import Outcome, RunReport, decide
 from quire.model.records import Ending, Lease
 from quire.model.retry import MAX_CRASHES
 
@@ -19,9 +19,9 @@ LIMITS = ("crashed", "timeout", "memory", "stalled")
 def settled(
     outcome: str, kind: JobKind = KIND, *, asked: bool = False, ended_at: float = 0.0, **more: Any
 ) -> Ending:
-    given = {name: more.pop(name) for name in Ended._fields if name in more}
+    given = {name: more.pop(name) for name in RunReport._fields if name in more}
     lease = Lease(1, 2, 3, "k", "{}", 1, 3, 0, "default", 5, 0.0, 100.0)._replace(**more)
-    ended = Ended(1, 2, Outcome(outcome), **given)
+    ended = RunReport(1, 2, Outcome(outcome), **given)
     return decide(ended, lease, kind, 0.5, "w1", asked=asked, ended_at=ended_at)
 
 

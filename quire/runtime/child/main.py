@@ -27,7 +27,7 @@ from quire.errors import (
     Stopped,
     Transient,
 )
-from quire.model.outcomes import Ended, Outcome
+from quire.model.outcomes import Outcome, RunReport
 from quire.model.records import Lease
 from quire.runtime.child.channel import Channel, Inbox, SharedMemory, StartTokens, printable
 
@@ -125,24 +125,24 @@ class Runner:
     def _run_one(self, index: int, lease: Lease) -> None:
         memory, channel = self._memory, self._channel
         if memory.is_revoked(index):
-            skipped = Ended(lease.task_id, lease.fence, Outcome.REVOKED)
+            skipped = RunReport(lease.task_id, lease.fence, Outcome.REVOKED)
             channel.report(_encode(skipped, None), monotonic())
             return
         started = monotonic_ns()
         backend = ChildBackend(channel, memory, index, self._scratch, self._settings)
         channel.start_task(lease.task_id, lease.fence)
         memory.start(index, started // 1000)
-        ended = self._perform(lease, backend)
+        report = self._perform(lease, backend)
         if channel.is_forked:
             os._exit(0)
         backend.is_open = False
         now = monotonic_ns()
         if backend.is_settled:
-            ended = Ended(lease.task_id, lease.fence, Outcome.SETTLED)
-        channel.report(_encode(ended, (now - started) / 1e9), now / 1e9)
+            report = RunReport(lease.task_id, lease.fence, Outcome.SETTLED)
+        channel.report(_encode(report, (now - started) / 1e9), now / 1e9)
         memory.finish()
 
-    def _perform(self, lease: Lease, backend: ChildBackend) -> Ended:
+    def _perform(self, lease: Lease, backend: ChildBackend) -> RunReport:
         kind = self._kinds.get(lease.kind)
         if kind is None:
             known = ", ".join(sorted(self._kinds)) or "none"
@@ -159,7 +159,7 @@ class Runner:
                 context.close()
 
 
-def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> Ended:
+def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> RunReport:
     """Call the handler and return how it ended; nothing that it raises gets through."""
     try:
         arguments = _decode(lease.payload)
@@ -177,11 +177,11 @@ def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> Ended:
             return _failed(lease, Outcome.PERMANENT, text)
         return judge(lease, error)
     if value is None:
-        return Ended(lease.task_id, lease.fence, Outcome.DONE)
+        return RunReport(lease.task_id, lease.fence, Outcome.DONE)
     return _result(lease, value)
 
 
-def _result(lease: Lease, value: object) -> Ended:
+def _result(lease: Lease, value: object) -> RunReport:
     try:
         text = _encode_result(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -190,10 +190,10 @@ def _result(lease: Lease, value: object) -> Ended:
     if len(text) > MAX_RESULT:
         text = f"the result has {len(text)} bytes as JSON (at most {MAX_RESULT})"
         return _failed(lease, Outcome.PERMANENT, text)
-    return Ended(lease.task_id, lease.fence, Outcome.DONE, result=text)
+    return RunReport(lease.task_id, lease.fence, Outcome.DONE, result=text)
 
 
-def judge(lease: Lease, error: BaseException) -> Ended:
+def judge(lease: Lease, error: BaseException) -> RunReport:
     """Return the outcome for what a handler raised."""
     text = str(error)
     match error:
@@ -211,15 +211,15 @@ def judge(lease: Lease, error: BaseException) -> Ended:
         case Permanent():
             return _failed(lease, Outcome.PERMANENT, text or name, trace)
         case Transient():
-            ended = _failed(lease, Outcome.TRANSIENT, text or name, trace)
-            return ended._replace(retry_after=error.retry_after)
+            report = _failed(lease, Outcome.TRANSIENT, text or name, trace)
+            return report._replace(retry_after=error.retry_after)
         case _:
             return _failed(lease, Outcome.TRANSIENT, f"{name}: {error}", trace)
 
 
-def _failed(lease: Lease, outcome: Outcome, error: str, trace: str | None = None) -> Ended:
+def _failed(lease: Lease, outcome: Outcome, error: str, trace: str | None = None) -> RunReport:
     error = printable(error[:MAX_ERROR])
-    return Ended(lease.task_id, lease.fence, outcome, error=error, traceback=trace)
+    return RunReport(lease.task_id, lease.fence, outcome, error=error, traceback=trace)
 
 
 def _signature_mismatch(
@@ -244,9 +244,9 @@ def _traceback(error: BaseException) -> str:
     return printable(text[-MAX_TRACEBACK:])
 
 
-def _encode(ended: Ended, duration: float | None) -> bytes:
+def _encode(report: RunReport, duration: float | None) -> bytes:
     """Encode a report field by field: the general encoder costs as much as a small task."""
-    task_id, fence, outcome, result, error, trace, _, retry_after, _ = ended
+    task_id, fence, outcome, result, error, trace, _, retry_after, _ = report
     is_long = duration is not None and duration >= PEAK_AFTER
     time = "null" if duration is None else f"{duration:.6f}"
     if outcome is Outcome.DONE and result is None and not is_long:

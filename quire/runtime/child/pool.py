@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Ended, Outcome
+from quire.model.outcomes import Outcome, RunReport
 from quire.model.records import Lease
 from quire.runtime.child.channel import (
     MAX_BATCH,
@@ -322,7 +322,7 @@ class ChildPool:
             "python_path": os.environ.get("PYTHONPATH"),
         }
         self._children: list[Child] = []
-        self._ended: list[Ended] = []
+        self._reports: list[RunReport] = []
         self._progress: list[Progress] = []
         self._is_draining = True
         self._now = 0.0
@@ -393,7 +393,7 @@ class ChildPool:
         kept: list[Lease] = []
         for index, lease in child.take_unstarted():
             if index in child.revoked:
-                self._ended.append(Ended(lease.task_id, lease.fence, Outcome.REVOKED))
+                self._reports.append(RunReport(lease.task_id, lease.fence, Outcome.REVOKED))
             else:
                 kept.append(lease)
         return kept
@@ -408,7 +408,7 @@ class ChildPool:
                 return True
         return False
 
-    def serve(self, now: float) -> tuple[list[Ended], list[Progress]]:
+    def serve(self, now: float) -> tuple[list[RunReport], list[Progress]]:
         """Read, reap, enforce limits, respawn; return the reports since the last call."""
         self._now = now
         self._oom.sample(now)
@@ -419,13 +419,13 @@ class ChildPool:
         for child in list(self._children):
             self._enforce(child)
         self._spawn_missing()
-        ended, self._ended = self._ended, []
+        reports, self._reports = self._reports, []
         progress, self._progress = self._progress, []
-        return ended, progress
+        return reports, progress
 
     def next_deadline(self, now: float) -> float | None:
         """Return when `serve` must be called even if nothing becomes readable."""
-        if self._ended or self._progress:
+        if self._reports or self._progress:
             return now
         times = [time for child in self._children for time in self._deadlines(child, now)]
         if self._missing() > 0:
@@ -438,7 +438,7 @@ class ChildPool:
         for child in self.idle():
             self._retire(child)
 
-    def kill_all(self) -> list[Ended]:
+    def kill_all(self) -> list[RunReport]:
         """Kill every child with its process group and return what ended by that."""
         self._is_draining = True
         reason = KillReason(None, Outcome.REVOKED, "the worker ended its children")
@@ -447,8 +447,8 @@ class ChildPool:
             child.kill()
         for child in list(self._children):
             self._reap(child)
-        ended, self._ended = self._ended, []
-        return ended
+        reports, self._reports = self._reports, []
+        return reports
 
     def close(self) -> None:
         """Kill what is left and unregister from the selector."""
@@ -521,13 +521,13 @@ class ChildPool:
                 kinds = message["kinds"]
                 self.kinds = {k["name"]: JobKind(function=_not_in_worker, **k) for k in kinds}
         self._progress += map(Progress._make, message.get("progress", ()))
-        self._record_ended(child, message.get("ended", ()))
+        self._record_reports(child, message.get("ended", ()))
         if message.get("idle") == child.batch_number and child.state == BUSY:
             child.state = IDLE
         if child.state == IDLE and (self._is_draining or self._is_worn(child)):
             self._retire(child)
 
-    def _record_ended(self, child: Child, rows: Iterable[list[Any]]) -> None:
+    def _record_reports(self, child: Child, rows: Iterable[list[Any]]) -> None:
         for row in rows:
             try:
                 task_id, fence, outcome, result, error, trace, duration, retry_after, peak = row
@@ -540,8 +540,10 @@ class ChildPool:
             child.runs += 1
             if peak is not None and child.peak[0] == index:
                 peak = max(peak, child.peak[1])
-            self._ended.append(
-                Ended(task_id, fence, outcome, result, error, trace, duration, retry_after, peak)
+            self._reports.append(
+                RunReport(
+                    task_id, fence, outcome, result, error, trace, duration, retry_after, peak
+                )
             )
 
     def _is_worn(self, child: Child) -> bool:
@@ -637,7 +639,7 @@ class ChildPool:
         child.read_output()
         # A handler that overwrote the shared memory must not stop the worker.
         with contextlib.suppress(BrokenMessage, ValueError, TypeError, IndexError):
-            self._record_ended(child, json.loads(b"[" + child.memory.reports() + b"]"))
+            self._record_reports(child, json.loads(b"[" + child.memory.reports() + b"]"))
         if child.state == STARTING and not self._is_draining:
             self._record_failed_start(f"a child ended before it was ready: {child.last_lines()}")
         self._end_unfinished(child, code)
@@ -654,19 +656,19 @@ class ChildPool:
         task = child.running()
         for key, index in child.unfinished.items():
             if task is not None and index <= task.position:
-                self._ended.append(self._ended_by_death(child, task, key, code))
+                self._reports.append(self._report_death(child, task, key, code))
             else:
                 outcome = Outcome.REVOKED if index in child.revoked else Outcome.UNSTARTED
-                self._ended.append(Ended(*key, outcome))
+                self._reports.append(RunReport(*key, outcome))
         child.unfinished.clear()
 
-    def _ended_by_death(
+    def _report_death(
         self, child: Child, task: RunningTask, key: tuple[int, int], code: int
-    ) -> Ended:
+    ) -> RunReport:
         is_unexplained = code == -signal.SIGKILL and child.kill_reason is None
         is_oom = is_unexplained and (self._oom.explain_kill() or self._is_near_limit(child, task))
         outcome, error = cause_of_death(child.kill_reason, task.position, code, is_oom=is_oom)
-        return Ended(
+        return RunReport(
             *key,
             outcome,
             error=error,

@@ -20,7 +20,7 @@ from quire import log
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Ended, Outcome, decide
+from quire.model.outcomes import Outcome, RunReport, decide
 from quire.model.records import Ending, Lease
 from quire.runtime.child.channel import MAX_BATCH, Progress
 from quire.runtime.child.pool import ChildPool
@@ -281,32 +281,32 @@ class Worker:
         return max(min(times) - now, 0.0)
 
     def _serve_children(self) -> None:
-        ended, progress = self.children.serve(self.monotonic())
-        self._record(ended)
-        for report in progress:
-            if (report.task_id, report.fence) in self.running:
-                self.progress.append(report)
+        reports, progress = self.children.serve(self.monotonic())
+        self._record(reports)
+        for one in progress:
+            if (one.task_id, one.fence) in self.running:
+                self.progress.append(one)
         errors = self.children.start_errors
         while errors:
             log.event("child.failed", level="error", worker=self.id, why=errors.popleft())
 
-    def _record(self, ended: list[Ended], *, was_revoked: bool = False) -> None:
+    def _record(self, reports: list[RunReport], *, was_revoked: bool = False) -> None:
         """Decide how to settle the runs that have ended."""
-        for one in ended:
-            key = one.task_id, one.fence
+        for report in reports:
+            key = report.task_id, report.fence
             lease = self.running.pop(key, None)
             if lease is None:
                 continue
             asked = was_revoked or key in self.revoked
             self.revoked.discard(key)
-            if one.duration is not None and one.outcome in _COMPLETED:
-                self.run_times.add(lease.kind, one.duration)
-            if one.outcome == Outcome.SETTLED:
+            if report.duration is not None and report.outcome in _COMPLETED:
+                self.run_times.add(lease.kind, report.duration)
+            if report.outcome == Outcome.SETTLED:
                 # Its own transaction may have added or released tasks.
                 self.should_claim = True
                 continue
             ending = decide(
-                one, lease, self.kinds[lease.kind], random.random(), self.id,  # noqa: S311
+                report, lease, self.kinds[lease.kind], random.random(), self.id,  # noqa: S311
                 asked=asked, ended_at=self.clock_offset + self.monotonic(),
             )  # fmt: skip
             if ending.move != "finish":
