@@ -85,7 +85,7 @@ def boundary_of(content_type: str) -> bytes:
     """Return what divides the parts, or refuse."""
     _, told = parse_options_header(content_type)
     if not (found := told.get(b"boundary")):
-        raise BadInput("upload: multipart/form-data without a boundary. Nothing was kept.")
+        raise BadInput("upload: multipart/form-data without a boundary. Nothing was stored.")
     return found
 
 
@@ -96,11 +96,13 @@ def events(pieces: Iterable[bytes], boundary: bytes) -> Iterator[Event]:
         try:
             reader.parser.write(piece)
         except FormParserError as error:
-            raise BadInput(f"upload: the form is malformed ({error}). Nothing was kept.") from error
+            raise BadInput(
+                f"upload: the form is malformed ({error}). Nothing was stored."
+            ) from error
         happened, reader.happened = reader.happened, []
         yield from happened
     if not reader.is_whole:
-        raise BadInput("upload: the form ended in the middle. Nothing was kept; send it again.")
+        raise BadInput("upload: the form ended in the middle. Nothing was stored; send it again.")
 
 
 def until_end(stream: Iterator[Event]) -> Iterator[bytes]:
@@ -118,5 +120,5 @@ def field_of(name: str, stream: Iterator[Event]) -> str:
     for piece in until_end(stream):
         got += piece
         if len(got) > MOST_FIELD:
-            raise BadInput(f"{name[:40]}: longer than {MOST_FIELD:,} bytes. Nothing was kept.")
+            raise BadInput(f"{name[:40]}: longer than {MOST_FIELD:,} bytes. Nothing was stored.")
     return got.decode(errors="replace")

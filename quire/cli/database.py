@@ -136,10 +136,10 @@ def _troubles(db: "Database") -> list[str]:
 
 
 def _examine_source(source: str, json: bool) -> None:
-    from quire.control.ingest import examine_source
+    from quire.control.ingest import check_source
 
     session.load_plugins()
-    is_well, sentences = examine_source(source, session.load_settings().for_children)
+    is_well, sentences = check_source(source, session.load_settings().for_children)
     if json:
         console.as_json({"source": source, "is_readable": is_well, "findings": sentences})
     else:

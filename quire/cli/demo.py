@@ -60,7 +60,7 @@ def _take_in(app: "App", folder: Path) -> bool:
     from quire.cli.ingest import follow
     from quire.control import ingest, queries
 
-    order = ingest.checked([str(folder)], app.settings.for_children, corpus=CORPUS)
+    order = ingest.check_request([str(folder)], app.settings.for_children, corpus=CORPUS)
     [job_id] = app.submit_many([order.submission()])
     console.say(f"ingest    job {job_id}: fetch, read, cut, embed, index")
     console.say()

@@ -13,7 +13,7 @@ from quire.errors import Damaged, Gone
 from quire.fetch.blobs.bucket import BlobBucket
 from quire.fetch.blobs.folder import Blobs
 from quire.store.db.engine import Database
-from quire.store.documents.gc import count_used_contents, used_contents
+from quire.store.documents.gc import count_used_blobs, used_blobs
 
 #: Blobs that are on their way at a time.
 AT_ONCE = 8
@@ -35,12 +35,12 @@ def copy(db: Database, source: Blobs, target: BlobBucket, tell: Tell) -> Copied:
     """Copy all blobs that documents use, then look that they are there."""
     done = Copied()
     with db.read() as conn:
-        total = count_used_contents(conn)
+        total = count_used_blobs(conn)
     place, is_over = ("", ""), False
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while not is_over:
             with db.read() as conn:
-                some, place = used_contents(conn, place)
+                some, place = used_blobs(conn, place)
             is_over = place == ("", "")
             sizes = target.sizes([digest for digest, _ in some])
             missing = [(d, s) for d, s in some if sizes.get(d) != s and d not in done.lost]

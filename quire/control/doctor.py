@@ -16,7 +16,7 @@ from quire.store.db.engine import Database
 from quire.store.db.schema import access as access_tables
 from quire.store.doctor import document_invariants, invariants, repair
 from quire.store.doctor.invariants import violators
-from quire.store.documents.gc import used_contents
+from quire.store.documents.gc import used_blobs
 
 #: How many examples a violation names.
 SHOWN = 5
@@ -120,7 +120,7 @@ def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
     place, is_over = ("", ""), False
     while not is_over:
         with db.read() as conn:
-            some, place = used_contents(conn, place)
+            some, place = used_blobs(conn, place)
         sizes = blobs.sizes([digest for digest, _ in some])
         bad += [
             digest

@@ -1,4 +1,4 @@
-"""The request to ingest: sources checked and made absolute, and a look at what it would do."""
+"""Ingest requests: validation before a job is submitted, and a preview of what it would do."""
 
 import os
 from collections import Counter
@@ -17,16 +17,16 @@ from quire.store.documents import admission as admit
 from quire.store.documents import corpora
 from quire.store.reports import documents as reports
 
-#: What a reason code means to who looks before ingesting.
-VERDICTS = {
+#: What a preview shows for each reason code; "again" for all others.
+_VERDICTS = {
     "new": "new", "changed": "changed", "settings": "changed", "unchanged": "same",
     "waiting": "busy", "running": "busy",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a person asks to be ingested, and how."""
+class IngestRequest:
+    """Sources to ingest, and how."""
 
     sources: tuple[str, ...]
     corpus: str | None = None
@@ -35,12 +35,15 @@ class Order:
     options: dict[str, Any] = field(default_factory=dict)
 
     def submission(self, priority: int = DEFAULT_PRIORITY) -> Submission:
-        """Return the job that carries it out."""
+        """Return the job to submit."""
         return Submission("ingest", {**asdict(self), "sources": list(self.sources)}, priority)
 
 
-class Judged(NamedTuple):
-    """What an ingest would do with one item: new, changed, again, same, busy, gone, left out."""
+class PreviewItem(NamedTuple):
+    """What an ingest would do with one file.
+
+    The verdict is one of: new, changed, again, same, busy, gone, left out.
+    """
 
     verdict: str
     uri: str
@@ -50,27 +53,29 @@ class Judged(NamedTuple):
     document_id: int | None = None
 
 
-def checked(
+def check_request(
     sources: Sequence[str],
-    reach: Mapping[str, Any],
+    source_settings: Mapping[str, Any],
     *,
     corpus: str | None = None,
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
     options: Mapping[str, Any] | None = None,
-) -> Order:
-    """Check a request before anything is stored; `reach` is what the settings say of sources."""
+) -> IngestRequest:
+    """Validate a request; `source_settings` are the settings that concern sources."""
     if not sources:
-        raise BadInput("ingest: which source? Name a file, a folder or a URL.")
+        raise BadInput("ingest: no source given. Name a file, a folder or a URL.")
     plugin_parser.require(Pipeline().merged(settings or {}).parser)
     plain = dict(options or {})
-    _require_patterns(plain)
-    absolute = tuple(dict.fromkeys(absolute_source(each, reach, plain) for each in sources))
-    return Order(absolute, corpus, parsed(settings or {}), force, plain)
+    _check_patterns(plain)
+    absolute = tuple(
+        dict.fromkeys(absolute_source(each, source_settings, plain) for each in sources)
+    )
+    return IngestRequest(absolute, corpus, parsed(settings or {}), force, plain)
 
 
-def _require_patterns(options: Mapping[str, Any]) -> None:
-    """Refuse patterns that cannot match, also where the source would not look at them."""
+def _check_patterns(options: Mapping[str, Any]) -> None:
+    """Refuse patterns that cannot match, even if the source ignores patterns."""
     from quire.fetch.sources.globs import path_filter, validate_pattern
 
     include, exclude = options.get("include") or (), options.get("exclude") or ()
@@ -79,23 +84,25 @@ def _require_patterns(options: Mapping[str, Any]) -> None:
     path_filter(include, exclude)
 
 
-def absolute_source(text: str, reach: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Return a source as a worker in another folder finds it, or refuse what cannot be one."""
+def absolute_source(
+    text: str, source_settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> str:
+    """Return a source as an absolute path or URL; refuse a path that does not exist."""
     from quire.fetch.names import file_path, file_uri
     from quire.fetch.sources.folder import FolderSource
     from quire.ingest import resources
 
-    source = resources.source_of(reach, text, options)
+    source = resources.source_of(source_settings, text, options)
     if not isinstance(source, FolderSource):
         return text
     is_url = text.lower().startswith("file://")
     named = file_path("file://" + text[7:]) if is_url else Path(text).expanduser()
-    whole = os.path.abspath(named)  # noqa: PTH100  links stay as they were named
-    _require_there(Path(whole), text)
+    whole = os.path.abspath(named)  # noqa: PTH100  keeps symbolic links
+    _require_exists(Path(whole), text)
     return whole if whole.isprintable() else file_uri(whole)
 
 
-def _require_there(path: Path, text: str) -> None:
+def _require_exists(path: Path, text: str) -> None:
     from quire.fetch.sources.globs import is_glob
 
     if path.exists() or path.is_symlink():
@@ -109,24 +116,30 @@ def _require_there(path: Path, text: str) -> None:
     raise BadInput(f"{text}: there is no such file or folder. Check the path.")
 
 
-def plan(caller: Caller | None, reach: Mapping[str, Any], order: Order) -> Iterator[Judged]:
-    """Say what an ingest would do, from the listing alone; nothing is written or fetched.
+def preview(
+    caller: Caller | None, source_settings: Mapping[str, Any], request: IngestRequest
+) -> Iterator[PreviewItem]:
+    """Yield what an ingest would do, from the listing alone; nothing is written or fetched.
 
-    Without a caller there is no database yet, and everything is new.
+    Without a caller there is no database yet, and every file is new.
     """
-    settings = _wanted(caller, order)
-    for url in order.sources:
-        yield from _plan_one(caller, reach, order, url, settings)
+    settings = _corpus_settings(caller, request)
+    for url in request.sources:
+        yield from _preview_source(caller, source_settings, request, url, settings)
 
 
-def _plan_one(
-    caller: Caller | None, reach: Mapping[str, Any], order: Order, url: str, settings: str
-) -> Iterator[Judged]:
+def _preview_source(
+    caller: Caller | None,
+    source_settings: Mapping[str, Any],
+    request: IngestRequest,
+    url: str,
+    settings: str,
+) -> Iterator[PreviewItem]:
     from quire.fetch.items import fingerprint
     from quire.ingest import resources
 
-    met: set[str] = set()
-    for page in resources.source_of(reach, url, order.options).pages(None):
+    listed: set[str] = set()
+    for page in resources.source_of(source_settings, url, request.options).pages(None):
         known: dict[str, admission.KnownDocument] = {}
         if caller is not None:
             with caller.db.read() as conn:
@@ -134,61 +147,63 @@ def _plan_one(
                 uris = [item.uri for item in page.items]
                 known = admit.known_documents(conn, caller.tenant, uris, lock=False)
         for item in page.items:
-            met.add(item.uri)
+            listed.add(item.uri)
             found = known.get(item.uri)
             why = "new"
             if found is not None:
                 why = admit.decide_for(
-                    settings, found, fingerprint(item), is_forced=order.force, now=now
+                    settings, found, fingerprint(item), is_forced=request.force, now=now
                 ).why
-            verdict = VERDICTS.get(why, "again")
+            verdict = _VERDICTS.get(why, "again")
             number = found.id if found else None
-            yield Judged(
+            yield PreviewItem(
                 verdict, item.uri, item.name, admission.reason_text(why), item.size, number
             )
-        for left in page.skipped:
-            yield Judged("left out", left.uri, left.uri, left.reason)
-    if caller is not None and not (order.options.get("include") or order.options.get("exclude")):
-        yield from _gone(caller, url, met)
+        for skipped in page.skipped:
+            yield PreviewItem("left out", skipped.uri, skipped.uri, skipped.reason)
+    if caller is not None and not (
+        request.options.get("include") or request.options.get("exclude")
+    ):
+        yield from _missing(caller, url, listed)
 
 
-def _gone(caller: Caller, url: str, met: set[str]) -> Iterator[Judged]:
+def _missing(caller: Caller, url: str, listed: set[str]) -> Iterator[PreviewItem]:
     last = 0
     while True:
         with caller.db.read() as conn:
             some = reports.listed_at_source(conn, caller.tenant, url, after_id=last)
         for document_id, uri, name in some:
-            if uri not in met:
-                why = "its source does not list it any more"
-                yield Judged("gone", uri, name, why, None, document_id)
+            if uri not in listed:
+                why = "the source no longer lists it"
+                yield PreviewItem("gone", uri, name, why, None, document_id)
         if not some:
             return
         last = some[-1][0]
 
 
-def _wanted(caller: Caller | None, order: Order) -> str:
+def _corpus_settings(caller: Caller | None, request: IngestRequest) -> str:
     found = None
-    if caller is not None and order.corpus:
+    if caller is not None and request.corpus:
         with caller.db.read() as conn:
-            found = corpora.find(conn, caller.tenant, order.corpus)
-    told = found.settings if found else {}
-    return admit.canonical_json(asdict(Pipeline().merged({**told, **order.settings})))
+            found = corpora.find(conn, caller.tenant, request.corpus)
+    defaults = found.settings if found else {}
+    return admit.canonical_json(asdict(Pipeline().merged({**defaults, **request.settings})))
 
 
-def counted(verdicts: Mapping[str, int]) -> str:
-    """Write how many items of each kind there are."""
+def counts_text(verdicts: Mapping[str, int]) -> str:
+    """Word how many files have each verdict."""
     order = ("new", "changed", "again", "same", "busy", "gone", "left out")
     found = Counter(verdicts)
     return ", ".join(f"{found[word]:,} {word}" for word in order if found[word]) or "nothing"
 
 
-def examine_source(text: str, reach: Mapping[str, Any]) -> tuple[bool, list[str]]:
-    """Say whether a source can be listed and read, and in sentences how it stands."""
+def check_source(text: str, source_settings: Mapping[str, Any]) -> tuple[bool, list[str]]:
+    """Tell whether a source can be listed, with details as sentences."""
     from quire.errors import QuireError
     from quire.ingest import resources
 
-    url = absolute_source(text, reach, {})
-    source = resources.source_of(reach, url, {})
+    url = absolute_source(text, source_settings, {})
+    source = resources.source_of(source_settings, url, {})
     try:
         next(iter(source.pages(None)), None)
     except QuireError as error:

@@ -1,4 +1,4 @@
-"""The verb upload: files that were sent here become blobs, and documents of one ingest job."""
+"""Uploads: stores received files as blobs and indexes them by one ingest job."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,15 +20,15 @@ from quire.store.queue import kinds, owners
 if TYPE_CHECKING:
     from quire.fetch.blobs.folder import Blobs
 
-#: What stands for the source of a document that was sent here.
+#: The source of uploaded documents.
 SOURCE = "upload:"
-MOST_FILES = 1000
-LONGEST_CORPUS = 100
+MAX_FILES = 1000
+MAX_CORPUS_NAME = 100
 _KIND = "ingest.document"
 
 
-class Received(NamedTuple):
-    """A file that has come whole: its name, and the part that holds its bytes."""
+class UploadedFile(NamedTuple):
+    """A file that was received completely, still in its partial file."""
 
     name: str
     digest: str
@@ -37,38 +37,38 @@ class Received(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """Its identity: the same bytes under the same name are the same document."""
+        """The URI: the same bytes under the same name are the same document."""
         return f"{SOURCE}{self.digest}/{self.name}"
 
 
 def upload(
     caller: Caller,
     blobs: "Blobs",
-    received: Sequence[Received],
+    received: Sequence[UploadedFile],
     *,
     corpus: str | None = None,
     settings: Mapping[str, Any] | None = None,
     key: str | None = None,
     priority: int = DEFAULT_PRIORITY,
 ) -> dict[str, Any]:
-    """Keep the files and take them in by one job; returns the job and its documents.
+    """Store the files and submit one job that indexes them; return the job and its documents.
 
-    A file that is known under the same name and unchanged is not taken in again.
+    A file with the name and bytes of an existing document is not indexed again.
     """
     unique = list({each.uri: each for each in received}.values())
     _check(unique, corpus)
     given = parsed(settings or {})
     plugin_parser.require(Pipeline().merged(given).parser)
     for each in unique:
-        _keep(caller, blobs, each)
-    told = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
-    payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": told}
+        _store_blob(caller, blobs, each)
+    uploads = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
+    payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": uploads}
 
     def then(conn: Connection, ids: list[int], now: Instant) -> None:
         _admit(caller, conn, ids[0], unique, corpus, given, now)
 
-    wish = Submission("ingest", payload, priority)
-    [job_id] = jobs.submit(caller, [wish], key=key, then=then)
+    submission = Submission("ingest", payload, priority)
+    [job_id] = jobs.submit(caller, [submission], key=key, then=then)
     with caller.db.read() as conn:
         standing = admission.known_documents(
             conn, caller.tenant, [one.uri for one in unique], lock=False
@@ -81,24 +81,25 @@ def upload(
     return {"id": job_id, "documents": documents}
 
 
-def _check(received: Sequence[Received], corpus: str | None) -> None:
+def _check(received: Sequence[UploadedFile], corpus: str | None) -> None:
     if not received:
-        raise BadInput("upload: there is no file in it. Nothing was kept.")
-    if len(received) > MOST_FILES:
+        raise BadInput("upload: it contains no file. Nothing was stored.")
+    if len(received) > MAX_FILES:
         raise BadInput(
-            f"upload: {len(received):,} files (at most {MOST_FILES:,} at a time). Nothing was kept."
+            f"upload: {len(received):,} files (maximum {MAX_FILES:,}). Nothing was stored."
         )
     for each in received:
         if not each.size:
-            raise BadInput(f"{each.name}: is empty (0 bytes). Nothing was kept.")
-    if corpus is not None and not (corpus.isprintable() and 0 < len(corpus) <= LONGEST_CORPUS):
+            raise BadInput(f"{each.name}: is empty (0 bytes). Nothing was stored.")
+    if corpus is not None and not (corpus.isprintable() and 0 < len(corpus) <= MAX_CORPUS_NAME):
         raise BadInput(
-            f"corpus: a name has 1 to {LONGEST_CORPUS} printable characters. Nothing was kept."
+            f"corpus: the name must have 1 to {MAX_CORPUS_NAME} printable characters. "
+            "Nothing was stored."
         )
 
 
-def _keep(caller: Caller, blobs: "Blobs", one: Received) -> None:
-    """Keep a part as a blob; its row comes first, so that no collector takes the file away."""
+def _store_blob(caller: Caller, blobs: "Blobs", one: UploadedFile) -> None:
+    """Store a file as a blob; its row first, which protects it from the garbage collector."""
     caller.db.write(
         lambda conn, now: pages.put_content(conn, caller.tenant, one.digest, one.size, now.wall)
     )
@@ -110,7 +111,7 @@ def _admit(
     caller: Caller,
     conn: Connection,
     job_id: int,
-    received: Sequence[Received],
+    received: Sequence[UploadedFile],
     corpus: str | None,
     given: Mapping[str, Any],
     now: Instant,
@@ -118,15 +119,15 @@ def _admit(
     owner = owners.locked(conn, caller.tenant, caller.user)
     inside = corpora.get_or_create(conn, caller.tenant, corpus, now=now) if corpus else None
     pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})
-    wish = admission.AdmissionRequest(
+    request = admission.AdmissionRequest(
         owner,
         job_id,
         SOURCE,
         admission.canonical_json(asdict(pipeline)),
         (inside.id,) if inside else (),
     )
-    sightings = [admission.ListedFile(one.uri, one.name, one.digest) for one in received]
-    admitted = admission.admit(conn, wish, sightings, now=now)
+    files = [admission.ListedFile(one.uri, one.name, one.digest) for one in received]
+    admitted = admission.admit(conn, request, files, now=now)
     taken = [
         (made, {"digest": one.digest, "size": one.size})
         for made, one in zip(admitted, received, strict=True)

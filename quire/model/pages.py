@@ -1,13 +1,13 @@
-"""What a parser yields and what is cut from it: pages, word boxes and pieces of text.
+"""What a parser yields: pages with word boxes, and the chunks of their text.
 
-No library is needed here, so that every layer can speak of pages.
+Needs no library, so that every layer can import it.
 """
 
 from typing import NamedTuple
 
 
 class Word(NamedTuple):
-    """One word on a page; a box in points from the upper left corner, as a reader sees the page."""
+    """One word on a page, with its box in points from the top left corner of the page."""
 
     x: float
     y: float
@@ -17,32 +17,32 @@ class Word(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """What a first look at a file tells, before any page of it is read."""
+    """The structure of a file, known before any page of it is read."""
 
     media_type: str
     unit: str  # page: ranges of pages | row: ranges of rows | whole: read in one go
     length: int  # pages or rows; 1 for whole
-    #: One digest per page of what the page is made of, where the format gives it cheaply.
+    #: One digest per page of its content, if the format gives it cheaply.
     keys: tuple[str, ...] | None = None
-    #: Pictures in the whole file, where that is known: a page without one is hardly a scan.
+    #: Number of images in the file, if known: a page without one is hardly a scan.
     pictures: int | None = None
 
 
 class Page(NamedTuple):
-    """The text of one page, or of what a format has instead of pages."""
+    """The text of one page, slide, sheet or other unit of a format."""
 
     number: int  # from 1
     text: str
     words: bytes = b""  # packed boxes, see `parse.words`
     width: float = 0.0
     height: float = 0.0
-    via: str = "text"  # text | ocr | none: how the text was found
-    label: str | None = None  # what people call it: "Sheet1, rows 1 to 3,000", "slide 4"
-    image_key: str | None = None  # digest of the picture that was recognised
+    via: str = "text"  # how the text was found: text, ocr or none
+    label: str | None = None  # as people call it: "Sheet1, rows 1 to 3,000", "slide 4"
+    image_key: str | None = None  # digest of the image that OCR read
 
 
 class PageFailure(NamedTuple):
-    """A page that could not be read; the pages after it can."""
+    """A page that could not be read; later pages can."""
 
     number: int
     error: str  # a plain sentence
@@ -56,7 +56,7 @@ class Attachment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A stretch of a page's text that is searched for as one."""
+    """A chunk: a range of the text of a page."""
 
     start: int
     stop: int

@@ -1,7 +1,7 @@
-"""The settings of a corpus: what decides how its documents are read, cut and embedded.
+"""The settings of a corpus: how its documents are read, chunked and embedded.
 
-Each is part of a reuse key, at the stage it matters to and no earlier: another chunk size never
-reads a page again.
+Each setting is part of the reuse key of the first stage that it affects, and of no earlier one:
+changing the chunk size never reads a page again.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.errors import BadInput
 
-#: Grows when the same settings would give other results.
+#: Increased when the same settings give different chunks.
 CUT_VERSION = 1
 
 
@@ -22,28 +22,28 @@ def _setting(default: Any, sentence: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """How documents are taken in; a corpus sets it, a document may override it."""
+    """How documents are indexed; set by a corpus, overridden by a document."""
 
-    parser: str = _setting("auto", "Parser: auto, or the name of a plugin's.")
-    page_size: int = _setting(12, "Pages of a PDF that one task reads.")
-    small_size: int = _setting(48, "Pages of a PDF without scans that one task reads whole.")
-    row_size: int = _setting(3000, "Rows of a table that one task reads.")
-    chunk_tokens: int = _setting(352, "Most tokens of a chunk.")
-    overlap: int = _setting(32, "Tokens that a chunk repeats of the one before it.")
-    delimiter: str = _setting("", "Text at which chunks are cut first; empty: paragraphs.")
+    parser: str = _setting("auto", "Parser: auto, or the name of a plugin.")
+    page_size: int = _setting(12, "Pages of a PDF per task.")
+    small_size: int = _setting(48, "Pages up to which one task reads a PDF without scans.")
+    row_size: int = _setting(3000, "Rows of a table per task.")
+    chunk_tokens: int = _setting(352, "Maximum tokens per chunk.")
+    overlap: int = _setting(32, "Tokens that a chunk repeats from the previous one.")
+    delimiter: str = _setting("", "Preferred separator between chunks; empty: paragraphs.")
     ocr: str = _setting("auto", "OCR: auto (pages without text), always or never.")
-    ocr_languages: str = _setting("", "Languages for OCR, separated by commas; empty: any.")
-    language: str = _setting("auto", "Language of the text for search: auto, or a code like de.")
-    embedder: str = _setting("wordllama", "wordllama, none, or openai:MODEL with an endpoint.")
-    thumbnails: bool = _setting(True, "Make a picture of the first page.")
-    propagate_deletions: bool = _setting(False, "Delete documents that are gone from the source.")
+    ocr_languages: str = _setting("", "OCR languages, separated by commas; empty: any.")
+    language: str = _setting("auto", "Language for full-text search: auto, or a code like de.")
+    embedder: str = _setting("wordllama", "Embedding model: wordllama, none or openai:MODEL.")
+    thumbnails: bool = _setting(True, "Create an image of the first page.")
+    propagate_deletions: bool = _setting(False, "Delete documents that the source no longer lists.")
 
     def merged(self, given: Mapping[str, Any]) -> "Pipeline":
-        """Return these settings with some replaced, checked."""
+        """Return these settings with some replaced, validated."""
         return _checked(Pipeline(**{**asdict(self), **parsed(given)}))
 
     def cut(self) -> dict[str, Any]:
-        """Return what decides how a page's text is cut."""
+        """Return the settings that decide how text is chunked."""
         return {
             "version": CUT_VERSION,
             "tokens": self.chunk_tokens,
@@ -57,14 +57,14 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def digest(*parts: Any) -> str:
-    """Return a digest of canonical JSON: the same meaning, the same digest."""
+    """Return the digest of the canonical JSON: equal values, equal digests."""
     return hashlib.blake2b(
         _canonical(parts).encode(errors="surrogatepass"), digest_size=20
     ).hexdigest()
 
 
 def digests(kind: str, parts: Iterable[str], recipe: str) -> Iterator[str]:
-    """Yield `digest(kind, part, recipe)` of each; what all of them share is written once."""
+    """Yield `digest(kind, part, recipe)` of each part; the shared text is encoded once."""
     before, after = f"[{_canonical(kind)},".encode(), f",{_canonical(recipe)}]".encode()
     for part in parts:
         whole = before + _canonical(part).encode(errors="surrogatepass") + after
@@ -72,23 +72,23 @@ def digests(kind: str, parts: Iterable[str], recipe: str) -> Iterator[str]:
 
 
 def text_digest(text: str) -> str:
-    """Return the digest that a chunk is known by."""
+    """Return the digest that identifies a chunk."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=20).hexdigest()
 
 
 def described() -> list[tuple[str, Any, str]]:
-    """List name, default and sentence of every setting of a corpus."""
+    """List name, default and description of every corpus setting."""
     return [(each.name, each.default, each.metadata["doc"]) for each in fields(Pipeline)]
 
 
 def parsed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn texts into the types of the settings; refuse unknown names."""
+    """Convert values to the types of the settings; refuse unknown names."""
     known = {each.name: each for each in fields(Pipeline)}
     values = {}
     for name, raw in given.items():
         if name not in known:
             names = ", ".join(sorted(known))
-            raise BadInput(f"corpus setting {name!r}: not known. Known: {names}.")
+            raise BadInput(f"corpus setting {name!r}: unknown. Known settings: {names}.")
         values[name] = _parsed(name, raw, known[name].default)
     return values
 

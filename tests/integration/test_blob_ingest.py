@@ -201,8 +201,8 @@ def test_what_a_killed_run_left_in_the_bucket_is_collected(shelf: Shelf, proxy: 
 
     put()
     collector = Collector(shelf.db, blobs.delete, grace=100.0)
-    assert collector.round(keep_seconds=0.0) == {"contents_condemned": 1}
-    put()  # begins to use it: the condemnation is taken back
+    assert collector.round(keep_seconds=0.0) == {"contents_marked": 1}
+    put()  # begins to use it: it is unmarked
     shelf.clock.advance(101)
     assert "contents" not in collector.round(keep_seconds=0.0)
     assert blobs.verify(digest)

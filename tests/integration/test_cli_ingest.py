@@ -385,7 +385,7 @@ def test_a_corpus_from_creation_to_deletion(
     submitted(quire, work, folder / "a.txt", "--corpus", "tales")
     shown = quire("corpus", "show", "tales").out
     assert "corpus tales: 1 document" in shown
-    assert "Most tokens of a chunk." in shown
+    assert "Maximum tokens per chunk." in shown
     said = quire("corpus", "set", "tales", "overlap=16", "chunk_tokens=200").out
     assert said.startswith("corpus tales: overlap=16.")
     assert "at the next `quire ingest`" in said

@@ -146,7 +146,7 @@ def test_a_parser_that_is_not_known_fails_the_job_with_those_that_are(shelf: She
     said = "parser: 'pdfx' is not known here. Known: auto, epub, operators."
     reach = shelf.app.settings.for_children
     with pytest.raises(BadInput, match=re.escape(said)):
-        ingest.checked([str(shelf.folder)], reach, settings={"parser": "pdfx"})
+        ingest.check_request([str(shelf.folder)], reach, settings={"parser": "pdfx"})
     with pytest.raises(BadInput, match=re.escape(said)):
         corpora.create(shelf.app.caller, "reports", {"parser": "pdfx"})
     corpora.create(shelf.app.caller, "reports", {"parser": "epub"})
@@ -216,13 +216,13 @@ def test_three_files_of_a_plugins_source_are_taken_in_and_listed_again_as_unchan
 def test_a_look_before_ingesting_and_the_doctor_know_the_source(shelf: Shelf):
     reach = shelf.app.settings.for_children
     url = "cupboard:kitchen"
-    assert ingest.examine_source(url, reach) == (
+    assert ingest.check_source(url, reach) == (
         True, [f"{url}: can be listed; files found: 3.", "one.txt: can be read."],
     )  # fmt: skip
-    order = ingest.checked([url], reach, settings=PLAIN)
-    assert {each.verdict for each in ingest.plan(shelf.app.caller, reach, order)} == {"new"}
+    order = ingest.check_request([url], reach, settings=PLAIN)
+    assert {each.verdict for each in ingest.preview(shelf.app.caller, reach, order)} == {"new"}
     shelf.ingest(url, settings=order.settings)
-    assert {each.verdict for each in ingest.plan(shelf.app.caller, reach, order)} == {"same"}
+    assert {each.verdict for each in ingest.preview(shelf.app.caller, reach, order)} == {"same"}
 
 
 def test_one_page_of_a_book_can_be_read_here_and_now(shelf: Shelf):

@@ -76,7 +76,7 @@ def furnish(url: str, folder: Path) -> None:
     shelf.file("retired.txt", "here\nnow")
     stage.clock.advance(HOUR)
     with db.begin() as conn:
-        assert gc.retire(conn, before=stage.now().wall) == 1
+        assert gc.delete_old_page_lists(conn, before=stage.now().wall) == 1
     live = shelf.file("live.txt", "one\ntwo\nthree", "four", corpus="books")
     shelf.file("spoilt.txt", "five", "lost", errors={2: '{"error": "broken"}'})
     shelf.file("words.txt", "no vectors", model=None)

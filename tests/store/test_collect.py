@@ -1,4 +1,4 @@
-"""What no document uses any more is condemned, waits, and goes; what is used again stays."""
+"""What no document uses is marked, waits and is deleted; what is used again stays."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def test_pages_chunks_words_vectors_and_files_go_after_the_grace(shelf: Shelf):
     shelf.stage.clock.advance(KEEP + 1)
     worker = collector(shelf)
     assert worker.round(keep_seconds=KEEP) == {
-        "generations": 1, "pages_condemned": 1, "contents_condemned": 1
+        "generations": 1, "pages_marked": 1, "contents_marked": 1
     }  # fmt: skip
     shelf.stage.clock.advance(HOUR - 1)
     assert worker.round(keep_seconds=KEEP) == {}
     shelf.stage.clock.advance(2)
-    assert worker.round(keep_seconds=KEEP) == {"pages": 1, "chunks_condemned": 1, "contents": 1}
+    assert worker.round(keep_seconds=KEEP) == {"pages": 1, "chunks_marked": 1, "contents": 1}
     shelf.stage.clock.advance(HOUR + 1)
     assert worker.round(keep_seconds=KEEP) == {"chunks": 1}
     assert shelf.texts("pages") == ["one\nthree", "same"]
@@ -152,12 +152,12 @@ def test_a_page_that_is_used_again_within_the_grace_is_spared(shelf: Shelf):
     assert files(shelf) == 1
 
 
-def test_a_condemned_row_that_a_leaf_names_is_spared_at_the_sweep(shelf: Shelf):
+def test_a_marked_row_that_a_page_list_names_is_unmarked_at_the_sweep(shelf: Shelf):
     shelf.file("a.txt", "one")
     with shelf.db.begin() as conn:
         for table in ("pages", "chunks", "contents"):
             conn.exec_driver_sql(f"UPDATE {table} SET condemned_at = 5")
-        for stock in gc.STOCKS:
+        for stock in gc.COLLECTABLES:
             assert sweep(conn, stock, before=6.0, remove=no_file) == (0, 1)
     for table in ("pages", "chunks", "contents"):
         assert [row.condemned_at for row in shelf.stage.rows(table)] == [None]
@@ -167,7 +167,7 @@ def no_file(digest: str) -> None:
     raise AssertionError(f"{digest} was to stay")
 
 
-def test_what_is_condemned_is_not_reused_but_saved_when_it_is_stored_again(shelf: Shelf):
+def test_what_is_marked_is_not_reused_but_unmarked_when_it_is_stored_again(shelf: Shelf):
     page = shelf.put_page("one")
     with shelf.db.begin() as conn:
         conn.exec_driver_sql("UPDATE pages SET condemned_at = 5")
@@ -178,7 +178,7 @@ def test_what_is_condemned_is_not_reused_but_saved_when_it_is_stored_again(shelf
         assert pages.find(conn, "default", [key_of("one")])[key_of("one")].id == page
 
 
-def test_a_condemned_chunk_counts_as_not_embedded(shelf: Shelf):
+def test_a_marked_chunk_counts_as_not_embedded(shelf: Shelf):
     shelf.file("a.txt", "one")
     [chunk], [model] = shelf.stage.rows("chunks"), shelf.stage.rows("models")
 
@@ -239,7 +239,7 @@ def test_a_put_after_the_collection_writes_the_file_again(shelf: Shelf):
 def test_a_collector_that_dies_between_file_and_row_is_mended_by_the_next_put(shelf: Shelf):
     assert shelf.blobs is not None
     digest = shelf.put_content(b"half gone")
-    shelf.db.write(lambda conn, now: gc.condemn(CONTENTS, [("default", digest)], conn, now))
+    shelf.db.write(lambda conn, now: gc.mark(CONTENTS, [("default", digest)], conn, now))
 
     def die_after_removal(digest: str) -> None:
         assert shelf.blobs is not None
@@ -256,14 +256,14 @@ def test_a_collector_that_dies_between_file_and_row_is_mended_by_the_next_put(sh
 
 
 def test_every_act_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gc, "WINDOW", 3)
-    monkeypatch.setattr(gc, "BATCH", 2)
+    monkeypatch.setattr(gc, "SCAN_ROWS", 3)
+    monkeypatch.setattr(gc, "DELETE_ROWS", 2)
     for n in range(7):
         shelf.put_page(f"page {n}")
     worker = collector(shelf)
-    assert worker.round(keep_seconds=KEEP, patience=0.0) == {"pages_condemned": 3}
-    assert worker.round(keep_seconds=KEEP, patience=0.0) == {"pages_condemned": 3}
-    assert worker.round(keep_seconds=KEEP, patience=0.0) == {"pages_condemned": 1}
+    assert worker.round(keep_seconds=KEEP, seconds=0.0) == {"pages_marked": 3}
+    assert worker.round(keep_seconds=KEEP, seconds=0.0) == {"pages_marked": 3}
+    assert worker.round(keep_seconds=KEEP, seconds=0.0) == {"pages_marked": 1}
     shelf.stage.clock.advance(HOUR + 1)
     with shelf.db.begin() as conn:
         now = shelf.stage.now().wall
@@ -278,9 +278,9 @@ def test_a_long_generation_is_collected_alone_and_whole(shelf: Shelf):
     shelf.stage.clock.advance(1)
     with shelf.db.begin() as conn:
         now = shelf.stage.now().wall
-        assert gc.retire(conn, before=now, limit=6) == 1
-        assert gc.retire(conn, before=now, limit=6) == 1
-        assert gc.retire(conn, before=now, limit=6) == 0
+        assert gc.delete_old_page_lists(conn, before=now, limit=6) == 1
+        assert gc.delete_old_page_lists(conn, before=now, limit=6) == 1
+        assert gc.delete_old_page_lists(conn, before=now, limit=6) == 0
     assert shelf.stage.count("leaves") == 2
 
 
@@ -320,7 +320,7 @@ def test_two_collectors_at_once_delete_each_thing_once(shelf: Shelf):
     assert (shelf.stage.count("pages"), files(shelf)) == (0, 0)
 
 
-def condemn_everything(db: Database) -> None:
+def mark_everything(db: Database) -> None:
     with db.begin() as conn:
         for table in ("pages", "chunks", "contents"):
             conn.exec_driver_sql(f"UPDATE {table} SET condemned_at = 5")
@@ -329,7 +329,7 @@ def condemn_everything(db: Database) -> None:
 def test_a_row_that_a_writer_holds_is_left_alone(pg_stage: Stage):
     shelf = Shelf(pg_stage)
     page = shelf.put_page("one")
-    condemn_everything(pg_stage.db)
+    mark_everything(pg_stage.db)
     fresh = [pages.ReadPage(key_of("one"), Page(1, "one"), "en", 0.5)]
     with pg_stage.db.begin() as writer:
         assert pages.put(writer, "default", fresh, 1) == {key_of("one"): page}
@@ -355,7 +355,7 @@ def beside(act: Any, stage: Stage, inside: Any) -> list[Any]:
 def test_a_writer_that_waits_for_the_collector_stores_the_page_anew(pg_stage: Stage):
     shelf = Shelf(pg_stage)
     old = shelf.put_page("one")
-    condemn_everything(pg_stage.db)
+    mark_everything(pg_stage.db)
     found = beside(
         lambda: shelf.put_page("one"),
         pg_stage,
@@ -370,7 +370,7 @@ def test_a_writer_that_waits_for_the_collector_stores_the_chunk_anew(pg_stage: S
     shelf = Shelf(pg_stage)
     filing = shelf.file("a.txt", "one")
     delete(shelf, filing.document_id)
-    condemn_everything(pg_stage.db)
+    mark_everything(pg_stage.db)
     with pg_stage.db.begin() as conn:
         sweep(conn, PAGES, before=6.0, remove=no_file)
     [old] = pg_stage.rows("chunks")
@@ -392,7 +392,7 @@ def test_a_put_that_waits_for_the_collector_never_trusts_the_old_file(
     other = Shelf(pg_stage, tmp_path, tenant="other")
     digest = shelf.put_content(b"bytes")
     for who in (shelf, other):
-        condemn_everything(pg_stage.db)
+        mark_everything(pg_stage.db)
         beside(
             lambda who=who: who.put_content(b"bytes"),
             pg_stage,
@@ -405,7 +405,7 @@ def test_a_put_that_waits_for_the_collector_never_trusts_the_old_file(
 def test_a_blob_that_another_tenant_is_about_to_put_is_left_alone(pg_stage: Stage):
     shelf = Shelf(pg_stage)
     digest = shelf.put_content(b"bytes")
-    condemn_everything(pg_stage.db)
+    mark_everything(pg_stage.db)
     with pg_stage.db.begin() as writer:
         pages.put_content(writer, "other", digest, 5, 1.0)
         with pg_stage.db.begin() as conn:
@@ -440,7 +440,7 @@ def test_a_disk_that_refuses_does_not_stop_the_scheduler(
 
     shelf = Shelf(stage, tmp_path / "blobs")
     shelf.put_content(b"stays")
-    condemn_everything(stage.db)
+    mark_everything(stage.db)
     settings = Settings(home=tmp_path)
     scheduler.tick(stage.db, settings, collector=Collector(stage.db, refuse))
     assert stage.count("contents") == 1

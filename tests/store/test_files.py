@@ -283,7 +283,7 @@ def sent(shelf: Shelf, name: str, content: bytes) -> int:
     """Send a file as the API does; returns its job."""
     part = shelf.put(f"{name}.part", content)
     digest = hashlib.sha256(content).hexdigest()
-    one = uploads.Received(name, digest, len(content), part)
+    one = uploads.UploadedFile(name, digest, len(content), part)
     blobs = open_folder(str(shelf.app.settings.home))
     made = uploads.upload(shelf.app.caller, blobs, [one], settings=PLAIN)
     shelf.drain()

@@ -23,7 +23,7 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import Answer, giving
 from quire.api.state import AppState, app_state_of
-from quire.control.uploads import MOST_FILES, Received, upload
+from quire.control.uploads import MAX_FILES, UploadedFile, upload
 from quire.errors import BadInput, SourceRefused, TooLarge
 from quire.fetch.names import safe_name
 from quire.fetch.transfer import part_file
@@ -39,7 +39,7 @@ PATIENCE = 120.0
 _FIELDS = ("files", "file")
 #: A page's form has its csrf in it, which the gate wants in the address instead.
 _TEXTS = ("corpus", "csrf")
-_CUT = "upload: the connection ended before all had come. Nothing was kept; send it again."
+_CUT = "upload: the connection ended before all had come. Nothing was stored; send it again."
 
 _BODY = {
     "requestBody": {
@@ -54,7 +54,7 @@ _BODY = {
                     "properties": {
                         "files": {
                             "type": "array",
-                            "maxItems": MOST_FILES,
+                            "maxItems": MAX_FILES,
                             "items": {"type": "string", "format": "binary"},
                         },
                         "corpus": {"type": "string", "maxLength": 100},
@@ -182,7 +182,7 @@ class Taking:
 
     def run(self, pieces: Iterator[bytes], name: str | None, corpus: str | None) -> dict[str, Any]:
         """Write the files, keep them, and make their documents; or leave nothing."""
-        received: list[Received] = []
+        received: list[UploadedFile] = []
         try:
             if self.is_form:
                 corpus = self._form(pieces, received) or corpus
@@ -197,7 +197,7 @@ class Taking:
             for each in received:
                 part_file.remove(each.part)
 
-    def _form(self, pieces: Iterator[bytes], received: list[Received]) -> str | None:
+    def _form(self, pieces: Iterator[bytes], received: list[UploadedFile]) -> str | None:
         told: dict[str, str] = {}
         stream = multipart.events(pieces, multipart.boundary_of(self.content_type))
         for event in stream:
@@ -214,9 +214,9 @@ class Taking:
                 )
         return told.get("corpus")
 
-    def _file(self, name: str, pieces: Iterator[bytes], received: list[Received]) -> None:
-        if len(received) >= MOST_FILES:
-            raise TooLarge(f"upload: more than {MOST_FILES:,} files at a time. Nothing was kept.")
+    def _file(self, name: str, pieces: Iterator[bytes], received: list[UploadedFile]) -> None:
+        if len(received) >= MAX_FILES:
+            raise TooLarge(f"upload: more than {MAX_FILES:,} files at a time. Nothing was stored.")
         shown = safe_name(name)
         part = self.app_state.blobs.part_path(f"upload-{uuid.uuid4().hex}")
         try:
@@ -228,16 +228,16 @@ class Taking:
         except BaseException:
             part_file.remove(part)
             raise
-        received.append(Received(shown, got.sha256, got.size, part))
+        received.append(UploadedFile(shown, got.sha256, got.size, part))
 
-    def _check_all(self, received: Sequence[Received]) -> None:
+    def _check_all(self, received: Sequence[UploadedFile]) -> None:
         if not received:
-            raise BadInput("upload: there is no file in it. Nothing was kept.")
+            raise BadInput("upload: it contains no file. Nothing was stored.")
 
     def _too_large(self, name: str) -> TooLarge:
         return TooLarge(
             f"{safe_name(name)}: larger than the limit of {self.most:,} bytes "
-            "(QUIRE_FETCH_MAX_BYTES). Nothing was kept."
+            "(QUIRE_FETCH_MAX_BYTES). Nothing was stored."
         )
 
 

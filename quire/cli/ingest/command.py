@@ -11,7 +11,7 @@ from quire.errors import Refused
 from quire.model.records import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
-    from quire.control.ingest import Judged, Order
+    from quire.control.ingest import IngestRequest, PreviewItem
 
 Sources = Annotated[
     list[str],
@@ -77,7 +77,7 @@ def ingest(
             _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
         )
     session.load_plugins()
-    order = asking.checked(
+    order = asking.check_request(
         sources,
         settings.for_children,
         corpus=corpus,
@@ -140,20 +140,20 @@ def _say_submitted(job_id: int, json: bool) -> None:
     console.say(f"Follow with: quire job show {job_id} --watch")
 
 
-def _look_only(order: "Order", json: bool) -> None:
+def _look_only(order: "IngestRequest", json: bool) -> None:
     from quire.control import ingest as asking
 
     settings = session.load_settings()
     is_begun = bool(settings.database_url) or Path(settings.home / "quire.db").exists()
     if is_begun:
         with session.open_app() as app:
-            _list(asking.plan(app.caller, settings.for_children, order), json)
+            _list(asking.preview(app.caller, settings.for_children, order), json)
     else:
-        _list(asking.plan(None, settings.for_children, order), json)
+        _list(asking.preview(None, settings.for_children, order), json)
 
 
 def _list(found: Any, json: bool) -> None:
-    from quire.control.ingest import counted
+    from quire.control.ingest import counts_text
 
     counts: dict[str, int] = {}
     items = []
@@ -166,9 +166,9 @@ def _list(found: Any, json: bool) -> None:
     if json:
         console.as_json({"items": items, "counts": counts})
         return
-    console.say(f"{counted(counts)}. Nothing was fetched or stored.")
+    console.say(f"{counts_text(counts)}. Nothing was fetched or stored.")
 
 
-def _line(each: "Judged") -> str:
+def _line(each: "PreviewItem") -> str:
     why = "" if each.verdict in ("new", "same", "gone") else f"  ({format.one_line(each.why)})"
     return f"{each.verdict:<9} {format.one_line(each.uri, 300)}{why}"

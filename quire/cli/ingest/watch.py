@@ -13,7 +13,7 @@ from quire.cli.ingest import own_worker
 
 if TYPE_CHECKING:
     from quire.app import App
-    from quire.control.ingest import Order
+    from quire.control.ingest import IngestRequest
     from quire.fetch.items import Item
     from quire.fetch.sources.watch import Observation
 
@@ -22,7 +22,7 @@ INTERRUPTED = 130
 BATCH = 500
 
 
-def run(app: "App", order: "Order", priority: int) -> None:
+def run(app: "App", order: "IngestRequest", priority: int) -> None:
     """Watch the sources of an order until Ctrl-C."""
     console.say("Watching; a file is taken when it has not changed for some seconds. End: Ctrl-C")
     jobs: list[int] = []
@@ -43,7 +43,7 @@ def run(app: "App", order: "Order", priority: int) -> None:
 class Watched:
     """One source that is watched."""
 
-    def __init__(self, app: "App", order: "Order", url: str, priority: int) -> None:
+    def __init__(self, app: "App", order: "IngestRequest", url: str, priority: int) -> None:
         self.next_at = 0.0
         self._app = app
         self._order = replace(order, sources=(url,))
@@ -82,13 +82,13 @@ class Watched:
         for page in source.pages(None):
             yield from page.items
 
-    def _parts(self, ripe: "Sequence[Item]") -> "Iterator[Order]":
+    def _parts(self, ripe: "Sequence[Item]") -> "Iterator[IngestRequest]":
         names = ["/" + _plain("/".join(filter(None, (i.folder, i.name)))) for i in ripe]
         for start in range(0, len(names), BATCH):
             include = names[start : start + BATCH]
             yield replace(self._order, options={**self._order.options, "include": include})
 
-    def _submit(self, orders: "Sequence[Order]", what: str) -> list[int]:
+    def _submit(self, orders: "Sequence[IngestRequest]", what: str) -> list[int]:
         ids = self._app.submit_many([each.submission(self._priority) for each in orders])
         for job_id in ids:
             console.say(f"{_clock()} job {job_id}: {what} of {self._order.sources[0]}")

@@ -1,4 +1,4 @@
-"""Corpora: named sets of documents with the settings of their pipeline."""
+"""Corpora: named sets of documents with their settings; deletion of documents."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ c, d = corpora.c, documents.c
 
 
 class Corpus(NamedTuple):
-    """A corpus with its settings, those that differ from the defaults."""
+    """A corpus, and those of its settings that differ from the defaults."""
 
     id: int
     name: str
@@ -30,29 +30,25 @@ class Corpus(NamedTuple):
 
 
 def get_or_create(conn: sa.Connection, tenant: str, name: str, *, now: Instant) -> Corpus:
-    """Return a tenant's corpus, made with default settings if it is missing."""
-    row = _found(conn, tenant, name)
-    if row is None:
+    """Return a corpus of a tenant; create it with default settings if it is missing."""
+    found = find(conn, tenant, name)
+    if found is None:
         create(conn, tenant, name, {}, now=now)
-        row = _found(conn, tenant, name)
-    assert row is not None  # noqa: S101
-    return Corpus(row.id, row.name, json.loads(row.settings))
+        found = find(conn, tenant, name)
+    assert found is not None  # noqa: S101
+    return found
 
 
 def find(conn: sa.Connection, tenant: str, name: str) -> Corpus | None:
-    """Return a tenant's corpus if it exists."""
-    row = _found(conn, tenant, name)
+    """Return a corpus of a tenant, if it exists."""
+    row = conn.execute(sa.select(corpora).where(c.tenant == tenant, c.name == name)).one_or_none()
     return None if row is None else Corpus(row.id, row.name, json.loads(row.settings))
-
-
-def _found(conn: sa.Connection, tenant: str, name: str) -> Any:
-    return conn.execute(sa.select(corpora).where(c.tenant == tenant, c.name == name)).one_or_none()
 
 
 def create(
     conn: sa.Connection, tenant: str, name: str, settings: Mapping[str, Any], *, now: Instant
 ) -> bool:
-    """Create a corpus; returns whether it was not there before."""
+    """Create a corpus; return whether it is new."""
     rows = bulk.insert_missing(
         conn,
         corpora,
@@ -64,7 +60,7 @@ def create(
 
 
 def change(conn: sa.Connection, corpus_id: int, settings: Mapping[str, Any]) -> None:
-    """Replace a corpus's settings."""
+    """Replace the settings of a corpus."""
     conn.execute(
         sa.update(corpora)
         .where(c.id == corpus_id)
@@ -73,7 +69,7 @@ def change(conn: sa.Connection, corpus_id: int, settings: Mapping[str, Any]) -> 
 
 
 def delete(conn: sa.Connection, corpus_id: int) -> int:
-    """Delete a corpus; returns how many documents were in it, which stay."""
+    """Delete a corpus; return how many documents were in it. They are not deleted."""
     cd = corpus_documents.c
     left = conn.execute(sa.delete(corpus_documents).where(cd.corpus_id == corpus_id)).rowcount
     conn.execute(sa.delete(corpora).where(c.id == corpus_id))
@@ -81,7 +77,7 @@ def delete(conn: sa.Connection, corpus_id: int) -> int:
 
 
 def list_all(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
-    """List a tenant's corpora with the number of their documents."""
+    """List the corpora of a tenant, with the number of documents."""
     count = sa.select(sa.func.count()).where(corpus_documents.c.corpus_id == c.id).scalar_subquery()
     rows = conn.execute(
         sa.select(c.id, c.name, c.settings, count).where(c.tenant == tenant).order_by(c.name)
@@ -93,34 +89,35 @@ def list_all(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
 
 
 def of_document(conn: sa.Connection, document_id: int) -> list[int]:
-    """List the corpora that a document is in."""
+    """Return the ids of the corpora that a document is in."""
     cd = corpus_documents.c
     return list(conn.scalars(sa.select(cd.corpus_id).where(cd.document_id == document_id)))
 
 
 def set_growing(conn: sa.Connection, job_id: int, *, is_growing: bool) -> None:
-    """Say whether a job's list of files still grows: no fraction is shown while it does."""
+    """Set whether a job is still listing files: until then it has no completion percentage."""
     conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(is_growing=is_growing))
 
 
 def delete_documents(
     conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: Instant
 ) -> list[int]:
-    """Delete documents with the files inside them; returns the ids of all that went.
+    """Delete documents and their attachments; return the ids of all that were deleted.
 
-    A document stays while something works on it or on a file inside it. Pages are collected later.
+    A document stays while a task works on it or on one of its attachments. Its pages are garbage
+    collected later.
     """
     if not ids:
         return []
-    parents = _inside(conn, ids)
+    parents = _attachments(conn, ids)
     every = sorted({*ids, *parents})
     dialect.lock_rows(conn, documents, every)
-    at_work = sa.exists().where(tasks.c.document_id == d.id, is_state(tasks.c.state, *TASK_OPEN))
+    has_task = sa.exists().where(tasks.c.document_id == d.id, is_state(tasks.c.state, *TASK_OPEN))
     rows = conn.execute(
-        sa.select(d.id, at_work).where(dialect.id_in(conn, d.id, "ids"), d.tenant == tenant),
+        sa.select(d.id, has_task).where(dialect.id_in(conn, d.id, "ids"), d.tenant == tenant),
         {"ids": dialect.encode_ids(conn, every)},
     )
-    is_busy = {row[0]: bool(row[1]) for row in rows}
+    is_busy = {document_id: bool(busy) for document_id, busy in rows}
     staying = _with_parents([each for each, busy in is_busy.items() if busy], parents)
     going = {each for each in ids if each in is_busy} - staying
     for each, parent in parents.items():
@@ -130,10 +127,10 @@ def delete_documents(
     return sorted(going)
 
 
-def _inside(conn: sa.Connection, ids: Sequence[int]) -> dict[int, int]:
-    """Return the parents of all files that lie inside these documents, outer files first.
+def _attachments(conn: sa.Connection, ids: Sequence[int]) -> dict[int, int]:
+    """Return attachment → parent for all attachments below these documents, outermost first.
 
-    One that a source of its own lists as well is not among them.
+    An attachment that a source lists as well is left out.
     """
     parent = documents.alias("parent")
     query = (

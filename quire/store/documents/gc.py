@@ -1,9 +1,9 @@
-"""Collects what no document uses any more: leaves of old generations, then pages, chunks, blobs.
+"""Garbage collection (mark and sweep) of page lists, pages, chunks and blobs.
 
-What nothing refers to is condemned, waits out a grace that is longer than any reader, and is
-deleted under its row's lock if that is still so. Whoever stores the same again clears the
-condemnation under the same lock; see `pages`. Every act is bounded, and may be done by several
-processes at once.
+A row that nothing refers to is marked (`condemned_at`). After a grace period, longer than any
+reader, it is deleted under its row lock if still nothing refers to it. Whoever stores the same
+content again unmarks it under the same lock; see `pages`. Every transaction is bounded, and several
+processes may collect at once.
 """
 
 import time
@@ -31,195 +31,203 @@ from quire.store.db.schema.documents import (
 from quire.store.db.schema.queue import is_state
 from quire.store.documents.pages import blob_lock
 
-#: Seconds between the condemnation of a row and its end.
+#: Seconds between marking a row and deleting it.
 GRACE = 3600.0
-#: Rows that one look passes, rows that one transaction deletes, leaves that one gives up.
-WINDOW, BATCH, LEAVES = 2_000, 200, 10_000
-#: Seconds after which a transaction begins to remove no further file.
-SPAN = 1.0
-#: Seconds that a round spends on looking through a table, and on deleting from it; the next round
-#: goes on from there.
-PATIENCE = 2.0
+#: Rows of one scan, rows and page list entries that one transaction deletes.
+SCAN_ROWS, DELETE_ROWS, PAGE_ROWS = 2_000, 200, 10_000
+#: Seconds after which a transaction removes no further file.
+MAX_SECONDS = 1.0
+#: Seconds that a round spends on marking in a table, and on deleting from it; the next round
+#: continues there.
+ROUND_SECONDS = 2.0
 
 Key = tuple[str, str]
 Remove = Callable[[str], None]
 g, d = generations.c, documents.c
-_OVER = tuple(state for state in GenerationState if state.is_over)
+_ENDED = tuple(state for state in GenerationState if state.is_over)
 
 
-class Stock(NamedTuple):
-    """A table whose rows live as long as something refers to them."""
+class Collectable(NamedTuple):
+    """A table whose rows are deleted when nothing refers to them."""
 
     table: sa.Table
-    name: sa.Column[str]  # with the tenant, what a row is known by
+    name: sa.Column[str]  # the key of a row, together with the tenant
     is_used: sa.ColumnElement[bool]
 
-    def among(self, keys: Sequence[Key]) -> sa.ColumnElement[bool]:
-        """Tell whether a row is one of these."""
+    def has_key(self, keys: Sequence[Key]) -> sa.ColumnElement[bool]:
+        """Return the condition that a row has one of the keys."""
         return sa.tuple_(self.table.c.tenant, self.name).in_(list(keys))
 
 
-def _of(digest: sa.Column[str], *more: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+def _refers(digest: sa.Column[str], *more: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     c = contents.c
     return sa.exists().where(digest.table.c.tenant == c.tenant, digest == c.digest, *more)
 
 
-PAGES = Stock(pages, pages.c.key, sa.exists().where(generation_pages.c.page_id == pages.c.id))
-CHUNKS = Stock(chunks, chunks.c.digest, sa.exists().where(slices.c.chunk_id == chunks.c.id))
-CONTENTS = Stock(
+PAGES = Collectable(pages, pages.c.key, sa.exists().where(generation_pages.c.page_id == pages.c.id))
+CHUNKS = Collectable(chunks, chunks.c.digest, sa.exists().where(slices.c.chunk_id == chunks.c.id))
+CONTENTS = Collectable(
     contents,
     contents.c.digest,
     sa.or_(
-        _of(g.digest, g.recipe.is_not(None)),
-        _of(d.digest),
-        _of(d.thumbnail),
-        # A file that came with another one is named by what was seen of it, until it is indexed.
-        _of(d.seen, d.state != sa.literal_column(f"'{DocumentState.SUCCESS.value}'")),
+        _refers(g.digest, g.recipe.is_not(None)),
+        _refers(d.digest),
+        _refers(d.thumbnail),
+        # Before it is indexed, an upload or attachment refers to its blob by `seen`.
+        _refers(d.seen, d.state != sa.literal_column(f"'{DocumentState.SUCCESS.value}'")),
     ),
 )
-#: A page's end frees chunks, so chunks come later.
-STOCKS = (PAGES, CHUNKS, CONTENTS)
+#: Deleting pages frees chunks, so chunks come later.
+COLLECTABLES = (PAGES, CHUNKS, CONTENTS)
 
 
-def retire(conn: sa.Connection, *, before: float, limit: int = LEAVES) -> int:
-    """Take the leaves from generations that ended before a moment; returns how many lost theirs.
+def delete_old_page_lists(conn: sa.Connection, *, before: float, limit: int = PAGE_ROWS) -> int:
+    """Delete the page lists of generations that ended before a time; return how many.
 
-    A generation has all of its leaves or none, so that no other one takes over a part of them.
+    A list is deleted as a whole, so that no other generation copies a part of it.
     """
     rows = conn.execute(
         sa.select(g.document_id, g.generation, g.pages)
-        .where(is_state(g.state, *_OVER), g.recipe.is_not(None), g.finished_at < before)
+        .where(is_state(g.state, *_ENDED), g.recipe.is_not(None), g.finished_at < before)
         .order_by(g.finished_at)
-        .limit(BATCH)
+        .limit(DELETE_ROWS)
         .with_for_update(skip_locked=True)
     ).all()
-    some: list[tuple[int, int]] = []
-    room = limit
+    ended: list[tuple[int, int]] = []
+    rows_left = limit
     for row in rows:
-        if some and room < (row.pages or 0):
+        if ended and rows_left < (row.pages or 0):
             break
-        some.append((row.document_id, row.generation))
-        room -= row.pages or 0
-    if some:
+        ended.append((row.document_id, row.generation))
+        rows_left -= row.pages or 0
+    if ended:
         gp = generation_pages.c
         conn.execute(
-            sa.delete(generation_pages).where(sa.tuple_(gp.document_id, gp.generation).in_(some))
+            sa.delete(generation_pages).where(sa.tuple_(gp.document_id, gp.generation).in_(ended))
         )
         conn.execute(
             sa.update(generations)
-            .where(sa.tuple_(g.document_id, g.generation).in_(some))
+            .where(sa.tuple_(g.document_id, g.generation).in_(ended))
             .values(recipe=None)
         )
-    return len(some)
+    return len(ended)
 
 
-def look(conn: sa.Connection, stock: Stock, after: Key, *, limit: int) -> tuple[list[Key], Key]:
-    """List rows behind `after` that nothing uses; returns also how far the look went."""
-    tenant = stock.table.c.tenant
-    place = sa.tuple_(sa.literal(after[0]), sa.literal(after[1]))
+def find_unused(
+    conn: sa.Connection, kind: Collectable, after: Key, *, limit: int
+) -> tuple[list[Key], Key]:
+    """Return the keys of unused rows after `after`, and the key to continue from."""
+    tenant = kind.table.c.tenant
+    position = sa.tuple_(sa.literal(after[0]), sa.literal(after[1]))
     rows = conn.execute(
-        sa.select(tenant, stock.name, stock.is_used)
-        .where(sa.tuple_(tenant, stock.name) > place)
-        .order_by(tenant, stock.name)
+        sa.select(tenant, kind.name, kind.is_used)
+        .where(sa.tuple_(tenant, kind.name) > position)
+        .order_by(tenant, kind.name)
         .limit(limit)
     ).all()
-    unused = [(row[0], row[1]) for row in rows if not row[2]]
-    return unused, (rows[-1][0], rows[-1][1]) if len(rows) == limit else ("", "")
+    unused = [(tenant, key) for tenant, key, is_used in rows if not is_used]
+    last_tenant, last_key, _ = rows[-1] if len(rows) == limit else ("", "", None)
+    return unused, (last_tenant, last_key)
 
 
-def used_contents(
-    conn: sa.Connection, after: Key, *, limit: int = WINDOW
+def used_blobs(
+    conn: sa.Connection, after: Key, *, limit: int = SCAN_ROWS
 ) -> tuple[list[tuple[str, int]], Key]:
-    """List digest and size of blobs in use behind `after`; returns also how far the look went."""
+    """Return digest and size of used blobs after `after`, and the key to continue from."""
     c = contents.c
-    place = sa.tuple_(sa.literal(after[0]), sa.literal(after[1]))
+    position = sa.tuple_(sa.literal(after[0]), sa.literal(after[1]))
     rows = conn.execute(
         sa.select(c.tenant, c.digest, c.size)
-        .where(sa.tuple_(c.tenant, c.digest) > place, CONTENTS.is_used)
+        .where(sa.tuple_(c.tenant, c.digest) > position, CONTENTS.is_used)
         .order_by(c.tenant, c.digest)
         .limit(limit)
     ).all()
-    some = [(row.digest, row.size) for row in rows]
-    return some, (rows[-1].tenant, rows[-1].digest) if len(rows) == limit else ("", "")
+    found = [(row.digest, row.size) for row in rows]
+    return found, (rows[-1].tenant, rows[-1].digest) if len(rows) == limit else ("", "")
 
 
-def count_used_contents(conn: sa.Connection) -> int:
+def count_used_blobs(conn: sa.Connection) -> int:
     """Count the blobs that are in use."""
     count = sa.select(sa.func.count()).select_from(contents).where(CONTENTS.is_used)
     return int(conn.scalar(count) or 0)
 
 
-def condemn(stock: Stock, keys: Sequence[Key], conn: sa.Connection, now: Instant) -> int:
-    """Condemn those rows that nothing uses and that are not condemned yet; returns how many."""
-    statement = sa.update(stock.table).where(
-        stock.among(keys), stock.table.c.condemned_at.is_(None), sa.not_(stock.is_used)
+def mark(kind: Collectable, keys: Sequence[Key], conn: sa.Connection, now: Instant) -> int:
+    """Mark rows that nothing uses; return how many were not marked before."""
+    statement = sa.update(kind.table).where(
+        kind.has_key(keys), kind.table.c.condemned_at.is_(None), sa.not_(kind.is_used)
     )
     return conn.execute(statement.values(condemned_at=now.wall)).rowcount
 
 
 class Swept(NamedTuple):
-    """What became of condemned rows."""
+    """How many marked rows were deleted, and how many unmarked since they are used again."""
 
     deleted: int
-    spared: int
+    unmarked: int
 
 
 def sweep(
-    conn: sa.Connection, stock: Stock, *, before: float, remove: Remove, limit: int = BATCH
+    conn: sa.Connection,
+    kind: Collectable,
+    *,
+    before: float,
+    remove: Remove,
+    limit: int = DELETE_ROWS,
 ) -> Swept:
-    """Delete rows that were condemned before a moment, and spare those that are used again."""
-    table = stock.table
+    """Delete rows that were marked before a time; unmark those that are used again."""
+    table = kind.table
     due = conn.execute(
-        sa.select(table.c.tenant, stock.name)
+        sa.select(table.c.tenant, kind.name)
         .where(table.c.condemned_at < before)
         .order_by(table.c.condemned_at)
         .limit(limit)
-        # Whoever holds a row is about to use it.
+        # Whoever has locked a row is about to use it.
         .with_for_update(skip_locked=True)
     ).all()
     if not due:
         return Swept(0, 0)
-    # A statement of its own: it sees what was committed before the locks were taken.
+    # A second statement: it sees what was committed before the locks were taken.
     rows = conn.execute(
-        sa.select(table, stock.is_used.label("is_used")).where(
-            stock.among([(row[0], row[1]) for row in due])
+        sa.select(table, kind.is_used.label("is_used")).where(
+            kind.has_key([(tenant, key) for tenant, key in due])
         )
     ).all()
-    spared = [(row.tenant, row._mapping[stock.name]) for row in rows if row.is_used]
-    if spared:
-        conn.execute(sa.update(table).where(stock.among(spared)).values(condemned_at=None))
+    unmarked = [(row.tenant, row._mapping[kind.name]) for row in rows if row.is_used]
+    if unmarked:
+        conn.execute(sa.update(table).where(kind.has_key(unmarked)).values(condemned_at=None))
     unused = [row for row in rows if not row.is_used]
-    if stock is CONTENTS:
-        return Swept(_delete_contents(conn, unused, remove), len(spared))
-    _delete_rows(conn, stock, [row.id for row in unused])
-    return Swept(len(unused), len(spared))
+    if kind is CONTENTS:
+        return Swept(_delete_contents(conn, unused, remove), len(unmarked))
+    _delete_rows(conn, kind, [row.id for row in unused])
+    return Swept(len(unused), len(unmarked))
 
 
-def _delete_rows(conn: sa.Connection, stock: Stock, ids: list[int]) -> None:
-    if stock is PAGES:
+def _delete_rows(conn: sa.Connection, kind: Collectable, ids: list[int]) -> None:
+    if kind is PAGES:
         conn.execute(sa.delete(slices).where(slices.c.page_id.in_(ids)))
     else:
         dialect.unindex_texts(conn, ids)
         conn.execute(sa.delete(vectors).where(vectors.c.chunk_id.in_(ids)))
-    conn.execute(sa.delete(stock.table).where(stock.table.c.id.in_(ids)))
+    conn.execute(sa.delete(kind.table).where(kind.table.c.id.in_(ids)))
 
 
 def _delete_contents(conn: sa.Connection, rows: Sequence[Any], remove: Remove) -> int:
-    """Delete rows of blobs, and each file before the commit that ends the last row naming it.
+    """Delete rows of blobs; delete the file with its last row, before the commit.
 
-    A put first writes its row, under the same lock: it never trusts a file that is about to go.
-    A crash leaves a row without a file, which the next put repairs.
+    Storing a blob writes its row first, under the same lock, so it never relies on a file that is
+    about to be deleted. A crash leaves a row without a file, which storing the blob again repairs.
     """
     c = contents.c
-    deleted, until = 0, time.monotonic() + SPAN
+    deleted, until = 0, time.monotonic() + MAX_SECONDS
     for row in sorted(rows, key=lambda row: (row.digest, row.tenant)):
-        # A bucket takes its time, and rows are locked meanwhile; the next transaction goes on.
+        # A bucket may be slow and the rows are locked: the next transaction continues.
         if time.monotonic() >= until:
             break
         if not dialect.advisory_lock(conn, blob_lock(row.digest), wait=False):
             continue
         conn.execute(sa.delete(contents).where(c.tenant == row.tenant, c.digest == row.digest))
-        # Tenants share the file without knowing it.
+        # Tenants share the file.
         if not conn.scalar(sa.select(sa.exists().where(c.digest == row.digest))):
             remove(row.digest)
         deleted += 1
@@ -227,45 +235,47 @@ def _delete_contents(conn: sa.Connection, rows: Sequence[Any], remove: Remove) -
 
 
 class Collector:
-    """Goes through everything again and again, a part of it at each round."""
+    """Collects in rounds, each of which continues where the last one stopped."""
 
     def __init__(self, db: Database, remove: Remove, *, grace: float = GRACE) -> None:
         self.db = db
         self.remove = remove
         self.grace = grace
-        self.places: dict[str, Key] = {}
+        self.positions: dict[str, Key] = {}
 
-    def round(self, *, keep_seconds: float, patience: float = PATIENCE) -> dict[str, int]:
-        """Make one round; returns what was done, by name."""
+    def round(self, *, keep_seconds: float, seconds: float = ROUND_SECONDS) -> dict[str, int]:
+        """Run one round; return what was done, by name."""
         done: Counter[str] = Counter()
-        while some := self.db.write(lambda conn, now: retire(conn, before=now.wall - keep_seconds)):
-            done["generations"] += some
-        for stock in STOCKS:
-            done[f"{stock.table.name}_condemned"] += self._condemn(stock, patience)
-            done[stock.table.name] += self._sweep(stock, patience)
+        while ended := self.db.write(
+            lambda conn, now: delete_old_page_lists(conn, before=now.wall - keep_seconds)
+        ):
+            done["generations"] += ended
+        for kind in COLLECTABLES:
+            done[f"{kind.table.name}_marked"] += self._mark(kind, seconds)
+            done[kind.table.name] += self._sweep(kind, seconds)
         return {name: count for name, count in done.items() if count}
 
-    def _condemn(self, stock: Stock, patience: float) -> int:
-        """Look through the table from where the last round ended, until its end or out of time."""
-        condemned, until = 0, time.monotonic() + patience
-        place = self.places.get(stock.table.name, ("", ""))
+    def _mark(self, kind: Collectable, seconds: float) -> int:
+        """Scan the table from where the last round stopped, to its end or until time is up."""
+        marked, until = 0, time.monotonic() + seconds
+        position = self.positions.get(kind.table.name, ("", ""))
         while True:
             with self.db.read() as conn:
-                unused, place = look(conn, stock, place, limit=WINDOW)
-            condemned += sum(
-                self.db.write(partial(condemn, stock, unused[start : start + BATCH]))
-                for start in range(0, len(unused), BATCH)
+                unused, position = find_unused(conn, kind, position, limit=SCAN_ROWS)
+            marked += sum(
+                self.db.write(partial(mark, kind, unused[start : start + DELETE_ROWS]))
+                for start in range(0, len(unused), DELETE_ROWS)
             )
-            self.places[stock.table.name] = place
-            if place == ("", "") or time.monotonic() >= until:
-                return condemned
+            self.positions[kind.table.name] = position
+            if position == ("", "") or time.monotonic() >= until:
+                return marked
 
-    def _sweep(self, stock: Stock, patience: float) -> int:
-        deleted, until = 0, time.monotonic() + patience
+    def _sweep(self, kind: Collectable, seconds: float) -> int:
+        deleted, until = 0, time.monotonic() + seconds
         while True:
             swept = self.db.write(
                 lambda conn, now: sweep(
-                    conn, stock, before=now.wall - self.grace, remove=self.remove
+                    conn, kind, before=now.wall - self.grace, remove=self.remove
                 )
             )
             deleted += swept.deleted

@@ -1,7 +1,7 @@
-"""Page ranges that kill their process: cut in two, until the page at fault is alone.
+"""Poison pages: a page range that crashes its process is bisected until the bad page is alone.
 
-Both moves are made in the settle of the run that died, under its fence. The halves take over the
-range's place in the order, its cost, and the tasks that wait for it.
+Both moves happen in the transaction that settles the crashed run, under its fence. The halves
+inherit the priority of the range, its cost, and the tasks that wait for it.
 """
 
 import json
@@ -30,7 +30,7 @@ _COPIED = (
 def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
     """Replace each range by its two halves.
 
-    The halves are counted before the job loses the range: it never looks finished between.
+    The halves are counted before the range ends, so that the job never looks finished.
     """
     deltas = Deltas()
     rows = conn.execute(sa.select(*_COPIED).where(t.id.in_(sorted(ids))).order_by(t.id)).all()
@@ -53,14 +53,14 @@ def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
             )
             for first, last in halves
         ]
-        heirs = dialect.reserve_ids(conn, tasks, len(plantings))
+        half_ids = dialect.reserve_ids(conn, tasks, len(plantings))
         owner = owners.by_id(conn, row.owner_id)
-        planted = planting.plan(conn, owner, plantings, heirs, now=now)
+        planted = planting.plan(conn, owner, plantings, half_ids, now=now)
         planting.write(conn, planted)
-        _take_over_edges(conn, row.id, heirs)
+        _inherit_dependents(conn, row.id, half_ids)
         for state in planted.states:
             deltas[row.job_id].move(None, state)
-    # Their cost lives on in the halves: a split is no progress.
+    # The halves have the cost: a split is no progress.
     conn.execute(sa.update(tasks).where(t.id.in_(sorted(ids))).values(cost=0.0))
     update_counters(conn, deltas, now=now)
 
@@ -69,8 +69,8 @@ def _kind(known: Mapping[str, KindRow], row: Any) -> KindRow:
     return known.get(row.kind) or KindRow(row.kind, row.queue, row.max_attempts, False, None)
 
 
-def _take_over_edges(conn: sa.Connection, task_id: int, heirs: Sequence[int]) -> None:
-    """Let what waits for the range wait for its halves, before the range itself is satisfied."""
+def _inherit_dependents(conn: sa.Connection, task_id: int, half_ids: Sequence[int]) -> None:
+    """Let the tasks that wait for a range wait for its halves, before the range ends."""
     e = edges.c
     waiting = conn.execute(
         sa.select(e.task_id, e.on_failure).where(
@@ -81,11 +81,13 @@ def _take_over_edges(conn: sa.Connection, task_id: int, heirs: Sequence[int]) ->
         conn.execute(
             sa.insert(edges),
             [
-                {"before_task_id": heir, "task_id": row.task_id, "on_failure": row.on_failure}
-                for heir in heirs
+                {"before_task_id": half_id, "task_id": row.task_id, "on_failure": row.on_failure}
+                for half_id in half_ids
             ],
         )
-        conn.execute(sa.update(tasks).where(t.id == row.task_id).values(waits=t.waits + len(heirs)))
+        conn.execute(
+            sa.update(tasks).where(t.id == row.task_id).values(waits=t.waits + len(half_ids))
+        )
 
 
 def quarantine(conn: sa.Connection, ended: Sequence[EndedTask]) -> None:

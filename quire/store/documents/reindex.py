@@ -1,7 +1,7 @@
-"""Indexes one document again: a new generation, which ends the tasks of the one before it.
+"""Re-indexing of one document: adds a generation and ends the tasks of the older one.
 
-The fence of an ended task grows in the same transaction, so that whoever runs it can write
-nothing more. What was live stays live until the new generation is swapped in.
+The fence of an ended task is raised in the same transaction, so that a worker that still runs it
+can write nothing. The live generation stays visible until the new one is swapped in.
 """
 
 import json
@@ -21,7 +21,7 @@ from quire.store.documents.transition import move_documents
 from quire.store.queue.transition import Transition
 
 d, t = documents.c, tasks.c
-WHY = "a newer generation of the document has begun"
+WHY = "a newer version of the document is being indexed"
 
 
 def enqueue(
@@ -34,22 +34,22 @@ def enqueue(
     *,
     now: Instant,
 ) -> int:
-    """Let a job's only task take in a document (its row) under a new generation; returns that."""
+    """Turn the only task of a job into the task of a new generation; return the generation."""
     overtake(conn, row.id, now=now)
     conn.execute(sa.update(documents).where(d.id == row.id).values(settings=overrides))
-    wish = admission.AdmissionRequest(
+    request = admission.AdmissionRequest(
         owner, job_id, row.source, settings, tuple(corpora.of_document(conn, row.id)), True
     )
-    seen = admission.ListedFile(row.uri, row.name, row.seen or "", row.folder, row.parent_id)
-    [admitted] = admission.admit(conn, wish, [seen], now=now)
-    first = sa.select(kinds.c.max_attempts).where(kinds.c.name == "ingest.document")
+    file = admission.ListedFile(row.uri, row.name, row.seen or "", row.folder, row.parent_id)
+    [admitted] = admission.admit(conn, request, [file], now=now)
+    attempts_of_kind = sa.select(kinds.c.max_attempts).where(kinds.c.name == "ingest.document")
     conn.execute(
         sa.update(tasks)
         .where(t.job_id == job_id)
         .values(
             kind="ingest.document",
             payload=json.dumps({"document": row.id, **payload_of(conn, row)}),
-            max_attempts=sa.func.coalesce(first.scalar_subquery(), t.max_attempts),
+            max_attempts=sa.func.coalesce(attempts_of_kind.scalar_subquery(), t.max_attempts),
             document_id=row.id,
             generation=admitted.generation,
             exclusive_key=f"document {row.id}",
@@ -59,17 +59,17 @@ def enqueue(
 
 
 def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
-    """Say where the bytes of a document come from: those kept, else what its last task was told."""
+    """Return where the task gets the bytes: the stored blob, else as its last task did."""
     if row.state == DocumentState.SUCCESS and row.digest:
         return {"digest": row.digest, "size": row.size}
-    told = conn.scalar(
+    last = conn.scalar(
         sa.select(t.payload)
         .where(t.document_id == row.id, t.from_page.is_(None), t.payload.is_not(None))
         .order_by(t.id.desc())
         .limit(1)
     )
-    if told is not None:
-        return {k: v for k, v in json.loads(told).items() if k != "document"}
+    if last is not None:
+        return {k: v for k, v in json.loads(last).items() if k != "document"}
     if (stored := _stored(conn, row)) is not None:
         return stored
     item = {"uri": row.uri, "name": row.name, "folder": row.folder}
@@ -77,10 +77,7 @@ def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
 
 
 def _stored(conn: sa.Connection, row: Any) -> dict[str, Any] | None:
-    """Name the bytes of a file that was sent here, or came inside another: no source has them.
-
-    What was seen of such a file is its digest.
-    """
+    """Return the blob of an upload or attachment, whose `seen` is its digest."""
     c = contents.c
     query = sa.select(c.size).where(c.tenant == row.tenant, c.digest == row.seen)
     size = conn.scalar(query)
@@ -88,10 +85,10 @@ def _stored(conn: sa.Connection, row: Any) -> dict[str, Any] | None:
 
 
 def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:
-    """End the open tasks of a document, fence + 1, and unlock it; returns the tasks."""
+    """End the open tasks of a document, raise their fence, and unlock it; return the tasks."""
     dialect.lock_rows(conn, tasks, [row.id for row in _open(conn, document_id)])
     dialect.lock_rows(conn, documents, [document_id])
-    # Nothing is added to a document whose row is locked: now the list is whole.
+    # No task is added to a document whose row is locked: now the list is complete.
     rows = _open(conn, document_id)
     if rows:
         _end(conn, rows, now)
@@ -129,7 +126,7 @@ def _end(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> None:
 def ended_badly(
     conn: sa.Connection, job_ids: Sequence[int], document_id: int, states: Sequence[str]
 ) -> bool:
-    """Tell whether tasks of a document ended in these states in one of the jobs."""
+    """Tell whether a task of the document ended in one of the states, in one of the jobs."""
     wanted = [state for state in states if state in TASK_FINAL]
     query = sa.select(t.id).where(
         t.job_id.in_(sorted(job_ids)), t.document_id == document_id, is_state(t.state, *wanted)
@@ -138,5 +135,5 @@ def ended_badly(
 
 
 def merge_settings(settings: str, more: Mapping[str, Any]) -> str:
-    """Return settings, as canonical JSON, with some replaced."""
+    """Return settings with some replaced, as canonical JSON."""
     return admission.canonical_json(json.loads(settings) | dict(more))

@@ -1,6 +1,7 @@
-"""Plants the tasks of uploaded files beside the first task of their job, which they wait for.
+"""Adds the tasks of uploaded files to their job.
 
-So whatever holds back the job, its owner's other job or a pause, holds back its files too.
+They depend on the first task of the job, so whatever delays the job (another job of its owner, a
+pause) delays them too.
 """
 
 import json
@@ -29,7 +30,7 @@ def enqueue(
     *,
     now: Instant,
 ) -> None:
-    """Add a task for each document to a job that was just made."""
+    """Add a task for each document to a job that was just created."""
     if not taken:
         return
     first = conn.execute(sa.select(t.id, t.priority).where(t.job_id == job_id)).one()
