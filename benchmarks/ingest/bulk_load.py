@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.ingest.synthetic import CHUNKS_PER_PAGE, Chunk, SyntheticDocument
 from quire.clock import Instant
-from quire.model.pages import Page, Piece
+from quire.model.pages import ChunkSpan, Page
 from quire.model.pipeline import Pipeline
 from quire.model.search import Model
 from quire.store.db import bulk, dialect
@@ -44,7 +44,7 @@ class _Page(NamedTuple):
     def chunked(self) -> pages.PageChunks:
         found, start = [], 0
         for chunk in self.chunks:
-            found.append(Piece(start, start + len(chunk.text), len(chunk.text) // 4))
+            found.append(ChunkSpan(start, start + len(chunk.text), len(chunk.text) // 4))
             start += len(chunk.text) + 1
         return pages.PageChunks(found, [chunk.digest for chunk in self.chunks])
 

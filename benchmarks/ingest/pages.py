@@ -157,7 +157,7 @@ class _Chunked:
 
     def __init__(self, read: Sequence[Page]) -> None:
         from quire.text import language, words
-        from quire.text.chunk import ChunkOptions, pieces
+        from quire.text.chunk import ChunkOptions, split
 
         pipeline = Pipeline()
         options = ChunkOptions(pipeline.chunk_tokens, pipeline.overlap)
@@ -166,12 +166,12 @@ class _Chunked:
         self.cuttings: list[pages.PageChunks] = []
         for page in read:
             tongue = language.detect(page.text)
-            found = pieces(page.text, options)
+            found = split(page.text, options)
             texts = [page.text[piece.start : piece.stop] for piece in found]
             digests = [text_digest(text) for text in texts]
             for piece, text, digest in zip(found, texts, digests, strict=True):
                 self.texts[digest] = (text, tongue, piece.tokens)
-                self.words[digest] = words.indexed(text, tongue)
+                self.words[digest] = words.fts5_input(text, tongue)
             self.cuttings.append(pages.PageChunks(found, digests))
 
 

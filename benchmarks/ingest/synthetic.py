@@ -72,7 +72,7 @@ class Generator:
 
     @cached_property
     def _stems(self) -> list[list[str]]:
-        return [words.indexed_simple(each, "en").split() for each in self.sentences]
+        return [words.tsvector_input(each, "en").split() for each in self.sentences]
 
     def document(self, number: int) -> SyntheticDocument:
         """Generate a document."""

@@ -63,7 +63,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     from quire.store import open_database
     from quire.store.db import urls
     from quire.store.transfer import copy
-    from quire.text.words import indexed_simple
+    from quire.text.words import tsvector_input
 
     settings = session.load_settings()
     path = _source(settings, url)
@@ -72,7 +72,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     target = open_database(url, lease_seconds=settings.lease_seconds)
     try:
         with _progress(quiet=json) as tell:
-            moved = copy.transfer(path, target, name=name, analyse=indexed_simple, tell=tell)
+            moved = copy.transfer(path, target, name=name, analyse=tsvector_input, tell=tell)
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,

@@ -137,11 +137,11 @@ def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ra
     within = store.plan(conn, wanted.scope)
     if mode == "text":
         found = _by_words(conn, wanted, within, limit)
-        return rank.graded(found, _covered(conn, wanted, found).share), None
+        return rank.scale_scores(found, _covered(conn, wanted, found).share), None
     near = [_Near(conn, within, *at, limit) for at in wanted.points]
     if mode == "vector":
         by_vector = _interleaved([each.found() for each in near])
-        return rank.graded(by_vector, _best(by_vector)), None
+        return rank.scale_scores(by_vector, _best(by_vector)), None
     for each in near:
         each.begin()
     by_words = _by_words(conn, wanted, within, limit)
@@ -150,36 +150,36 @@ def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ra
     fused = rank.fuse(by_words, by_vector, covered)
     is_guess = bool(fused and wanted.terms) and not by_words
     best = max(covered.share, _best(by_vector))
-    return rank.graded(fused, best), NO_WORDS if is_guess else None
+    return rank.scale_scores(fused, best), NO_WORDS if is_guess else None
 
 
 def _best(by_vector: Ranked) -> float:
     return max((cosine for _, cosine in by_vector), default=0.0)
 
 
-def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> rank.Covered:
-    best = [chunk_id for chunk_id, _ in by_words[: rank.COVERED_TEXTS]]
-    return rank.covered(store.chunk_texts(conn, best), wanted.terms)
+def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> rank.Coverage:
+    best = [chunk_id for chunk_id, _ in by_words[: rank.COVERAGE_TEXTS]]
+    return rank.measure_coverage(store.chunk_texts(conn, best), wanted.terms)
 
 
 def _by_words(conn: Connection, wanted: Wanted, within: store.SearchPlan, limit: int) -> Ranked:
     if not wanted.terms:
         return []
     asked = QueryTerms(
-        tuple(words.fts5([forms]) for forms in wanted.terms),
+        tuple(words.fts5_query([forms]) for forms in wanted.terms),
         tuple(words.tsquery([forms]) for forms in wanted.simple),
     )
 
     def score(
         texts: Sequence[TermCounts], frequencies: Sequence[int], total: int
     ) -> Sequence[float]:
-        return rank.weighed(texts, wanted.simple, frequencies, total)
+        return rank.bm25_scores(texts, wanted.simple, frequencies, total)
 
     def find(count: int, among: Any) -> IndexHits:
         tenant = wanted.scope.tenant
         return fulltext.matches(conn, tenant, asked, count, among, enough=limit, score=score)
 
-    return store.best_chunks(conn, within, find, max(rank.DEPTH, limit), enough=limit)
+    return store.best_chunks(conn, within, find, max(rank.CANDIDATES, limit), enough=limit)
 
 
 class _Near:
@@ -189,7 +189,7 @@ class _Near:
         self, conn: Connection, within: store.SearchPlan, model: Model, point: bytes, limit: int
     ) -> None:
         self._conn, self._within, self._limit, self._model = conn, within, limit, model
-        self._depth = max(rank.DEPTH, limit)
+        self._depth = max(rank.CANDIDATES, limit)
         self._looking = vectors.searcher(conn, within.scope.tenant, model, point)
 
     def begin(self) -> None:
@@ -244,7 +244,7 @@ def _boxes(place: ChunkLocation, shown: str, marks: Sequence[tuple[int, int]]) -
     if not place.words or place.page_text is None:
         return []
     # A snippet has plain spaces where the text has any white space.
-    plain = snippets.plain(place.text)
+    plain = snippets.flatten_whitespace(place.text)
     at = place.start + max(plain.find(shown), 0)
     spans = [(at + start, at + stop) for start, stop in marks]
     return [

@@ -9,7 +9,7 @@ from quire.model.pipeline import text_digest
 from quire.store.documents import pages
 from quire.store.documents.pages import ChunkText, PageChunks
 from quire.text import words
-from quire.text.chunk import ChunkOptions, pieces
+from quire.text.chunk import ChunkOptions, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ def chunk(ctx: TaskContext, file: DocumentFile, read: ReadPages) -> Chunks:
     todo += [(fresh.key, fresh.page.text, fresh.language) for fresh in read.fresh]
     settings = file.pipeline
     options = ChunkOptions(settings.chunk_tokens, settings.overlap, settings.delimiter)
-    prepare = words.indexed_simple if file.is_stemmed_here else words.indexed
+    prepare = words.tsvector_input if file.is_stemmed_here else words.fts5_input
     result = Chunks({}, {}, {}, len(done))
     for key, text, language in todo:
-        found = pieces(text, options)
+        found = split(text, options)
         digests = []
         for piece in found:
             chunk_text = text[piece.start : piece.stop]

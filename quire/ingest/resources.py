@@ -67,13 +67,13 @@ class Waiting:
 def embedder_with_dimensions(ctx: "TaskContext", pipeline: "Pipeline") -> "Embedder":
     """Open the embedder that a corpus names; ask an endpoint for its dimensions if needed."""
     from quire.store.search import vectors
-    from quire.text.embed.openai import Endpoint
+    from quire.text.embed.openai import OpenAIEmbedder
 
     found = embedder_of(ctx.settings, pipeline)
-    if isinstance(found, Endpoint) and not found.dimensions:
+    if isinstance(found, OpenAIEmbedder) and not found.dimensions:
         with ctx.database.read() as conn:
             found.dimensions = vectors.dimensions_of(conn, found.name)
-        found.learn(Waiting(ctx))
+        found.detect_dimensions(Waiting(ctx))
     return found
 
 

@@ -55,7 +55,7 @@ class Attachment(NamedTuple):
     content: bytes
 
 
-class Piece(NamedTuple):
+class ChunkSpan(NamedTuple):
     """A chunk: a range of the text of a page."""
 
     start: int

@@ -1,21 +1,21 @@
-"""Cuts the text of a page into pieces of a bounded number of tokens.
+"""Splits the text of a page into chunks of a bounded number of tokens.
 
-Pieces are in order, overlap by a few tokens, and leave out nothing but white space. The page is
-counted once (see `tokens`); every cut is then a search in running sums.
+Chunks are in order, overlap by a few tokens, and leave out nothing but white space. The tokens of
+a page are counted once (see `tokens`); each cut is then a search in prefix sums.
 """
 
 import unicodedata
 from typing import NamedTuple
 
 from quire.errors import BadInput
-from quire.model.pages import Piece
-from quire.text.tokens import Estimate, Ruler, TokenCounter
+from quire.model.pages import ChunkSpan
+from quire.text.tokens import EstimatedCounter, TokenCounter, TokenOffsets
 
-FEWEST_TOKENS = 16
-MOST_TOKENS = 100_000
+MIN_TOKENS = 16
+MAX_TOKENS = 100_000
 
-#: Where to cut if the corpus names no delimiter, best first; within a line all are as good.
-_ENDS: tuple[tuple[str, ...], ...] = (
+#: Where to cut if the corpus sets no delimiter, best first; those in one line are equal.
+_SEPARATORS: tuple[tuple[str, ...], ...] = (
     ("\n\n", "\n\r\n"),
     (". ", "! ", "? ", ".\n", "!\n", "?\n", ".\r\n", "!\r\n", "?\r\n", "。", "！", "？", "।"),
     ("\n",),
@@ -25,103 +25,105 @@ _ENDS: tuple[tuple[str, ...], ...] = (
 
 
 class ChunkOptions(NamedTuple):
-    """How a corpus wants its pages cut."""
+    """How the pages of a corpus are split."""
 
     tokens: int = 352  # about 1,200 characters of English
     overlap: int = 32
     delimiter: str = ""
 
     def checked(self) -> "ChunkOptions":
-        """Return these options, or refuse those that cannot be met."""
-        if not FEWEST_TOKENS <= self.tokens <= MOST_TOKENS:
-            wanted = f"expected {FEWEST_TOKENS} to {MOST_TOKENS:,}, got {self.tokens}"
-            raise BadInput(f"chunk tokens: out of range ({wanted}).")
+        """Return these options, or raise BadInput."""
+        if not MIN_TOKENS <= self.tokens <= MAX_TOKENS:
+            expected = f"expected {MIN_TOKENS} to {MAX_TOKENS:,}, got {self.tokens}"
+            raise BadInput(f"chunk tokens: out of range ({expected}).")
         if not 0 <= self.overlap <= self.tokens // 2:
-            wanted = f"expected 0 to {self.tokens // 2}, half of the tokens, got {self.overlap}"
-            raise BadInput(f"chunk overlap: out of range ({wanted}).")
+            expected = f"expected 0 to {self.tokens // 2}, half of the tokens, got {self.overlap}"
+            raise BadInput(f"chunk overlap: out of range ({expected}).")
         return self
 
 
-def pieces(
+def split(
     text: str, options: ChunkOptions | None = None, counter: TokenCounter | None = None
-) -> list[Piece]:
-    """Cut a page's text into pieces; a piece has at most `options.tokens` by `counter`."""
+) -> list[ChunkSpan]:
+    """Split the text of a page into chunks of at most `options.tokens`, counted by `counter`."""
     options = (options or ChunkOptions()).checked()
-    at, done = _visible(text, 0), 0
+    at, done = _skip_space(text, 0), 0
     if at == len(text):
         return []
-    ruler = (counter or Estimate()).ruler(text)
-    found: list[Piece] = []
+    offsets = (counter or EstimatedCounter()).offsets(text)
+    found: list[ChunkSpan] = []
     while at < len(text):
-        reach = ruler.reach(at, options.tokens)
-        if reach <= done:  # a long word follows: it and the overlap do not fit together
-            at = _visible(text, done)
-            reach = ruler.reach(at, options.tokens)
-        cut = _cut(text, ruler, options, at, max(at, done), reach)
-        stop = _trimmed(text, at, cut)
+        limit = offsets.end_within(at, options.tokens)
+        if limit <= done:  # the overlap and the long word after it do not fit together
+            at = _skip_space(text, done)
+            limit = offsets.end_within(at, options.tokens)
+        cut = _best_cut(text, offsets, options, at, max(at, done), limit)
+        stop = _trim_end(text, at, cut)
         if stop > done:
-            found.append(Piece(at, stop, min(ruler.tokens(at, stop), options.tokens)))
+            found.append(ChunkSpan(at, stop, min(offsets.count(at, stop), options.tokens)))
         done = cut
-        at = _resume(text, ruler, options.overlap, at, cut)
+        at = _next_start(text, offsets, options.overlap, at, cut)
     return found
 
 
-def _cut(text: str, ruler: Ruler, options: ChunkOptions, start: int, floor: int, reach: int) -> int:
-    """Return the best place to end a piece, after `floor` and not after `reach`."""
-    if reach == len(text):
-        return reach
-    lower = max(floor, start + (reach - start) // 2)
-    wanted = (options.delimiter,) if options.delimiter else ()
-    for marks, least in ((wanted, floor), *((marks, lower) for marks in _ENDS)):
-        at = _last_of(marks, text, least, reach)
-        # Half a word may count more than the whole: then the next kind of mark is tried.
-        if at > least and ruler.tokens(start, _trimmed(text, start, at)) <= options.tokens:
+def _best_cut(
+    text: str, offsets: TokenOffsets, options: ChunkOptions, start: int, floor: int, limit: int
+) -> int:
+    """Return the best end of a chunk, after `floor` and at most `limit`."""
+    if limit == len(text):
+        return limit
+    middle = max(floor, start + (limit - start) // 2)
+    delimiter = (options.delimiter,) if options.delimiter else ()
+    for separators, lowest in ((delimiter, floor), *((each, middle) for each in _SEPARATORS)):
+        at = _last_end(separators, text, lowest, limit)
+        # Half a word may have more tokens than the whole: then try the next kind of separator.
+        if at > lowest and offsets.count(start, _trim_end(text, start, at)) <= options.tokens:
             return at
-    return _before_marks(text, floor, reach)
+    return _before_combining(text, floor, limit)
 
 
-def _last_of(marks: tuple[str, ...], text: str, lower: int, upper: int) -> int:
-    """Return where the last of the marks ends, or 0."""
-    found = [(at, len(mark)) for mark in marks if (at := text.rfind(mark, lower, upper)) >= 0]
+def _last_end(separators: tuple[str, ...], text: str, lower: int, upper: int) -> int:
+    """Return the end of the last separator, or 0."""
+    found = [(at, len(each)) for each in separators if (at := text.rfind(each, lower, upper)) >= 0]
     return sum(max(found, default=(0, 0)))
 
 
-def _resume(text: str, ruler: Ruler, overlap: int, start: int, cut: int) -> int:
-    """Return where the next piece begins: some tokens before the cut, at a word."""
-    after = _visible(text, cut)
+def _next_start(text: str, offsets: TokenOffsets, overlap: int, start: int, cut: int) -> int:
+    """Return the start of the next chunk: `overlap` tokens before the cut, at a word."""
+    after = _skip_space(text, cut)
     if after == len(text) or not overlap:
         return after
-    earliest = ruler.back(cut, overlap)
+    earliest = offsets.start_within(cut, overlap)
     if not start < earliest < cut:
         return after
-    begin = _visible(text, _word_start(text, earliest, cut))
+    begin = _skip_space(text, _word_start(text, earliest, cut))
     return begin if begin < after else after
 
 
-def _visible(text: str, at: int) -> int:
-    """Return where the first character that is not white space stands, from `at` on."""
+def _skip_space(text: str, at: int) -> int:
+    """Return the offset of the first character from `at` on that is not white space."""
     size = len(text)
     while at < size and text[at].isspace():
         at += 1
     return at
 
 
-def _trimmed(text: str, start: int, stop: int) -> int:
+def _trim_end(text: str, start: int, stop: int) -> int:
     while stop > start and text[stop - 1].isspace():
         stop -= 1
     return stop
 
 
-def _before_marks(text: str, floor: int, at: int) -> int:
-    """Return `at`, or a place before it, so that no accent is parted from its letter."""
-    place = at
-    while place > floor and unicodedata.category(text[place])[0] == "M":
-        place -= 1
-    return place if place > floor else at
+def _before_combining(text: str, floor: int, at: int) -> int:
+    """Return `at` or an earlier offset, so that no combining mark is separated from its letter."""
+    cut = at
+    while cut > floor and unicodedata.category(text[cut])[0] == "M":
+        cut -= 1
+    return cut if cut > floor else at
 
 
 def _word_start(text: str, earliest: int, cut: int) -> int:
-    """Return the first place from `earliest` on where a word begins."""
+    """Return the first start of a word from `earliest` on."""
     for at in range(earliest, cut):
         if text[at].isspace() or text[at - 1].isspace():
             return at

@@ -1,7 +1,6 @@
-"""Chooses the part of a text that shows best why it was found, and what to mark in it.
+"""Chooses the part of a text that best shows why it was found, and the ranges to highlight.
 
-Words are compared as the index compares them: stemmed and folded, characters in pairs where a
-script has no spaces.
+Words are compared as in the index: stemmed and folded, or as bigrams.
 """
 
 import re
@@ -9,124 +8,132 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from quire.text.language import detect
-from quire.text.words import fold, is_run, stem, stemmed, words_of
+from quire.text.words import fold, is_spaceless, split_words, stem, stem_all
 
-_LONGEST_TEXT = 20_000  # characters looked through
+_MAX_CHARS = 20_000  # the rest of a text is ignored
 _WORD = re.compile(r"[^\W_]+")
 _SPACE = re.compile(r"\s")
 
 
-class _Hit(NamedTuple):
-    """A place that matches, and which of the terms it is."""
+class _Match(NamedTuple):
+    """A range of the text that matches a term."""
 
     start: int
     stop: int
-    term: int
+    term: int  # index
 
 
 def snippet(
     text: str, terms: Iterable[Sequence[str]], width: int = 240, languages: Sequence[str] = ()
 ) -> tuple[str, list[tuple[int, int]]]:
-    """Return about `width` characters of a text and the ranges of them that match the terms.
+    """Return about `width` characters of a text, and the ranges in them that match the terms.
 
-    White space in it is made plain spaces, one for one. `languages` are those of the terms.
+    Each white space character becomes a space. `languages` are those of the terms.
     """
-    text = text[:_LONGEST_TEXT]
-    hits = _hits(text, [list(forms) for forms in terms], languages)
-    start, stop = _window(text, hits, width)
-    shown = plain(text[start:stop])
-    marks = [(h.start - start, h.stop - start) for h in hits if start <= h.start and h.stop <= stop]
-    return shown, _merged(marks)
+    text = text[:_MAX_CHARS]
+    matches = _find_matches(text, [list(forms) for forms in terms], languages)
+    start, stop = _window(text, matches, width)
+    shown = flatten_whitespace(text[start:stop])
+    marks = [
+        (h.start - start, h.stop - start) for h in matches if start <= h.start and h.stop <= stop
+    ]
+    return shown, _merge_ranges(marks)
 
 
-def plain(text: str) -> str:
-    """Make all white space plain spaces, one for one."""
+def flatten_whitespace(text: str) -> str:
+    """Replace each white space character by a space."""
     return _SPACE.sub(" ", text)
 
 
-def _hits(text: str, terms: list[list[str]], languages: Sequence[str]) -> list[_Hit]:
+def _find_matches(text: str, terms: list[list[str]], languages: Sequence[str]) -> list[_Match]:
     keys: dict[str, int] = {}
     pairs: dict[str, int] = {}
     for number, forms in enumerate(terms):
         for form in forms:
             for word in form.rstrip("*").split():
-                (pairs if is_run(word) else keys).setdefault(word, number)
-    hits = [hit for pair, number in pairs.items() for hit in _occurrences(text, pair, number)]
+                (pairs if is_spaceless(word) else keys).setdefault(word, number)
+    matches = [
+        match for pair, number in pairs.items() for match in _find_substring(text, pair, number)
+    ]
     if keys:
-        hits += _word_hits(text, keys, languages)
-    return sorted(hits)
+        matches += _find_words(text, keys, languages)
+    return sorted(matches)
 
 
-def _word_hits(text: str, keys: dict[str, int], languages: Sequence[str]) -> list[_Hit]:
-    """Return the words of a text whose stem, or whose letters, are a term's."""
+def _find_words(text: str, keys: dict[str, int], languages: Sequence[str]) -> list[_Match]:
+    """Return the words of a text that equal a term as they are or by a stem."""
     wanted: dict[str, int] = {}
     for key, number in keys.items():
         wanted.setdefault(fold(key), number)
         wanted.setdefault(fold(stem([key], "")[0]), number)
-    spoken = {"", detect(text), *languages}
+    tried = {"", detect(text), *languages}
     if text.isascii():
-        known = _known(list(dict.fromkeys(words_of(text))), wanted, spoken)
+        known = _wanted_words(list(dict.fromkeys(split_words(text))), wanted, tried)
         lowered = text.lower()
-        return [hit for word, number in known.items() for hit in _whole(lowered, word, number)]
+        return [
+            match
+            for word, number in known.items()
+            for match in _find_whole_word(lowered, word, number)
+        ]
     places = list(_WORD.finditer(text))
     words = [place[0].lower() for place in places]
-    known = _known(list(dict.fromkeys(words)), wanted, spoken)
+    known = _wanted_words(list(dict.fromkeys(words)), wanted, tried)
     return [
-        _Hit(place.start(), place.end(), known[word])
+        _Match(place.start(), place.end(), known[word])
         for place, word in zip(places, words, strict=True)
         if word in known
     ]
 
 
-def _known(words: list[str], wanted: dict[str, int], languages: set[str]) -> dict[str, int]:
-    """Return the words that are wanted as they are or by a stem, and which term they are."""
+def _wanted_words(words: list[str], wanted: dict[str, int], languages: set[str]) -> dict[str, int]:
+    """Return the words that equal a term as they are or by a stem, with the term's index."""
     known: dict[str, int] = {}
-    for forms in (words, *stemmed(words, languages)):
-        plain = forms if "".join(forms).isascii() else map(fold, forms)
-        found = [(word, form) for word, form in zip(words, plain, strict=True) if form in wanted]
-        for word, form in found:
-            known.setdefault(word, wanted[form])
+    for forms in (words, *stem_all(words, languages)):
+        folded = forms if "".join(forms).isascii() else map(fold, forms)
+        for word, form in zip(words, folded, strict=True):
+            if form in wanted:
+                known.setdefault(word, wanted[form])
     return known
 
 
-def _whole(text: str, word: str, number: int) -> Iterator[_Hit]:
-    """Yield where a word stands by itself."""
+def _find_whole_word(text: str, word: str, number: int) -> Iterator[_Match]:
+    """Yield the whole-word occurrences of a word."""
     at = text.find(word)
     while at >= 0:
         stop = at + len(word)
-        # One character, or none at either end of the text.
+        # The neighbours are one character each, or empty at either end of the text.
         if not (text[max(0, at - 1) : at].isalnum() or text[stop : stop + 1].isalnum()):
-            yield _Hit(at, stop, number)
+            yield _Match(at, stop, number)
         at = text.find(word, stop)
 
 
-def _occurrences(text: str, part: str, number: int) -> list[_Hit]:
-    # Signs above Thai letters are not in the index, and one letter is there without its sign.
+def _find_substring(text: str, part: str, number: int) -> list[_Match]:
+    # The index has no Thai combining marks, and SARA AM (ำ) is there as its decomposed vowel.
     letters = [re.escape(char).replace("\u0e32", "[\u0e32\u0e33]") for char in part]
     pattern = "[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]*".join(letters)
-    return [_Hit(p.start(), p.end(), number) for p in re.finditer(pattern, text)]
+    return [_Match(p.start(), p.end(), number) for p in re.finditer(pattern, text)]
 
 
-def _window(text: str, hits: list[_Hit], width: int) -> tuple[int, int]:
-    """Return the stretch with the most different terms, then the most matches, then the first."""
+def _window(text: str, matches: list[_Match], width: int) -> tuple[int, int]:
+    """Return the window with the most distinct terms, then the most matches, then the first."""
     if len(text) <= width:
         return 0, len(text)
     best, score = 0, (0, 0)
     last = 0
-    for first, hit in enumerate(hits):
-        while last < len(hits) and hits[last].stop - hit.start <= width:
+    for first, match in enumerate(matches):
+        while last < len(matches) and matches[last].stop - match.start <= width:
             last += 1
-        inside = hits[first:last]
+        inside = matches[first:last]
         worth = (len({one.term for one in inside}), len(inside))
         if worth > score:
             end = inside[-1].stop
-            best, score = max(0, hit.start - (width - (end - hit.start)) // 2), worth
+            best, score = max(0, match.start - (width - (end - match.start)) // 2), worth
     start = min(best, len(text) - width)
     return _word_start(text, start), _word_stop(text, start + width)
 
 
 def _word_start(text: str, at: int) -> int:
-    """Return the beginning of a word near `at`, so that none is cut."""
+    """Return the start of a word near `at`, so that no word is cut."""
     for place in range(at, max(0, at - 16), -1):
         if text[place - 1].isspace():
             return place
@@ -140,8 +147,8 @@ def _word_stop(text: str, at: int) -> int:
     return at if at + 16 < len(text) else len(text)
 
 
-def _merged(marks: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges that neither touch nor overlap."""
+def _merge_ranges(marks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge ranges that touch or overlap."""
     merged: list[tuple[int, int]] = []
     for start, stop in marks:
         if merged and start <= merged[-1][1]:

@@ -1,14 +1,14 @@
-"""The words of a text as they are searched for: the same on SQLite and on PostgreSQL.
+"""Text analysis for full-text search: the same words on SQLite and on PostgreSQL.
 
-English and unknown text goes into FTS5 as it is, whose tokeniser (`porter unicode61
-remove_diacritics 2`) folds and stems it. Other languages are analysed here before: lower case,
-stemmed where there is a stemmer, accents folded. PostgreSQL's `simple` does nothing by itself, so
-for it English is analysed here too (`indexed_simple`, `query_terms(…, simple=True)`).
+FTS5 gets English and unknown text unchanged: its tokenizer (`porter unicode61 remove_diacritics 2`)
+folds and stems it. Text in other languages is analysed here first: lower case, stemmed if there is
+a stemmer, accents folded. PostgreSQL's `simple` configuration does none of this, so for it English
+is analysed here too (`tsvector_input`, `query_terms(…, simple=True)`).
 
-Scripts without spaces become overlapping pairs of characters, and the last character of a run on
-its own: every character begins an entry, so that one character is found by prefix, two by an entry,
-and more by a phrase of entries. Three at a time would lose the two-character words that most of
-Chinese and Japanese is made of.
+Runs of a script without spaces (Chinese, Japanese, Korean, Thai) become overlapping bigrams, plus
+the last character alone. Every character starts an entry, so one character is found by prefix, two
+by an entry, and more by a phrase of entries. Trigrams would lose the two-character words of which
+Chinese and Japanese mostly consist.
 """
 
 import re
@@ -19,10 +19,10 @@ from typing import Any
 
 from quire.text.language import STOP_WORDS
 
-MOST_TERMS = 64
-_LONGEST_QUERY = 20_000  # characters that are read
-_LONGEST_WORD = 64  # characters of a word that are compared
-_LONGEST_PHRASE = 4  # characters of a spaceless query that must stand together
+MAX_TERMS = 64
+_MAX_QUERY_CHARS = 20_000  # the rest is ignored
+_MAX_WORD_CHARS = 64  # the rest is ignored
+_MAX_PHRASE_CHARS = 4  # longer spaceless queries match by single bigrams
 
 _STEMMERS = {
     "ar": "arabic",
@@ -36,71 +36,71 @@ _STEMMERS = {
     "pt": "portuguese",
     "ru": "russian",
 }
-#: What FTS5's own tokeniser would not do justice to.
+#: Languages that FTS5's own tokenizer does not analyse well.
 _ANALYSED = frozenset({*_STEMMERS, "vi"} - {"en"})
 _SPACELESS = (
     "\u0e01-\u0e7f\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 )
 _RUN = re.compile(f"[{_SPACELESS}]+")
-#: FTS5's tokeniser ends a word at these, so they are left out everywhere.
-_THAI_SIGNS = re.compile("[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]+")
+#: Combining vowels and tone marks: FTS5's tokenizer ends a word at them, so they are removed.
+_THAI_MARKS = re.compile("[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]+")
 _WORD = re.compile(f"[{_SPACELESS}]+|[^\\W_{_SPACELESS}]+")
 _ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _PHRASE = re.compile(r'["“”„«»]([^"“”„«»]*)["“”„«»]')
-#: What taking a letter apart does not fold.
+#: Letters that NFKD does not decompose.
 _LETTERS = str.maketrans(
     {"đ": "d", "ß": "ss", "ł": "l", "ø": "o", "æ": "ae", "œ": "oe", "ı": "i", "ð": "d", "þ": "th"}
 )
 
 
-def indexed(text: str, language: str) -> str:
-    """Return what FTS5 is given for a text."""
+def fts5_input(text: str, language: str) -> str:
+    """Return the text to insert into the FTS5 index."""
     if language in _ANALYSED:
-        return indexed_simple(text, language)
+        return tsvector_input(text, language)
     if text.isascii() or not _RUN.search(text):
         return text
-    return _RUN.sub(lambda run: f" {' '.join(grams(run[0]))} ", text)
+    return _RUN.sub(lambda run: f" {' '.join(bigrams(run[0]))} ", text)
 
 
-def indexed_simple(text: str, language: str) -> str:
-    """Return what PostgreSQL's `to_tsvector('simple', …)` is given for a text."""
-    return " ".join(_entries(words_of(text), language))
+def tsvector_input(text: str, language: str) -> str:
+    """Return the text to pass to PostgreSQL's `to_tsvector('simple', …)`."""
+    return " ".join(_entries(split_words(text), language))
 
 
 def query_terms(
     query: str, languages: Sequence[str] = (), *, simple: bool = False
 ) -> list[list[str]]:
-    """Return for each word of a query its forms in the languages of the documents.
+    """Return the terms of a query, each as its forms in the languages of the documents.
 
-    A form with spaces is a phrase, one that ends in `*` a prefix. Small words are left out unless
-    nothing else is asked for. `simple` is for PostgreSQL.
+    A form with spaces is a phrase, one that ends in `*` a prefix. Stop words are left out unless
+    the query has nothing else. `simple` is for PostgreSQL.
     """
-    query = query[:_LONGEST_QUERY]
+    query = query[:_MAX_QUERY_CHARS]
     kinds = list(dict.fromkeys(languages)) or [""]
-    quoted = [words_of(found) for found in _PHRASE.findall(query)]
-    singles = list(dict.fromkeys(words_of(_PHRASE.sub(" ", query))))
+    quoted = [split_words(found) for found in _PHRASE.findall(query)]
+    singles = list(dict.fromkeys(split_words(_PHRASE.sub(" ", query))))
     phrases = [_phrase_forms(words, kinds, simple) for words in quoted if words]
-    terms = phrases + _single_terms(singles, kinds, simple, keep_small=False)
-    terms = terms or _single_terms(singles, kinds, simple, keep_small=True)
-    return [list(forms) for forms in dict.fromkeys(map(tuple, terms)) if forms][:MOST_TERMS]
+    terms = phrases + _single_terms(singles, kinds, simple, keep_stop_words=False)
+    terms = terms or _single_terms(singles, kinds, simple, keep_stop_words=True)
+    return [list(forms) for forms in dict.fromkeys(map(tuple, terms)) if forms][:MAX_TERMS]
 
 
-def fts5(terms: Iterable[Sequence[str]]) -> str:
-    """Return a MATCH expression that finds any of the terms; '' finds nothing, and is not run."""
+def fts5_query(terms: Iterable[Sequence[str]]) -> str:
+    """Return a MATCH expression for any of the terms, or "" if there are none."""
     return " OR ".join(dict.fromkeys(_quoted(form) for forms in terms for form in forms))
 
 
 def tsquery(terms: Iterable[Sequence[str]]) -> str:
-    """Return the text of a `to_tsquery('simple', …)` that finds any of the terms."""
+    """Return the argument of `to_tsquery('simple', …)` for any of the terms."""
     return " | ".join(dict.fromkeys(_lexemes(form) for forms in terms for form in forms))
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text in lower case; of scripts without spaces, whole runs."""
     lowered = text.lower()
     if lowered.isascii():
-        return lowered.translate(_ASCII_GAPS).split()  # several times as fast as a pattern
+        return lowered.translate(_ASCII_GAPS).split()  # several times as fast as a regex
     return _WORD.findall(unicodedata.normalize("NFC", lowered))
 
 
@@ -112,10 +112,10 @@ def fold(word: str) -> str:
     return "".join(char for char in apart if unicodedata.category(char) != "Mn")
 
 
-def stemmed(words: list[str], languages: Iterable[str]) -> list[list[str]]:
-    """Return the stems of lower-case words once for each stemmer that the languages have."""
-    one_each = {_stemmer_name(language): language for language in sorted(languages)}
-    return [stem(words, language) for language in one_each.values()]
+def stem_all(words: list[str], languages: Iterable[str]) -> list[list[str]]:
+    """Return the stems of lower-case words, once per distinct stemmer of the languages."""
+    languages_by_stemmer = {_stemmer_name(language): language for language in sorted(languages)}
+    return [stem(words, language) for language in languages_by_stemmer.values()]
 
 
 def _stemmer_name(language: str) -> str:
@@ -123,7 +123,7 @@ def _stemmer_name(language: str) -> str:
 
 
 def stem(words: list[str], language: str) -> list[str]:
-    """Return the stems of lower-case words; unknown text is read as English."""
+    """Return the stems of lower-case words; an unknown language is stemmed as English."""
     name = _stemmer_name(language)
     if not name:
         return words
@@ -131,14 +131,14 @@ def stem(words: list[str], language: str) -> list[str]:
     return stems
 
 
-def grams(run: str) -> list[str]:
-    """Return the pairs of a run's characters, and its last character."""
-    bare = _THAI_SIGNS.sub("", unicodedata.normalize("NFKC", run))
+def bigrams(run: str) -> list[str]:
+    """Return the overlapping bigrams of a run, and its last character."""
+    bare = _THAI_MARKS.sub("", unicodedata.normalize("NFKC", run))
     return [bare[at : at + 2] for at in range(len(bare))]
 
 
-def is_run(word: str) -> bool:
-    """Tell whether a word is of a script without spaces."""
+def is_spaceless(word: str) -> bool:
+    """Return whether a word is in a script without spaces."""
     return not word.isascii() and _RUN.match(word) is not None
 
 
@@ -150,46 +150,46 @@ def _stemmer(name: str) -> Any:
 
 
 def _entries(words: list[str], language: str) -> list[str]:
-    """Return the entries of words: stemmed and folded, or characters in pairs."""
-    # Accents go last: the stemmers know endings by them.
-    stems = [fold(word)[:_LONGEST_WORD] for word in stem(words, language)]
-    if not any(map(is_run, words)):
+    """Return the index entries of words: stemmed and folded, or bigrams."""
+    # Fold after stemming: stemmers recognize endings by their accents.
+    stems = [fold(word)[:_MAX_WORD_CHARS] for word in stem(words, language)]
+    if not any(map(is_spaceless, words)):
         return stems
     found: list[str] = []
     for word, entry in zip(words, stems, strict=True):
-        found += grams(word) if is_run(word) else [entry]
+        found += bigrams(word) if is_spaceless(word) else [entry]
     return found
 
 
 def _form(words: list[str], language: str, simple: bool) -> str:
-    """Return how words that stand together are written in the index."""
+    """Return the form of consecutive words in the index."""
     if simple or language in _ANALYSED:
         return " ".join(_entries(words, language))
-    return " ".join(" ".join(grams(word)) if is_run(word) else word for word in words)
+    return " ".join(" ".join(bigrams(word)) if is_spaceless(word) else word for word in words)
 
 
 def _phrase_forms(words: list[str], languages: list[str], simple: bool) -> list[str]:
-    if len(words) == 1 and is_run(words[0]):
-        pairs = grams(words[0])[:-1]
+    if len(words) == 1 and is_spaceless(words[0]):
+        pairs = bigrams(words[0])[:-1]
         return [" ".join(pairs)] if pairs else []
     return list(dict.fromkeys(_form(words, language, simple) for language in languages))
 
 
 def _single_terms(
-    words: list[str], languages: list[str], simple: bool, keep_small: bool
+    words: list[str], languages: list[str], simple: bool, keep_stop_words: bool
 ) -> list[list[str]]:
     found: list[list[str]] = []
     for word in words:
-        if is_run(word):
-            found += _run_terms(grams(word))
+        if is_spaceless(word):
+            found += _run_terms(bigrams(word))
             continue
-        spoken = [
+        forms_in = [
             language
             for language in languages
-            if keep_small or word not in STOP_WORDS.get(language, STOP_WORDS["en"])
+            if keep_stop_words or word not in STOP_WORDS.get(language, STOP_WORDS["en"])
         ]
-        found.append(list(dict.fromkeys(_form([word], language, simple) for language in spoken)))
-        if len(found) > 4 * MOST_TERMS:
+        found.append(list(dict.fromkeys(_form([word], language, simple) for language in forms_in)))
+        if len(found) > 4 * MAX_TERMS:
             break
     return [forms for forms in found if forms]
 
@@ -197,7 +197,7 @@ def _single_terms(
 def _run_terms(entries: list[str]) -> list[list[str]]:
     if len(entries) == 1:
         return [[entries[0] + "*"]]
-    if len(entries) <= _LONGEST_PHRASE:
+    if len(entries) <= _MAX_PHRASE_CHARS:
         return [[" ".join(entries[:-1])]] if entries else []
     return [[pair] for pair in entries[:-1]]
 

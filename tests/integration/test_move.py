@@ -16,7 +16,7 @@ from quire.store import open_database
 from quire.store.db import sqlite
 from quire.store.queue import settle
 from quire.store.transfer import copy as transfer_copy
-from quire.text.words import indexed_simple
+from quire.text.words import tsvector_input
 from tests.integration.processes import Site
 from tests.shelf import FUSED, Shelf, fill
 from tests.waiting import until
@@ -153,7 +153,7 @@ def test_documents_that_were_being_read_become_searchable_on_postgresql(
     before.close()
     target = open_database(pg_url, clock=before.clock)
     transfer_copy.transfer(
-        tmp_path / "home" / "quire.db", target, name="there", analyse=indexed_simple, tell=_nothing
+        tmp_path / "home" / "quire.db", target, name="there", analyse=tsvector_input, tell=_nothing
     )
     assert doctor.examine(target).violations == []
     target.close()

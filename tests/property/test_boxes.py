@@ -13,7 +13,7 @@ from quire.model.pages import Page
 from quire.parse import file_type, formats, word_boxes
 from quire.parse.parser import ReadOptions
 from quire.parse.pdf import reader as pdf
-from quire.text.chunk import ChunkOptions, pieces
+from quire.text.chunk import ChunkOptions, split
 from tests import documents
 
 WIDE, HIGH = 595, 842
@@ -55,7 +55,7 @@ def test_the_boxes_of_every_chunk_lie_on_its_page(sheets: list[PdfPage]):
     pages = read(sheets)
     assert len(pages) == len(sheets)
     for page in pages:
-        for piece in pieces(page.text, OPTIONS):
+        for piece in split(page.text, OPTIONS):
             found = word_boxes.boxes(page.words, page.text, piece.start, piece.stop)
             assert found
             for x, y, width, height in found:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.text.chunk import ChunkOptions, pieces
+from quire.text.chunk import ChunkOptions, split
 from quire.text.embed.wordllama import WordLlama
-from quire.text.tokens import Estimate, TokenCounter
+from quire.text.tokens import EstimatedCounter, TokenCounter
 
-COUNTERS: dict[str, TokenCounter] = {"estimate": Estimate(), "wordllama": WordLlama(64)}
+COUNTERS: dict[str, TokenCounter] = {"estimate": EstimatedCounter(), "wordllama": WordLlama(64)}
 SCRIPTS = [
     "abc déf ",
     "ABC. Xyz! ",
@@ -38,8 +38,8 @@ choices = st.builds(
 
 
 def check(text: str, options: ChunkOptions, counter: TokenCounter) -> None:
-    found = pieces(text, options, counter)
-    assert found == pieces(text, options, counter)
+    found = split(text, options, counter)
+    assert found == split(text, options, counter)
     covered: set[int] = set()
     for piece in found:
         assert 0 <= piece.start < piece.stop <= len(text)
@@ -67,7 +67,7 @@ def test_every_character_is_in_a_piece_and_no_piece_is_too_long(counter, text, o
     ids=["one word", "no spaces", "short words", "white space", "accents"],
 )
 def test_a_huge_page_is_cut_in_seconds(counter, text):
-    found = pieces(text, ChunkOptions(), COUNTERS[counter])
+    found = split(text, ChunkOptions(), COUNTERS[counter])
     assert found[-1].stop == len(text)
     assert all(
         one.stop >= two.start or text[one.stop : two.start].isspace()
@@ -78,5 +78,5 @@ def test_a_huge_page_is_cut_in_seconds(counter, text):
 
 @given(st.lists(st.sampled_from(["e\u0301", "ที่", "नि"]), min_size=100, max_size=200).map("".join))
 def test_no_accent_is_parted_from_its_letter(text):
-    for piece in pieces(text, ChunkOptions(16, 4)):
+    for piece in split(text, ChunkOptions(16, 4)):
         assert text[piece.start] not in "\u0301\u0e35\u0e48\u093f"

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.fetch.blobs.folder import BlobFolder
-from quire.model.pages import Page, Piece
+from quire.model.pages import ChunkSpan, Page
 from quire.model.pipeline import text_digest
 from quire.model.records import Lease
 from quire.store.documents import admission, corpora, generation_pages, generations, pages
@@ -153,7 +153,7 @@ class Shelf:
         ids = pages.put(conn, self.tenant, fresh, task_id)
         cuttings = {ids[key_of(text)]: cutting(text) for text in texts}
         lines = {line: text_digest(line) for text in texts for line in text.split("\n") if line}
-        index = words.indexed if self.db.path is not None else words.indexed_simple
+        index = words.fts5_input if self.db.path is not None else words.tsvector_input
         chunk_ids = pages.put_chunks(
             conn,
             self.tenant,
@@ -194,7 +194,7 @@ def cutting(text: str) -> pages.PageChunks:
     pieces, digests, start = [], [], 0
     for line in text.split("\n"):
         if line:
-            pieces.append(Piece(start, start + len(line), len(line.split())))
+            pieces.append(ChunkSpan(start, start + len(line), len(line.split())))
             digests.append(text_digest(line))
         start += len(line) + 1
     return pages.PageChunks(pieces, digests)

@@ -24,7 +24,7 @@ from quire.store.db.engine import Database
 from quire.store.queue import tallies
 from quire.store.transfer import copy as transfer_copy
 from quire.store.transfer.rows import TABLES
-from quire.text.words import indexed_simple
+from quire.text.words import tsvector_input
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage, ending
 from tests.store.test_search import Toy
@@ -49,7 +49,7 @@ class Installation:
         self.source.close()
         tell = tell or (lambda *step: self.steps.append(step))
         return transfer_copy.transfer(
-            self.path, self.target, name=NAME, analyse=indexed_simple, tell=tell
+            self.path, self.target, name=NAME, analyse=tsvector_input, tell=tell
         )
 
     def moved_stage(self) -> Stage:

@@ -476,7 +476,7 @@ def test_german_and_chinese_are_found_by_their_own_rules(stage: Stage):
     shelf = Shelf(stage)
     from quire.text import words
 
-    index = words.indexed_simple if stage.is_postgres else words.indexed
+    index = words.tsvector_input if stage.is_postgres else words.fts5_input
     said = {"de": "Die Häuser am Fluss wurden verkauft", "zh": "河边的房子已经卖掉了"}
     with stage.db.begin() as conn:
         from quire.store.documents import pages as putting
@@ -495,12 +495,12 @@ def matching(shelf: Shelf, query: str) -> list[int]:
 
     plain, simple = (words.query_terms(query, ["de", "zh"], simple=s) for s in (False, True))
     asked = QueryTerms(
-        tuple(words.fts5([forms]) for forms in plain),
+        tuple(words.fts5_query([forms]) for forms in plain),
         tuple(words.tsquery([forms]) for forms in simple),
     )
 
     def score(texts, frequencies, total):
-        return rank.weighed(texts, simple, frequencies, total)
+        return rank.bm25_scores(texts, simple, frequencies, total)
 
     with shelf.db.read() as conn:
         found = fulltext.matches(conn, shelf.tenant, asked, 10, None, enough=10, score=score)
@@ -598,7 +598,7 @@ WIDE = "(documents|generations|leaves|slices|chunks|pages|vectors)"
 
 def test_every_statement_of_a_search_uses_indexes(full: Stage, monkeypatch):
     monkeypatch.setattr(store, "FIRST_CANDIDATES", 1)
-    monkeypatch.setattr(rank, "DEPTH", 1)  # so that the indexes are asked a second time
+    monkeypatch.setattr(rank, "CANDIDATES", 1)  # so that the indexes are asked a second time
     for how in NARROW:
         for plan in plans(full, limit=20, **how):
             assert not re.search(rf"SCAN {WIDE}\b(?!.*USING)", plan), plan

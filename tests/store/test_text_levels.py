@@ -34,7 +34,7 @@ def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
 
 def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
     def score(texts, frequencies, total):
-        return rank.weighed(texts, [[term] for term in terms], frequencies, total)
+        return rank.bm25_scores(texts, [[term] for term in terms], frequencies, total)
 
     with shelf.db.read() as conn:
         asked = QueryTerms(terms, terms)

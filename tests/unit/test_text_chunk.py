@@ -5,25 +5,25 @@ import itertools
 import pytest
 
 from quire.errors import BadInput
-from quire.model.pages import Piece
-from quire.text.chunk import ChunkOptions, pieces
+from quire.model.pages import ChunkSpan
+from quire.text.chunk import ChunkOptions, split
 from quire.text.embed.wordllama import WordLlama
-from quire.text.tokens import Estimate
+from quire.text.tokens import EstimatedCounter
 
 SENTENCE = "The river rose in the night and took the wooden bridge with it. "
 
 
 def cut(text: str, tokens: int = 40, overlap: int = 0, delimiter: str = "") -> list[str]:
-    return [text[p.start : p.stop] for p in pieces(text, ChunkOptions(tokens, overlap, delimiter))]
+    return [text[p.start : p.stop] for p in split(text, ChunkOptions(tokens, overlap, delimiter))]
 
 
 def test_a_short_page_is_one_piece_without_the_space_around_it():
-    assert pieces("  two words \n") == [Piece(2, 11, Estimate().count("two words"))]
+    assert split("  two words \n") == [ChunkSpan(2, 11, EstimatedCounter().count("two words"))]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\r\n\t "])
 def test_a_page_without_words_has_no_pieces(text):
-    assert pieces(text) == []
+    assert split(text) == []
 
 
 def test_paragraphs_are_cut_before_sentences_and_sentences_before_words():
@@ -43,10 +43,10 @@ def test_the_delimiter_of_a_corpus_goes_before_every_other_mark():
 
 def test_a_piece_repeats_the_last_words_of_the_one_before():
     text = " ".join(f"word{n}" for n in range(300))
-    found = pieces(text, ChunkOptions(64, 16))
+    found = split(text, ChunkOptions(64, 16))
     for one, two in itertools.pairwise(found):
         assert two.start < one.stop
-        assert 0 < Estimate().count(text[two.start : one.stop]) <= 16
+        assert 0 < EstimatedCounter().count(text[two.start : one.stop]) <= 16
         assert text[two.start - 1] == " "
 
 
@@ -56,7 +56,7 @@ def test_the_default_piece_has_about_1200_characters_of_prose():
 
 
 def test_the_estimate_is_near_a_real_tokeniser_on_prose():
-    assert 0.9 < Estimate().count(SENTENCE * 10) / WordLlama(64).count(SENTENCE * 10) < 1.4
+    assert 0.9 < EstimatedCounter().count(SENTENCE * 10) / WordLlama(64).count(SENTENCE * 10) < 1.4
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_the_estimate_is_near_a_real_tokeniser_on_prose():
 )
 def test_sizes_that_cannot_be_met_are_refused(options):
     with pytest.raises(BadInput, match="out of range"):
-        pieces("text", options)
+        split("text", options)

@@ -77,7 +77,7 @@ def test_a_lone_surrogate_is_read_as_the_replacement_character():
 
 
 def test_a_full_table_starts_over_and_changes_nothing(monkeypatch):
-    monkeypatch.setattr(module, "_WORDS", 60)
+    monkeypatch.setattr(module, "_MAX_CACHED_WORDS", 60)
     monkeypatch.setattr(module, "_BLOCK", 20)
     small = WordLlama()
     for _ in range(3):

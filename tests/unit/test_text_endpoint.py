@@ -10,7 +10,7 @@ import pytest
 
 from quire.errors import BadInput, Permanent, Stopped, Transient
 from quire.text.embed.embedder import open_embedder
-from quire.text.embed.openai import Endpoint, EndpointOptions
+from quire.text.embed.openai import OpenAIEmbedder, OpenAIOptions
 from tests.embedding import HANGS, Server, Waiting, serving, vectors
 
 
@@ -21,12 +21,12 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def opened(server: Server) -> Iterator[Any]:
-    made: list[Endpoint] = []
+    made: list[OpenAIEmbedder] = []
 
-    def open_(**options: Any) -> tuple[Endpoint, Waiting]:
+    def open_(**options: Any) -> tuple[OpenAIEmbedder, Waiting]:
         time = Waiting()
         given = {"url": server.url, "dimensions": 3, "clock": lambda: time.now, "wait": time.wait}
-        made.append(Endpoint("small", EndpointOptions(**{**given, **options})))
+        made.append(OpenAIEmbedder("small", OpenAIOptions(**{**given, **options})))
         return made[-1], time
 
     yield open_
@@ -65,7 +65,7 @@ def test_an_overloaded_endpoint_is_asked_again_when_it_wishes(server, opened):
     server.script += [(429, {"Retry-After": "7"}, {}), (503, {}, {}), (500, {}, b"oops")]
     endpoint.embed(["a"], time.meanwhile)
     assert time.pauses == pytest.approx([7, 2, 4, 0], rel=0.26)
-    assert "waits to ask again (status 503: {})" in time.whys
+    assert "waits to retry (status 503: {})" in time.whys
     assert max(time.slices) <= 0.2
     assert (endpoint.usage.requests, endpoint.usage.retries) == (4, 3)
 
@@ -129,7 +129,7 @@ def test_what_may_pass_later_is_tried_again_and_then_transient(server, opened, a
     server.script += [answer]
     assert endpoint.embed(["a"]).any()
     server.script += [answer] * 3
-    with pytest.raises(Transient, match="no answer after 3 attempts") as error:
+    with pytest.raises(Transient, match="no usable response after 3 attempts") as error:
         endpoint.embed(["a"], time.meanwhile)
     assert error.value.retry_after is not None
     assert [each > 0 for each in time.pauses] == [True, True, False]
@@ -181,7 +181,7 @@ def test_dimensions_that_nobody_gave_are_those_of_the_first_answer(server, opene
     server.script += [(200, {}, vectors(["a"], 4))]
     with pytest.raises(Permanent, match="expected 3, got 4"):
         endpoint.embed(["a"])
-    endpoint.learn()
+    endpoint.detect_dimensions()
     assert len(server.asked) == 2  # it knew
 
 
@@ -193,7 +193,7 @@ def test_an_answer_of_no_one_length_teaches_nothing(server, opened, sizes):
     with pytest.raises(Permanent, match="expected one number"):
         endpoint.embed(["a", "b"])
     assert endpoint.dimensions == 0
-    endpoint.learn()
+    endpoint.detect_dimensions()
     assert endpoint.dimensions == 3
 
 
@@ -203,7 +203,7 @@ def test_an_endpoint_needs_a_url_and_a_model():
         ("openai:small", {"dimensions": 3}),
     ]
     for name, options in wrong:
-        with pytest.raises(BadInput, match=r"are needed .*Set QUIRE_EMBED_URL"):
+        with pytest.raises(BadInput, match=r"needs a model .*Set QUIRE_EMBED_URL"):
             open_embedder(name, **options)
     endpoint = open_embedder("openai:small", url="nowhere", dimensions=3)
     with pytest.raises(BadInput, match="not a URL"):

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from benchmarks.ingest.passages import ALIKE, PARAPHRASES, passages, recall
 from quire.text.embed.embedder import open_embedder
-from quire.text.rank import COVERED_TEXTS, DEPTH, Covered, bm25, covered, fuse, graded
-from quire.text.words import fts5, indexed_simple, query_terms
+from quire.text.rank import (
+    CANDIDATES,
+    COVERAGE_TEXTS,
+    Coverage,
+    bm25,
+    fuse,
+    measure_coverage,
+    scale_scores,
+)
+from quire.text.words import fts5_query, query_terms, tsvector_input
 
 
 class Library:
@@ -30,13 +38,13 @@ class Library:
         self.base.executemany("INSERT INTO t (rowid, text) VALUES (?, ?)", rows)
 
     def scored_words(self, query: str) -> list[tuple[int, float]]:
-        match = fts5(query_terms(query, ["en"]))
+        match = fts5_query(query_terms(query, ["en"]))
         sql = "SELECT rowid, -bm25(t) FROM t WHERE t MATCH ? ORDER BY 2 DESC LIMIT ?"
-        return self.base.execute(sql, [match, DEPTH]).fetchall()
+        return self.base.execute(sql, [match, CANDIDATES]).fetchall()
 
     def scored_vectors(self, query: str) -> list[tuple[int, float]]:
         scores = self.vectors @ self.embedder.embed([query])[0]
-        return [(int(n), float(scores[n])) for n in np.argsort(-scores)[:DEPTH]]
+        return [(int(n), float(scores[n])) for n in np.argsort(-scores)[:CANDIDATES]]
 
     def by_words(self, query: str) -> Sequence[int]:
         return [number for number, _ in self.scored_words(query)]
@@ -46,8 +54,8 @@ class Library:
 
     def by_both(self, query: str) -> Sequence[int]:
         found = self.scored_words(query)
-        best = [self.texts[number] for number, _ in found[:COVERED_TEXTS]]
-        share = covered(best, query_terms(query, ["en"]))
+        best = [self.texts[number] for number, _ in found[:COVERAGE_TEXTS]]
+        share = measure_coverage(best, query_terms(query, ["en"]))
         return [number for number, _ in fuse(found, self.scored_vectors(query), share)]
 
 
@@ -75,7 +83,7 @@ def test_fusion_is_never_below_words_alone_and_better_on_paraphrases(library):
 
 
 def test_our_bm25_ranks_as_fts5_does(library):
-    analysed = [indexed_simple(text, "en") for text in library.texts]
+    analysed = [tsvector_input(text, "en") for text in library.texts]
 
     def ranking(query: str) -> Sequence[int]:
         terms = query_terms(query, ["en"], simple=True)
@@ -88,30 +96,30 @@ def test_our_bm25_ranks_as_fts5_does(library):
 
 def test_a_text_with_all_words_stays_first():
     words, vectors = [(1, 9.0), (2, 8.0)], [(3, 0.9), (2, 0.8), (1, 0.1)]
-    assert [n for n, _ in fuse(words, vectors, Covered(3, 3))] == [1, 2, 3]
-    assert next(n for n, _ in fuse(words, vectors, Covered(0, 3))) in (2, 3)
+    assert [n for n, _ in fuse(words, vectors, Coverage(3, 3))] == [1, 2, 3]
+    assert next(n for n, _ in fuse(words, vectors, Coverage(0, 3))) in (2, 3)
 
 
 def test_either_ranking_may_be_empty():
-    assert fuse([], [], Covered(0, 0)) == []
-    assert [n for n, _ in fuse([(4, 2.0), (5, 1.0)], [], Covered(0, 1))] == [4, 5]
-    assert [n for n, _ in fuse([], [(4, 0.2), (5, 0.1)], Covered(0, 1))] == [4, 5]
-    assert [n for n, _ in fuse([], [(5, 0.2), (4, 0.2)], Covered(0, 1))] == [4, 5]
-    assert [n for n, _ in fuse([(4, 0.0)], [], Covered(1, 1))] == [4]
+    assert fuse([], [], Coverage(0, 0)) == []
+    assert [n for n, _ in fuse([(4, 2.0), (5, 1.0)], [], Coverage(0, 1))] == [4, 5]
+    assert [n for n, _ in fuse([], [(4, 0.2), (5, 0.1)], Coverage(0, 1))] == [4, 5]
+    assert [n for n, _ in fuse([], [(5, 0.2), (4, 0.2)], Coverage(0, 1))] == [4, 5]
+    assert [n for n, _ in fuse([(4, 0.0)], [], Coverage(1, 1))] == [4]
 
 
 @pytest.mark.parametrize(
     ("text", "query", "languages", "expected"),
     [
-        ("Two houses flooded", "flooding of a house", ["en"], Covered(2, 2)),
-        ("Die Häuser am Fluss", "Haus Wald", ["de"], Covered(1, 2)),
-        ("机器学习可以预测洪水", "机器学习", ["zh"], Covered(1, 1)),
-        ("机器学习可以预测洪水", "水", ["zh"], Covered(1, 1)),
-        ("nothing", "", ["en"], Covered(0, 0)),
+        ("Two houses flooded", "flooding of a house", ["en"], Coverage(2, 2)),
+        ("Die Häuser am Fluss", "Haus Wald", ["de"], Coverage(1, 2)),
+        ("机器学习可以预测洪水", "机器学习", ["zh"], Coverage(1, 1)),
+        ("机器学习可以预测洪水", "水", ["zh"], Coverage(1, 1)),
+        ("nothing", "", ["en"], Coverage(0, 0)),
     ],
 )
 def test_coverage_counts_words_in_every_form(text, query, languages, expected):
-    assert covered(["other", text], query_terms(query, languages), languages) == expected
+    assert measure_coverage(["other", text], query_terms(query, languages), languages) == expected
 
 
 def test_bm25_knows_phrases_prefixes_and_rare_words():
@@ -129,13 +137,13 @@ def test_bm25_knows_phrases_prefixes_and_rare_words():
     st.floats(0, 1),
 )
 def test_grades_keep_the_order_and_the_first_has_the_best(scores: list[float], best: float):
-    found = graded(list(enumerate(scores)), best)
+    found = scale_scores(list(enumerate(scores)), best)
     assert [number for number, _ in found] == list(range(len(scores)))
     assert found[0][1] == pytest.approx(best)
     grades = [grade for _, grade in found]
     assert grades == sorted(grades, reverse=True)
     assert min(grades) >= 0
-    assert graded([], best) == []
+    assert scale_scores([], best) == []
 
 
 def test_without_coverage_words_go_first():

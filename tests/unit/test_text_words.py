@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.text.words import (
-    MOST_TERMS,
+    MAX_TERMS,
     fold,
-    fts5,
-    indexed,
-    indexed_simple,
+    fts5_input,
+    fts5_query,
     query_terms,
     tsquery,
+    tsvector_input,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def base():
     tokenize = "porter unicode61 remove_diacritics 2"
     connection.execute(f"CREATE VIRTUAL TABLE pages USING fts5(text, tokenize = '{tokenize}')")
     for language, text in DOCUMENTS:
-        connection.execute("INSERT INTO pages VALUES (?)", [indexed(text, language)])
+        connection.execute("INSERT INTO pages VALUES (?)", [fts5_input(text, language)])
     yield connection
     connection.close()
 
@@ -56,7 +56,7 @@ def vectors(pg_copies: "Copies") -> Iterator[psycopg.Connection]:
     with psycopg.connect(pg_copies.server.url_of(name), autocommit=True) as connection:
         connection.execute("CREATE TEMPORARY TABLE said (language text, words tsvector)")
         for language, text in DOCUMENTS:
-            row = (language, indexed_simple(text, language))
+            row = (language, tsvector_input(text, language))
             connection.execute("INSERT INTO said VALUES (%s, to_tsvector('simple', %s))", row)
         yield connection
     pg_copies.drop(name)
@@ -66,7 +66,7 @@ Find = Callable[[str], set[str]]
 
 
 def by_fts5(base: sqlite3.Connection, query: str) -> set[str]:
-    match = fts5(query_terms(query, LANGUAGES))
+    match = fts5_query(query_terms(query, LANGUAGES))
     if not match:
         return set()
     rows = base.execute("SELECT rowid FROM pages WHERE pages MATCH ?", [match])
@@ -159,22 +159,22 @@ def test_small_words_are_left_out_unless_nothing_else_is_asked_for():
 def test_quoted_words_stay_together():
     assert query_terms('flood "river bank"') == [["river bank"], ["flood"]]
     assert query_terms('a 5" disk') == [["5"], ["disk"]]
-    assert fts5([["river bank"], ["flood"]]) == '"river bank" OR "flood"'
+    assert fts5_query([["river bank"], ["flood"]]) == '"river bank" OR "flood"'
     assert tsquery([["river bank"], ["flood"]]) == "('river' <-> 'bank') | 'flood'"
 
 
 def test_characters_are_asked_for_alone_by_prefix():
     assert query_terms("水", ["zh"]) == [["水*"]]
-    assert fts5([["水*"]]) == '"水" *'
+    assert fts5_query([["水*"]]) == '"水" *'
     assert tsquery([["水*"]]) == "'水':*"
 
 
 def test_for_postgres_english_is_stemmed_here_too():
-    assert indexed("Houses flooded", "en") == "Houses flooded"
-    assert indexed_simple("Houses flooded", "en") == "hous flood"
+    assert fts5_input("Houses flooded", "en") == "Houses flooded"
+    assert tsvector_input("Houses flooded", "en") == "hous flood"
     assert query_terms("flooding houses", ["en"], simple=True) == [["flood"], ["hous"]]
     assert (
-        indexed_simple("Straße in Đà Nẵng, 1.5 file_name", "") == "strasse in da nang 1 5 file name"
+        tsvector_input("Straße in Đà Nẵng, 1.5 file_name", "") == "strasse in da nang 1 5 file name"
     )
 
 
@@ -215,10 +215,10 @@ HOSTILE = [
 def test_no_query_is_an_error(base, query):
     for simple in (False, True):
         terms = query_terms(query, LANGUAGES, simple=simple)
-        assert len(terms) <= MOST_TERMS
+        assert len(terms) <= MAX_TERMS
         assert all(form for forms in terms for form in forms)
         tsquery(terms)
-        match = fts5(terms).encode("utf-8", "replace").decode()
+        match = fts5_query(terms).encode("utf-8", "replace").decode()
         if match:
             base.execute("SELECT rowid FROM pages WHERE pages MATCH ?", [match]).fetchall()
 
@@ -230,7 +230,7 @@ def test_any_text_is_a_query(query):
         connection.execute("CREATE VIRTUAL TABLE pages USING fts5(text)")
         terms = query_terms(query, LANGUAGES)
         if terms:
-            match = fts5(terms)
+            match = fts5_query(terms)
             connection.execute("SELECT * FROM pages WHERE pages MATCH ?", [match]).fetchall()
     finally:
         connection.close()
@@ -238,5 +238,5 @@ def test_any_text_is_a_query(query):
 
 @given(st.text(max_size=60), st.sampled_from(LANGUAGES))
 def test_any_text_can_be_indexed(text, language):
-    assert isinstance(indexed(text, language), str)
-    assert not set("'\"\\:&|!()*") & set(indexed_simple(text, language))
+    assert isinstance(fts5_input(text, language), str)
+    assert not set("'\"\\:&|!()*") & set(tsvector_input(text, language))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.pages import Page, Piece
+from quire.model.pages import ChunkSpan, Page
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import chunks, contents, pages, slices, vectors
 
@@ -45,7 +45,7 @@ class ChunkText(NamedTuple):
 class PageChunks(NamedTuple):
     """How a page is chunked: where each chunk is in its text, and its digest."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[ChunkSpan]
     digests: Sequence[str]
 
 

@@ -1,7 +1,7 @@
-"""Opens embedders by name: `wordllama` (local), `openai:MODEL` (an endpoint) or `none`.
+"""The Embedder protocol, and opening embedders by name: `wordllama`, `openai:MODEL` or `none`.
 
-An embedder turns texts into unit vectors. Its `name` says everything that its vectors depend on
-and is part of reuse keys: vectors of another name are never compared with its own.
+An embedder turns texts into unit vectors. Its `name` identifies everything that its vectors depend
+on and is part of reuse keys: vectors of different names are never compared.
 """
 
 from collections.abc import Sequence
@@ -9,69 +9,66 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quire.errors import BadInput
-from quire.text.tokens import Estimate, TokenCounter
+from quire.text.tokens import EstimatedCounter, TokenCounter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from quire.text.embed.rate_limit import Meanwhile
+    from quire.text.embed.rate_limit import OnWait
 
 
 class Embedder(Protocol):
-    """What turns texts into vectors."""
+    """Turns texts into vectors."""
 
     @property
     def name(self) -> str:
-        """The model, its dimensions and its version, for reuse keys."""
+        """Model, dimensions and version; part of reuse keys."""
         ...
 
     @property
     def dimensions(self) -> int:
-        """The length of a vector; 0 where there are none."""
+        """The length of a vector; 0 if there are none."""
         ...
 
     @property
     def counter(self) -> TokenCounter:
-        """The tokeniser that cuts pages for this embedder."""
+        """The token counter of the model."""
         ...
 
-    def embed(
-        self, texts: Sequence[str], meanwhile: "Meanwhile | None" = None
-    ) -> "NDArray[np.float32]":
-        """Return one unit vector a text; that of an empty text is zero.
+    def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
+        """Return one unit vector per text; an empty text gets a zero vector.
 
-        What may have to wait calls `meanwhile` about once a second; without, it does not wait long.
+        An embedder that may have to wait calls `on_wait` several times a second; without it, the
+        call fails rather than wait long.
         """
         ...
 
     def count(self, text: str) -> int:
-        """Count the tokens of a text on its own."""
+        """Count the tokens of a text."""
         ...
 
 
-class Without:
-    """No vectors: pages are found by their words only."""
+class NoEmbedder:
+    """No vectors: full-text search only."""
 
     name = "none"
     dimensions = 0
-    counter = Estimate()
+    counter = EstimatedCounter()
 
-    def embed(
-        self, texts: Sequence[str], meanwhile: "Meanwhile | None" = None
-    ) -> "NDArray[np.float32]":
+    def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
         """Return vectors of no dimensions."""
         import numpy as np
 
         return np.zeros((len(texts), 0), np.float32)
 
     def count(self, text: str) -> int:
-        """Count the tokens of a text on its own."""
+        """Count the tokens of a text."""
         return self.counter.count(text)
 
 
 def open_embedder(name: str = "wordllama", **options: Any) -> Embedder:
-    """Open an embedder, or return the one that this process opened by that name and options."""
+    """Open an embedder; the same name and options return the same object."""
     return _opened(name.strip(), tuple(sorted(options.items())))
 
 
@@ -79,21 +76,21 @@ def open_embedder(name: str = "wordllama", **options: Any) -> Embedder:
 def _opened(name: str, options: tuple[tuple[str, Any], ...]) -> Embedder:
     kind, _, model = name.partition(":")
     if kind == "none":
-        return Without()
+        return NoEmbedder()
     if kind == "wordllama":
         from quire.text.embed.wordllama import WordLlama
 
-        return WordLlama(**_only(name, options, {"dimensions"}))
+        return WordLlama(**_accepted(name, options, {"dimensions"}))
     if kind == "openai":
-        from quire.text.embed.openai import Endpoint, EndpointOptions
+        from quire.text.embed.openai import OpenAIEmbedder, OpenAIOptions
 
-        fields = set(EndpointOptions.__dataclass_fields__)
-        given: dict[str, Any] = {"url": ""} | _only(name, options, fields)
-        return Endpoint(model, EndpointOptions(**given))
-    raise BadInput(f"embedder {name!r}: not known (expected wordllama, openai:MODEL or none).")
+        fields = set(OpenAIOptions.__dataclass_fields__)
+        given: dict[str, Any] = {"url": ""} | _accepted(name, options, fields)
+        return OpenAIEmbedder(model, OpenAIOptions(**given))
+    raise BadInput(f"embedder {name!r}: unknown (expected wordllama, openai:MODEL or none).")
 
 
-def _only(name: str, options: tuple[tuple[str, Any], ...], known: set[str]) -> dict[str, Any]:
+def _accepted(name: str, options: tuple[tuple[str, Any], ...], known: set[str]) -> dict[str, Any]:
     unknown = sorted({key for key, _ in options} - known)
     if unknown:
         wanted = ", ".join(sorted(known))

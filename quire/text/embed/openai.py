@@ -1,9 +1,9 @@
-"""An embedder behind HTTP: any endpoint that speaks OpenAI's `POST {url}/embeddings`.
+"""Embeddings from any endpoint that implements OpenAI's `POST {url}/embeddings`.
 
-Requests are bounded by texts and tokens, and paced together with the processes that name the same
-file. What may pass later (429, 5xx, timeouts, a torn answer) is tried again with growing delays and
-is then Transient; what will not is Permanent at once. Dimensions that nobody gave are those of the
-first answer: all others must have them too.
+Requests are bounded by texts and tokens, and rate-limited together with other processes. Temporary
+failures (429, 5xx, timeouts, incomplete responses) are retried with growing delays and then raise
+Transient; all others raise Permanent at once. If the dimensions are not set, those of the first
+response apply to all.
 """
 
 import random
@@ -16,70 +16,70 @@ from typing import TYPE_CHECKING, Any
 
 from quire.clock import SystemClock
 from quire.errors import BadInput, Permanent, Transient
-from quire.text.embed.rate_limit import Meanwhile, Pace, Patience
-from quire.text.tokens import Estimate
+from quire.text.embed.rate_limit import OnWait, RateLimiter, Waiter
+from quire.text.tokens import EstimatedCounter
 
 if TYPE_CHECKING:
     import httpx
     import numpy as np
     from numpy.typing import NDArray
 
-_LONGEST_DELAY = 60.0
-#: A request is at most this part of a minute's tokens, so that nobody waits long for one.
-_PART = 0.25
-_PASSING = frozenset({408, 409, 425, 429})
+_MAX_DELAY = 60.0
+#: Largest share of a minute's tokens in one request, so that others do not wait long for it.
+_MAX_SHARE = 0.25
+_TEMPORARY = frozenset({408, 409, 425, 429})
 
 
 @dataclass(frozen=True)
-class EndpointOptions:
-    """Where an endpoint is and what it allows."""
+class OpenAIOptions:
+    """The endpoint and its limits."""
 
     url: str
-    dimensions: int = 0  # as the model gives them
+    dimensions: int = 0  # 0: as the model returns
     key: str = field(default="", repr=False)
-    batch: int = 64  # texts a request
-    batch_tokens: int = 50_000  # estimated tokens a request
+    batch: int = 64  # texts per request
+    batch_tokens: int = 50_000  # estimated tokens per request
     requests_per_minute: float = 0
     tokens_per_minute: float = 0
-    shared: Path | None = None  # file of those that keep these limits together
+    shared: Path | None = None  # file through which processes share the rate limits
     timeout: float = 60.0
     attempts: int = 6
-    send_dimensions: bool = False  # ask for shortened vectors, where the model can do that
+    send_dimensions: bool = False  # request shortened vectors, if the model supports it
     clock: Callable[[], float] = lambda: SystemClock().now().lease
     wait: Callable[[float], None] = time.sleep
 
 
 @dataclass
 class Usage:
-    """What an endpoint was asked for since this process opened it."""
+    """Requests since this process opened the endpoint."""
 
     requests: int = 0
     retries: int = 0
     texts: int = 0
-    tokens: int = 0  # as the endpoint counts them
+    tokens: int = 0  # as counted by the endpoint
 
 
-class _Again(Exception):
-    """The request may pass later; `after` is the endpoint's own wish."""
+class _Retry(Exception):
+    """A temporary failure; `after` is the endpoint's Retry-After in seconds, or 0."""
 
     def __init__(self, reason: str, after: float = 0.0) -> None:
         super().__init__(reason)
         self.after = after
 
 
-class Endpoint:
-    """Vectors of one model of an endpoint."""
+class OpenAIEmbedder:
+    """One model of an endpoint."""
 
-    counter = Estimate()
+    counter = EstimatedCounter()
 
-    def __init__(self, model: str, options: EndpointOptions) -> None:
+    def __init__(self, model: str, options: OpenAIOptions) -> None:
         import httpx
 
         if not model or not options.url:
             raise BadInput(
-                f"embedder openai:{model}: a model and the URL of its endpoint are needed (got "
+                f"embedder openai:{model}: needs a model and the URL of its endpoint (got "
                 f"{model!r} and {options.url!r}). Set QUIRE_EMBED_URL, and QUIRE_EMBED_API_KEY if "
-                "it wants a key, where the workers and the API run."
+                "the endpoint requires a key, for the workers and the API."
             )
         self.model, self.options = model, options
         self.dimensions = options.dimensions
@@ -87,7 +87,7 @@ class Endpoint:
             f"openai:{model}-{options.dimensions}" if options.dimensions else (f"openai:{model}")
         )
         self.usage = Usage()
-        self.pace = Pace(
+        self.rate_limiter = RateLimiter(
             options.requests_per_minute,
             options.tokens_per_minute,
             options.clock,
@@ -98,49 +98,47 @@ class Endpoint:
         self._client = httpx.Client(headers=headers, timeout=options.timeout)
         self._address = options.url.rstrip("/") + "/embeddings"
 
-    def embed(
-        self, texts: Sequence[str], meanwhile: Meanwhile | None = None
-    ) -> "NDArray[np.float32]":
-        """Return one unit vector a text; that of an empty text is zero and is not asked for.
+    def embed(self, texts: Sequence[str], on_wait: OnWait | None = None) -> "NDArray[np.float32]":
+        """Return one unit vector per text; an empty text is not sent and gets a zero vector.
 
-        With `meanwhile` it waits as long as the endpoint and its limits demand; without, it goes
-        before those that do, and is Transient rather than late.
+        With `on_wait` it waits as long as the endpoint and its limits require. Without, it goes
+        ahead of those that wait, and raises Transient rather than wait long.
         """
         import numpy as np
 
-        patience = self._patience(meanwhile)
-        answers = [
-            (numbers, self._ask([_clean(texts[n]) for n in numbers], tokens, patience))
+        waiter = self._waiter(on_wait)
+        responses = [
+            (numbers, self._request([_clean(texts[n]) for n in numbers], tokens, waiter))
             for numbers, tokens in self._batches(texts)
         ]
         found = np.zeros((len(texts), self.dimensions), np.float32)
-        for numbers, rows in answers:
+        for numbers, rows in responses:
             found[numbers] = rows
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         np.divide(found, lengths, out=found, where=lengths > 0)
         return found
 
-    def learn(self, meanwhile: Meanwhile | None = None) -> None:
-        """Find out the dimensions, by one small request where no answer has told them yet."""
+    def detect_dimensions(self, on_wait: OnWait | None = None) -> None:
+        """Learn the dimensions with one small request, unless they are known."""
         if not self.dimensions:
-            self._ask(["dimensions"], 1, self._patience(meanwhile))
+            self._request(["dimensions"], 1, self._waiter(on_wait))
 
     def count(self, text: str) -> int:
-        """Estimate the tokens of a text on its own."""
+        """Estimate the tokens of a text."""
         return self.counter.count(text)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _patience(self, meanwhile: Meanwhile | None) -> Patience:
-        return Patience(self.name, self.options.wait, meanwhile)
+    def _waiter(self, on_wait: OnWait | None) -> Waiter:
+        return Waiter(self.name, self.options.wait, on_wait)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], int]]:
-        """Yield the numbers of the texts of each request, and their tokens."""
+        """Yield the indexes of the texts of each request, and their estimated tokens."""
         numbers: list[int] = []
         total = 0
-        part = self.options.tokens_per_minute * _PART or self.options.batch_tokens
+        part = self.options.tokens_per_minute * _MAX_SHARE or self.options.batch_tokens
         most = min(self.options.batch_tokens, part)
         for number, text in enumerate(texts):
             if not text.strip():
@@ -155,26 +153,25 @@ class Endpoint:
         if numbers:
             yield numbers, total
 
-    def _ask(self, texts: list[str], tokens: int, patience: Patience) -> "NDArray[np.float32]":
+    def _request(self, texts: list[str], tokens: int, waiter: Waiter) -> "NDArray[np.float32]":
         for attempt in range(1, self.options.attempts + 1):
             try:
-                patience.look()
-                self.pace.enter(tokens, patience)
-                return self._ask_once(texts)
-            except _Again as again:
-                delay = again.after or random.uniform(0.75, 1.25) * 2.0 ** (attempt - 1)  # noqa: S311
-                delay = min(delay, _LONGEST_DELAY)
+                waiter.report()
+                self.rate_limiter.acquire(tokens, waiter)
+                return self._send(texts)
+            except _Retry as retry:
+                delay = retry.after or random.uniform(0.75, 1.25) * 2.0 ** (attempt - 1)  # noqa: S311
+                delay = min(delay, _MAX_DELAY)
                 if attempt == self.options.attempts:
                     raise Transient(
-                        f"embedder {self.name}: no answer after {attempt} attempts ({again}). "
-                        "It is tried again later.",
+                        f"embedder {self.name}: no usable response after {attempt} attempts ({retry}).",
                         retry_after=delay,
                     ) from None
                 self.usage.retries += 1
-                patience.wait(delay, f"waits to ask again ({again})")
+                waiter.wait(delay, f"waits to retry ({retry})")
         raise AssertionError("not reached")
 
-    def _ask_once(self, texts: list[str]) -> "NDArray[np.float32]":
+    def _send(self, texts: list[str]) -> "NDArray[np.float32]":
         import httpx
 
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
@@ -182,46 +179,46 @@ class Endpoint:
             body["dimensions"] = self.dimensions
         self.usage.requests += 1
         try:
-            answer = self._client.post(self._address, json=body)
+            response = self._client.post(self._address, json=body)
         except httpx.UnsupportedProtocol as error:
             raise BadInput(f"embedder {self.name}: not a URL ({self._address}: {error}).") from None
         except httpx.TransportError as error:
-            raise _Again(f"{type(error).__name__}: {error}") from None
-        self._refuse(answer)
-        return self._vectors(answer, len(texts))
+            raise _Retry(f"{type(error).__name__}: {error}") from None
+        self._raise_for_status(response)
+        return self._vectors(response, len(texts))
 
-    def _refuse(self, answer: "httpx.Response") -> None:
-        """Raise what an answer other than 200 means."""
-        status = answer.status_code
+    def _raise_for_status(self, response: "httpx.Response") -> None:
+        """Raise the error for a status other than 200."""
+        status = response.status_code
         if status == 200:
             return
-        said = " ".join(answer.text[:300].split())
-        if status in _PASSING or status >= 500:
-            raise _Again(f"status {status}: {said}", _retry_after(answer.headers))
+        body = " ".join(response.text[:300].split())
+        if status in _TEMPORARY or status >= 500:
+            raise _Retry(f"status {status}: {body}", _retry_after(response.headers))
         hint = " Check its key." if status in (401, 403) else ""
-        raise Permanent(f"embedder {self.name}: refused with status {status} ({said}).{hint}")
+        raise Permanent(f"embedder {self.name}: refused with status {status} ({body}).{hint}")
 
-    def _vectors(self, answer: "httpx.Response", wanted: int) -> "NDArray[np.float32]":
+    def _vectors(self, response: "httpx.Response", wanted: int) -> "NDArray[np.float32]":
         import numpy as np
 
         try:
-            content = answer.json()
+            content = response.json()
             rows = sorted(content["data"], key=lambda row: row.get("index", 0))
             vectors = [row["embedding"] for row in rows]
             sizes = {len(vector) for vector in vectors}
             used = int((content.get("usage") or {}).get("total_tokens") or 0)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _Again(f"not an embeddings answer: {type(error).__name__}: {error}") from None
+            raise _Retry(f"not an embeddings response: {type(error).__name__}: {error}") from None
         if len(vectors) != wanted:
-            raise _Again(f"{len(vectors)} vectors for {wanted} texts")
+            raise _Retry(f"{len(vectors)} vectors for {wanted} texts")
         self._check_dimensions(sizes)
         try:
-            with np.errstate(over="ignore"):  # it is found to be infinite below
+            with np.errstate(over="ignore"):  # infinite values are rejected below
                 found = np.array(vectors, np.float32)
         except (ValueError, TypeError) as error:
-            raise _Again(f"not an embeddings answer: {error}") from None
+            raise _Retry(f"not an embeddings response: {error}") from None
         if not np.isfinite(found).all():
-            raise Permanent(f"embedder {self.name}: a vector has numbers that are not finite.")
+            raise Permanent(f"embedder {self.name}: a vector contains values that are not finite.")
         self.dimensions = found.shape[1]
         self.usage.texts += wanted
         self.usage.tokens += used
@@ -233,19 +230,19 @@ class Endpoint:
             return
         got = ", ".join(map(str, sorted(sizes)))
         raise Permanent(
-            f"embedder {self.name}: vectors of other dimensions (expected "
+            f"embedder {self.name}: unexpected dimensions (expected "
             f"{self.dimensions or 'one number'}, got {got}). "
-            "Give the other model a name of its own, or set QUIRE_EMBED_DIMENSIONS to what it has."
+            "Use another name for another model, or set QUIRE_EMBED_DIMENSIONS to the model's."
         )
 
 
 def _clean(text: str) -> str:
-    """Replace lone surrogates, which no request can carry."""
+    """Replace lone surrogates, which JSON in UTF-8 cannot contain."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _retry_after(headers: "httpx.Headers") -> float:
-    """Return the seconds an endpoint asks to wait, in either form of the header, or 0."""
+    """Return the seconds of the Retry-After header, in either of its forms, or 0."""
     value = headers.get("retry-after", "").strip()
     try:
         return max(0.0, float(value))

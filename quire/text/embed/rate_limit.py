@@ -1,9 +1,10 @@
-"""Keeps requests within so many a minute; the clock and the waiting are given by the caller.
+"""Limits the requests and tokens per minute that are sent to an embedding endpoint.
 
-Processes that name the same file share one limit: the file says what is left in each bucket, and
-who sends takes it from there under a lock, at that moment and never ahead. Who is killed has taken
-one request at most; who waits has taken nothing, and looks again. Each boot has a line of its own:
-the clock of one machine means nothing to another.
+Two token buckets, for requests and for model tokens. Processes that name the same file share one
+limit: the file holds the level of each bucket, and a sender takes from it under a file lock at the
+moment of sending. A killed process has taken one request at most; a waiting one has taken nothing.
+Levels are stored per boot, because monotonic clocks of different boots cannot be compared.
+The caller passes in the clock and the function that waits.
 """
 
 import fcntl
@@ -19,92 +20,92 @@ from quire import log
 from quire.clock import boot_id
 from quire.errors import Transient
 
-#: Called while something is waited for, with the reason, and before each request, with None.
-Meanwhile = Callable[[str | None], None]
+#: Called with the reason while waiting, and with None before each request.
+OnWait = Callable[[str | None], None]
 
 _MINUTE = 60.0
-_BURST = 10.0  # seconds of saving up
-_SLICE = 0.2  # seconds between two looks: less than the grace that a stopped task has
-_LEAST = 0.01
-_CHANCE = 0.1
-#: A call that nobody looks after has a thread of the API: it may borrow so many seconds of the
-#: limit from those that can wait, and itself waits for so many at most.
-_AHEAD = 20.0
-_HURRY = 10.0
-_BOOTS_KEPT = 8
+_BURST = 10.0  # seconds for which unused capacity accumulates
+_POLL = 0.2  # seconds between two checks: less than the grace period of a stopped task
+_MIN_WAIT = 0.01
+_JITTER = 0.1
+#: A call without `on_wait` holds a thread of the API: it may overdraw the buckets by this many
+#: seconds of the limit, ahead of callers that can wait, and itself waits at most `_MAX_QUERY_WAIT`.
+_OVERDRAFT = 20.0
+_MAX_QUERY_WAIT = 10.0
+_MAX_BOOTS = 8
 _LIMITED = "waits for the rate limit of the endpoint"
 
 
-class Level(NamedTuple):
-    """What was left in a bucket, and when; below zero it is owed."""
+class BucketLevel(NamedTuple):
+    """The level of a bucket at a time; negative if it is overdrawn."""
 
     left: float = math.inf
     at: float = 0.0
 
 
-class Bucket(NamedTuple):
-    """Fills by `per_minute` a minute up to what ten seconds bring; may be overdrawn once.
+class TokenBucket(NamedTuple):
+    """Refills by `per_minute`, up to ten seconds' worth; 0 means no limit.
 
-    What is larger than the bucket still passes, and is paid for by the ones after it.
+    A request larger than the bucket is allowed once it is not negative, and delays the next ones.
     """
 
     per_minute: float
-    largest: float
+    largest: float  # amount of a single request
 
-    def filled(self, was: Level, now: float) -> Level:
-        """Return what is in it now: never more or less than these limits can have left.
+    def refill(self, level: BucketLevel, now: float) -> BucketLevel:
+        """Return the level now, clamped to what this limit can have left.
 
-        The order of arguments makes something of any number, even of one that is none.
+        The order of the arguments of min and max also clamps NaN, as a torn file may contain.
         """
         if not self.per_minute:
-            return was
+            return level
         rate = self.per_minute / _MINUTE
-        most, least = max(1.0, rate * _BURST), -self.largest - rate * _AHEAD
-        left = min(most, was.left + max(0.0, now - was.at) * rate)
-        return Level(max(least, left), now)
+        most, least = max(1.0, rate * _BURST), -self.largest - rate * _OVERDRAFT
+        left = min(most, level.left + max(0.0, now - level.at) * rate)
+        return BucketLevel(max(least, left), now)
 
-    def lack(self, level: Level, ahead: float) -> float:
+    def delay(self, level: BucketLevel, overdraft: float) -> float:
         """Return the seconds until something may be taken."""
         if not self.per_minute:
             return 0.0
-        return max(0.0, -level.left * _MINUTE / self.per_minute - ahead)
+        return max(0.0, -level.left * _MINUTE / self.per_minute - overdraft)
 
 
-class Patience:
-    """How one call waits: as long as it takes if somebody looks after it, else not for long."""
+class Waiter:
+    """How one call waits: without limit if it has `on_wait`, otherwise only a few seconds."""
 
-    def __init__(self, name: str, wait: Callable[[float], None], meanwhile: Meanwhile | None):
-        self._name, self._wait, self._meanwhile = name, wait, meanwhile
-        self._left = math.inf if meanwhile else _HURRY
-        self.ahead = 0.0 if meanwhile else _AHEAD
+    def __init__(self, name: str, wait: Callable[[float], None], on_wait: OnWait | None):
+        self._name, self._wait, self._on_wait = name, wait, on_wait
+        self._left = math.inf if on_wait else _MAX_QUERY_WAIT
+        self.overdraft = 0.0 if on_wait else _OVERDRAFT
 
-    def look(self, why: str | None = None) -> None:
-        """Let the caller look after itself."""
-        if self._meanwhile:
-            self._meanwhile(why)
+    def report(self, reason: str | None = None) -> None:
+        """Call `on_wait`."""
+        if self._on_wait:
+            self._on_wait(reason)
 
-    def wait(self, seconds: float, why: str) -> None:
-        """Wait in slices."""
+    def wait(self, seconds: float, reason: str) -> None:
+        """Wait, calling `on_wait` at every poll."""
         while seconds > 0:
-            seconds -= self.wait_some(seconds, why)
+            seconds -= self.wait_once(seconds, reason)
 
-    def wait_some(self, seconds: float, why: str) -> float:
-        """Wait for a slice of the time; returns how long."""
-        if seconds > self._left + _LEAST:
+    def wait_once(self, seconds: float, reason: str) -> float:
+        """Wait until the next poll at most; return how long."""
+        if seconds > self._left + _MIN_WAIT:
             raise Transient(
-                f"embedder {self._name}: {why} for {math.ceil(seconds)} s more, longer than a "
-                f"query may ({_HURRY:g} s). Ask again later.",
+                f"embedder {self._name}: {reason} for {math.ceil(seconds)} s more, longer than a "
+                f"query may ({_MAX_QUERY_WAIT:g} s). Ask again later.",
                 retry_after=seconds,
             )
-        self.look(why)
-        some = min(max(seconds, _LEAST), _SLICE)
+        self.report(reason)
+        some = min(max(seconds, _MIN_WAIT), _POLL)
         self._wait(some)
         self._left -= some
         return some
 
 
-class Pace:
-    """Both limits of an endpoint: requests and tokens a minute; 0 is no limit."""
+class RateLimiter:
+    """The limits of an endpoint: requests and tokens per minute; 0 means no limit."""
 
     def __init__(
         self,
@@ -114,73 +115,81 @@ class Pace:
         shared: Path | None = None,
         largest: float = 50_000,
     ) -> None:
-        self._buckets = Bucket(requests, 1), Bucket(tokens, largest)
-        self._own: Sequence[Level] = (Level(), Level())
+        self._buckets = TokenBucket(requests, 1), TokenBucket(tokens, largest)
+        self._levels: Sequence[BucketLevel] = (BucketLevel(), BucketLevel())
         self._lock = threading.Lock()
         self._clock, self._shared = clock, shared
-        self._is_alone = False
+        self._is_unshared = False
 
-    def enter(self, tokens: int, patience: Patience) -> None:
-        """Wait until one more request of so many tokens is allowed, and count it."""
-        while lack := self._take(tokens, patience.ahead):
-            # By chance: of those that all look at one moment, the same would come first each time.
-            patience.wait_some(lack + random.uniform(0, _CHANCE), _LIMITED)  # noqa: S311
+    def acquire(self, tokens: int, waiter: Waiter) -> None:
+        """Wait until a request of so many tokens is allowed, and count it."""
+        while delay := self._take(tokens, waiter.overdraft):
+            # Jitter, so that not always the same of several waiting processes comes first.
+            waiter.wait_once(delay + random.uniform(0, _JITTER), _LIMITED)  # noqa: S311
 
-    def _take(self, tokens: int, ahead: float) -> float:
-        """Take what a request needs if it is there, else return the seconds until it may be."""
+    def _take(self, tokens: int, overdraft: float) -> float:
+        """Take what a request needs and return 0, or return the seconds until it is available."""
         if not any(bucket.per_minute for bucket in self._buckets):
             return 0.0
 
-        def look(was: Sequence[Level]) -> tuple[float, Sequence[Level]]:
-            return self._look(was, (1, tokens), ahead)
+        def take(levels: Sequence[BucketLevel]) -> tuple[float, Sequence[BucketLevel]]:
+            return self._take_from(levels, (1, tokens), overdraft)
 
         if self._shared is not None:
             try:
-                return _in_file(self._shared, look)
+                return _in_file(self._shared, take)
             except BlockingIOError:
-                return _LEAST  # not waited for: who has the lock may be stopped
+                return _MIN_WAIT  # do not block: the holder of the lock may be stopped
             except OSError as error:
-                self._go_alone(error)
+                self._stop_sharing(error)
         with self._lock:
-            lack, self._own = look(self._own)
-        return lack
+            delay, self._levels = take(self._levels)
+        return delay
 
-    def _look(
-        self, was: Sequence[Level], amounts: Sequence[float], ahead: float
-    ) -> tuple[float, Sequence[Level]]:
+    def _take_from(
+        self, levels: Sequence[BucketLevel], amounts: Sequence[float], overdraft: float
+    ) -> tuple[float, Sequence[BucketLevel]]:
         now = self._clock()
-        both = [b.filled(level, now) for b, level in zip(self._buckets, was, strict=True)]
-        lack = max(b.lack(level, ahead) for b, level in zip(self._buckets, both, strict=True))
-        if lack:
-            return lack, both
-        return 0.0, [Level(at.left - some, at.at) for at, some in zip(both, amounts, strict=True)]
+        pairs = list(zip(self._buckets, levels, strict=True))
+        filled = [bucket.refill(level, now) for bucket, level in pairs]
+        delay = max(
+            b.delay(level, overdraft) for b, level in zip(self._buckets, filled, strict=True)
+        )
+        if delay:
+            return delay, filled
+        return 0.0, [
+            BucketLevel(level.left - amount, level.at)
+            for level, amount in zip(filled, amounts, strict=True)
+        ]
 
-    def _go_alone(self, error: OSError) -> None:
-        """Say once that the file cannot be used: the limit is then this process's own."""
-        if not self._is_alone:
-            self._is_alone = True
-            log.event("embed.alone", level="warning", path=self._shared, error=error)
+    def _stop_sharing(self, error: OSError) -> None:
+        """Log once that the file cannot be used; the limit then applies to this process alone."""
+        if not self._is_unshared:
+            self._is_unshared = True
+            log.event("embed.rate_limit_unshared", level="warning", path=self._shared, error=error)
 
 
-def _in_file(path: Path, look: Callable[[Sequence[Level]], tuple[float, Sequence[Level]]]) -> float:
-    """Let `look` change the levels in a file, unless another one does so at this moment."""
+def _in_file(
+    path: Path, take: Callable[[Sequence[BucketLevel]], tuple[float, Sequence[BucketLevel]]]
+) -> float:
+    """Apply `take` to the levels in a file; raise BlockingIOError if another process holds it."""
     number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     with os.fdopen(number, "r+", encoding="utf-8", errors="replace") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             lines = file.read().splitlines()
-            lack, levels = look(_parsed(lines))
+            delay, levels = take(_parse_levels(lines))
             file.seek(0)
-            file.write(_written(lines, levels))
+            file.write(_format_levels(lines, levels))
             file.truncate()
-            return lack
+            return delay
         finally:
-            # Closing is not enough where a fork has got a copy of the descriptor.
+            # Closing does not unlock if a fork has copied the descriptor.
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _parsed(lines: Sequence[str]) -> Sequence[Level]:
-    """Read what the last one of this boot wrote; a torn line means nothing."""
+def _parse_levels(lines: Sequence[str]) -> Sequence[BucketLevel]:
+    """Return the levels of this boot; a torn line counts as none."""
     for boot, *numbers in map(str.split, filter(str.strip, lines)):
         if boot != boot_id():
             continue
@@ -188,11 +197,11 @@ def _parsed(lines: Sequence[str]) -> Sequence[Level]:
             requests, requests_at, tokens, tokens_at = map(float, numbers)
         except ValueError:
             break
-        return Level(requests, requests_at), Level(tokens, tokens_at)
-    return Level(), Level()
+        return BucketLevel(requests, requests_at), BucketLevel(tokens, tokens_at)
+    return BucketLevel(), BucketLevel()
 
 
-def _written(lines: Sequence[str], levels: Sequence[Level]) -> str:
+def _format_levels(lines: Sequence[str], levels: Sequence[BucketLevel]) -> str:
     others = [line for line in lines if line.split()[:1] not in ([], [boot_id()])]
     own = " ".join([boot_id(), *(repr(number) for level in levels for number in level)])
-    return "".join(f"{line}\n" for line in [own, *others[: _BOOTS_KEPT - 1]])
+    return "".join(f"{line}\n" for line in [own, *others[: _MAX_BOOTS - 1]])

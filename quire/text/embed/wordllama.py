@@ -1,9 +1,8 @@
-"""The embedder that ships in a wheel: WordLlama's token vectors, summed up.
+"""WordLlama, the local embedder: the mean of the vectors of a text's tokens.
 
-Its vectors are means of token vectors, and its vocabulary has no token that spans a space, a digit
-or both letters and punctuation. So a text falls apart into words that tokenise independently, and
-the tokens of a word met before are looked up: no tokeniser runs for it.
-The library itself is not imported; it would configure logging, and may download.
+No token of its vocabulary spans a space, a digit, or both letters and punctuation, so the words of
+a text are tokenized independently and their tokens can be cached: the tokenizer runs once per
+distinct word. The library itself is not imported: it configures logging and may download files.
 """
 
 import importlib.metadata
@@ -16,29 +15,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire.errors import BadInput, Permanent
-from quire.text.tokens import UnitRuler
+from quire.text.tokens import ExactOffsets
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from quire.text.embed.rate_limit import Meanwhile
+    from quire.text.embed.rate_limit import OnWait
 
 DIMENSIONS = (64, 128, 256)
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
 _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
-_SPACE = "▁"  # how the vocabulary writes a space
+_SPACE = "▁"  # the vocabulary's sign for a space
 _SPECIAL = re.compile(r"(<s>|</s>|<unk>)")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_WORDS = 100_000  # remembered: some 30 MB when full, then it starts over
-_BLOCK = 4_096  # tokens looked up at a time, so that a huge text needs no huge table
-_LETTERS = 4_000_000  # of all words remembered
-_SIZE = array("q").itemsize
+_MAX_CACHED_WORDS = 100_000  # about 30 MB; the cache is then cleared
+_BLOCK = 4_096  # tokens per lookup: bounds the memory for a huge text
+_MAX_CACHED_CHARS = 4_000_000
+_TOKEN_BYTES = array("q").itemsize
 
 
 class WordLlama:
-    """Token vectors of the wheel, and the words met so far."""
+    """The token vectors of the wheel, and a cache of tokenized words."""
 
     def __init__(self, dimensions: int = 256) -> None:
         if dimensions not in DIMENSIONS:
@@ -53,29 +52,27 @@ class WordLlama:
         release = importlib.metadata.version("wordllama").split(".")
         self.name = f"wordllama-{dimensions}@{'.'.join(release[:2])}"
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
-        self._known = _Tokens(tokenizer)
+        self._tokens = _TokenCache(tokenizer)
         self._find = _word_pattern(tokenizer.get_vocab()).findall
         with safe_open(folder / _WEIGHTS, framework="np") as stored:
             weights = stored.get_tensor("embedding.weight")[:, :dimensions]
-        # Stored in half the precision: to widen rows at each use would take most of the time.
+        # Stored as float16: converting rows at each use would take most of the time.
         self._weights = weights.astype(np.float32)
         self._lock = threading.Lock()
 
     @property
     def counter(self) -> "WordLlama":
-        """The tokeniser that cuts pages for this embedder."""
+        """The token counter of the model."""
         return self
 
-    def embed(
-        self, texts: Sequence[str], meanwhile: "Meanwhile | None" = None
-    ) -> "NDArray[np.float32]":
-        """Return one unit vector a text; that of an empty text is zero."""
+    def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
+        """Return one unit vector per text; an empty text gets a zero vector."""
         import numpy as np
 
         found = np.zeros((len(texts), self.dimensions), np.float32)
         with self._lock:
             for number, text in enumerate(texts):
-                packed = b"".join(map(self._known.__getitem__, self._words(text)))
+                packed = b"".join(map(self._tokens.__getitem__, self._words(text)))
                 tokens = np.frombuffer(packed, np.int64)
                 for first in range(0, len(tokens), _BLOCK):
                     rows = tokens[first : first + _BLOCK]
@@ -85,25 +82,25 @@ class WordLlama:
         return found
 
     def count(self, text: str) -> int:
-        """Count the tokens of a text on its own."""
+        """Count the tokens of a text."""
         return sum(self._units(text)[1]) if text else 0
 
-    def ruler(self, text: str) -> UnitRuler:
-        """Count along a text."""
+    def offsets(self, text: str) -> ExactOffsets:
+        """Return the token positions of a text."""
         lengths, counts = self._units(text)
-        return UnitRuler(text, self.count, lengths, counts)
+        return ExactOffsets(text, self.count, lengths, counts)
 
     def _units(self, text: str) -> tuple[list[int], list[int]]:
-        """Cut the whole text into units: the characters and the tokens of each."""
+        """Split a text into units; return the number of characters and of tokens of each."""
         words = self._find(" " + text.replace(_SPACE, " "))
         with self._lock:
-            counts = [len(self._known[word]) // _SIZE for word in words]
+            counts = [len(self._tokens[word]) // _TOKEN_BYTES for word in words]
         lengths = list(map(len, words))
-        lengths[0] -= 1  # the space that every text begins with
+        lengths[0] -= 1  # the tokenizer adds a space at the start
         return lengths, counts
 
     def _words(self, text: str) -> list[str]:
-        """Cut a text as the library reads it, where the names of special tokens are tokens."""
+        """Split a text as the library does, which reads names of special tokens as tokens."""
         text = text.replace(_SPACE, " ")
         if not text:
             return []
@@ -115,11 +112,11 @@ class WordLlama:
         return words
 
 
-class _Tokens(dict[str, bytes]):
-    """The tokens of each word met so far, as the bytes of an array: to be joined and looked up.
+class _TokenCache(dict[str, bytes]):
+    """Maps words to their tokens, as the bytes of an int64 array that can be joined.
 
-    A word not met before is tokenised by the bare model: the whole tokeniser takes twice as long,
-    for what a single word has no need of.
+    A new word is tokenized by the bare model: the whole tokenizer takes twice as long for steps
+    that a single word does not need.
     """
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
@@ -127,40 +124,40 @@ class _Tokens(dict[str, bytes]):
         self._tokenize = tokenizer.model.tokenize
         names = tokenizer.get_added_tokens_decoder()
         self._special = {token.content: number for number, token in names.items()}
-        self._letters = 0
+        self._chars = 0
 
     def __missing__(self, word: str) -> bytes:
-        if len(self) >= _WORDS or self._letters > _LETTERS:
+        if len(self) >= _MAX_CACHED_WORDS or self._chars > _MAX_CACHED_CHARS:
             self.clear()
-            self._letters = 0
-        self._letters += len(word)
-        self[word] = packed = array("q", self._numbers(word)).tobytes()
+            self._chars = 0
+        self._chars += len(word)
+        self[word] = packed = array("q", self._token_ids(word)).tobytes()
         return packed
 
-    def _numbers(self, word: str) -> list[int]:
+    def _token_ids(self, word: str) -> list[int]:
         if word in self._special:
             return [self._special[word]]
         written = word.replace(" ", _SPACE)
         try:
             return [token.id for token in self._tokenize(written)]
-        except UnicodeEncodeError:  # a lone surrogate has no UTF-8
+        except UnicodeEncodeError:  # lone surrogates have no UTF-8 form
             clean = written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             return [token.id for token in self._tokenize(clean)]
 
 
 def _folder() -> Path:
-    """Find the installed wheel without importing it."""
+    """Return the folder of the installed wheel without importing it."""
     found = importlib.util.find_spec("wordllama")
     if found is None or not found.submodule_search_locations:
         raise Permanent(
-            "embedder wordllama: not installed here (it has no wheel for this platform). "
-            "Set an embedding endpoint, or the embedder none to search by text only."
+            "embedder wordllama: not installed (there is no wheel for this platform). "
+            "Set an embedding endpoint, or embedder=none for full-text search only."
         )
     return Path(found.submodule_search_locations[0])
 
 
 def _word_pattern(vocabulary: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds the words: runs of characters that may share a token."""
+    """Return the pattern of words: runs of characters that can be in one token."""
     tokens = [t.lstrip(_SPACE) for t in vocabulary if not _BYTE.fullmatch(t)]
     tokens = [t for t in tokens if not _SPECIAL.fullmatch(t)]
     sharing = set("".join(t for t in tokens if len(t) > 1))
