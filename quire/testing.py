@@ -13,8 +13,7 @@ from quire import plugins
 from quire.app import App
 from quire.clock import FakeClock, Instant
 from quire.model.contracts import MARK
-from quire.model.outcomes import Outcome, RunReport, decide
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, Outcome, RunReport, decide
 from quire.runtime.child.context import Context
 from quire.runtime.child.main import perform
 from quire.settings import load
@@ -73,8 +72,8 @@ def _run(app: App, lease: Lease) -> RunReport:
     if backend.is_settled:
         return RunReport(lease.task_id, lease.fence, Outcome.SETTLED)
     spread = random.random()  # noqa: S311
-    ending = decide(report, lease, kind, spread, WORKER, asked=backend.is_revoked())
-    app.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
+    settlement = decide(report, lease, kind, spread, WORKER, asked=backend.is_revoked())
+    app.db.write(lambda conn, now: settle.settle(conn, [settlement], now=now))
     return report
 
 

@@ -20,8 +20,7 @@ import sqlalchemy as sa
 from quire import testing
 from quire.control import doctor, jobs
 from quire.demo import samples
-from quire.model.outcomes import Outcome, RunReport, decide
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, Outcome, RunReport, decide
 from quire.parse.pdf import reader as pdf
 from quire.store.db.engine import Database
 from quire.store.db.schema import queue as tables
@@ -110,8 +109,8 @@ class Shelf:
         kind = self.app.registry.kinds[lease.kind]
         how = {"error": f"it was {outcome}", "duration": 1.5, "peak_rss": 7 << 20, **more}
         ended = RunReport(lease.task_id, lease.fence, Outcome(outcome), **how)
-        ending = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
-        self.db.write(lambda conn, now: settle.settle(conn, [ending], now=now))
+        settlement = decide(ended, lease, kind, 0.5, testing.WORKER, asked=False)
+        self.db.write(lambda conn, now: settle.settle(conn, [settlement], now=now))
 
     def ingest(self, *sources: str, **wish: Any) -> int:
         job_id = self.submit(*sources, **wish)

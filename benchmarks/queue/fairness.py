@@ -8,7 +8,8 @@ from benchmarks.figures import Figure, at_most
 from benchmarks.installation import Backend, Installation
 from benchmarks.queue.sizes import Sizes
 from quire.control import jobs
-from quire.model.records import Lease, Submission
+from quire.model.outcomes import Lease
+from quire.model.records import Submission
 from quire.store.queue import claim
 
 BATCH = 16

@@ -1,10 +1,13 @@
-"""How a run of a task ended, and what becomes of the task: one decision, no database, no clock."""
+"""One run of a task: the values it passes through, and the decision how to settle it.
+
+A worker claims a `Lease` and hands it to a child; a `RunReport` says how the run ended; `decide`
+makes it a `Settlement`, which the store writes. No database and no clock here.
+"""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 from quire.model.contracts import JobKind
-from quire.model.records import Ending, Lease
 from quire.model.retry import MAX_CRASHES, Backoff, delay_after_death
 
 #: Average delay before a task is retried when the database or the blob storage was unavailable.
@@ -39,6 +42,26 @@ class Outcome(StrEnum):
     RETURNED = "returned"  # the lease was given back
 
 
+class Lease(NamedTuple):
+    """A worker's right to run a task, with all that the run needs; writes prove it by `fence`."""
+
+    task_id: int
+    fence: int
+    job_id: int
+    kind: str
+    payload: str
+    attempt: int
+    max_attempts: int
+    crashes: int
+    queue: str
+    priority: int
+    fair_tag: float
+    begin_at: float
+    is_alone: bool = False  # must not share a batch with other tasks
+    from_page: int | None = None
+    to_page: int | None = None
+
+
 class RunReport(NamedTuple):
     """The report of one run; `result` is JSON text, `duration` is None if it never started."""
 
@@ -53,6 +76,26 @@ class RunReport(NamedTuple):
     peak_rss: int | None = None
 
 
+class Settlement(NamedTuple):
+    """The end of a run, as the store writes it: a move of the task and a row of its history."""
+
+    task_id: int
+    fence: int
+    job_id: int
+    move: str  # finish | skip | split | quarantine | retry | return | fail | lose
+    outcome: str  # an `Outcome`, or the state that the handler ended the task in
+    result: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    began_at: float | None = None
+    duration: float | None = None
+    peak_rss: int | None = None
+    due_in: float | None = None  # seconds until a retry
+    refund_attempt: bool = False  # the attempt does not count
+    crashed: bool = False  # the run counts as a crash
+    worker_id: str | None = None
+
+
 def decide(  # noqa: C901 (one case per outcome)
     report: RunReport,
     lease: Lease,
@@ -62,44 +105,44 @@ def decide(  # noqa: C901 (one case per outcome)
     *,
     asked: bool,
     ended_at: float = 0.0,
-) -> Ending:
+) -> Settlement:
     """Return how to settle a run that ended at `ended_at` (UTC seconds).
 
     `spread` is a random number from 0 to 1 for the jitter of a retry; `asked` tells that this
     worker told the run to stop.
     """
-    ending = _ending(report, lease, worker_id, ended_at)
+    settlement = _settlement(report, lease, worker_id, ended_at)
     match report.outcome:
         case Outcome.DONE:
-            return ending
+            return settlement
         case Outcome.UNSTARTED:
-            return _returned(ending)
+            return _returned(settlement)
         case Outcome.REVOKED | Outcome.STOPPED if asked:
-            return _returned(ending)
+            return _returned(settlement)
         case (
             Outcome.CRASHED | Outcome.DIED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED
         ) if kind.at_most_once:
             error = f"{report.error or report.outcome}. It must not run twice: {kind.reason}"
-            return ending._replace(move="lose", error=error)
+            return settlement._replace(move="lose", error=error)
         case Outcome.DIED:
-            return _died(ending, lease)
+            return _died(settlement, lease)
         case Outcome.OUTAGE:
             wait = OUTAGE_SECONDS * (0.5 + spread)
-            return ending._replace(move="retry", give_back=True, due_in=wait)
+            return settlement._replace(move="retry", refund_attempt=True, due_in=wait)
         case Outcome.PERMANENT:
-            return ending._replace(move="fail", outcome=Outcome.FAILED)
+            return settlement._replace(move="fail", outcome=Outcome.FAILED)
         case Outcome.CRASHED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED:
-            return _isolated(ending, lease) or _failed(ending, report, lease, kind, spread)
+            return _isolated(settlement, lease) or _failed(settlement, report, lease, kind, spread)
         case _:
-            return _failed(ending, report, lease, kind, spread)
+            return _failed(settlement, report, lease, kind, spread)
 
 
-def _ending(report: RunReport, lease: Lease, worker_id: str, ended_at: float) -> Ending:
+def _settlement(report: RunReport, lease: Lease, worker_id: str, ended_at: float) -> Settlement:
     """Return the settlement of a successful run; the other outcomes change it."""
     began_at = None
     if report.duration is not None:
         began_at = max(lease.begin_at, ended_at - report.duration)
-    return Ending(
+    return Settlement(
         task_id=lease.task_id,
         fence=lease.fence,
         job_id=lease.job_id,
@@ -115,44 +158,46 @@ def _ending(report: RunReport, lease: Lease, worker_id: str, ended_at: float) ->
     )
 
 
-def _returned(ending: Ending) -> Ending:
-    return ending._replace(move="return", outcome=Outcome.RETURNED, give_back=True)
+def _returned(settlement: Settlement) -> Settlement:
+    return settlement._replace(move="return", outcome=Outcome.RETURNED, refund_attempt=True)
 
 
-def _died(ending: Ending, lease: Lease) -> Ending:
+def _died(settlement: Settlement, lease: Lease) -> Settlement:
     """Settle a run that someone else killed: the death counts, the attempt does not."""
     if lease.crashes + 1 >= MAX_CRASHES:
         error = f"killed from outside {MAX_CRASHES} times while it ran"
-        return ending._replace(move="lose", error=error, crashed=True)
+        return settlement._replace(move="lose", error=error, crashed=True)
     wait = delay_after_death(lease.crashes + 1)
     move = "retry" if wait else "return"
-    return ending._replace(move=move, give_back=True, crashed=True, due_in=wait)
+    return settlement._replace(move=move, refund_attempt=True, crashed=True, due_in=wait)
 
 
-def _isolated(ending: Ending, lease: Lease) -> Ending | None:
+def _isolated(settlement: Settlement, lease: Lease) -> Settlement | None:
     """Split a page range that killed its process repeatedly; set aside a single page that did."""
     if lease.from_page is None:
         return None
     is_range = lease.from_page != lease.to_page
     if lease.attempt < (RANGE_CRASHES if is_range else PAGE_CRASHES):
         return None
-    error = ending.error or f"the run ended: {ending.outcome}"
-    return ending._replace(move="split" if is_range else "quarantine", error=error, crashed=True)
+    error = settlement.error or f"the run ended: {settlement.outcome}"
+    return settlement._replace(
+        move="split" if is_range else "quarantine", error=error, crashed=True
+    )
 
 
 def _failed(
-    ending: Ending, report: RunReport, lease: Lease, kind: JobKind, spread: float
-) -> Ending:
+    settlement: Settlement, report: RunReport, lease: Lease, kind: JobKind, spread: float
+) -> Settlement:
     """Retry, or fail after the last attempt."""
     limits = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.MEMORY, Outcome.STALLED)
-    ending = ending._replace(
+    settlement = settlement._replace(
         outcome=report.outcome if report.outcome in limits else Outcome.FAILED,
         error=report.error or f"the run ended: {report.outcome}",
         crashed=report.outcome in (Outcome.CRASHED, Outcome.MEMORY),
     )
     if lease.attempt >= lease.max_attempts:
-        return ending._replace(move="fail")
+        return settlement._replace(move="fail")
     wait = report.retry_after
     if wait is None:
         wait = Backoff(kind.backoff, kind.max_backoff).delay(lease.attempt, spread)
-    return ending._replace(move="retry", due_in=wait)
+    return settlement._replace(move="retry", due_in=wait)

@@ -40,46 +40,6 @@ class About(NamedTuple):
     exclusive_key: str | None = None
 
 
-class Lease(NamedTuple):
-    """A worker's right to run a task; `fence` proves it in every write."""
-
-    task_id: int
-    fence: int
-    job_id: int
-    kind: str
-    payload: str
-    attempt: int
-    max_attempts: int
-    crashes: int
-    queue: str
-    priority: int
-    fair_tag: float
-    begin_at: float
-    is_alone: bool = False  # must be the only task handed to its child
-    from_page: int | None = None
-    to_page: int | None = None
-
-
-class Ending(NamedTuple):
-    """How one run of a task ended, as its holder reports it."""
-
-    task_id: int
-    fence: int
-    job_id: int
-    move: str  # finish | skip | split | quarantine | retry | return | fail | lose
-    outcome: str  # the word in the attempt's history
-    result: str | None = None
-    error: str | None = None
-    traceback: str | None = None
-    began_at: float | None = None
-    duration: float | None = None
-    peak_rss: int | None = None
-    due_in: float | None = None  # retry: seconds until it may run again
-    give_back: bool = False  # the attempt does not count
-    crashed: bool = False  # counts as a crash
-    worker_id: str | None = None
-
-
 class EndedTask(NamedTuple):
     """A task of a document that has just ended, for those who keep documents."""
 

@@ -19,7 +19,8 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from quire.control import jobs as verbs
 from quire.errors import LeaseLost
-from quire.model.records import Lease, Submission
+from quire.model.outcomes import Lease
+from quire.model.records import Submission
 from quire.model.states import TASK_FINAL, TaskState
 from quire.store import open_database
 from quire.store.db.engine import Database
@@ -136,7 +137,7 @@ class Engine(RuleBasedStateMachine):
         details: dict[str, dict[str, Any]] = {
             "fail": {"error": "broken"},
             "retry": {"error": "busy", "due_in": 10.0},
-            "return": {"give_back": True},
+            "return": {"refund_attempt": True},
         }
         more = details.get(move, {})
         expected = {lease.task_id for lease in some if self.is_current(lease)}

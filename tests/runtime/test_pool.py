@@ -16,8 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from quire.model.outcomes import RunReport
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, RunReport
 from quire.runtime.child.channel import Progress
 from quire.runtime.child.pool import Child, ChildPool
 
@@ -473,7 +472,7 @@ WORKER = """
     import selectors, sys
     from pathlib import Path
     from time import monotonic
-    from quire.model.records import Lease
+    from quire.model.outcomes import Lease
     from quire.runtime.child.pool import ChildPool
 
     handlers, scratch = sys.argv[1:]

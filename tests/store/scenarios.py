@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from quire.errors import LeaseLost
-from quire.model.records import Lease
+from quire.model.outcomes import Lease
 from tests.store.stage import TTL, Stage, ending
 
 

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.fetch.blobs.folder import BlobFolder
+from quire.model.outcomes import Lease
 from quire.model.pages import ChunkSpan, Page
 from quire.model.pipeline import text_digest
-from quire.model.records import Lease
 from quire.store.documents import admission, corpora, generation_pages, generations, pages
 from quire.store.queue import owners
 from quire.store.search import vectors

@@ -13,7 +13,8 @@ from quire.control import doctor
 from quire.control import jobs as verbs
 from quire.control.caller import Caller
 from quire.model.contracts import JobKind
-from quire.model.records import Ending, Lease, Submission, WorkerRow
+from quire.model.outcomes import Lease, Settlement
+from quire.model.records import Submission, WorkerRow
 from quire.model.states import TaskState
 from quire.store.db.engine import Database
 from quire.store.db.schema import queue as tables
@@ -37,9 +38,9 @@ KINDS = {
 }
 
 
-def ending(lease: Lease, move: str = "finish", outcome: str = "done", **more: Any) -> Ending:
+def ending(lease: Lease, move: str = "finish", outcome: str = "done", **more: Any) -> Settlement:
     """Say how a run ended, as its holder would."""
-    return Ending(lease.task_id, lease.fence, lease.job_id, move, outcome, **more)
+    return Settlement(lease.task_id, lease.fence, lease.job_id, move, outcome, **more)
 
 
 class Stage:
@@ -102,7 +103,7 @@ class Stage:
         self.settle(*(ending(lease) for lease in leases))
         return [lease.job_id for lease in leases]
 
-    def settle(self, *endings: Ending) -> set[int]:
+    def settle(self, *endings: Settlement) -> set[int]:
         return self.db.write(lambda conn, now: settle.settle(conn, endings, now=now))
 
     def renew(self, *leases: Lease, ttl: float = TTL) -> set[int]:

@@ -68,7 +68,7 @@ def test_each_claim_raises_the_fence_by_one(stage: Stage):
     for fence in (1, 2, 3):
         [lease] = stage.claim()
         assert lease.fence == fence
-        stage.settle(ending(lease, "return", "returned", give_back=True))
+        stage.settle(ending(lease, "return", "returned", refund_attempt=True))
 
 
 def test_a_claim_moves_tasks_of_a_stopped_job_out_of_the_way(stage: Stage):

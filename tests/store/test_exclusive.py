@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import jobs
-from quire.model.records import Lease
+from quire.model.outcomes import Lease
 from quire.store import open_database
 from quire.store.queue import claim
 from quire.store.queue.exclusive import MOST_TRIES, WAIT_SECONDS

@@ -17,7 +17,7 @@ from quire.control.caller import Caller
 from quire.control.explain import document as explain_document
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
 from quire.fetch.blobs.backend import open_folder
-from quire.model.records import Lease
+from quire.model.outcomes import Lease
 from quire.store.documents import reindex
 from quire.store.queue import fenced
 from quire.store.reports import documents as document_reports

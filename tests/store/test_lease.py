@@ -62,7 +62,7 @@ def test_a_transient_error_waits_for_its_backoff_and_runs_again(stage: Stage):
 def test_a_returned_task_is_ready_again_and_its_attempt_is_given_back(stage: Stage):
     job_id = stage.one()
     [lease] = stage.claim()
-    stage.settle(ending(lease, "return", "returned", give_back=True))
+    stage.settle(ending(lease, "return", "returned", refund_attempt=True))
     task = stage.task(job_id)
     assert (task.state, task.attempt, task.fence) == ("ready", 0, 1)
     [again] = stage.claim()
@@ -72,7 +72,7 @@ def test_a_returned_task_is_ready_again_and_its_attempt_is_given_back(stage: Sta
 def test_a_crash_of_the_child_is_counted_apart_from_attempts(stage: Stage):
     job_id = stage.one()
     [lease] = stage.claim()
-    stage.settle(ending(lease, "return", "crashed", give_back=True, crashed=True))
+    stage.settle(ending(lease, "return", "crashed", refund_attempt=True, crashed=True))
     assert (stage.task(job_id).attempt, stage.task(job_id).crashes) == (0, 1)
     [again] = stage.claim()
     assert again.crashes == 1

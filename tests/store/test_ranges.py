@@ -12,8 +12,7 @@ from quire import testing
 from quire.demo import samples
 from quire.demo.samples import PdfPage
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Outcome, RunReport, decide
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, Outcome, RunReport, decide
 from quire.model.retry import MAX_CRASHES
 from tests import documents
 from tests.shelf import PLAIN, Shelf, open_shelf

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.model.outcomes import Outcome, RunReport
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, Outcome, RunReport
 from quire.runtime.child.channel import (
     MAX_MESSAGE,
     BrokenMessage,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Outcome, RunReport, decide
-from quire.model.records import Ending, Lease
+from quire.model.outcomes import Lease, Outcome, RunReport, Settlement, decide
 from quire.model.retry import MAX_CRASHES
 
 KIND = JobKind("k", print)
@@ -18,7 +17,7 @@ LIMITS = ("crashed", "timeout", "memory", "stalled")
 
 def settled(
     outcome: str, kind: JobKind = KIND, *, asked: bool = False, ended_at: float = 0.0, **more: Any
-) -> Ending:
+) -> Settlement:
     given = {name: more.pop(name) for name in RunReport._fields if name in more}
     lease = Lease(1, 2, 3, "k", "{}", 1, 3, 0, "default", 5, 0.0, 100.0)._replace(**more)
     ended = RunReport(1, 2, Outcome(outcome), **given)
@@ -26,7 +25,7 @@ def settled(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "asked", "move", "recorded", "give_back", "crashed"),
+    ("outcome", "asked", "move", "recorded", "refund_attempt", "crashed"),
     [
         ("done", False, "finish", "done", False, False),
         ("unstarted", False, "return", "returned", True, False),
@@ -44,25 +43,30 @@ def settled(
         ("stalled", False, "retry", "stalled", False, False),
     ],
 )
-def test_each_outcome_of_a_first_attempt(outcome, asked, move, recorded, give_back, crashed):
-    ending = settled(outcome, asked=asked)
-    assert (ending.move, ending.outcome) == (move, recorded)
-    assert (ending.give_back, ending.crashed) == (give_back, crashed)
-    assert (ending.task_id, ending.fence, ending.job_id, ending.worker_id) == (1, 2, 3, "w1")
+def test_each_outcome_of_a_first_attempt(outcome, asked, move, recorded, refund_attempt, crashed):
+    settlement = settled(outcome, asked=asked)
+    assert (settlement.move, settlement.outcome) == (move, recorded)
+    assert (settlement.refund_attempt, settlement.crashed) == (refund_attempt, crashed)
+    assert (settlement.task_id, settlement.fence, settlement.job_id, settlement.worker_id) == (
+        1,
+        2,
+        3,
+        "w1",
+    )
 
 
 @pytest.mark.parametrize("outcome", ["transient", "stopped", *LIMITS])
 def test_the_last_attempt_fails(outcome):
-    ending = settled(outcome, attempt=3)
-    assert (ending.move, ending.due_in) == ("fail", None)
-    assert ending.error == f"the run ended: {outcome}"
+    settlement = settled(outcome, attempt=3)
+    assert (settlement.move, settlement.due_in) == ("fail", None)
+    assert settlement.error == f"the run ended: {outcome}"
 
 
 @pytest.mark.parametrize("outcome", [*LIMITS, "died"])
 def test_a_kind_that_must_not_run_twice_is_lost_when_its_end_was_not_seen(outcome):
-    ending = settled(outcome, ONCE, error="killed")
-    assert ending.move == "lose"
-    assert ending.error == "killed. It must not run twice: it sends a letter"
+    settlement = settled(outcome, ONCE, error="killed")
+    assert settlement.move == "lose"
+    assert settlement.error == "killed. It must not run twice: it sends a letter"
 
 
 def test_a_task_that_is_killed_from_outside_too_often_is_lost():

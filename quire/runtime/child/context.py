@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from quire.errors import LeaseLost, Stopped
 
 if TYPE_CHECKING:
-    from quire.model.records import Lease
+    from quire.model.outcomes import Lease
     from quire.store.db.engine import Database
     from quire.store.queue.fenced import Transaction
 

@@ -27,8 +27,7 @@ from quire.errors import (
     Stopped,
     Transient,
 )
-from quire.model.outcomes import Outcome, RunReport
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, Outcome, RunReport
 from quire.runtime.child.channel import Channel, Inbox, SharedMemory, StartTokens, printable
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Outcome, RunReport
-from quire.model.records import Lease
+from quire.model.outcomes import Lease, Outcome, RunReport
 from quire.runtime.child.channel import (
     MAX_BATCH,
     BrokenMessage,

@@ -20,8 +20,7 @@ from quire import log
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Outcome, RunReport, decide
-from quire.model.records import Ending, Lease
+from quire.model.outcomes import Lease, Outcome, RunReport, Settlement, decide
 from quire.runtime.child.channel import MAX_BATCH, Progress
 from quire.runtime.child.pool import ChildPool
 from quire.runtime.worker.claim_gate import ClaimGate, Key, OpenGate
@@ -170,7 +169,7 @@ class Worker:
         self.running: dict[Key, Lease] = {}
         #: Of those, the ones that this worker told to stop.
         self.revoked: set[Key] = set()
-        self.endings: list[Ending] = []
+        self.settlements: list[Settlement] = []
         self.progress: deque[Progress] = deque(maxlen=MAX_REPORTS)
         #: Leases whose place in the fair order is not written yet.
         self.claimed: list[Lease] = []
@@ -231,7 +230,7 @@ class Worker:
                 self._drain()
             return False
         is_late = self.monotonic() >= self.drain_by
-        return is_late or (not self.running and not self.endings)
+        return is_late or (not self.running and not self.settlements)
 
     def _drain(self) -> None:
         log.event("worker.draining", worker=self.id, running=len(self.running))
@@ -247,7 +246,7 @@ class Worker:
         self._record(self.children.kill_all(), was_revoked=True)
         self._return(self.backlog.take_all())
         self.children.close()
-        self.registration.leave(self.endings)
+        self.registration.leave(self.settlements)
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.db.close()
         log.event("worker.stopped", worker=self.id)
@@ -264,7 +263,7 @@ class Worker:
         now = self.monotonic()
         if now < self.retry_at:
             return self.retry_at - now
-        if self.endings or self._wants_claim():
+        if self.settlements or self._wants_claim():
             return 0.0
         due = self.due
         times = [due["heartbeat"], due["sweep"], due["poll"], self.gate.next_deadline()]
@@ -305,16 +304,17 @@ class Worker:
                 # Its own transaction may have added or released tasks.
                 self.should_claim = True
                 continue
-            ending = decide(
+            settlement = decide(
                 report, lease, self.kinds[lease.kind], random.random(), self.id,  # noqa: S311
                 asked=asked, ended_at=self.clock_offset + self.monotonic(),
             )  # fmt: skip
-            if ending.move != "finish":
+            if settlement.move != "finish":
                 log.event(
-                    f"task.{ending.move}", task=lease.task_id, job=lease.job_id, kind=lease.kind,
-                    attempt=lease.attempt, outcome=ending.outcome, error=ending.error,
+                    f"task.{settlement.move}", task=lease.task_id, job=lease.job_id,
+                    kind=lease.kind, attempt=lease.attempt, outcome=settlement.outcome,
+                    error=settlement.error,
                 )  # fmt: skip
-            self.endings.append(ending)
+            self.settlements.append(settlement)
 
     def _try_turn(self) -> None:
         try:
@@ -350,7 +350,11 @@ class Worker:
             self.should_claim = True
             # Here too: with no idle child nothing is written, and _wait must not spin.
             self.due["poll"] = now + self.settings.poll_interval
-        if self.endings or self._wants_claim() or (self.progress and now >= self.due["progress"]):
+        if (
+            self.settlements
+            or self._wants_claim()
+            or (self.progress and now >= self.due["progress"])
+        ):
             self._write(now)
 
     def _wants_claim(self) -> bool:
@@ -370,15 +374,15 @@ class Worker:
 
     def _write(self, now: float) -> None:
         """Settle, report progress and claim, in one transaction."""
-        endings, progress = self.endings, list(self.progress)
-        claims = self._wants_claim() or (bool(endings) and self.drain_by is None)
+        settlements, progress = self.settlements, list(self.progress)
+        claims = self._wants_claim() or (bool(settlements) and self.drain_by is None)
         idle, room = self.gate.slots(len(self.children.idle())), self._room()
 
         def act(
             conn: Connection, at: Instant
         ) -> tuple[set[int], list[claim.Claimed], float | None]:
-            recorded = commit_recovery.recorded(conn, endings) if self.is_in_doubt else set()
-            fresh = [one for one in endings if one.task_id not in recorded]
+            recorded = commit_recovery.recorded(conn, settlements) if self.is_in_doubt else set()
+            fresh = [one for one in settlements if one.task_id not in recorded]
             settled = recorded | settle.settle(conn, fresh, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
@@ -389,15 +393,15 @@ class Worker:
                     release.release_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), release.next_due_at(conn)
             self.clock_offset = at.wall - self.monotonic()
-            tallies.add(conn, "refused", sum(one.task_id not in settled for one in endings))
+            tallies.add(conn, "refused", sum(one.task_id not in settled for one in settlements))
             return settled, claimed, due_at
 
         settled, claimed, self.next_due_at = self.db.write(act)
-        for one in endings:
+        for one in settlements:
             if one.task_id not in settled:
                 log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
         leases = [lease for part in claimed for lease in part.leases()]
-        self.endings = []
+        self.settlements = []
         self.progress.clear()
         self.due["progress"] = now + PROGRESS_EVERY
         self.due["poll"] = now + self.settings.poll_interval
@@ -465,9 +469,11 @@ class Worker:
         self._return([lease for lease in held if lease is not None])
 
     def _return(self, leases: Sequence[Any]) -> None:
-        self.endings += [
-            Ending(x.task_id, x.fence, x.job_id, "return", Outcome.RETURNED, give_back=True,
-                   began_at=x.begin_at, duration=0.0, worker_id=self.id)
+        self.settlements += [
+            Settlement(
+                x.task_id, x.fence, x.job_id, "return", Outcome.RETURNED, refund_attempt=True,
+                began_at=x.begin_at, duration=0.0, worker_id=self.id,
+            )
             for x in leases
         ]  # fmt: skip
 
@@ -475,7 +481,7 @@ class Worker:
         return [*self.running, *self.backlog.keys()]
 
     def _unsettled(self) -> set[Key]:
-        return {*self._keys(), *((x.task_id, x.fence) for x in self.endings)}
+        return {*self._keys(), *((x.task_id, x.fence) for x in self.settlements)}
 
     def _heartbeat(self) -> None:
         """Renew every lease in one statement; a row that does not come back was lost."""
@@ -492,7 +498,7 @@ class Worker:
         kept, held = self.db.write(act)
         self._revoke_lost(keys, kept)
         # Claimed by a COMMIT whose reply was lost: no child has it, so it is returned.
-        known = {*keys, *((x.task_id, x.fence) for x in self.endings)}
+        known = {*keys, *((x.task_id, x.fence) for x in self.settlements)}
         for row in held:
             if (row.task_id, row.fence) not in known:
                 log.event("task.stray", level="warning", task=row.task_id, worker=self.id)

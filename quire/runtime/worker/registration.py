@@ -11,7 +11,8 @@ from quire import log
 from quire.clock import Instant, own_pid_start
 from quire.errors import DatabaseUnavailable
 from quire.model.contracts import JobKind, in_queues
-from quire.model.records import Ending, WorkerRow
+from quire.model.outcomes import Settlement
+from quire.model.records import WorkerRow
 from quire.runtime import wakeup
 from quire.runtime.signals import ParentPipe
 from quire.runtime.worker import liveness
@@ -132,18 +133,18 @@ class Registration:
                 lambda conn, now: workers.set_state(conn, [self._id], "draining", now=now)
             )
 
-    def leave(self, endings: list[Ending]) -> None:
+    def leave(self, settlements: list[Settlement]) -> None:
         """Settle the last runs, mark the worker as stopped, and release its lock and socket."""
 
         def act(conn: Any, now: Instant) -> None:
-            settle.settle(conn, endings, now=now)
+            settle.settle(conn, settlements, now=now)
             workers.set_state(conn, [self._id], "stopped", now=now)
             dialect.notify(conn)
 
         try:
             self._db.write(act)
         except DatabaseUnavailable as error:
-            log.trouble("worker.left_leases", error, worker=self._id, leases=len(endings))
+            log.trouble("worker.left_leases", error, worker=self._id, leases=len(settlements))
         wakeup.remove_socket(self._home, self._id)
         self._listener.close()
         self._lock.release()

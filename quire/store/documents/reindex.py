@@ -11,7 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.records import Ending, Owner
+from quire.model.outcomes import Settlement
+from quire.model.records import Owner
 from quire.model.states import TASK_FINAL, TASK_OPEN, DocumentState, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import contents, documents
@@ -109,9 +110,9 @@ def _end(conn: sa.Connection, rows: Sequence[Any], now: Instant) -> None:
     moves = Transition(conn, now)
     moves.end(
         [
-            Ending(
+            Settlement(
                 row.id, row.fence, row.job_id, "overtake", "overtaken", error=WHY,
-                give_back=True, worker_id=row.worker_id,
+                refund_attempt=True, worker_id=row.worker_id,
             )
             for row in rows
             if row.state == TaskState.RUNNING

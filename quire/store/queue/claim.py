@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.records import Lease
+from quire.model.outcomes import Lease
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, kinds, owners, tasks

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.model.records import Ending
+from quire.model.outcomes import Settlement
 from quire.model.states import TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import attempts, is_state, tasks
@@ -13,9 +13,9 @@ from quire.store.db.schema.queue import attempts, is_state, tasks
 t = tasks.c
 
 
-def recorded(conn: sa.Connection, endings: Sequence[Ending]) -> set[int]:
+def recorded(conn: sa.Connection, settlements: Sequence[Settlement]) -> set[int]:
     """Return the tasks whose ends are written already, just as their holder reports them."""
-    ids = [one.task_id for one in endings]
+    ids = [one.task_id for one in settlements]
     # That COMMIT may still be under way: the lock waits for it.
     dialect.lock_rows(conn, tasks, ids)
     statement = dialect.cached(conn, "recorded", lambda: _recorded(conn))
@@ -23,7 +23,7 @@ def recorded(conn: sa.Connection, endings: Sequence[Ending]) -> set[int]:
     there = {(row.task_id, row.fence): (row.worker_id, row.outcome) for row in found}
     return {
         one.task_id
-        for one in endings
+        for one in settlements
         if there.get((one.task_id, one.fence)) == (one.worker_id, one.outcome)
     }
 

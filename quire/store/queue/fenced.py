@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, Refused
-from quire.model.records import About, Ending, TaskSeed
+from quire.model.outcomes import Settlement
+from quire.model.records import About, TaskSeed
 from quire.model.states import TASK_MOVES, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import Database
@@ -176,7 +177,7 @@ def ending(
         transaction = Transaction(conn, row, now)
         yield transaction
         transaction.plant()
-        done = Ending(
+        done = Settlement(
             task_id, fence, row.job_id, transaction.move, TASK_MOVES[transaction.move].target,
             result=transaction.result, error=transaction.error, began_at=began_at,
             duration=max(now.wall - began_at, 0.0), worker_id=worker_id,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import LeaseLost
-from quire.model.records import Ending
+from quire.model.outcomes import Settlement
 from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import TASK_MOVES, JobState, TaskState
 from quire.store.db import dialect
@@ -88,18 +88,18 @@ def _holding() -> sa.Select[Any]:
     )
 
 
-def settle(conn: sa.Connection, endings: Sequence[Ending], *, now: Instant) -> set[int]:
+def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Instant) -> set[int]:
     """Make the moves of lease holders; returns the tasks settled, without those lost or stopped."""
-    if not endings:
+    if not settlements:
         return set()
-    if foreign := {e.move for e in endings if not TASK_MOVES[e.move].fenced}:
+    if foreign := {e.move for e in settlements if not TASK_MOVES[e.move].fenced}:
         raise AssertionError(f"task: {sorted(foreign)} are no moves of a lease holder")
-    dialect.lock_rows(conn, tasks, [e.task_id for e in endings])
-    stopped = job_transition.lock_inactive(conn, sorted({e.job_id for e in endings}))
+    dialect.lock_rows(conn, tasks, [e.task_id for e in settlements])
+    stopped = job_transition.lock_inactive(conn, sorted({e.job_id for e in settlements}))
     if stopped:
-        revoke(conn, [(e.task_id, e.fence) for e in endings if e.job_id in stopped], now=now)
+        revoke(conn, [(e.task_id, e.fence) for e in settlements if e.job_id in stopped], now=now)
     moves = Transition(conn, now, are_active=True)
-    done = moves.end([_storable(e) for e in endings if e.job_id not in stopped])
+    done = moves.end([_storable(e) for e in settlements if e.job_id not in stopped])
     moves.conclude()
     return done
 
@@ -125,22 +125,22 @@ def revoke(
     """
     rows = _held(conn, held)
     states = job_transition.lock_states(conn, sorted({row.job_id for row in rows}))
-    endings = []
+    settlements = []
     for row in rows:
         move = "give_up" if row.at_most_once else "stop"
-        endings.append(
-            Ending(
+        settlements.append(
+            Settlement(
                 row.id,
                 row.fence,
                 row.job_id,
                 "cancel" if states[row.job_id] == JobState.CANCELLED else move,
                 outcome,
                 error=_STOPPED_ONCE if row.at_most_once else None,
-                give_back=not row.at_most_once,
+                refund_attempt=not row.at_most_once,
                 worker_id=row.worker_id,
             )
         )
-    return _end(conn, endings, now)
+    return _end(conn, settlements, now)
 
 
 def reap(
@@ -160,7 +160,7 @@ def reap(
     return _end(conn, [_reaped(row) for row in rows if row.job_id not in stopped], now)
 
 
-def _reaped(row: Any) -> Ending:
+def _reaped(row: Any) -> Settlement:
     """Decide what becomes of a task whose worker died."""
     crashes, error = row.crashes + 1, "the worker died or its lease ended"
     is_lost = row.at_most_once or crashes >= MAX_CRASHES
@@ -170,15 +170,15 @@ def _reaped(row: Any) -> Ending:
         move, error = "give_up", f"its worker died {MAX_CRASHES} times while it ran"
     if row.at_most_once:
         error = "its worker died while it ran, and it must not run twice"
-    return Ending(
+    return Settlement(
         row.id, row.fence, row.job_id, move, "died", error=error, due_in=wait or None,
-        give_back=not is_lost, crashed=True, worker_id=row.worker_id,
+        refund_attempt=not is_lost, crashed=True, worker_id=row.worker_id,
     )  # fmt: skip
 
 
-def _end(conn: sa.Connection, endings: Sequence[Ending], now: Instant) -> list[int]:
+def _end(conn: sa.Connection, settlements: Sequence[Settlement], now: Instant) -> list[int]:
     moves = Transition(conn, now)
-    done = moves.end(endings)
+    done = moves.end(settlements)
     moves.conclude()
     return sorted(done)
 
@@ -192,12 +192,12 @@ def _held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> list[Any]:
     return [row for row in rows if (row.id, row.fence) in wanted]
 
 
-def _storable(ending: Ending) -> Ending:
+def _storable(settlement: Settlement) -> Settlement:
     """Clean the texts that a handler chose, so that one of them cannot fail a whole batch."""
-    if ending.error is None and ending.traceback is None and ending.result is None:
-        return ending
+    if settlement.error is None and settlement.traceback is None and settlement.result is None:
+        return settlement
     error, traceback, result = (
         None if text is None else dialect.sanitize_text(text)
-        for text in (ending.error, ending.traceback, ending.result)
+        for text in (settlement.error, settlement.traceback, settlement.result)
     )
-    return ending._replace(error=error, traceback=traceback, result=result)
+    return settlement._replace(error=error, traceback=traceback, result=result)

@@ -16,7 +16,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.records import EndedTask, Ending
+from quire.model.outcomes import Settlement
+from quire.model.records import EndedTask
 from quire.model.states import TASK_FINAL, TASK_MOVES, Reason, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import on_ended
@@ -173,20 +174,20 @@ class Transition:
             if target in _UNSUCCESSFUL:
                 delta.error = row.error
 
-    def end(self, endings: Sequence[Ending]) -> set[int]:
+    def end(self, settlements: Sequence[Settlement]) -> set[int]:
         """End runs of tasks: a statement for those of one shape; returns the tasks that ended."""
-        shapes: dict[tuple[Any, ...], list[Ending]] = {}
-        for one in endings:
-            shape = one.move, one.give_back, one.crashed, one.error is None, one.result is None
+        shapes: dict[tuple[Any, ...], list[Settlement]] = {}
+        for one in settlements:
+            shape = one.move, one.refund_attempt, one.crashed, one.error is None, one.result is None
             shapes.setdefault(shape, []).append(one)
         done: set[int] = set()
-        for (move, give_back, crashed, no_error, no_result), some in sorted(shapes.items()):
+        for (move, refund_attempt, crashed, no_error, no_result), some in sorted(shapes.items()):
             is_told = not (no_error and no_result)
-            done.update(self._end(move, some, is_told, int(give_back), int(crashed)))
+            done.update(self._end(move, some, is_told, int(refund_attempt), int(crashed)))
         return done
 
     def _end(
-        self, move: str, some: Sequence[Ending], is_told: bool, given_back: int, crashed: int
+        self, move: str, some: Sequence[Settlement], is_told: bool, given_back: int, crashed: int
     ) -> list[int]:
         _, target, is_fenced, _ = TASK_MOVES[move]
         is_final, wall = target in _FINAL, self._now.wall
@@ -206,13 +207,13 @@ class Transition:
         return [row[0] for row in found]
 
     def _count_runs(
-        self, found: Sequence[Any], endings: Sequence[Ending], move: str, given_back: int
+        self, found: Sequence[Any], settlements: Sequence[Settlement], move: str, given_back: int
     ) -> None:
         """Collect what the ends of runs change: counters, history, events, documents."""
         _, target, is_fenced, _ = TASK_MOVES[move]
         is_final, wall = target in _FINAL, self._now.wall
         self._may_end_jobs = self._may_end_jobs or is_final
-        by_run = {(e.task_id, e.fence): e for e in endings}
+        by_run = {(e.task_id, e.fence): e for e in settlements}
         for row in found:
             # Unpacked by position: this loop runs for every task there is, inside the transaction.
             (task_id, job_id, fence, attempt, cost, parent_id, begin_at, has_successors,
@@ -314,7 +315,7 @@ class Transition:
             given["ids"] = dialect.encode_ids(self._conn, [row[0] for row in rows])
         return self._conn.execute(statement, given).all()
 
-    def _note_end(self, row: Any, move: str, state: str, run: Ending | None = None) -> None:
+    def _note_end(self, row: Any, move: str, state: str, run: Settlement | None = None) -> None:
         self._may_end_jobs = True
         if row.has_successors:
             self._awaited[row.id] = state
@@ -328,7 +329,7 @@ class Transition:
             name = _EVENTS.get(move, f"task.{move}")
             self._events.append(events.Event(job_id, name, task_id, detail))
 
-    def _tell_of_run(self, job_id: int, attempt: int, move: str, run: Ending) -> None:
+    def _tell_of_run(self, job_id: int, attempt: int, move: str, run: Settlement) -> None:
         """Record a run that did not succeed; a success is told by the end of its job."""
         _, target, is_fenced, _ = TASK_MOVES[move]
         if is_fenced or target in _UNSUCCESSFUL:
