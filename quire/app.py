@@ -61,10 +61,10 @@ class App:
 
     def _prepare(self, db: Database, create: bool) -> None:
         s = self.settings
-        if db.path is not None and create:
+        if db.is_embedded and create:
             db.migrate(alive=liveness.is_alive)
             return
-        if db.path is not None and not db.path.exists():
+        if not db.exists():
             raise DatabaseUnavailable(
                 f"home {s.home}: there is no Quire here yet. Begin with `quire ingest "
                 "FOLDER`, submit a job or run `quire up`, or "

@@ -56,7 +56,7 @@ def migrate(
         lease_seconds=settings.lease_seconds,
     )
     try:
-        applied = db.migrate(patience=wait, alive=liveness.is_alive)
+        applied = db.migrate(timeout=wait, alive=liveness.is_alive)
         with db.read() as conn:
             version = migrations.version(conn)
     finally:

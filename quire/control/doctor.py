@@ -109,7 +109,7 @@ def _analysis(db: Database) -> Callable[[str, str], str]:
     """Return how the full-text index of this database takes a text in a language."""
     from quire.text import words
 
-    return words.tsvector_input if db.path is None else words.fts5_input
+    return words.fts5_input if db.stems_words else words.tsvector_input
 
 
 def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:

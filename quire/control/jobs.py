@@ -61,7 +61,7 @@ def submit(
         return ids
 
     # The key makes a second try safe even where the first one's COMMIT went through unseen.
-    ids = caller.db.write(act, is_repeatable=True)
+    ids = caller.db.write(act, is_idempotent=True)
     caller.ring()
     return ids
 

@@ -215,4 +215,4 @@ def _record(
 
 
 def _is_stemmed_here(ctx: TaskContext) -> bool:
-    return ctx.database.path is None
+    return not ctx.database.stems_words

@@ -60,7 +60,7 @@ def test_an_idle_process_of_the_home_is_enough_to_refuse(
     until(lambda: scheduler.logs("scheduler.started"))
     refused = quire("transfer", pg_url)
     assert refused.code == 2
-    assert "another process of Quire has it open" in refused.err
+    assert "open in another Quire process" in refused.err
     scheduler.leave()
     assert quire("transfer", pg_url).code == 0
 
@@ -96,7 +96,7 @@ def test_the_old_home_refuses_every_command(quire, pg_url: str):
     for arguments in (("up",), ("worker",), ("status",), ("submit", "noop"), ("migrate",)):
         ended = quire(*arguments)
         assert ended.code == 2
-        assert "it was moved to postgresql://postgres:***@" in ended.err
+        assert "transferred to postgresql://postgres:***@" in ended.err
         assert "hidden" not in ended.err
 
 

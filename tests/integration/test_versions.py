@@ -73,7 +73,7 @@ def test_an_older_quire_is_refused_at_its_start_with_a_code_of_its_own(site: Sit
         ended = older(site, command)
         assert ended.returncode == SchemaAhead.exit_code, (command, ended.stderr)
         [line] = ended.stderr.strip().splitlines()
-        assert line.startswith(f"database: its schema is version {LAST + 1}")
+        assert line.startswith(f"database: schema version {LAST + 1} needs")
         assert "Install the newer Quire" in line
 
 

@@ -26,7 +26,7 @@ _MIGRATE = (
     "from quire.runtime.worker import liveness; "
     "from quire.store import open_database; s = settings.load(); "
     "db = open_database(s.database, lease_seconds=s.lease_seconds); "
-    "print(json.dumps(db.migrate(patience=200, alive=liveness.is_alive)))"
+    "print(json.dumps(db.migrate(timeout=200, alive=liveness.is_alive)))"
 )
 #: Seconds for a program on a machine that is busy with other tests.
 PATIENCE = 300

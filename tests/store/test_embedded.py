@@ -83,7 +83,7 @@ def test_a_deleted_file_is_put_back_and_nothing_is_lost(here: Stage, path: Path)
     before = here.many(3)
     for each in path.parent.glob("quire.db*"):
         each.unlink()
-    with pytest.raises(DatabaseUnavailable, match="written back"):
+    with pytest.raises(DatabaseUnavailable, match="restored from the open file"):
         here.one()
     assert path.exists()
     after = here.one()

@@ -369,7 +369,7 @@ def test_a_file_that_another_has_open_is_refused(
     idle = open_database(f"sqlite:///{filled.path}")
     with idle.read() as conn:
         conn.exec_driver_sql("SELECT 1 FROM meta")
-    with pytest.raises(Conflict, match="has it open"):
+    with pytest.raises(Conflict, match="open in another Quire process"):
         filled.move()
     idle.close()
     filled.move()

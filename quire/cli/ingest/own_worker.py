@@ -64,7 +64,7 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
     """Run a worker during the block, unless one lives or the database is a server's."""
     from quire.cli import backend
 
-    if app.db.path is None or backend.any_worker(app):
+    if not app.db.is_embedded or backend.any_worker(app):
         other = OwnWorker(app, None)
         other.check()
         yield other

@@ -75,7 +75,7 @@ class Registration:
 
         while not self.stop_requests:
             try:
-                if self._db.path is not None:
+                if self._db.is_embedded:
                     self._db.migrate(alive=liveness.is_alive)
                 self._log_moved(self._db.write(act))
                 return

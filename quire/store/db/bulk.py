@@ -1,7 +1,7 @@
-"""Writes many rows at once: by one statement over one JSON parameter, or row by row on SQLite.
+"""Bulk writes: one statement over one JSON parameter, COPY, or executemany on SQLite.
 
-A statement over JSON has one text for any number of rows and may return what it wrote. Where
-nothing is returned, SQLite's own loop over rows is faster (docs/adr/0003).
+A statement over JSON has one text for any number of rows and can return rows. If nothing is
+returned, SQLite's executemany is faster (docs/adr/0003).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ import sqlalchemy as sa
 from quire.store.db.dialect import Vector, cached, encode_rows, is_sqlite
 from quire.store.db.pg_binary import vector_list
 
-#: Rows and bytes of one INSERT; more is written in several.
+#: Maximum rows and bytes of one INSERT.
 _INSERT_ROWS, _INSERT_BYTES = 5_000, 32 << 20
-#: From so many rows on, COPY is faster on PostgreSQL.
+#: From this number of rows on, COPY is faster on PostgreSQL.
 _COPY_ROWS = 1_000
 
 
 def bulk_insert(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert many rows by one statement over one JSON parameter, or by COPY where it pays.
+    """Insert rows by one statement over one JSON parameter, or by COPY if they are many.
 
-    `executemany` costs more than 10 µs a row for its bindings alone; COPY needs more round trips.
-    Columns that are the same in every row are sent once.
+    `executemany` costs over 10 µs per row for bindings alone; COPY needs more round trips.
+    Columns with equal values in all rows are sent once.
     """
     if not is_sqlite(conn) and len(values) >= _COPY_ROWS:
         copy_rows(conn, table, columns, values)
@@ -37,7 +37,7 @@ def bulk_insert(
 def copy_rows(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert rows by COPY, which only PostgreSQL has; it takes bytes too."""
+    """Insert rows by COPY (PostgreSQL only); takes bytes too."""
     driver: Any = conn.connection.driver_connection
     text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
     errors = conn.dialect.loaded_dbapi.Error
@@ -46,7 +46,7 @@ def copy_rows(
             for row in values:
                 copy.write_row(row)
     except errors as error:
-        # Past SQLAlchemy, so that nobody else makes its error of the driver's.
+        # The driver is called directly, so SQLAlchemy does not wrap its error.
         raise sa.exc.DBAPIError.instance(text, None, error, errors, dialect=conn.dialect) from error
 
 
@@ -78,7 +78,7 @@ def _insert(
 
 
 def _cast(conn: sa.Connection, table: sa.Table, name: str, value: str) -> str:
-    # SQLite keeps the JSON type, so a cast would only cost time there.
+    # SQLite keeps the JSON type; a cast would only cost time.
     if is_sqlite(conn):
         return value
     return f"CAST({value} AS {table.c[name].type.compile(dialect=conn.dialect)})"
@@ -92,9 +92,9 @@ def insert_missing(
     returning: Sequence[str] = (),
     made: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Any]:
-    """Insert those rows that break no unique key; returns the columns asked for of these.
+    """Insert the rows that violate no unique key; returns the requested columns of these.
 
-    `made` are columns whose values the database makes of a row's `value`, each by an expression.
+    `made` maps further columns to SQL expressions over the row's JSON `value`.
     """
     if not values:
         return []
@@ -123,10 +123,10 @@ def insert_missing_returning_ids(
     key: str,
     made: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Any]:
-    """Insert as `insert_missing` does; returns (id, key) of the rows that were not there.
+    """Insert as `insert_missing` does; returns (id, key) of the new rows.
 
-    The ids of the table must only grow: on SQLite, where nobody else writes meanwhile, new rows
-    are known by them. To return them from an insert of JSON would take twice as long.
+    The table's ids must only grow: on SQLite, which has one writer, new rows are recognised by
+    them. RETURNING from an insert of JSON takes twice as long.
     """
     if not is_sqlite(conn):
         return insert_missing(conn, table, columns, values, ("id", key), made)
@@ -143,12 +143,12 @@ def _write(
     values: Sequence[Sequence[Any]],
     clash: str,
 ) -> None:
-    """Insert rows of which nothing is wanted back; `clash` says what to do with known keys."""
+    """Insert rows without returning any; `clash` is the ON CONFLICT clause."""
     into = f"INSERT INTO {table.name} ({', '.join(columns)})"
     if is_sqlite(conn):
         # From JSON, a row with foreign keys takes five times as long.
-        marks = ", ".join("?" * len(columns))
-        conn.exec_driver_sql(f"{into} VALUES ({marks}) {clash}", list(map(tuple, values)))
+        placeholders = ", ".join("?" * len(columns))
+        conn.exec_driver_sql(f"{into} VALUES ({placeholders}) {clash}", list(map(tuple, values)))
         return
     picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
     source = "jsonb_array_elements(CAST(%s AS jsonb)) value"
@@ -164,7 +164,7 @@ def upsert_many(
     *,
     keys: Sequence[str],
 ) -> None:
-    """Insert rows, or replace the other columns of those with the same keys."""
+    """Insert rows, or update the other columns of rows with the same keys."""
     if not values:
         return
     changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
@@ -174,7 +174,7 @@ def upsert_many(
 def insert_missing_blobs(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert rows with binary columns, which JSON cannot carry; those that exist are left."""
+    """Insert the missing rows of a table with binary columns, which JSON cannot carry."""
     if not values:
         return
     if is_sqlite(conn):
@@ -189,7 +189,7 @@ def insert_missing_blobs(
 
 
 def _unnesting(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:
-    """Insert from one array for each column; `%b` lets the driver send it in binary form."""
+    """Return an INSERT from one array per column; `%b` sends parameters in binary format."""
     types = [table.c[name].type.compile(dialect=conn.dialect) for name in names]
     arrays = ", ".join(f"CAST(%b AS {each}[])" for each in types)
     return (

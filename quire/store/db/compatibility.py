@@ -1,9 +1,10 @@
-"""Which Quires may work on a schema: written beside its version, and before it is changed.
+"""Which releases may run on a schema version during a rolling upgrade.
 
-A Quire is known by the last migration that it has. A migration says by `OLDEST` the last one that
-a Quire must have to go on working beside it; without it, its own number: older ones must leave.
-That is announced first. Workers read it when they beat, leave where they are too old, and the
-migration waits for them. Who has beaten since the announcement, and still runs, may stay.
+A release is identified by its last migration. A migration's `OLDEST` is the last migration that a
+release must have to keep running after it (default: the migration itself, so older releases must
+stop). This requirement is announced in `meta` before the migration. Workers read it at each
+heartbeat and stop if they are too old; the migration waits for them. A worker that sent a
+heartbeat after the announcement and still runs may stay.
 """
 
 from types import ModuleType
@@ -15,36 +16,36 @@ from quire.model.records import WORKER_LIVE, WorkerRow
 from quire.store.db import dialect
 from quire.store.db.schema.queue import meta, workers
 
-#: The key of a version's row in `meta`; its value is the last migration one must know.
+#: Key prefix in `meta`, followed by a version; the value is the required migration.
 PREFIX = "schema_oldest."
 
 
 class Alive(Protocol):
-    """Tells whether a worker lives; who is on its machine knows more than its heartbeat tells."""
+    """Tells whether a worker is alive; on its own machine more is known than its heartbeat."""
 
     def __call__(self, row: WorkerRow, /, *, now: float, lease: float) -> bool:
-        """Tell it of one worker."""
+        """Check one worker."""
         ...
 
 
 def has_heartbeat(row: WorkerRow, /, *, now: float, lease: float) -> bool:
-    """Tell whether a worker has beaten within a lease."""
+    """Tell whether a worker sent a heartbeat within a lease."""
     return now - row.heartbeat_at <= lease
 
 
 def required_migration(conn: sa.Connection, version: int) -> int:
-    """Return the last migration that a Quire must know to work on this schema, or on the next."""
+    """Return the migration required for this schema and for announced ones."""
     known = _recorded(conn)
     return max(n for at, n in {version: version, **known}.items() if at >= version)
 
 
 def recorded_requirement(conn: sa.Connection, version: int) -> int:
-    """Return the same for this schema alone, whatever is announced."""
+    """Return the migration required for this schema, ignoring announcements."""
     return _recorded(conn).get(version, version)
 
 
 def is_announced(conn: sa.Connection, version: int) -> bool:
-    """Tell whether a version has its row, be it made or about to be."""
+    """Tell whether a version is recorded, applied or announced."""
     return version in _recorded(conn)
 
 
@@ -56,25 +57,25 @@ def _recorded(conn: sa.Connection) -> dict[int, int]:
 
 
 def requirement_of(module: ModuleType, step: int) -> int:
-    """Return the last migration that a Quire must know to work beside this one."""
+    """Return the migration required to run after this one."""
     return int(getattr(module, "OLDEST", step))
 
 
 def record(conn: sa.Connection, version: int, least: int) -> None:
-    """Write down who may work on a version."""
+    """Record the migration required for a version."""
     values = {"key": f"{PREFIX}{version}", "value": str(least)}
     dialect.upsert(conn, meta, values, ["key"], ["value"])
 
 
 def withdraw(conn: sa.Connection, version: int) -> None:
-    """Take an announcement back: the migration is not made now."""
+    """Withdraw an announcement: the migration does not run now."""
     conn.execute(sa.delete(meta).where(meta.c.key == f"{PREFIX}{version}"))
 
 
 def blocking_workers(
     conn: sa.Connection, *, since: float, lease: float, now: float, alive: Alive = has_heartbeat
 ) -> list[str]:
-    """List workers that live and have not said, by a heartbeat since then, that they may stay."""
+    """List live workers without a heartbeat since the announcement."""
     columns = [workers.c[name] for name in WorkerRow._fields]
     live = conn.execute(sa.select(*columns).where(workers.c.state.in_(WORKER_LIVE)))
     return [

@@ -1,6 +1,8 @@
-"""The few things SQLite and PostgreSQL say differently, each one function.
+"""SQL that differs between SQLite and PostgreSQL, one function per difference.
 
-No other module asks which database it talks to.
+Only `store.db` and `store.search` branch on the database (`is_sqlite`); every other module calls
+a function of these. Outside the store, `Database.is_embedded` decides what a user sees. A test
+(`tests/docs/test_style.py`) checks both.
 """
 
 import json
@@ -15,7 +17,7 @@ from quire.errors import Refused
 
 #: The channel of every NOTIFY: it says only that the queue has changed.
 CHANNEL = "quire"
-#: Types a column of `rows` may have, by the word used there.
+#: Column types of `json_rows`, by name.
 _SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
     "int": sa.BigInteger,
     "float": sa.Double,
@@ -25,7 +27,7 @@ _SA_TYPES: dict[str, type[sa.types.TypeEngine[Any]]] = {
 
 
 class Vector(sa.types.UserDefinedType[Any]):
-    """A list of float32: a blob on SQLite, pgvector's type on PostgreSQL. Given as bytes."""
+    """A float32 vector, given as bytes: a blob on SQLite, pgvector's type on PostgreSQL."""
 
     cache_ok = True
 
@@ -34,19 +36,19 @@ class Vector(sa.types.UserDefinedType[Any]):
         return "vector"
 
     def bind_processor(self, dialect: sa.Dialect) -> Any:
-        """Give bytes as they are to SQLite, and as text to PostgreSQL."""
+        """Pass bytes to SQLite and text to PostgreSQL."""
         if dialect.name == "sqlite":
             return None
         return vector_text
 
 
 def vector_text(value: bytes) -> str:
-    """Write a vector as PostgreSQL reads it."""
+    """Format a vector as pgvector's text."""
     return str(memoryview(value).cast("f").tolist())
 
 
 def is_sqlite(conn: sa.Connection | sa.Engine) -> bool:
-    """Tell whether this is the embedded database."""
+    """Tell whether this is SQLite."""
     return conn.dialect.name == "sqlite"
 
 
@@ -60,9 +62,9 @@ def now(conn: sa.Connection, clock: Clock) -> Instant:
 
 
 def json_rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
-    """Make a table of one JSON parameter called `name`: a list of lists in column order.
+    """Return a table of one JSON parameter called `name`: a list of lists in column order.
 
-    The statement's text is the same for every number of rows, so it is compiled and prepared once.
+    The statement's text does not depend on the number of rows, so it is compiled and prepared once.
     """
     key = ("rows", name, *columns.items())
     return cached(conn, key, lambda: _rows(conn, name, columns))
@@ -78,10 +80,10 @@ def _rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
     picked = []
     for at, (key, kind) in enumerate(columns.items()):
         text = each.c.value.op("->>")(sa.literal_column(str(at)))
-        # SQLite keeps the JSON type, so a cast would only cost time there.
+        # SQLite keeps the JSON type; a cast would only cost time.
         value = sa.type_coerce if is_sqlite(conn) else sa.cast
         picked.append(value(text, _SA_TYPES[kind]).label(key))
-    # Without MATERIALIZED every mention of a column parses the JSON once more.
+    # Without MATERIALIZED each reference to a column parses the JSON again.
     return sa.select(*picked).cte(name).prefix_with("MATERIALIZED")
 
 
@@ -91,7 +93,7 @@ _built: dict[tuple[bool, Hashable], Any] = {}
 
 
 def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
-    """Return the statement under `key`, built at its first use on this kind of database.
+    """Return the statement cached under `key`, built at its first use on this database type.
 
     Building the expression tree costs more than running it on a few rows.
     """
@@ -102,12 +104,12 @@ def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
 
 
 def encode_rows(values: Sequence[Sequence[Any]]) -> str:
-    """Encode the parameter of `rows`."""
+    """Encode the parameter of `json_rows`."""
     return _encode(values)
 
 
 def sanitize_text(text: str) -> str:
-    """Replace what a database refuses in a text: NUL, and halves of surrogate pairs."""
+    """Replace characters that databases refuse: NUL and lone surrogates."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
@@ -118,7 +120,7 @@ def upsert(
     keys: Sequence[str],
     changed: Sequence[str],
 ) -> None:
-    """Insert a row, or set the `changed` columns of the one with the same `keys`."""
+    """Insert a row, or update the `changed` columns of the row with the same `keys`."""
     key = ("upsert", table.name, *keys, None, *changed)
     conn.execute(cached(conn, key, lambda: _upserting(conn, table, keys, changed)), dict(values))
 
@@ -135,25 +137,25 @@ def _upserting(
 
 
 def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:
-    """Return the larger of several values, row by row."""
+    """Return the greatest of several values."""
     return sa.func.max(*values) if is_sqlite(conn) else sa.func.greatest(*values)
 
 
 def json_number(
     conn: sa.Connection, column: sa.ColumnElement[Any], key: str
 ) -> sa.ColumnElement[Any]:
-    """Pick a number out of a JSON object that is kept as text."""
+    """Extract a number from a JSON object stored as text."""
     if is_sqlite(conn):
         return sa.type_coerce(column.op("->>")(key), sa.BigInteger)
     return sa.cast(sa.cast(column, postgresql.JSONB).op("->>")(key), sa.BigInteger)
 
 
 def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
-    """Compare a column with the list of ids given as the parameter `name`; see `id_list`."""
+    """Test a column against the ids of the parameter `name`; see `encode_ids`."""
     if is_sqlite(conn):
         each = sa.func.json_each(sa.bindparam(name, type_=sa.Text)).table_valued("value")
         return column.in_(sa.select(each.c.value))
-    # An array, not a subquery: PostgreSQL would guess its size and may walk the whole index.
+    # An array, not a subquery: PostgreSQL guesses a subquery's size and may scan the whole index.
     return column == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
 
 
@@ -162,15 +164,20 @@ def encode_ids(conn: sa.Connection, ids: Sequence[int]) -> Any:
     return _encode(ids) if is_sqlite(conn) else list(ids)
 
 
+def has_row_locks(conn: sa.Connection) -> bool:
+    """Tell whether rows can be locked; on SQLite the write lock covers the whole database."""
+    return not is_sqlite(conn)
+
+
 def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
-    """Lock rows in the order of their ids, so that two transactions never wait for each other."""
+    """Lock rows in id order, so that transactions cannot deadlock."""
     if is_sqlite(conn) or not ids:
         return
     conn.execute(_locking(conn, table, skip_locked=False), {"ids": list(ids)}).all()
 
 
 def try_lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
-    """Lock those rows that nobody else has locked, and return their ids."""
+    """Lock the rows that are not locked (SKIP LOCKED), and return their ids."""
     if is_sqlite(conn) or not ids:
         return set(ids)
     return set(conn.scalars(_locking(conn, table, skip_locked=True), {"ids": list(ids)}))
@@ -190,10 +197,10 @@ def _locking(conn: sa.Connection, table: sa.Table, *, skip_locked: bool) -> sa.S
 
 
 def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
-    """Take `count` ids for rows that are about to be inserted."""
+    """Reserve `count` ids for rows that are about to be inserted."""
     if is_sqlite(conn):
-        # BEGIN IMMEDIATE keeps every other writer out until the rows are there. Ids of deleted
-        # rows are not given out again: the counter survives in `meta`.
+        # BEGIN IMMEDIATE excludes other writers until the rows exist. The counter in `meta`
+        # survives deletes, so ids are never reused.
         key = f"last_id.{table.name}"
         last = conn.exec_driver_sql(
             "INSERT INTO meta(key, value) VALUES (?, ?) ON CONFLICT(key) DO UPDATE "
@@ -215,7 +222,7 @@ def notify(conn: sa.Connection) -> None:
 
 
 def record_xids(conn: sa.Connection, table: sa.Table) -> None:
-    """Let each row name the transaction that wrote it, where ids may commit out of order."""
+    """Record each row's transaction id on PostgreSQL, where ids may commit out of order."""
     if not is_sqlite(conn):
         conn.exec_driver_sql(
             f"ALTER TABLE {table.name} ALTER COLUMN xid "
@@ -224,7 +231,7 @@ def record_xids(conn: sa.Connection, table: sa.Table) -> None:
 
 
 def index_xids(conn: sa.Connection, table: sa.Table) -> None:
-    """Let rows be read in the order of their transactions, where ids may commit out of order."""
+    """Index rows by transaction id on PostgreSQL, where ids may commit out of order."""
     if not is_sqlite(conn):
         conn.exec_driver_sql(
             f"CREATE INDEX IF NOT EXISTS ix_{table.name}_order ON {table.name} (xid, id)"
@@ -232,9 +239,9 @@ def index_xids(conn: sa.Connection, table: sa.Table) -> None:
 
 
 def oldest_active_xid(conn: sa.Connection) -> int:
-    """Return the number below which every transaction has ended.
+    """Return the oldest transaction id still active (xmin): all below have ended.
 
-    0 on SQLite, where transactions do not overlap and ids are in the order of commits.
+    0 on SQLite, where writes do not overlap and ids are in commit order.
     """
     if is_sqlite(conn):
         return 0
@@ -262,28 +269,28 @@ def explain_plan(
 
 
 def use_snapshot(conn: sa.Connection) -> None:
-    """Let every statement of this transaction see the same moment; SQLite's always do."""
+    """Give all statements of this transaction one snapshot; SQLite always does."""
     if not is_sqlite(conn):
         conn.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def lock_schema(conn: sa.Connection) -> None:
-    """Let one process migrate at a time; on SQLite the write lock does."""
+    """Let one process migrate at a time; on SQLite the write lock suffices."""
     if not is_sqlite(conn):
         conn.exec_driver_sql("SELECT pg_advisory_xact_lock(7134201)")
 
 
 def integrity_errors(conn: sa.Connection) -> sa.Select[Any]:
-    """Select what SQLite finds wrong with its file; PostgreSQL checks its pages by itself."""
+    """Select the results of SQLite's quick_check; PostgreSQL checks its pages itself."""
     if not is_sqlite(conn):
         return sa.select(sa.literal("")).where(sa.false())
     found = sa.table("pragma_quick_check", sa.column("quick_check", sa.Text)).c.quick_check
-    # Broken constraints are not the file's fault: they are named one by one elsewhere.
+    # Violated constraints are not file damage; other invariants report them.
     return sa.select(found).where(found != "ok", found.not_like("CHECK constraint failed%"))
 
 
 def last_reserved_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
-    """Select the last id that `reserve_ids` gave out for a table."""
+    """Select the last id that `reserve_ids` returned for a table."""
     if is_sqlite(conn):
         key, value = sa.column("key", sa.Text), sa.column("value", sa.Text)
         kept = sa.select(sa.cast(value, sa.BigInteger)).select_from(sa.table("meta", key, value))
@@ -293,7 +300,7 @@ def last_reserved_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[An
 
 
 def set_sequence(conn: sa.Connection, table: sa.Table, last: int) -> None:
-    """Let PostgreSQL give out the ids behind `last` next."""
+    """Set PostgreSQL's id sequence so that ids continue after `last`."""
     if last:
         conn.exec_driver_sql(
             "SELECT setval(pg_get_serial_sequence(%s, 'id'), %s)", (table.name, last)
@@ -301,40 +308,40 @@ def set_sequence(conn: sa.Connection, table: sa.Table, last: int) -> None:
 
 
 def truncate(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
-    """Delete all rows of PostgreSQL tables at once."""
+    """Truncate PostgreSQL tables."""
     conn.exec_driver_sql(f"TRUNCATE {', '.join(table.name for table in tables)} RESTART IDENTITY")
 
 
 def analyze(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
-    """Let PostgreSQL know how large its tables are, before its own daemon does."""
+    """Update PostgreSQL's planner statistics now instead of waiting for autovacuum."""
     conn.exec_driver_sql(f"ANALYZE {', '.join(table.name for table in tables)}")
 
 
 def lift_timeouts(conn: sa.Connection, limit: str = "10min") -> None:
-    """Let this transaction read a large database: sessions are else cut off after half a minute."""
+    """Raise the timeouts of this transaction, for statements over a large database."""
     if not is_sqlite(conn):
         chosen = {"statement_timeout": limit, "work_mem": "64MB"}
         if (conn.dialect.server_version_info or ()) >= (17,):
             chosen["transaction_timeout"] = "0"
         set_local(conn, chosen)
-        cast(Any, conn.connection.driver_connection).patience = float("inf")
+        cast(Any, conn.connection.driver_connection).answer_timeout = float("inf")
 
 
 def set_local(conn: sa.Connection, chosen: Mapping[str, str]) -> None:
-    """Set parameters of PostgreSQL until the transaction ends, in one round trip."""
+    """Set PostgreSQL parameters for this transaction, in one round trip."""
     calls = ", ".join(["set_config(%s, %s, true)"] * len(chosen))
     conn.exec_driver_sql(f"SELECT {calls}", tuple(part for each in chosen.items() for part in each))
 
 
 def create_vector_extension(conn: sa.Connection) -> None:
-    """Make the vector type known; SQLite keeps vectors as blobs."""
+    """Create the pgvector extension; SQLite stores vectors as blobs."""
     if is_sqlite(conn):
         return
     found = conn.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
     if found.first() is None:
         raise Refused(
-            "database: this PostgreSQL has no pgvector. Install the extension (Debian: "
-            "postgresql-NN-pgvector), then run `quire migrate` again; nothing was changed."
+            "database: PostgreSQL has no pgvector. Install the extension (Debian: "
+            "postgresql-NN-pgvector), then run `quire migrate` again. Nothing was changed."
         )
     conn.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector")
 
@@ -342,7 +349,7 @@ def create_vector_extension(conn: sa.Connection) -> None:
 def create_text_index(conn: sa.Connection, chunks: sa.Table) -> None:
     """Create the full-text index over chunks; `index_texts` fills it."""
     if is_sqlite(conn):
-        # The text is in `chunks` already; only from 3.43 on can rows without text be deleted.
+        # Contentless: the text is in `chunks`. Deletes from such a table need SQLite 3.43.
         found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
         is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
         lean = "content='', contentless_delete=1, " if is_lean else ""
@@ -361,7 +368,7 @@ def fulltext_columns(conn: sa.Connection, value: str) -> dict[str, str]:
 
 
 def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
-    """Make chunks findable by their analysed words; a chunk that is indexed is indexed anew."""
+    """Index the analysed words of chunks, replacing earlier entries."""
     if not texts:
         return
     if is_sqlite(conn):
@@ -376,16 +383,29 @@ def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
 
 
 def unindex_texts(conn: sa.Connection, ids: Sequence[int]) -> None:
-    """Forget the words of chunks that are about to be deleted."""
+    """Remove chunks that are about to be deleted from the full-text index."""
     if is_sqlite(conn) and ids:
         text = "DELETE FROM chunk_words WHERE rowid IN (SELECT value FROM json_each(?))"
         conn.exec_driver_sql(text, (_encode(ids),))
 
 
-def advisory_lock(conn: sa.Connection, name: str, *, wait: bool = True) -> bool:
-    """Let one transaction at a time go on that names the same; on SQLite the write lock does.
+def is_indexed(conn: sa.Connection, chunk_id: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Tell whether a chunk is in the full-text index."""
+    if not is_sqlite(conn):
+        return sa.literal_column("chunks.words").is_not(None)
+    known = sa.table("chunk_words_docsize", sa.column("id", sa.BigInteger))
+    return sa.exists().where(known.c.id == chunk_id)
 
-    Returns whether it may; without `wait`, it may not while another one does.
+
+def vector_dimensions(conn: sa.Connection, vector: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """Return the number of dimensions of a stored vector."""
+    return sa.func.length(vector) / 4.0 if is_sqlite(conn) else sa.func.vector_dims(vector)
+
+
+def advisory_lock(conn: sa.Connection, name: str, *, wait: bool = True) -> bool:
+    """Take a named lock until the transaction ends; on SQLite the write lock suffices.
+
+    Returns whether the lock was taken; always true with `wait`.
     """
     if is_sqlite(conn):
         return True

@@ -1,8 +1,8 @@
-"""Opens the database and its transactions; turns driver errors into Quire's.
+"""Opens the database and its transactions; translates driver errors.
 
-A write transaction on SQLite begins IMMEDIATE: a deferred one that upgrades is refused at once,
-whatever the busy timeout says. Waiting writers retry every half millisecond, so that an old waiter
-does not lose to new ones, as it does with SQLite's own growing delays.
+Write transactions on SQLite begin IMMEDIATE: a deferred one that upgrades fails at once, whatever
+the busy timeout. Waiting writers retry every half millisecond, because SQLite's own growing delays
+let new writers overtake old ones.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from quire.store.db import dialect, sqlite, urls
 
 R = TypeVar("R")
 
-#: How long a transaction waits for SQLite's write lock before it reports the database as locked.
+#: How long a transaction waits for SQLite's write lock.
 BUSY_SECONDS = 10.0
-#: A lease where nobody says otherwise.
+#: Default lease.
 LEASE_SECONDS = 60.0
-#: Tries of a transaction that PostgreSQL ended to break a deadlock or a serialization conflict.
+#: Tries of a transaction that PostgreSQL aborted for a deadlock or a serialization failure.
 CONFLICT_TRIES = 8
-#: Tries of a transaction whose connection turned out to be dead before it could commit anything.
-CUT_TRIES = 3
-#: Waits before a change that may be made again is, where it is not known whether it happened.
+#: Tries of a transaction whose connection was lost before COMMIT.
+LOST_CONNECTION_TRIES = 3
+#: Pauses before an idempotent change is repeated after a COMMIT without a reply.
 UNCONFIRMED_WAITS = (0.0, 0.2, 0.5, 1.0)
 _CONFLICTS = {"40001", "40P01"}
 
@@ -58,7 +58,7 @@ def on_ended(conn: sa.Connection) -> OnEnded:
 
 
 class Database:
-    """An open database. `begin` and `read` give a connection; `write` retries conflicts."""
+    """An open database. `begin` and `read` yield a connection; `write` retries conflicts."""
 
     def __init__(
         self,
@@ -107,18 +107,32 @@ class Database:
         engine = postgres.make_engine(url, lease_seconds)
         return cls(url, engine, clock, None, lease_seconds, on_ended)
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this is an SQLite file, used by one machine and created on demand."""
+        return self.path is not None
+
+    @property
+    def stems_words(self) -> bool:
+        """Whether the full-text index stems words itself, as FTS5's porter tokenizer does."""
+        return self.is_embedded
+
+    def exists(self) -> bool:
+        """Whether the file of an embedded database exists; always true for a server."""
+        return self.path is None or self.path.exists()
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
 
     def migrate(self, **how: Any) -> list[int]:
-        """Bring the schema up to date as `migrate.migrate` does; returns the versions applied."""
+        """Migrate the schema, see `migrate.migrate`; returns the versions applied."""
         from quire.store.db import migrate
 
         return migrate.migrate(self, **how)
 
     def now(self, conn: sa.Connection) -> Instant:
-        """Read the clock that this database goes by."""
+        """Read the clock of this database: the server's, or this machine's on SQLite."""
         return dialect.now(conn, self.clock)
 
     @contextlib.contextmanager
@@ -127,35 +141,35 @@ class Database:
         with self._translated(), self._connected() as conn:
             if self.path is not None:
                 lease = self.lease_seconds
-                patience = min(BUSY_SECONDS, lease / 4)
-                sqlite.begin_immediate(conn, self.path, patience, longest=lease / 2)
+                timeout = min(BUSY_SECONDS, lease / 4)
+                sqlite.begin_immediate(conn, self.path, timeout, max_hold=lease / 2)
             with sqlite.record_writer(self.path), conn.begin():
                 yield conn
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """Open a transaction that only reads: one snapshot, no lock."""
+        """Open a read-only transaction: one snapshot, no lock."""
         with self._translated(), contextlib.ExitStack() as stack:
             yield self._begun(stack)
 
     def write(
-        self, act: Callable[[sa.Connection, Instant], R], *, is_repeatable: bool = False
+        self, act: Callable[[sa.Connection, Instant], R], *, is_idempotent: bool = False
     ) -> R:
-        """Run `act` in a write transaction, again where the database broke a deadlock.
+        """Run `act` in a write transaction; retried after deadlocks and lost connections.
 
-        A COMMIT whose reply was lost may have happened: it raises `Unconfirmed`, unless `act`
-        finds out by itself what it did before, and so is repeatable.
+        If the reply to COMMIT is lost, the change may have been made: this raises `Unconfirmed`,
+        or repeats an `act` that is idempotent.
         """
-        doubt: Unconfirmed | None = None
+        unconfirmed: Unconfirmed | None = None
         for wait in UNCONFIRMED_WAITS:
             time.sleep(wait)
             try:
                 return self._write(act)
             except DatabaseUnavailable as error:
-                # A try that may have happened, or still may, is not undone by how a later one ends.
-                doubt = error if isinstance(error, Unconfirmed) else doubt
-                if doubt is None or not is_repeatable or wait == UNCONFIRMED_WAITS[-1]:
-                    raise doubt or error from error.__cause__
+                # Once a try is unconfirmed, a later failure does not undo it.
+                unconfirmed = error if isinstance(error, Unconfirmed) else unconfirmed
+                if unconfirmed is None or not is_idempotent or wait == UNCONFIRMED_WAITS[-1]:
+                    raise unconfirmed or error from error.__cause__
         raise AssertionError("unreachable")
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
@@ -178,8 +192,8 @@ class Database:
                         f"{str(error).partition('. ')[0]}, while a change was committed: it may "
                         "have happened. Look before you ask for it again."
                     ) from error
-                # Nothing was committed: a connection that died in the pool costs a fresh one.
-                if not _is_cut(lost) or attempt >= CUT_TRIES:
+                # Nothing was committed: retry on a fresh connection.
+                if not _is_lost_early(lost) or attempt >= LOST_CONNECTION_TRIES:
                     raise
         raise AssertionError("unreachable")
 
@@ -189,8 +203,8 @@ class Database:
             yield conn
 
     def _begun(self, stack: contextlib.ExitStack) -> sa.Connection:
-        """Begin to read; a connection that died in the pool is found by the first statement."""
-        for attempt in range(1, CUT_TRIES + 1):
+        """Begin a read; the first statement detects a pooled connection that died."""
+        for attempt in range(1, LOST_CONNECTION_TRIES + 1):
             try:
                 with contextlib.ExitStack() as opened:
                     conn = opened.enter_context(self._connected())
@@ -199,7 +213,7 @@ class Database:
                     stack.enter_context(opened.pop_all())
                     return conn
             except sa.exc.DBAPIError as error:
-                if not _is_cut(error) or attempt == CUT_TRIES:
+                if not _is_lost_early(error) or attempt == LOST_CONNECTION_TRIES:
                     raise
         raise AssertionError("unreachable")
 
@@ -214,7 +228,7 @@ class Database:
             if error.connection_invalidated or self.path is not None:
                 self.engine.dispose()
             raise DatabaseUnavailable(
-                f"database {self._name()}: {reason}. {sqlite.UNHARMED}"
+                f"database {self._name()}: {reason}. {sqlite.NOTHING_LOST}"
             ) from error
 
     def _name(self) -> str:
@@ -224,23 +238,23 @@ class Database:
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
         return True
-    # Two claims started two jobs of one exclusive key at the same instant: the second looks again.
+    # Two claims started jobs of one exclusive key at the same time: the second is retried.
     broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
     return broken in ("uq_jobs_exclusive", "uq_tasks_exclusive")
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Tell whether the connection ended with this error."""
+    """Tell whether this error closed the connection."""
     return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
 
 
-def _is_cut(error: BaseException | None) -> bool:
-    """Tell whether it ended at once: a silent server has had all the time that there was."""
+def _is_lost_early(error: BaseException | None) -> bool:
+    """Tell whether the connection was lost without a timeout, so that a retry has time left."""
     orig = getattr(error, "orig", None)
     return _is_lost(error) and type(orig).__name__ != "AnswerTimeout"
 
 
-#: How psycopg tells of each host that it tried, where there are several.
+#: psycopg's line for each host that it tried.
 _TRIED = re.compile(r"^- host: '?(.*?)'?, port: '?(.*?)'?, .*: (.+)$", re.MULTILINE)
 _SQLITE_TROUBLE = (
     "locked",
@@ -262,9 +276,9 @@ def _said(error: sa.exc.DBAPIError) -> str:
 
 
 def _unavailable(error: sa.exc.DBAPIError) -> str | None:
-    """Say why the database itself is in trouble, or None where the statement was."""
+    """Return why the database is unavailable, or None if the statement was wrong."""
     first = _said(error)
-    # A refused row names its constraint, and `ck_tasks_blocked` has "locked" in it.
+    # A constraint error names its constraint, and `ck_tasks_blocked` contains "locked".
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
         return None
     if getattr(error.orig, "sqlstate", None) in _CONFLICTS:

@@ -1,4 +1,4 @@
-"""Versioned forward migrations. Each is a module `migrations/mNNNN_*.py` with `up(conn)`."""
+"""Applies schema migrations: modules `migrations/mNNNN_*.py` with `up(conn)`, forward only."""
 
 import importlib
 import pkgutil
@@ -18,18 +18,18 @@ from quire.store.db.schema.queue import meta
 if TYPE_CHECKING:
     from quire.store.db.engine import Database
 
-#: Seconds that a migration waits for workers that are too old for it.
+#: How long a migration waits for outdated workers to stop.
 WAIT_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
 
 
 def versions() -> list[int]:
-    """List the versions this Quire has, oldest first."""
+    """List the schema versions of this Quire release, oldest first."""
     return sorted(_modules())
 
 
 def version(conn: sa.Connection) -> int:
-    """Return the schema's version; 0 for an empty database."""
+    """Return the schema version; 0 for an empty database."""
     if not sa.inspect(conn).has_table("meta"):
         return 0
     found = conn.scalar(sa.select(meta.c.value).where(meta.c.key == "schema_version"))
@@ -37,9 +37,9 @@ def version(conn: sa.Connection) -> int:
 
 
 def check(conn: sa.Connection) -> int:
-    """Return how many migrations are missing; refuse what this Quire must not work on.
+    """Return how many migrations are missing; raise if this release must not use the database.
 
-    That is a schema of a later Quire, a database that was moved away, and an unfinished copy.
+    That is: a schema that is too new, a database that was transferred, an unfinished transfer.
     """
     missing = count_missing(conn)
     if version(conn):
@@ -48,13 +48,12 @@ def check(conn: sa.Connection) -> int:
 
 
 def count_missing(conn: sa.Connection) -> int:
-    """Return how many migrations are missing; refuse a schema that this Quire is too old for."""
+    """Return how many migrations are missing; raise if the schema is too new."""
     found, last = version(conn), versions()[-1]
     if found and last < (least := compatibility.required_migration(conn, found)):
         raise SchemaAhead(
-            f"database: its schema is version {found}, for which a Quire must know migration "
-            f"{least}; this one knows up to {last}. Install the newer Quire on this machine too; "
-            "nothing was changed."
+            f"database: schema version {found} needs a Quire release with migration {least}; this "
+            f"one has migrations up to {last}. Upgrade Quire on this machine. Nothing was changed."
         )
     return max(last - found, 0)
 
@@ -62,14 +61,14 @@ def count_missing(conn: sa.Connection) -> int:
 def migrate(
     db: "Database",
     *,
-    into_copy: bool = False,
-    patience: float = WAIT_SECONDS,
+    into_transfer: bool = False,
+    timeout: float = WAIT_SECONDS,
     alive: Alive = has_heartbeat,
 ) -> list[int]:
-    """Apply what is missing, one transaction each; several processes may try at once.
+    """Apply the missing migrations, one transaction each; safe to run concurrently.
 
-    A step that workers are too old for waits `patience` seconds for them to leave. `into_copy` is
-    for the one who fills an unfinished copy.
+    A migration that outdated workers cannot survive waits up to `timeout` seconds for them to
+    stop. `into_transfer` allows the target of an unfinished transfer.
     """
     if db.path is not None:
         _make_file(db.path)
@@ -80,7 +79,7 @@ def migrate(
         with db.begin() as conn:
             dialect.lift_timeouts(conn, "0")
             dialect.lock_schema(conn)
-            if not (count_missing(conn) if into_copy else check(conn)):
+            if not (count_missing(conn) if into_transfer else check(conn)):
                 return applied
             step = version(conn) + 1
             module = importlib.import_module(modules[step])
@@ -92,7 +91,7 @@ def migrate(
             log.event("database.migrated", version=step)
             applied.append(step)
         else:
-            _wait_for_leavers(db, step, patience, alive)
+            _wait_for_workers(db, step, timeout, alive)
             ready = step
 
 
@@ -106,7 +105,7 @@ def _apply(conn: sa.Connection, module: ModuleType, step: int) -> None:
 def _announce(
     db: "Database", conn: sa.Connection, module: ModuleType, step: int, alive: Alive
 ) -> bool:
-    """Say who may stay beside a step; False where nobody has to leave for it."""
+    """Announce which releases may keep running; False if no worker has to stop."""
     least = compatibility.requirement_of(module, step)
     if step == 1 or least <= compatibility.recorded_requirement(conn, step - 1):
         return False
@@ -118,12 +117,12 @@ def _announce(
     return True
 
 
-def _wait_for_leavers(db: "Database", step: int, patience: float, alive: Alive) -> None:
-    """Wait until every worker has left or may stay; else take the announcement back."""
+def _wait_for_workers(db: "Database", step: int, timeout: float, alive: Alive) -> None:
+    """Wait until every worker has stopped or may stay; else withdraw the announcement."""
     with db.read() as conn:
         since = db.now(conn).wall
     log.event("database.waits", version=step)
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         with db.read() as conn:
             now = db.now(conn).wall
@@ -138,14 +137,14 @@ def _wait_for_leavers(db: "Database", step: int, patience: float, alive: Alive) 
     with db.begin() as conn:
         compatibility.withdraw(conn, step)
     raise Conflict(
-        f"database: migration {step} needs every worker to be of this Quire, and {', '.join(left)} "
-        f"did not leave within {patience:g} s. Nothing was changed; drain them, then run "
-        "`quire migrate` again."
+        f"database: migration {step} needs all workers on this release, but {', '.join(left)} did "
+        f"not stop within {timeout:g} s. Nothing was changed; drain them, then run `quire migrate` "
+        "again."
     )
 
 
 def _make_file(path: Path) -> None:
-    """Make an empty database: connections open what is there, and make nothing."""
+    """Create an empty database file: connections never create it."""
     if path.exists():
         return
     try:
@@ -153,8 +152,8 @@ def _make_file(path: Path) -> None:
         path.touch()
     except OSError as error:
         raise DatabaseUnavailable(
-            f"database {path}: cannot be made ({error.strerror}). Choose a folder that can be "
-            "written to with QUIRE_HOME, or free some space; nothing was changed."
+            f"database {path}: cannot be created ({error.strerror}). Set QUIRE_HOME to a writable "
+            "folder, or free some space. Nothing was changed."
         ) from error
 
 

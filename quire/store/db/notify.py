@@ -1,4 +1,4 @@
-"""Hears PostgreSQL's NOTIFY on a connection of its own; SQLite has none and needs none."""
+"""Listens for PostgreSQL's NOTIFY on a dedicated connection; SQLite needs none."""
 
 import contextlib
 from typing import Any
@@ -7,12 +7,12 @@ from quire import log
 from quire.store.db import dialect, urls
 from quire.store.db.engine import Database
 
-#: An answer that takes longer is not waited for: the worker's loop stands still meanwhile.
-PATIENCE = 2.0
+#: Short, because the worker's loop blocks meanwhile.
+ANSWER_TIMEOUT = 2.0
 
 
 class Listener:
-    """A connection that waits for rings; after an error it is opened again by `reopen`."""
+    """A LISTEN connection; `reopen` opens it again after an error."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -20,11 +20,11 @@ class Listener:
 
     @property
     def fileno(self) -> int | None:
-        """The descriptor to select on, while the connection is open."""
+        """The file descriptor to select on, while the connection is open."""
         return None if self._conn is None else int(self._conn.fileno())
 
     def reopen(self) -> None:
-        """Open the connection unless one is open and answers; a database that is down is logged."""
+        """Open the connection unless one is open and works; failures are logged."""
         if self._db.path is not None or self._answers():
             return
         import psycopg
@@ -37,16 +37,16 @@ class Listener:
             self._conn = postgres.connect(
                 postgres.Timeouts.below(lease), urls.plain_url(self._db.engine), **given
             )
-            self._conn.patience = PATIENCE
+            self._conn.answer_timeout = ANSWER_TIMEOUT
             self._conn.execute(f"LISTEN {dialect.CHANNEL}")
         except psycopg.Error as error:
             self.close()
             log.event("listen.failed", level="warning", error=str(error).split("\n")[0])
 
     def _answers(self) -> bool:
-        """Try a connection that only listens: nothing else tells that its end is gone.
+        """Probe the connection: an idle one does not notice that the server is gone.
 
-        Nobody rings at a server that cannot be written to: another one has taken over.
+        A read-only server sends no notifications: another one is primary now.
         """
         import psycopg
 
@@ -60,7 +60,7 @@ class Listener:
         return self._conn is not None
 
     def heard(self) -> None:
-        """Take the rings that arrived; a broken connection is closed."""
+        """Discard the notifications that arrived; a broken connection is closed."""
         import psycopg
 
         try:

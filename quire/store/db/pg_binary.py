@@ -1,7 +1,4 @@
-"""Vectors as PostgreSQL's wire has them: to write each number as text takes longer than the insert.
-
-psycopg is imported here alone, and only where there is a PostgreSQL.
-"""
+"""pgvector's binary wire format: formatting vectors as text takes longer than the insert."""
 
 import struct
 import sys
@@ -17,14 +14,14 @@ _VECTOR = struct.Struct(">iHH")
 
 
 class VectorList:
-    """Vectors as one parameter, in pgvector's binary form."""
+    """Vectors as one parameter in pgvector's binary format."""
 
     def __init__(self, wire: bytes) -> None:
         self.wire = wire
 
 
 def vector_list(conn: sa.Connection, vectors: Sequence[bytes]) -> VectorList:
-    """Encode a `vector[]` of vectors given as float32."""
+    """Encode float32 vectors as `vector[]`."""
     known = conn.connection.info
     if "vector_type" not in known:
         conn.connection.driver_connection.adapters.register_dumper(VectorList, _dumper())  # type: ignore[union-attr]
@@ -50,7 +47,7 @@ def _dumper() -> Any:
     from psycopg.pq import Format
 
     class Dumped(Dumper):
-        """Gives the bytes as they are, of the type that the statement says."""
+        """Passes the encoded bytes on; the statement gives their type."""
 
         format = Format.BINARY
 

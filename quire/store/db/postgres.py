@@ -1,7 +1,8 @@
-"""PostgreSQL connections that end: no wait for the server, and no lock for it, is without limit.
+"""PostgreSQL connections with a timeout on every wait and every lock.
 
-A server may be gone without a word, or there and silent (a stopped process, a proxy that swallows
-answers). The kernel notices the first, nobody but us the second: it acknowledges what it gets.
+A server may vanish without closing its connections, or accept data and never answer (a stopped
+process, a proxy that drops replies). TCP keepalive detects the first, only a client-side timeout
+the second.
 """
 
 import time
@@ -16,83 +17,85 @@ from quire.store.db import urls
 
 R = TypeVar("R")
 
-#: A pooled connection that lay idle for longer is tried before it is used.
+#: Pooled connections idle for longer are probed before use.
 STALE_SECONDS = 1.0
-#: What a server answers to a write that is a standby, or was made read-only.
+#: SQLSTATE of a write to a standby or a server made read-only.
 READ_ONLY = "25006"
-#: The first version that can limit a whole transaction.
-_LIMITS_TRANSACTIONS = 170_000
+#: First version with `transaction_timeout`.
+_HAS_TRANSACTION_TIMEOUT = 170_000
 
 
 class Timeouts(NamedTuple):
-    """Seconds after which something is given up, all below the lease that they must not outlast."""
+    """Timeouts in seconds, all shorter than the lease."""
 
     connect: int
-    #: One statement, on the server; the client waits a little longer for its answer.
+    #: One statement, on the server; the client waits a little longer for the result.
     statement: float
-    #: A session that waits for the rest of its transaction: its client is frozen or cut off, and
-    #: holds row locks that a sweep needs to take its tasks back.
+    #: Idle in transaction: a frozen or disconnected client would keep the row locks that the
+    #: sweep needs to reclaim its tasks.
     idle: float
-    #: Waiting for a row that such a session holds; longer than `idle`, so that it is outlived.
+    #: Waiting for a row lock; longer than `idle`, so that a frozen session ends first.
     lock: float
-    #: A whole transaction, whatever it does.
+    #: A whole transaction.
     transaction: float
-    #: Bytes that the other side's kernel does not acknowledge.
-    unheard: float
-    #: Silence between two probes of a connection that is not used.
+    #: Sent data without a TCP acknowledgement.
+    unacknowledged: float
+    #: Between two probes of an idle connection.
     keepalive: int
 
     @classmethod
     def below(cls, lease: float) -> "Timeouts":
-        """Choose limits for a lease; those of a minute or longer get the greatest."""
+        """Choose timeouts for a lease; they stop growing at a lease of one minute."""
         return cls(
             connect=int(_between(2, lease / 6, 5)),
             statement=_between(5, lease / 2, 30),
             idle=_between(1, lease / 6, 10),
             lock=_between(1.5, lease / 4, 15),
             transaction=_between(6, lease * 0.75, 45),
-            unheard=_between(2, lease / 3, 20),
+            unacknowledged=_between(2, lease / 3, 20),
             keepalive=int(_between(1, lease / 12, 5)),
         )
 
     @property
     def answer(self) -> float:
-        """How long the client waits for one answer."""
+        """How long the client waits for one result."""
         return self.statement + max(self.statement / 6, 1.0)
 
 
 class AnswerTimeout(psycopg.OperationalError):
-    """The server did not answer in time; the connection is closed."""
+    """The server did not answer in time; the connection was closed."""
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that is closed when an answer does not come within `patience`."""
+    """A connection that closes itself if a result does not arrive within `answer_timeout`."""
 
-    patience = 35.0
+    answer_timeout = 35.0
 
     def __del__(self, *_: Any) -> None:
-        """Say nothing: a pool that is given up forgets what is just being returned to it.
+        """Suppress psycopg's warning: a disposed pool drops connections that are being returned.
 
-        libpq's side closes itself, and only in the process that opened it: not in a fork of it.
+        libpq closes the socket itself, only in the process that opened it, not in a fork.
         """
 
     def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
-        """Wait for an answer, but not for ever."""
+        """Wait for a result with a timeout."""
         return super().wait(self._limited(gen), interval, timeout)
 
     def can_write(self) -> bool:
-        """Ask the server whether it is, or is still, one that can be written to."""
+        """Ask the server whether it is writable."""
         return self.execute("SHOW transaction_read_only").fetchone() == ("off",)
 
     def _limited(self, gen: PQGen[R]) -> Generator[Any, Any, R]:
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.answer_timeout
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
                 if not ready and time.monotonic() >= end:
                     self.pgconn.finish()
-                    raise AnswerTimeout(f"the server did not answer within {self.patience:g} s")
+                    raise AnswerTimeout(
+                        f"the server did not answer within {self.answer_timeout:g} s"
+                    )
                 wanted = gen.send(ready)
         except StopIteration as done:
             answer: R = done.value
@@ -100,14 +103,14 @@ class TimedConnection(psycopg.Connection[Any]):
 
 
 def connect_args(lease: float) -> dict[str, Any]:
-    """Return what a connection is opened with."""
+    """Return the keyword arguments of a connection."""
     limits = Timeouts.below(lease)
     return {
         "connect_timeout": limits.connect,
         "keepalives_idle": 2 * limits.keepalive,
         "keepalives_interval": limits.keepalive,
         "keepalives_count": 3,
-        "tcp_user_timeout": int(limits.unheard * 1000),
+        "tcp_user_timeout": int(limits.unacknowledged * 1000),
         "application_name": "quire",
         "options": " ".join(f"-c {name}={value}" for name, value in _session(limits).items()),
     }
@@ -118,18 +121,18 @@ def _session(limits: Timeouts) -> dict[str, str]:
         "statement_timeout": f"{limits.statement:.3f}s",
         "idle_in_transaction_session_timeout": f"{limits.idle:.3f}s",
         "lock_timeout": f"{limits.lock:.3f}s",
-        # The server's own ends: a host that vanished must not keep its sessions for two hours.
+        # On the server's side: a vanished client must not keep its session for two hours.
         "tcp_keepalives_idle": f"{2 * limits.keepalive}",
         "tcp_keepalives_interval": f"{limits.keepalive}",
         "tcp_keepalives_count": "3",
-        "tcp_user_timeout": f"{int(limits.unheard * 1000)}",
+        "tcp_user_timeout": f"{int(limits.unacknowledged * 1000)}",
         "plan_cache_mode": "force_custom_plan",
         "jit": "off",
     }
 
 
 def make_engine(url: str, lease: float) -> sa.Engine:
-    """Build an engine of such connections; stale ones are found before they are used."""
+    """Create an engine that probes stale connections before use."""
     engine = sa.create_engine(
         urls.driver_url(url), pool_size=2, max_overflow=8, connect_args=connect_args(lease)
     )
@@ -138,7 +141,7 @@ def make_engine(url: str, lease: float) -> sa.Engine:
     sa.event.listen(
         engine, "do_connect", lambda _, record, args, given: connect(limits, *args, **given)
     )
-    sa.event.listen(engine, "handle_error", _give_up_if_demoted)
+    sa.event.listen(engine, "handle_error", _disconnect_if_read_only)
     sa.event.listen(engine, "connect", watch.connected)
     sa.event.listen(engine, "checkout", watch.taken)
     sa.event.listen(engine, "checkin", watch.returned)
@@ -147,62 +150,62 @@ def make_engine(url: str, lease: float) -> sa.Engine:
 
 
 class _PoolEvents:
-    """Looks after pooled connections: those that may be dead, and those whose pool is gone."""
+    """Pool events: probes stale connections and closes those of a disposed pool."""
 
     def __init__(self, limits: Timeouts) -> None:
         self._limits = limits
         self._disposals = 0
 
     def connected(self, driver: Any, record: Any) -> None:
-        """Note to which pool a connection belongs."""
+        """Record to which pool a connection belongs."""
         record.info["disposals"] = self._disposals
 
     def disposed(self, engine: Any) -> None:
-        """Note that the pool was given up; what is in use comes back to it all the same."""
+        """Count disposals; connections in use are still returned afterwards."""
         self._disposals += 1
 
     def taken(self, driver: Any, record: Any, proxy: Any) -> None:
-        """Try a connection that lay idle. Not each time: it costs a round trip."""
+        """Probe a connection that was idle; not every time, as it costs a round trip."""
         if time.monotonic() - record.info.get("idle_since", time.monotonic()) < STALE_SECONDS:
             return
         try:
             can_write = driver.can_write()
             driver.rollback()
         except Exception as error:
-            # The pool then opens a fresh connection and tries again.
+            # The pool then opens a new connection.
             raise sa.exc.DisconnectionError from error
         if not can_write:
             raise sa.exc.DisconnectionError
 
     def returned(self, driver: Any, record: Any) -> None:
-        """Make it ready for the next; one that nobody will take out again is closed."""
+        """Reset a returned connection; close it if its pool was disposed."""
         record.info["idle_since"] = time.monotonic()
         if driver is None:
             return
-        driver.patience = self._limits.answer
+        driver.answer_timeout = self._limits.answer
         if record.info.get("disposals") != self._disposals:
             driver.close()
 
 
-def _give_up_if_demoted(failed: sa.ExceptionContext) -> None:
-    """Treat a server that cannot be written to any more as one that is gone; another may be it."""
+def _disconnect_if_read_only(failed: sa.ExceptionContext) -> None:
+    """Drop connections to a server that became read-only: another may be primary now."""
     if getattr(failed.original_exception, "sqlstate", None) == READ_ONLY:
         failed.is_disconnect = True
 
 
 def connect(limits: Timeouts, *args: Any, **given: Any) -> TimedConnection:
-    """Open a connection under these limits."""
-    link: TimedConnection = TimedConnection.connect(*args, **given)
-    link.patience = limits.answer
+    """Open a connection with these timeouts."""
+    conn: TimedConnection = TimedConnection.connect(*args, **given)
+    conn.answer_timeout = limits.answer
     try:
-        if link.info.server_version >= _LIMITS_TRANSACTIONS:
-            link.execute(f"SET transaction_timeout = '{limits.transaction:.3f}s'")
-            if not link.autocommit:
-                link.commit()
+        if conn.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
+            conn.execute(f"SET transaction_timeout = '{limits.transaction:.3f}s'")
+            if not conn.autocommit:
+                conn.commit()
     except BaseException:
-        link.close()
+        conn.close()
         raise
-    return link
+    return conn
 
 
 def _between(least: float, wanted: float, most: float) -> float:

@@ -1,4 +1,4 @@
-"""SQLite as the embedded database: which engine, which journal, and who holds the write lock.
+"""SQLite as the embedded database: library version, journal mode, and the write lock.
 
 Engines from 3.7.0 to 3.51.2 can corrupt a WAL database that two processes write and checkpoint
 at the same instant; on those a rollback journal is used instead.
@@ -21,17 +21,17 @@ from quire import log
 from quire.clock import own_pid_start, pid_start
 from quire.errors import Conflict, DatabaseUnavailable
 
-#: How long a process that ends is waited for by one that needs the file for itself.
+#: How long exclusive access waits for other processes to close the file.
 EXCLUSIVE_WAIT_SECONDS = 5.0
-#: What an error of the database ends with.
-UNHARMED = "Nothing was lost: workers try again by themselves, a command has to be given again."
+#: The advice at the end of database errors.
+NOTHING_LOST = "Nothing was lost: workers retry on their own; run a failed command again."
 
 _warned = False
 _HOLDER = struct.Struct("<q24sd")
 
 
 def sqlite_module() -> ModuleType:
-    """Return the newest SQLite there is: the bundled one, else the standard library's."""
+    """Return the newest SQLite module: pysqlite3 if installed, else the standard library's."""
     try:
         from pysqlite3 import dbapi2
     except ImportError:
@@ -40,7 +40,7 @@ def sqlite_module() -> ModuleType:
 
 
 def is_wal_safe(version: tuple[int, ...]) -> bool:
-    """Tell whether this engine has the fix of the WAL-reset corruption."""
+    """Tell whether this SQLite version has the fix for the WAL-reset corruption."""
     if version == (3, 52, 0):
         return False
     backported = (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
@@ -48,24 +48,24 @@ def is_wal_safe(version: tuple[int, ...]) -> bool:
 
 
 def make_engine(path: Path, synchronous: str) -> sa.Engine:
-    """Build an engine whose transactions begin as `begin_immediate` or a plain BEGIN says."""
+    """Create an engine; a transaction begins by `begin_immediate` or a plain BEGIN."""
     module = sqlite_module()
     wal = is_wal_safe(module.sqlite_version_info)
     if not wal:
         _warn_once(module.sqlite_version)
-    # A connection makes no file: one that was deleted would be there again, and empty.
-    place = f"{path.absolute().as_uri()}?mode=rw"
+    # Never create the file on connect: a deleted database would silently come back empty.
+    uri = f"{path.absolute().as_uri()}?mode=rw"
     engine = sa.create_engine(
         f"sqlite:///{path}",
         module=module,
         creator=lambda: module.connect(
-            place,
+            uri,
             uri=True,
             timeout=0,
             check_same_thread=False,
             isolation_level=None,
-            # A round of a worker has more statements than the driver keeps (128), and to prepare
-            # one again takes several times as long as to run it.
+            # A worker's round uses more statements than the driver's default cache (128), and
+            # preparing one takes several times as long as running it.
             cached_statements=1_000,
         ),
     )
@@ -79,33 +79,33 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
         run("PRAGMA foreign_keys = on")
         run("PRAGMA journal_size_limit = 67108864")
         run("PRAGMA cache_size = -16000")
-        # Pages that are written again and again, as those of indexes, are then copied once.
+        # Pages that change often, such as index pages, are then copied once per checkpoint.
         run("PRAGMA wal_autocheckpoint = 4000")
         record.info["inode"] = _inode(path)
 
     @sa.event.listens_for(engine, "checkout")
     def reopen(driver: Any, record: Any, proxy: Any) -> None:
-        # A reader would go on for ever with a file that was deleted and put back by another.
+        # Otherwise a reader would keep using a file that was deleted and restored.
         opened = record.info["inode"]
         if opened is not None and _inode(path) not in (opened, None):
-            raise sa.exc.DisconnectionError(f"database {path}: another file is in its place")
+            raise sa.exc.DisconnectionError(f"database {path}: the file was replaced")
 
-    # Not by the event "begin": an engine that has one looks for listeners at every statement.
+    # Not the "begin" event: with a listener, the engine checks for listeners at every statement.
     engine.dialect.do_begin = _begin  # type: ignore[method-assign, assignment]
     return engine
 
 
 def _begin(driver: Any) -> None:
-    """Begin to read, unless `begin_immediate` has begun to write."""
+    """Begin a read, unless `begin_immediate` has begun a write."""
     if not driver.info.pop("begun", False):
         driver.cursor().execute("BEGIN")
 
 
-def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: float) -> None:
-    """Take the write lock, or raise after `patience`; end one who has held it for `longest`."""
+def begin_immediate(conn: sa.Connection, path: Path, timeout: float, max_hold: float) -> None:
+    """Take the write lock or raise after `timeout`; kill a process that held it for `max_hold`."""
     driver: Any = conn.connection.driver_connection
     cursor = driver.cursor()
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     cursor.execute("PRAGMA busy_timeout = 0")
     try:
         while True:
@@ -116,9 +116,10 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
                 if "locked" not in str(error):
                     raise sa.exc.OperationalError("BEGIN IMMEDIATE", None, error) from error
                 if time.monotonic() > end:
-                    _end_stuck_holder(path, longest)
+                    _kill_stuck_writer(path, max_hold)
                     raise DatabaseUnavailable(
-                        f"database {path}: locked by another process for {patience:g} s. {UNHARMED}"
+                        f"database {path}: locked by another process for {timeout:g} s. "
+                        f"{NOTHING_LOST}"
                     ) from error
                 time.sleep(0.0005)
     finally:
@@ -129,10 +130,10 @@ def begin_immediate(conn: sa.Connection, path: Path, patience: float, longest: f
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[sa.Connection]:
-    """Open the file for this process alone, in a write transaction; refused while others have it.
+    """Open the file exclusively in a write transaction; fails while other processes use it.
 
-    In WAL mode every open connection holds a lock of which this one needs the opposite, so that
-    idle processes are noticed too; with a rollback journal only those that read or write.
+    In WAL mode every open connection holds a lock that conflicts with this one, so idle processes
+    are detected too; with a rollback journal only those that read or write.
     """
     module = sqlite_module()
     engine = sa.create_engine(
@@ -145,12 +146,12 @@ def exclusive(path: Path) -> Iterator[sa.Connection]:
     )
     with engine.connect() as conn:
         driver: Any = conn.connection.driver_connection
-        _begin_alone(driver.cursor().execute, path)
+        _begin_exclusive(driver.cursor().execute, path)
         with conn.begin():
             yield conn
 
 
-def _begin_alone(run: Callable[[str], Any], path: Path) -> None:
+def _begin_exclusive(run: Callable[[str], Any], path: Path) -> None:
     end = time.monotonic() + EXCLUSIVE_WAIT_SECONDS
     while True:
         try:
@@ -161,20 +162,20 @@ def _begin_alone(run: Callable[[str], Any], path: Path) -> None:
         except Exception as error:
             if "locked" not in str(error):
                 raise DatabaseUnavailable(
-                    f"database {path}: {error}. Nothing was changed; run this again when it can "
-                    "be read and written."
+                    f"database {path}: {error}. Nothing was changed; run this again when the file "
+                    "is readable and writable."
                 ) from error
             if time.monotonic() > end:
                 raise Conflict(
-                    f"database {path}: another process of Quire has it open. Stop `quire up`, "
-                    "workers, the scheduler and the API of this home, and run this again; nothing "
+                    f"database {path}: open in another Quire process. Stop `quire up`, workers, "
+                    "the scheduler and the API of this QUIRE_HOME, then run this again. Nothing "
                     "was changed."
                 ) from error
             time.sleep(0.01)
 
 
 def highest_id(conn: sa.Connection, table: sa.Table) -> int:
-    """Return the highest id that a table has or had, as far as SQLite was told to remember it."""
+    """Return the highest id that a table has or had, as far as recorded."""
     kept = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?"
     given = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
     found = (
@@ -186,23 +187,23 @@ def highest_id(conn: sa.Connection, table: sa.Table) -> int:
 
 
 def other_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
-    """List the tables beside the known ones, the full-text index and SQLite's own."""
+    """List the tables other than the known ones, the full-text index and SQLite's own."""
     found = sa.inspect(conn).get_table_names()
     return [name for name in found if name not in known and not name.startswith("chunk_words")]
 
 
 def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
-    """Refuse to write to a file that was deleted or replaced; put a deleted one back first."""
+    """Refuse to write to a file that was deleted or replaced; restore a deleted one first."""
     expected = conn.connection.info["inode"]
     found = _inode(path)
     if found == expected or expected is None:
         conn.connection.info["inode"] = found
         return
-    # The write lock of the vanished file is ours, so whoever else still has it open comes to
-    # this same check before it can commit anything that the copy would miss.
+    # This process holds the write lock of the unlinked file, so every other process that still
+    # has it open reaches this check before it can commit anything the copy would miss.
     try:
         if found is None:
-            _put_back(driver, path)
+            _restore(driver, path)
     finally:
         driver.rollback()
         conn.info.pop("begun", None)
@@ -212,19 +213,19 @@ def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
     )
     raise DatabaseUnavailable(
         f"database {path}: the file was deleted or replaced while in use"
-        + (", and was written back from memory" if found is None else "")
-        + ". It is opened again."
+        + (", and was restored from the open file" if found is None else "")
+        + ". It will be reopened."
     )
 
 
-def _put_back(driver: Any, path: Path) -> None:
-    """Copy the vanished file, still open here, to its place; needs and keeps its write lock."""
+def _restore(driver: Any, path: Path) -> None:
+    """Copy the unlinked file, still open here, back to its path; keeps its write lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     run = driver.cursor().execute
     while True:
-        # The backup call refuses a connection that is writing: let go, copy, take the lock
-        # again, and begin anew where somebody committed in between.
+        # The backup API refuses a writing connection: release the lock, copy, take it again, and
+        # start over if another process committed in between.
         before = run("PRAGMA data_version").fetchone()
         driver.rollback()
         part.unlink(missing_ok=True)
@@ -233,7 +234,7 @@ def _put_back(driver: Any, path: Path) -> None:
         run("BEGIN IMMEDIATE")
         if run("PRAGMA data_version").fetchone() == before:
             break
-    if path.exists():  # another process was faster
+    if path.exists():  # restored by another process
         part.unlink()
         return
     for suffix in ("-wal", "-shm"):
@@ -243,11 +244,11 @@ def _put_back(driver: Any, path: Path) -> None:
 
 @contextlib.contextmanager
 def record_writer(path: Path | None) -> Iterator[None]:
-    """Write down that this process holds the write lock, for as long as it does."""
+    """Record in a file that this process holds the write lock, while it does."""
     if path is None:
         yield
         return
-    # Kept open: closing would cost more than the note.
+    # Kept open: reopening would cost more than the write.
     note = _notes.get(path)
     if note is None:
         try:
@@ -261,7 +262,7 @@ def record_writer(path: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # After the commit another may hold the lock already, and its note must stay.
+        # After the commit another process may hold the lock; keep its record.
         if os.pread(note, 8, 0) == struct.pack("<q", os.getpid()):
             _write_note(note, _HOLDER.pack(0, b"", 0.0))
 
@@ -274,14 +275,14 @@ def _write_note(note: int, text: bytes) -> None:
         os.pwrite(note, text, 0)
 
 
-def _end_stuck_holder(path: Path, longest: float) -> None:
-    """Kill the process of ours that has held the write lock so long that leases are at risk."""
+def _kill_stuck_writer(path: Path, max_hold: float) -> None:
+    """Kill a Quire process that held the write lock for so long that leases may expire."""
     try:
         pid, start, since = _HOLDER.unpack(path.with_name(path.name + ".writer").read_bytes())
     except (OSError, struct.error):
         return
     held = time.monotonic() - since
-    if not pid or pid == os.getpid() or held < longest:
+    if not pid or pid == os.getpid() or held < max_hold:
         return
     if pid_start(pid) != start.rstrip(b"\0").decode():
         return
@@ -308,6 +309,6 @@ def _warn_once(version: str) -> None:
             "database.slow_journal",
             level="warning",
             sqlite=version,
-            why="this engine can corrupt a WAL database written by two processes",
-            remedy="pip install 'pysqlite3>=0.6.1', or a Python with SQLite 3.51.3 or later",
+            why="this SQLite version can corrupt a WAL database with several writers",
+            remedy="pip install 'pysqlite3>=0.6.1', or use a Python with SQLite 3.51.3 or later",
         )

@@ -1,4 +1,4 @@
-"""What a move leaves in `meta`: whose copy this is, how far it is, and where a database went."""
+"""State of a transfer from SQLite to PostgreSQL, stored in `meta` of both databases."""
 
 import json
 from typing import Any, NamedTuple
@@ -10,25 +10,25 @@ from quire.store.db import dialect
 from quire.store.db.schema.queue import meta
 
 PREFIX = "move."
-#: In the source: its name for ever, and where it went.
+#: In the source: its permanent identity, and the target after the transfer.
 _IDENTITY, _TO = PREFIX + "identity", PREFIX + "to"
-#: In the target: the source, and one mark for each table.
+#: In the target: the source, and one checkpoint per table.
 _FROM, _TABLE = PREFIX + "from", PREFIX + "table."
 
 
 class Origin(NamedTuple):
-    """Which source a target is a copy of."""
+    """The source that a target is copied from."""
 
     source: str
-    #: When the copy began: leases of running tasks end then.
+    #: When the transfer began: leases of running tasks expire then.
     at: float
     is_done: bool = False
-    #: It was compared with the source and is not the same.
-    is_spoilt: bool = False
+    #: The comparison with the source failed.
+    is_corrupt: bool = False
 
 
 class Checkpoint(NamedTuple):
-    """How far a table is copied: its last key, its rows so far, and the sum of their hashes."""
+    """Progress of one table: last key, number of rows, and the sum of their hashes."""
 
     last: list[Any] | None = None
     rows: int = 0
@@ -36,22 +36,22 @@ class Checkpoint(NamedTuple):
 
 
 def refuse_unusable(conn: sa.Connection) -> None:
-    """Refuse a database that was moved away, and a copy that is not finished."""
+    """Refuse a database that was transferred, and the target of an unfinished transfer."""
     if (name := transferred_to(conn)) is not None:
         raise Refused(
-            f"database: it was moved to {name}. Set QUIRE_DATABASE_URL to that, with its password; "
-            "nothing was changed."
+            f"database: transferred to {name}. Set QUIRE_DATABASE_URL to it, with its password. "
+            "Nothing was changed."
         )
     found = origin(conn)
     if found is not None and not found.is_done:
         raise Refused(
-            "database: an embedded installation is being copied into it. Wait for `quire "
-            "transfer`, or run it again if it was interrupted. Nothing was changed."
+            "database: a transfer into it is not finished. Wait for `quire transfer`, or run it "
+            "again if it was interrupted. Nothing was changed."
         )
 
 
 def source_identity(conn: sa.Connection, fresh: str) -> str:
-    """Return the name of a source, which is `fresh` where it has none yet."""
+    """Return the identity of a source; sets it to `fresh` if it has none."""
     found = _read(conn, _IDENTITY)
     if found is None:
         _write(conn, _IDENTITY, fresh)
@@ -59,40 +59,40 @@ def source_identity(conn: sa.Connection, fresh: str) -> str:
 
 
 def transferred_to(conn: sa.Connection) -> str | None:
-    """Return where the database went, or None."""
+    """Return the target that this database was transferred to, or None."""
     found = _read(conn, _TO)
     return None if found is None else str(found)
 
 
 def set_transferred_to(conn: sa.Connection, name: str) -> None:
-    """Write down that the database is elsewhere from now on."""
+    """Record that the database was transferred."""
     _write(conn, _TO, name)
 
 
 def origin(conn: sa.Connection) -> Origin | None:
-    """Return whose copy the database is, or None."""
+    """Return the source that this database is copied from, or None."""
     found = _read(conn, _FROM)
     return None if found is None else Origin(*found)
 
 
 def set_origin(conn: sa.Connection, origin: Origin) -> None:
-    """Write down whose copy the database is."""
+    """Record the source that this database is copied from."""
     _write(conn, _FROM, origin)
 
 
 def checkpoint(conn: sa.Connection, table: sa.Table) -> Checkpoint:
-    """Return how far a table is copied."""
+    """Return the checkpoint of a table."""
     found = _read(conn, _TABLE + table.name)
     return Checkpoint() if found is None else Checkpoint(*found)
 
 
 def set_checkpoint(conn: sa.Connection, table: sa.Table, value: Checkpoint) -> None:
-    """Write down how far a table is copied."""
+    """Record the checkpoint of a table."""
     _write(conn, _TABLE + table.name, value)
 
 
 def clear_checkpoints(conn: sa.Connection) -> None:
-    """Delete the marks of all tables."""
+    """Delete all checkpoints."""
     conn.execute(sa.delete(meta).where(meta.c.key.startswith(_TABLE, autoescape=True)))
 
 

@@ -1,7 +1,6 @@
-"""Where a database is: its URL as the driver takes it, and as it may be shown.
+"""Database URLs: for the driver, and with the password hidden.
 
-A URL may name several hosts, as libpq's may: a server and its standbys. Whoever of them can be
-written to is the one that is used.
+A URL may name several hosts, as in libpq: a primary and its standbys. The writable one is used.
 """
 
 import re
@@ -11,7 +10,7 @@ import sqlalchemy as sa
 
 from quire.errors import BadInput
 
-# Up to the last @: people forget to encode one, and what is hidden too much harms nobody.
+# Up to the last @: an unencoded @ in a password is common, and hiding too much is harmless.
 _IN_AUTHORITY = re.compile(r"(://[^/@:?#]*):(?:[^?]*@|[^@]*@)")
 _IN_QUERY = re.compile(r"((?:password|sslpassword)=)[^&]*", re.IGNORECASE)
 _BEHIND_HOSTS = re.compile(r"[/?]")
@@ -19,12 +18,12 @@ _HOST = re.compile(r"(?:\[(.*)\]|([^:]*))(?::(\d*))?")
 
 
 def without_password(url: str) -> str:
-    """Return a database URL with its password hidden."""
+    """Return a database URL with the password masked."""
     return _IN_QUERY.sub(r"\1***", _IN_AUTHORITY.sub(r"\1:***@", url))
 
 
 def driver_url(url: str) -> sa.URL:
-    """Name the driver, and of several hosts want one that can be written to, unless told else."""
+    """Set the driver; with several hosts, prefer a writable one unless the URL says otherwise."""
     scheme, _, rest = url.partition("://")
     scheme = "postgresql+psycopg" if scheme in ("postgresql", "postgres") else scheme
     try:
@@ -32,25 +31,25 @@ def driver_url(url: str) -> sa.URL:
     except (ValueError, sa.exc.ArgumentError) as error:
         # Not shown: it may hold a password.
         raise BadInput(
-            "QUIRE_DATABASE_URL: it cannot be read. It looks like postgresql://user:password@host"
-            ":5432/quire, or with several hosts host1:5432,host2:5432. In a password, write what "
-            "is not a letter or digit as %XX."
+            "QUIRE_DATABASE_URL: not a valid URL. Expected postgresql://user:password@host:5432"
+            "/quire, or several hosts as host1:5432,host2:5432. Percent-encode special characters "
+            "in the password (%XX)."
         ) from error
     hosts = made.query.get("host", "")
     is_one = isinstance(hosts, str) and "," not in hosts
     if is_one or "target_session_attrs" in made.query:
-        return made  # the only server can still be read when it cannot be written to
-    # A standby answers what it is asked and refuses what it is told, and another may be at hand.
+        return made  # a single server stays readable when it becomes read-only
+    # A standby accepts reads but refuses writes; another host may be the primary.
     return made.update_query_dict({"target_session_attrs": "read-write"})
 
 
 def plain_url(engine: sa.Engine) -> str:
-    """Return the URL as the driver itself takes it."""
+    """Return the URL in libpq's form."""
     return engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def _hosts_in_query(rest: str) -> str:
-    """Write several hosts as SQLAlchemy wants them."""
+    """Move several hosts into the query, as SQLAlchemy expects them."""
     authority = _BEHIND_HOSTS.split(rest, maxsplit=1)[0]
     who, at, hosts = authority.rpartition("@")
     if "," not in hosts:

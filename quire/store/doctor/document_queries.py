@@ -194,10 +194,7 @@ def live_chunks() -> sa.Join:
 
 def wordless(conn: sa.Connection) -> sa.Select[Any]:
     """Find chunks of live generations that the full-text index does not know."""
-    has_words: sa.ColumnElement[bool] = sa.literal_column("chunks.words").is_not(None)
-    if dialect.is_sqlite(conn):
-        known = sa.table("chunk_words_docsize", sa.column("id", sa.BigInteger))
-        has_words = sa.exists().where(known.c.id == c.id)
+    has_words = dialect.is_indexed(conn, c.id)
     query = sa.select(c.id, c.text, c.language).distinct().select_from(live_chunks())
     return query.where(IS_LIVE, sa.not_(has_words))
 
@@ -211,9 +208,7 @@ def vectorless() -> sa.Select[Any]:
 
 def wrong_vectors(conn: sa.Connection) -> sa.Select[Any]:
     """Find vectors that have not as many dimensions as their model."""
-    found: sa.ColumnElement[Any] = sa.func.vector_dims(v.vector)
-    if dialect.is_sqlite(conn):
-        found = sa.func.length(v.vector) / 4.0
+    found = dialect.vector_dimensions(conn, v.vector)
     return (
         sa.select(named(vectors))
         .join(models, models.c.id == v.model_id)

@@ -403,7 +403,7 @@ def _effects(move: str, source: TaskState) -> dict[str, Any]:
 
 
 def _lock_owners_of(conn: sa.Connection, ids: Sequence[int]) -> None:
-    if dialect.is_sqlite(conn):
+    if not dialect.has_row_locks(conn):
         return
     wanted = sa.select(t.owner_id).distinct().where(t.id.in_(list(ids)))
     dialect.lock_rows(conn, owners, conn.scalars(wanted).all())

@@ -60,7 +60,7 @@ def transfer(
     with sqlite.exclusive(path) as source:
         origin, is_resumed = _claimed(source, target, identity, name)
         shapes = [TableReader(table, origin.at) for table in TABLES]
-        if is_resumed and (origin.is_spoilt or not _is_prefix(source, target, shapes)):
+        if is_resumed and (origin.is_corrupt or not _is_prefix(source, target, shapes)):
             origin, is_resumed = _begin_anew(target, origin), False
         for shape in shapes:
             _copy(source, target, shape, analyse, tell)
@@ -87,7 +87,7 @@ def _claimed(
         )
     if found is not None and found.is_done:
         raise _not_empty(name, "a finished copy of this database is in it")
-    migrate.migrate(target, into_copy=True)
+    migrate.migrate(target, into_transfer=True)
     with target.begin() as conn:
         dialect.lock_schema(conn)
         found = _examined(conn, identity, name)
@@ -141,7 +141,7 @@ def _is_prefix(source: sa.Connection, target: Database, shapes: Sequence[TableRe
 
 def _begin_anew(target: Database, origin: Origin) -> Origin:
     """Throw away what was copied."""
-    begun = origin._replace(is_spoilt=False)
+    begun = origin._replace(is_corrupt=False)
     with target.begin() as conn:
         dialect.truncate(conn, [table for table in TABLES if table is not meta])
         schema = meta.c.key.startswith("schema_", autoescape=True)
@@ -227,7 +227,7 @@ def _compare(
         expected = shape.count(source), copied.checksum
         if (found.rows, found.checksum) != expected:
             with target.begin() as conn:
-                marks.set_origin(conn, origin._replace(is_spoilt=True))
+                marks.set_origin(conn, origin._replace(is_corrupt=True))
             raise Damaged(
                 f"table {shape.table.name}: the copy is not what the source has "
                 f"(expected {expected[0]:,} rows with checksum {expected[1]:032x}, got "
