@@ -50,17 +50,24 @@ def test_every_invariant_is_explained():
 def named_in_code(calls: set[str]) -> Iterator[str]:
     """Yield a pattern for each event that the code names; what it fills in may be any word."""
     for path in sorted((markdown.ROOT / "quire").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in calls and node.args:
-                yield from _names(node.args[1 if "Event" in ast.unparse(node.func) else 0])
+                yield from _names(node.args[1 if "Event" in ast.unparse(node.func) else 0], tree)
 
 
-def _names(given: ast.expr) -> Iterator[str]:
+def _names(given: ast.expr, tree: ast.Module) -> Iterator[str]:
     if isinstance(given, ast.Constant):
         yield re.escape(str(given.value))
     elif isinstance(given, ast.IfExp):
-        yield from _names(given.body)
-        yield from _names(given.orelse)
+        yield from _names(given.body, tree)
+        yield from _names(given.orelse, tree)
+    elif isinstance(given, ast.Name):  # what its module assigns to the variable
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == given.id:
+                yield from _names(node.value, tree)
+    elif isinstance(given, ast.Call) and ast.unparse(given.func).endswith(".get"):
+        yield from _names(given.args[1], tree)  # a table of exceptions, with a default
     elif isinstance(given, ast.JoinedStr):
         parts = (re.escape(str(p.value)) if isinstance(p, ast.Constant) else r"\w+"
                  for p in given.values)  # fmt: skip
