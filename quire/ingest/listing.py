@@ -175,9 +175,12 @@ def _list_pages(ctx: TaskContext, at: int, url: str, request: _Request) -> _Summ
     """Admit the pages of a listing that no earlier attempt has stored."""
     summary = _Summary()
     number, cursor = 0, None
-    while (stored := ctx.recall(f"list {at}.{number}"))[0]:
-        summary.add_page(stored[1])
-        cursor = stored[1]["cursor"]
+    while True:
+        is_stored, stored = ctx.recall(f"list {at}.{number}")
+        if not is_stored:
+            break
+        summary.add_page(stored)
+        cursor = stored["cursor"]
         number += 1
     is_complete, missing = ctx.recall(f"gone {at}")
     if not is_complete:

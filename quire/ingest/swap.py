@@ -62,7 +62,8 @@ def reuse_identical(ctx: TaskContext, file: DocumentFile) -> bool:
                 conn, build.document_id, build.generation, is_whole_file=True
             )
             attachments.queue(tx, file, ctx.job_id, attached)
-            generations.copy_thumbnail(conn, source[0], build.document_id)
+            source_id, _ = source
+            generations.copy_thumbnail(conn, source_id, build.document_id)
             swap(tx, build.document_id, build.generation)
     except _Collected:
         return False

@@ -137,8 +137,8 @@ def test_nothing_is_submitted_that_could_never_work(quire: Run, folder: Path):
     for arguments, reason in (
         (["nowhere"], "there is no such file or folder"),
         (["nowhere/*.pdf"], "there is no such file or folder"),
-        (["ftp://host/x"], "not known"),
-        ([folder, "--set", "colour=red"], "'colour': not known"),
+        (["ftp://host/x"], "unknown source type 'ftp'"),
+        ([folder, "--set", "colour=red"], "'colour': unknown"),
         ([folder, "--set", "overlap"], "not KEY=VALUE"),
         ([folder, "--priority", 11], "priority: 11"),
     ):

@@ -291,4 +291,4 @@ def test_the_commands_know_the_parsers_and_sources_of_plugins(
         ended = quire(*command)
         assert (ended.code, "Known: auto, epub." in ended.err) == (2, True)
     monkeypatch.delenv("QUIRE_PLUGINS")
-    assert "'cupboard' are not known" in quire("ingest", "cupboard:x").err
+    assert "unknown source type 'cupboard'" in quire("ingest", "cupboard:x").err

@@ -63,7 +63,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "generations.counts",
-        "The counts of a live generation are those of its leaves and of their slices.",
+        "The counts of a live generation are those of its page list and of the slices.",
         breaches.wrong_counts(),
     ),
     Invariant(
@@ -73,13 +73,13 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "leaves.filled",
-        "Every leaf of a live generation has a page or an error.",
-        breaches.empty_leaves(),
+        "Every entry in the page list of a live generation has a page or an error.",
+        breaches.empty_entries(),
     ),
     Invariant(
         "leaves.generation",
-        "Every leaf belongs to a generation that was not collected.",
-        breaches.orphaned_pages(),
+        "Every page list belongs to a generation that was not collected.",
+        breaches.orphaned_entries(),
     ),
     Invariant(
         "slices.order",

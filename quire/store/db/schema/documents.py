@@ -1,9 +1,11 @@
-"""The tables of documents: what is at a source, its generations, and what was read from it.
+"""The tables of documents: their generations, and the content that was read from them.
 
-A document has *leaves*, one per page and generation. A leaf points to a *page*, which is known by
-what it was made from, so the same page is read once. A page is cut into *slices* of its text,
-which point to *chunks*; a chunk is a unique text, indexed once and embedded once per model.
-Only leaves belong to a generation: a swap flips one row, whatever the number of pages.
+A generation has a page list, `generation_pages`: one row per page number, which refers to a *page*.
+A page is identified by what it was made from, so that the same page is read once. Its text is
+divided into *slices*, which refer to *chunks*; a chunk is a unique text, indexed once and embedded
+once per model. Only the page list belongs to a generation: a swap changes three rows, whatever the
+number of pages. The page list is called `leaves` in the database: a new name would lock out older
+workers during an upgrade.
 """
 
 import sqlalchemy as sa
@@ -146,7 +148,7 @@ sa.Index(
     sqlite_where=_live,
     postgresql_where=_live,
 )
-#: Those whose leaves are still to be collected; then they have no recipe any more.
+#: Those whose page list is still to be deleted; after that they have no recipe.
 _old = sa.and_(is_state(generations.c.state, *(s for s in GenerationState if s.is_over)), _finished)
 sa.Index("ix_generations_old", generations.c.finished_at, sqlite_where=_old, postgresql_where=_old)
 
