@@ -63,7 +63,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "generations.counts",
-        "The counts of a live generation are those of its page list and of the slices.",
+        "The counts of a live generation are those of its leaves and of their slices.",
         breaches.wrong_counts(),
     ),
     Invariant(
@@ -73,13 +73,13 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "leaves.filled",
-        "Every entry in the page list of a live generation has a page or an error.",
-        breaches.empty_entries(),
+        "Every leaf of a live generation has a page or an error.",
+        breaches.empty_leaves(),
     ),
     Invariant(
         "leaves.generation",
-        "Every page list belongs to a generation that was not collected.",
-        breaches.orphaned_entries(),
+        "Every leaf belongs to a generation that was not collected.",
+        breaches.orphaned_pages(),
     ),
     Invariant(
         "slices.order",

@@ -106,7 +106,7 @@ def unlike_live() -> sa.Select[Any]:
 
 
 def real_counts() -> dict[str, sa.ScalarSelect[Any]]:
-    """Return what a generation's counts should be, counted from its page list."""
+    """Return what a generation's counts should be, counted from its leaves."""
     cut = sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id)
     counted = (
         sa.select(sa.func.count()).select_from(generation_pages).where(_MINE).correlate(generations)
@@ -122,13 +122,13 @@ def real_counts() -> dict[str, sa.ScalarSelect[Any]]:
 
 
 def wrong_counts() -> sa.Select[Any]:
-    """Find live generations whose counts are not those of their page list and slices."""
+    """Find live generations whose counts are not those of their leaves and slices."""
     differ = [g[name].is_distinct_from(real) for name, real in real_counts().items()]
     return sa.select(named(generations)).where(IS_LIVE, sa.or_(*differ))
 
 
-def empty_entries() -> sa.Select[Any]:
-    """Find page list entries of live generations with neither a page nor an error."""
+def empty_leaves() -> sa.Select[Any]:
+    """Find leaves of live generations that have neither a page nor an error."""
     return (
         sa.select(named(generation_pages))
         .join(generations, _MINE)
@@ -136,8 +136,8 @@ def empty_entries() -> sa.Select[Any]:
     )
 
 
-def orphaned_entries() -> sa.Select[Any]:
-    """Find page list entries whose generation is missing or was collected."""
+def orphaned_pages() -> sa.Select[Any]:
+    """Find leaves whose generation is not there, or was collected."""
     return (
         sa.select(named(generation_pages))
         .join(generations, _MINE, isouter=True)

@@ -22,7 +22,7 @@ def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]
 
 
 def recount(conn: sa.Connection) -> int:
-    """Count the pages and slices of live generations whose counts are wrong."""
+    """Count the leaves and slices of live generations whose counts are wrong."""
     wrong = breaches.wrong_counts().with_only_columns(g.document_id, g.generation)
     keys = [(row.document_id, row.generation) for row in conn.execute(wrong.limit(BATCH))]
     if keys:
