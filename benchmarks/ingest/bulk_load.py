@@ -14,7 +14,7 @@ from quire.store.db.engine import Database
 from quire.store.db.schema import documents as document_tables
 from quire.store.documents import admission, corpora, generation_pages, generations, pages
 from quire.store.queue import owners
-from quire.store.search import fulltext_levels, hnsw, vectors
+from quire.store.search import hnsw, sampled_gin, vectors
 from quire.text.embed.embedder import Embedder
 
 CORPUS = "part"
@@ -71,7 +71,7 @@ def complete(db: Database, model: Model) -> None:
         with db.begin() as conn:
             dialect.lift_timeouts(conn, "0")
             conn.exec_driver_sql("SET LOCAL maintenance_work_mem = '2GB'")
-            fulltext_levels.create(conn)
+            sampled_gin.create_indexes(conn)
             hnsw.create_index(conn, model)
     with db.begin() as conn:
         dialect.lift_timeouts(conn, "0")

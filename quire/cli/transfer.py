@@ -72,7 +72,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     target = open_database(url, lease_seconds=settings.lease_seconds)
     try:
         with _progress(quiet=json) as tell:
-            moved = copy.transfer(path, target, name=name, analyse=tsvector_input, tell=tell)
+            moved = copy.transfer(path, target, name=name, analyse=tsvector_input, report=tell)
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,
@@ -84,7 +84,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
         known = {"transferred_to": name, "rows": moved.rows, "resumed": moved.is_resumed}
         if copied and blobs:
             known["blobs"] = _as_json(blobs, copied)
-        console.as_json({**known, "not_copied": moved.left, "doctor": doctor.as_json(report)})
+        console.as_json({**known, "not_copied": moved.not_copied, "doctor": doctor.as_json(report)})
     else:
         _print_database(name, _where_files_are(settings, blobs), moved, report)
     if not report.is_healthy:
@@ -166,10 +166,10 @@ def _print_database(name: str, files: str, moved: "Transferred", report: "Report
         f"Transferred to {name}: {format.count(total, 'row')} in "
         f"{format.count(tables, 'table')}. Counts and checksums match."
     )
-    if moved.left:
+    if moved.not_copied:
         console.say(
-            f"Not copied, because Quire did not create them: {', '.join(moved.left)}. Copy these "
-            "tables yourself before you start anything."
+            f"Not copied, because Quire did not create them: {', '.join(moved.not_copied)}. "
+            "Copy these tables yourself before you start anything."
         )
     for line in database.lines(report):
         console.say(line)

@@ -93,7 +93,7 @@ def mend(db: Database) -> dict[str, int]:
         "documents.locked": repair.fail_abandoned,
         "chunks.words": lambda conn, now: repair.index_missing_chunks(conn, analyse),
         "generations.counts": lambda conn, now: repair.recount(conn),
-        "documents.told": lambda conn, now: repair.copy_live_summary(conn),
+        "documents.summary": lambda conn, now: repair.copy_live_summary(conn),
     }
     mended = {}
     for name, act in acts.items():

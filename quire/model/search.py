@@ -1,10 +1,10 @@
-"""What a search is about: the model, where to look, and what was found."""
+"""Records of a search: the embedding model, the scope, and the results."""
 
 from typing import NamedTuple, Protocol
 
 
 class Model(NamedTuple):
-    """An embedding model as the database knows it."""
+    """An embedding model as registered in the database."""
 
     id: int
     name: str
@@ -12,12 +12,12 @@ class Model(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Where to look: the live documents of a tenant, or some of them."""
+    """What to search: the live documents of a tenant, or some of them."""
 
     tenant: str
     corpus_id: int | None = None
     documents: tuple[int, ...] = ()
-    where: tuple[tuple[str, str], ...] = ()  # entries that the metadata must have
+    where: tuple[tuple[str, str], ...] = ()  # required metadata entries
     media_type: str | None = None
 
     @property
@@ -27,7 +27,7 @@ class Scope(NamedTuple):
 
 
 class ChunkLocation(NamedTuple):
-    """A chunk where it stands in a document."""
+    """A chunk's location in a document."""
 
     chunk_id: int
     document_id: int
@@ -37,27 +37,27 @@ class ChunkLocation(NamedTuple):
     label: str | None
     text: str  # of the chunk
     start: int  # of the chunk in the page's text
-    page_text: str | None  # None where the page has no boxes
+    page_text: str | None  # None if the page has no boxes
     words: bytes | None  # packed boxes
     corpora: tuple[str, ...] = ()
 
 
 class QueryTerms(NamedTuple):
-    """What a query asks for: one expression per term, as each full-text index takes it."""
+    """The terms of a query, in the syntax of each full-text index."""
 
     fts5: tuple[str, ...]
     tsquery: tuple[str, ...]
 
 
 class IndexHits(NamedTuple):
-    """Chunks that an index found, best first, with their scores."""
+    """Chunks found by an index, best first, with their scores."""
 
     ranked: list[tuple[int, float]]
-    is_all: bool  # there is nothing more to find
+    is_complete: bool  # no more matches exist
 
 
 class TermCounts(Protocol):
-    """How often a text has words."""
+    """Term frequencies of a text."""
 
     length: int  # in words
 

@@ -102,7 +102,7 @@ def test_a_database_that_was_moved_away_is_not_served(home: Path):
             transfer_markers.set_transferred_to(conn, "postgresql://ada:***@host/quire")
         answer = at.http.get("/readyz")
         assert answer.status_code == 503
-        assert "moved to postgresql://ada:***@host/quire" in answer.json()["detail"]
+        assert "transferred to postgresql://ada:***@host/quire" in answer.json()["detail"]
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ def test_an_empty_object_is_a_file(
 def test_a_long_listing_is_paged_and_goes_on(
     moto_url: str, bucket: str, chosen: SourceOptions, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("quire.fetch.sources.bucket.PAGE", PAGE)
+    monkeypatch.setattr("quire.fetch.sources.bucket.PAGE_ITEMS", PAGE)
     names = [f"{number:05d}.txt" for number in range(PAGE + 5)]
     for name in names:
         put_object(moto_url, bucket, name, b"x", "text/plain")
@@ -116,7 +116,7 @@ def test_the_doctor_says_what_is_wrong(bucket: str, moto_url: str, chosen: Sourc
         f"s3://{bucket}/: can be listed; objects found: 1."
     ]
     [said] = open_source("s3://not-there-at-all/", chosen).doctor()
-    assert "no such bucket" in said
+    assert "the bucket does not exist" in said
     [said] = open_source(f"s3://{bucket}/", replace(chosen, allow_networks=())).doctor()
     assert "private address" in said
     with pytest.raises(Gone):
@@ -141,7 +141,7 @@ def test_an_object_that_goes_before_it_is_read_is_gone(
     put_object(moto_url, bucket, "a.txt", b"x", "text/plain")
     source = open_source(f"s3://{bucket}/", chosen)
     item = Item(f"s3://{bucket}/other.txt", "other.txt", 1)
-    with pytest.raises(SourceRefused, match="not there"):
+    with pytest.raises(SourceRefused, match="not found"):
         source.fetch(item, tmp_path / "p", lambda got, total: None, lambda: None)
 
 

@@ -73,7 +73,7 @@ def test_a_prefix_is_listed_over_the_pages_of_the_server(
 def test_a_listing_goes_on_behind_its_cursor(
     server: CloudServer, chosen: SourceOptions, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("quire.fetch.sources.bucket.PAGE", 10)
+    monkeypatch.setattr("quire.fetch.sources.bucket.PAGE_ITEMS", 10)
     names = [f"{number:03}.txt" for number in range(25)]
     for name in names:
         server.put(name, b"x")
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_said(
     server.put("a.txt", b"x")
     said = open_source(url(server), chosen).doctor()
     assert said == [f"{url(server)}: can be listed; objects found: 1."]
-    with pytest.raises(Gone, match="no such bucket"):
+    with pytest.raises(Gone, match="the bucket does not exist"):
         listed(url(server, bucket="not-there"), chosen)
     [refused] = open_source(url(server), replace(chosen, allow_networks=())).doctor()
     assert "private address" in refused

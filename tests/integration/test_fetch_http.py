@@ -245,7 +245,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from quire.fetch.items import Limits, SourceOptions
-from quire.fetch.sources import open_source
+from quire.fetch.sources.registry import open_source
 
 options = SourceOptions(allow_networks=("127.0.0.1/32",), limits=Limits(chunk_bytes=65536))
 source = open_source(sys.argv[1], options)

@@ -134,7 +134,7 @@ def test_a_terminal_shows_a_bar_for_each_table(quire, pg_url: str, monkeypatch: 
     ended = quire("transfer", pg_url)
     assert ended.code == 0
     assert "3/3" in ended.err
-    assert "compared tables" in ended.err
+    assert "compare tables" in ended.err
 
 
 def test_documents_that_were_being_read_become_searchable_on_postgresql(
@@ -153,7 +153,11 @@ def test_documents_that_were_being_read_become_searchable_on_postgresql(
     before.close()
     target = open_database(pg_url, clock=before.clock)
     transfer_copy.transfer(
-        tmp_path / "home" / "quire.db", target, name="there", analyse=tsvector_input, tell=_nothing
+        tmp_path / "home" / "quire.db",
+        target,
+        name="there",
+        analyse=tsvector_input,
+        report=_nothing,
     )
     assert doctor.examine(target).violations == []
     target.close()

@@ -203,8 +203,8 @@ DAMAGES = [
     damage("edges.stale", f"UPDATE edges SET before_job_id = {job_of(DONE)} WHERE id = {EDGE}"),
     damage("edges.stale", edge("before_task_id", DONE, AFTER),
            f"UPDATE tasks SET waits = waits + 1 WHERE id = {AFTER}"),
-    damage("edges.circle", f"UPDATE edges SET before_job_id = {job_of(AFTER)} WHERE id = {EDGE}"),
-    damage("edges.circle", edge("before_task_id", AFTER, AFTER),
+    damage("edges.cycle", f"UPDATE edges SET before_job_id = {job_of(AFTER)} WHERE id = {EDGE}"),
+    damage("edges.cycle", edge("before_task_id", AFTER, AFTER),
            f"UPDATE tasks SET waits = waits + 1 WHERE id = {AFTER}"),
 ]  # fmt: skip
 

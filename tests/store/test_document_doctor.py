@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from quire.control import doctor
 from quire.store.db.engine import Database
 from quire.store.doctor.document_invariants import INVARIANTS
-from quire.store.doctor.document_queries import wrong_text
+from quire.store.doctor.document_queries import wrong_slice_texts
 from tests.store.library import HOUR, Library, Original, filled
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
@@ -124,11 +124,11 @@ DAMAGES = [
     damage("documents.locked",
            f"UPDATE documents SET processing_started_at = 5 WHERE id = {INDEXING}",
            f"UPDATE tasks SET generation = 9 {of(INDEXING)}"),
-    damage("documents.told", f"UPDATE documents SET pages = 3 WHERE id = {LIVE}"),
-    damage("documents.told", f"UPDATE documents SET chunks = NULL WHERE id = {LIVE}"),
-    damage("documents.told", f"UPDATE documents SET page_errors = 1 WHERE id = {LIVE}"),
-    damage("documents.told", f"UPDATE documents SET digest = 'x' WHERE id = {LIVE}"),
-    damage("documents.told", f"UPDATE documents SET media_type = NULL WHERE id = {LIVE}"),
+    damage("documents.summary", f"UPDATE documents SET pages = 3 WHERE id = {LIVE}"),
+    damage("documents.summary", f"UPDATE documents SET chunks = NULL WHERE id = {LIVE}"),
+    damage("documents.summary", f"UPDATE documents SET page_errors = 1 WHERE id = {LIVE}"),
+    damage("documents.summary", f"UPDATE documents SET digest = 'x' WHERE id = {LIVE}"),
+    damage("documents.summary", f"UPDATE documents SET media_type = NULL WHERE id = {LIVE}"),
     damage("documents.thumbnail", f"UPDATE documents SET thumbnail = 'x' WHERE id = {LIVE}"),
     damage("generations.building", f"UPDATE generations SET state = 'building' {of(FAILED)}"),
     damage("generations.building",
@@ -236,7 +236,7 @@ def test_a_locked_document_is_let_pass_until_the_takeover(library: Library):
     assert found.count == 2
 
 
-MENDED = {"documents.locked", "documents.told", "generations.counts", "chunks.words"}
+MENDED = {"documents.locked", "documents.summary", "generations.counts", "chunks.words"}
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_the_slices_of_a_huge_page_are_compared_in_one_pass(db: Database):
     Shelf(stage).file("huge.txt", "\n".join(lines), model=None)
     began = time.perf_counter()
     with stage.db.read() as conn:
-        assert list(wrong_text(conn)) == []
+        assert list(wrong_slice_texts(conn)) == []
     # Counting the letters before each slice takes a minute.
     assert time.perf_counter() - began < 10
     with stage.db.begin() as conn:

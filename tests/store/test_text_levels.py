@@ -7,7 +7,7 @@ import pytest
 from quire.model.search import QueryTerms
 from quire.store.db import dialect
 from quire.store.documents import pages
-from quire.store.search import fulltext, fulltext_levels
+from quire.store.search import fulltext, sampled_gin
 from quire.text import rank
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
@@ -18,8 +18,8 @@ CHUNKS = 1_500
 @pytest.fixture
 def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
     """All chunks have a common word, every 300th a rare one; and so many count as a lot."""
-    monkeypatch.setattr(fulltext_levels, "SAMPLE_MIN_CHUNKS", 100)
-    monkeypatch.setattr(fulltext_levels, "MAX_RANKED", 50)
+    monkeypatch.setattr(sampled_gin, "SAMPLE_MIN_CHUNKS", 100)
+    monkeypatch.setattr(sampled_gin, "MAX_RANKED", 50)
     monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 20)
     shelf = Shelf(pg_stage)
     texts = {
@@ -70,25 +70,25 @@ def test_a_common_word_is_found_as_often_as_asked_for(shelf: Shelf):
 
 def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
     with shelf.db.read() as conn:
-        large = fulltext_levels.Sample(conn, CHUNKS, ["common"])
+        large = sampled_gin.Sample(conn, CHUNKS, ["common"])
         assert [large.level("common"), large.level("rare")] == [64, 1]
-        assert fulltext_levels.Sample(conn, 10, ["common"]).level("common") == 1
+        assert sampled_gin.Sample(conn, 10, ["common"]).level("common") == 1
 
 
 def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
-    monkeypatch.setattr(fulltext_levels, "MAX_RANKED", 3_000)
+    monkeypatch.setattr(sampled_gin, "MAX_RANKED", 3_000)
     with shelf.db.read() as conn:
-        large = fulltext_levels.Sample(conn, CHUNKS, ["half", "rare"])
-        assert large.level("half", passed=1_000) == 1
-        assert large.level("half", passed=90_000) == 8
+        large = sampled_gin.Sample(conn, CHUNKS, ["half", "rare"])
+        assert large.level("half", scanned=1_000) == 1
+        assert large.level("half", scanned=90_000) == 8
         # A smaller level would have too few of them.
-        assert large.level("rare", passed=90_000) == 1
-        assert large.level("half", passed=900_000) == 1
+        assert large.level("rare", scanned=90_000) == 1
+        assert large.level("half", scanned=900_000) == 1
 
 
 def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
     with shelf.db.read() as conn:
-        sample = fulltext_levels.Sample(conn, CHUNKS, ["common", "rare"])
+        sample = sampled_gin.Sample(conn, CHUNKS, ["common", "rare"])
         [often, rare, none] = sample.counts(["common", "rare", "none"], 40)
     assert often > 100
     assert (rare, none) == (CHUNKS // 300, 0)
@@ -100,8 +100,8 @@ def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
     with shelf.db.read() as conn:
         dialect.set_local(conn, {"enable_seqscan": "off"})
         given = {"query": "rare", "weighed": "rare", "tenant": "default", "limit": 10}
-        for level in fulltext_levels.SAMPLING:
-            plan = dialect.explain_plan(conn, fulltext_levels.ranking(conn, level), given)
+        for level in sampled_gin.SAMPLE_RATES:
+            plan = dialect.explain_plan(conn, sampled_gin.ranking_statement(conn, level), given)
             assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
             assert "Seq Scan" not in plan, plan
 
@@ -110,8 +110,8 @@ def test_words_prefixes_and_phrases_are_counted_in_a_tsvector(pg_stage: Stage):
     text = "ab cd ab cd ef abx ab"
     with pg_stage.db.read() as conn:
         query = "SELECT CAST(to_tsvector('simple', %s) AS text)"
-        counted = fulltext_levels.TsVector(conn.exec_driver_sql(query, (text,)).scalar_one())
+        counted = sampled_gin.TsVector(conn.exec_driver_sql(query, (text,)).scalar_one())
     assert counted.length == 7
     asked = {"ab": 3, "b": 0, "ab cd": 2, "cd ef": 1, "ef cd": 0, "ab*": 4, "c*": 2, "x*": 0}
     assert {form: counted.times(form) for form in asked} == asked
-    assert fulltext_levels.TsVector("").length == 0
+    assert sampled_gin.TsVector("").length == 0

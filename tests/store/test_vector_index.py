@@ -80,7 +80,7 @@ def test_what_the_graph_has_and_what_is_fresh_is_one_ranking(shelf: Shelf):
 def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on(shelf: Shelf):
     written(shelf, hnsw.BATCH_VECTORS + 6)
     settler = HnswIndexer(shelf.db)
-    assert settler.round(patience=0.0) == hnsw.BATCH_VECTORS
+    assert settler.round(seconds=0.0) == hnsw.BATCH_VECTORS
     assert settler.has_more
     assert settler.round() == 6
     assert not settler.has_more

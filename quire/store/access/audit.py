@@ -1,4 +1,4 @@
-"""The audit: who changed what of a tenant's access, from where, and who was not let in."""
+"""The audit log: changes of a tenant's users and tokens, and refused sign-ins."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from quire.clock import Instant, iso
 from quire.store.db.dialect import sanitize_text
 from quire.store.db.schema.access import audit
 
-#: Longest text of a row that somebody outside may have chosen.
+#: Maximum length of text that a client may have chosen.
 MAX_SUBJECT = 500
 a = audit.c
 
@@ -25,7 +25,7 @@ def record(
     address: str | None = None,
     now: Instant,
 ) -> None:
-    """Append a row."""
+    """Append an entry."""
     conn.execute(
         sa.insert(audit).values(
             at=now.wall,
@@ -48,7 +48,7 @@ def list_entries(
     before: int | None = None,
     limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """List a tenant's rows, the newest first; those before an id, of a user or action, only."""
+    """List a tenant's entries, newest first; optionally of a user, an action, or before an id."""
     query = sa.select(audit).where(a.tenant == tenant).order_by(a.id.desc()).limit(limit)
     for column, wanted in ((a.user_name, user), (a.action, action)):
         if wanted is not None:
@@ -70,6 +70,6 @@ def list_entries(
 
 
 def prune(conn: sa.Connection, *, before: float, limit: int = 5000) -> int:
-    """Delete rows from before a moment; returns how many."""
+    """Delete entries older than a time; returns how many."""
     old = sa.select(a.id).where(a.at < before).order_by(a.at).limit(limit)
     return conn.execute(sa.delete(audit).where(a.id.in_(old))).rowcount

@@ -1,4 +1,4 @@
-"""Sessions of the dashboard and the links that begin them, both found by a hash alone."""
+"""Dashboard sessions and one-time sign-in links, both looked up by the hash of their secret."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ u, s, k = users.c, sessions.c, links.c
 
 
 class Session(NamedTuple):
-    """A session as it is found by its hash, with its user."""
+    """A session with its user."""
 
     id: int
     tenant: str
@@ -26,7 +26,7 @@ class Session(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A sign-in link as it is found by its hash, with its user."""
+    """A sign-in link with its user."""
 
     user_id: int
     tenant: str
@@ -39,13 +39,13 @@ class Link(NamedTuple):
 def add_link(
     conn: sa.Connection, user_id: int, sha256: str, *, expires_at: float, now: Instant
 ) -> None:
-    """Store a link that signs a user in once."""
+    """Store a one-time sign-in link."""
     values = {"user_id": user_id, "sha256": sha256, "created_at": now.wall}
     conn.execute(sa.insert(links).values(**values, expires_at=expires_at))
 
 
 def find_link(conn: sa.Connection, sha256: str) -> Link | None:
-    """Return the link with this hash, of whatever tenant; it is not used up by that."""
+    """Return the link with this hash, of any tenant, without using it."""
     row = conn.execute(
         sa.select(k.user_id, u.tenant, u.name.label("user"), k.expires_at, k.used_at, u.disabled_at)
         .join(users, u.id == k.user_id)
@@ -55,7 +55,7 @@ def find_link(conn: sa.Connection, sha256: str) -> Link | None:
 
 
 def use_link(conn: sa.Connection, sha256: str, *, now: Instant) -> int | None:
-    """Use a link up; returns its user's id, or None where it was used before or has expired."""
+    """Mark a link as used; returns its user's id, or None if it was used or has expired."""
     user_id: int | None = conn.scalar(
         sa.update(links)
         .where(k.sha256 == sha256, k.used_at.is_(None), k.expires_at > now.wall)
@@ -66,7 +66,7 @@ def use_link(conn: sa.Connection, sha256: str, *, now: Instant) -> int | None:
 
 
 def lock_enabled(conn: sa.Connection, user_id: int) -> bool:
-    """Lock a user's row and tell whether the user may sign in."""
+    """Lock a user's row and tell whether the user is enabled."""
     query = sa.select(u.disabled_at).where(u.id == user_id).with_for_update()
     return conn.execute(query).scalar_one() is None
 
@@ -74,7 +74,7 @@ def lock_enabled(conn: sa.Connection, user_id: int) -> bool:
 def begin(
     conn: sa.Connection, user_id: int, sha256: str, csrf: str, *, expires_at: float, now: Instant
 ) -> None:
-    """Begin a session."""
+    """Store a new session."""
     conn.execute(
         sa.insert(sessions).values(
             user_id=user_id,
@@ -98,24 +98,24 @@ _SESSION = (
 
 
 def find_session(conn: sa.Connection, sha256: str) -> Session | None:
-    """Return the session with this hash, of whatever tenant."""
+    """Return the session with this hash, of any tenant."""
     row = conn.execute(_SESSION, {"sha256": sha256}).one_or_none()
     return None if row is None else Session(**{**row._mapping, "role": Role(row.role)})
 
 
 def touch(conn: sa.Connection, session_id: int, *, now: Instant) -> None:
-    """Write that a session was seen, unless that was written within the last minute."""
+    """Update when a session was last seen, at most once a minute."""
     old = s.last_seen_at <= now.wall - TOUCH_SECONDS
     conn.execute(sa.update(sessions).where(s.id == session_id, old).values(last_seen_at=now.wall))
 
 
 def end(conn: sa.Connection, sha256: str) -> bool:
-    """End a session; returns whether it was there."""
+    """Delete a session; returns whether it existed."""
     return conn.execute(sa.delete(sessions).where(s.sha256 == sha256)).rowcount == 1
 
 
 def prune(conn: sa.Connection, *, before: float, limit: int = 5000) -> dict[str, int]:
-    """Delete sessions and links that expired before a moment; returns how many, by name."""
+    """Delete sessions and links that expired before a time; returns how many, by table."""
     gone: dict[str, Any] = {}
     for table in (sessions, links):
         old = sa.select(table.c.id).where(table.c.expires_at < before).limit(limit)

@@ -1,4 +1,4 @@
-"""Users and their tokens. Every read is of one tenant, but for the lookup by a token's hash."""
+"""Users and their API tokens. Reads are limited to one tenant, except the lookup by token hash."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from quire.model.access import Role, Scope, written
 from quire.store.db import bulk
 from quire.store.db.schema.access import links, sessions, tokens, users
 
-#: Seconds between two writes of when a token or a session was last used.
+#: Minimum seconds between updates of when a token or session was last used.
 TOUCH_SECONDS = 60.0
 u, t = users.c, tokens.c
 
@@ -27,7 +27,7 @@ class User(NamedTuple):
     disabled_at: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the user as commands and the API show it."""
+        """Return the user as shown by commands and the API."""
         return {
             "id": self.id,
             "name": self.name,
@@ -39,7 +39,7 @@ class User(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """A token as it is found by its hash, with its user."""
+    """A token with its user."""
 
     id: int
     tenant: str
@@ -57,7 +57,7 @@ def _user(row: Any) -> User:
 
 
 def find_user(conn: sa.Connection, tenant: str, name: str, *, lock: bool = False) -> User | None:
-    """Return a tenant's user, with its row locked where something hangs on its state."""
+    """Return a tenant's user; `lock` the row before a change that depends on its state."""
     query = sa.select(users).where(u.tenant == tenant, u.name == name)
     row = conn.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else _user(row)
@@ -70,7 +70,7 @@ def list_users(conn: sa.Connection, tenant: str) -> list[User]:
 
 
 def has_users(conn: sa.Connection, tenant: str, *, signed_in: bool = False) -> bool:
-    """Tell whether a tenant has a user, or one who ever signed in."""
+    """Tell whether a tenant has a user, or one who has signed in."""
     any_user = sa.exists().where(u.tenant == tenant)
     if signed_in:
         any_user = any_user.where(u.signed_in_at.is_not(None))
@@ -78,7 +78,7 @@ def has_users(conn: sa.Connection, tenant: str, *, signed_in: bool = False) -> b
 
 
 def add_user(conn: sa.Connection, tenant: str, name: str, role: Role, *, now: Instant) -> bool:
-    """Add a user; returns whether it was not there before."""
+    """Add a user; returns whether it is new."""
     columns = ("tenant", "name", "role", "created_at")
     return bool(
         bulk.insert_missing(conn, users, columns, [[tenant, name, role, now.wall]], ("id",))
@@ -86,12 +86,12 @@ def add_user(conn: sa.Connection, tenant: str, name: str, role: Role, *, now: In
 
 
 def set_user(conn: sa.Connection, user_id: int, **values: Any) -> None:
-    """Set a user's role, or when it was disabled or last signed in."""
+    """Update columns of a user."""
     conn.execute(sa.update(users).where(u.id == user_id).values(**values))
 
 
 def admins(conn: sa.Connection, tenant: str) -> list[int]:
-    """Lock and list the admins of a tenant who are not disabled."""
+    """Lock and list the enabled admins of a tenant."""
     query = sa.select(u.id).where(
         u.tenant == tenant, u.role == Role.ADMIN.value, u.disabled_at.is_(None)
     )
@@ -99,7 +99,7 @@ def admins(conn: sa.Connection, tenant: str) -> list[int]:
 
 
 def revoke_all(conn: sa.Connection, user_id: int, *, now: Instant) -> None:
-    """Revoke a user's tokens and end the sessions and the links."""
+    """Revoke a user's tokens and delete the user's sessions and links."""
     conn.execute(
         sa.update(tokens)
         .where(t.user_id == user_id, t.revoked_at.is_(None))
@@ -119,7 +119,7 @@ def add_token(
     expires_at: float | None,
     now: Instant,
 ) -> int:
-    """Store a token of a user; returns its id."""
+    """Store a token; returns its id."""
     values = {
         "tenant": owner.tenant,
         "user_id": owner.id,
@@ -143,7 +143,7 @@ def tokens_of(
     limit: int = 1000,
     now: Instant,
 ) -> list[dict[str, Any]]:
-    """List a tenant's tokens, the newest first; those of one user, or with these ids, only."""
+    """List a tenant's tokens, newest first; optionally of one user or with these ids."""
     query = (
         sa.select(tokens, u.name.label("user"))
         .join(users, u.id == t.user_id)
@@ -180,7 +180,7 @@ def _token_json(row: Any, now: Instant) -> dict[str, Any]:
 
 
 def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> bool:
-    """Revoke a tenant's token; returns whether it was not revoked before."""
+    """Revoke a tenant's token; returns whether it was active."""
     found = conn.execute(
         sa.update(tokens)
         .where(t.tenant == tenant, t.id == token_id, t.revoked_at.is_(None))
@@ -200,7 +200,7 @@ _TOKEN = (
 
 
 def find_token(conn: sa.Connection, sha256: str) -> TokenRow | None:
-    """Return the token with this hash, of whatever tenant."""
+    """Return the token with this hash, of any tenant."""
     row = conn.execute(_TOKEN, {"sha256": sha256}).one_or_none()
     if row is None:
         return None
@@ -209,6 +209,6 @@ def find_token(conn: sa.Connection, sha256: str) -> TokenRow | None:
 
 
 def touch_token(conn: sa.Connection, token_id: int, *, now: Instant) -> None:
-    """Write that a token was used, unless that was written within the last minute."""
+    """Update when a token was last used, at most once a minute."""
     old = sa.or_(t.last_used_at.is_(None), t.last_used_at <= now.wall - TOUCH_SECONDS)
     conn.execute(sa.update(tokens).where(t.id == token_id, old).values(last_used_at=now.wall))

@@ -1,8 +1,8 @@
-"""Finds tasks that wait for each other in a circle, and so for ever.
+"""Finds dependency cycles: tasks that wait for each other and can never start.
 
-A task waits for its predecessors, and a job is over when its tasks are. Under the policy `queue`
-a job also waits for the user's job before it. What is left after everything that can end has
-been taken away, again and again, is caught.
+A task waits for its predecessors, and a job ends when its tasks have. Under the policy `queue` a
+job also waits for the user's previous job. Nodes without open dependencies are removed repeatedly
+(Kahn's algorithm); what remains is in a cycle or behind one.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ t, j, e = tasks.c, jobs.c, edges.c
 
 
 def waits_for() -> Any:
-    """Select (job waited for, task waited for, task that waits, its job)."""
+    """Select (awaited job, awaited task, waiting task, its job)."""
     by_edge = (
         sa.select(e.before_job_id, e.before_task_id, e.task_id, t.job_id)
         .join(tasks, t.id == e.task_id)
@@ -48,8 +48,8 @@ def waits_for() -> Any:
 
 
 def caught(rows: Sequence[Any]) -> list[int]:
-    """Return the tasks of these waits that can never start."""
-    # Jobs are negative numbers here, so that both kinds of node are plain integers.
+    """Return the tasks that can never start."""
+    # Jobs are negative numbers, so that tasks and jobs are distinct integers.
     waiting: dict[int, int] = defaultdict(int)
     freed_by: dict[int, list[int]] = defaultdict(list)
     tasks_seen: set[int] = set()

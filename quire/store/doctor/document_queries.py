@@ -1,6 +1,6 @@
-"""Queries that find what must not be among documents, generations, pages and chunks.
+"""Queries for violated invariants of documents, generations, pages and chunks.
 
-Each selects what the broken rows are called, as those in `breaches` do; `:wall` is the time.
+Each selects the names of offending rows; `:wall` is the time.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,15 @@ from quire.store.db.schema.documents import (
     vectors,
 )
 from quire.store.db.schema.queue import is_state, owners, tasks
-from quire.store.doctor.invariants import named
+from quire.store.doctor.invariants import row_name
 
 d, g, gp, p, s, c, v = (
     documents.c, generations.c, generation_pages.c, pages.c, slices.c, chunks.c, vectors.c,
 )  # fmt: skip
 D, G = DocumentState, GenerationState
-#: How many slices are compared at a time.
+#: Columns that a document copies from its live generation.
+SUMMARY = ("digest", "media_type", "pages", "chunks", "page_errors")
+#: Slices compared at a time.
 _SLICES = 2000
 IS_LIVE = is_state(g.state, G.LIVE)
 _MINE = sa.and_(gp.document_id == g.document_id, gp.generation == g.generation)
@@ -42,13 +44,13 @@ def _generation(*where: sa.ColumnElement[bool]) -> sa.Exists:
 
 
 def wrong_newest() -> sa.Select[Any]:
-    """Find documents whose newest generation is not there, or is not the newest."""
+    """Find documents whose newest generation is missing or not the newest."""
     there = sa.or_(d.generation == 0, _generation(g.generation == d.generation))
     return sa.select(d.id).where(sa.or_(sa.not_(there), _generation(g.generation > d.generation)))
 
 
 def wrong_live() -> sa.Select[Any]:
-    """Find documents whose live generation is not live, or that have another one that is."""
+    """Find documents whose live generation is not live, or that have another live one."""
     named_one = sa.or_(
         d.live_generation.is_(None), _generation(IS_LIVE, g.generation == d.live_generation)
     )
@@ -57,7 +59,7 @@ def wrong_live() -> sa.Select[Any]:
 
 
 def wrong_states() -> sa.Select[Any]:
-    """Find documents whose state does not fit their generations."""
+    """Find documents whose state contradicts their generations."""
     building = _generation(is_state(g.state, G.BUILDING), g.generation == d.generation)
     wrong = sa.case(
         (is_state(d.state, *DOCUMENT_LOCKED), sa.not_(building)),
@@ -69,15 +71,15 @@ def wrong_states() -> sa.Select[Any]:
 
 
 def stray_building() -> sa.Select[Any]:
-    """Find generations that are built for no locked document."""
+    """Find generations being built for a document that is not locked."""
     at_work = sa.exists().where(
         d.id == g.document_id, d.generation == g.generation, is_state(d.state, *DOCUMENT_LOCKED)
     )
-    return sa.select(named(generations)).where(is_state(g.state, G.BUILDING), sa.not_(at_work))
+    return sa.select(row_name(generations)).where(is_state(g.state, G.BUILDING), sa.not_(at_work))
 
 
 def abandoned() -> sa.Select[Any]:
-    """Find locked documents that no task works on, for longer than a takeover waits."""
+    """Find locked documents without an open task for longer than the takeover delay."""
     t = tasks.c
     open_task = sa.exists().where(
         t.document_id == d.id, t.generation == d.generation, is_state(t.state, *TASK_OPEN)
@@ -95,18 +97,17 @@ def abandoned() -> sa.Select[Any]:
     return sa.select(d.id, d.generation).where(sa.or_(queued, indexing), sa.not_(open_task))
 
 
-def unlike_live() -> sa.Select[Any]:
-    """Find documents that tell something else than their live generation."""
-    told = ("digest", "media_type", "pages", "chunks", "page_errors")
+def stale_summaries() -> sa.Select[Any]:
+    """Find documents whose summary differs from their live generation."""
     return (
         sa.select(d.id)
         .join(generations, sa.and_(g.document_id == d.id, g.generation == d.live_generation))
-        .where(sa.or_(*(d[name].is_distinct_from(g[name]) for name in told)))
+        .where(sa.or_(*(d[name].is_distinct_from(g[name]) for name in SUMMARY)))
     )
 
 
 def real_counts() -> dict[str, sa.ScalarSelect[Any]]:
-    """Return what a generation's counts should be, counted from its leaves."""
+    """Return the expected counts of a generation, counted from its generation pages."""
     cut = sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id)
     counted = (
         sa.select(sa.func.count()).select_from(generation_pages).where(_MINE).correlate(generations)
@@ -122,38 +123,38 @@ def real_counts() -> dict[str, sa.ScalarSelect[Any]]:
 
 
 def wrong_counts() -> sa.Select[Any]:
-    """Find live generations whose counts are not those of their leaves and slices."""
+    """Find live generations whose counts differ from their generation pages and slices."""
     differ = [g[name].is_distinct_from(real) for name, real in real_counts().items()]
-    return sa.select(named(generations)).where(IS_LIVE, sa.or_(*differ))
+    return sa.select(row_name(generations)).where(IS_LIVE, sa.or_(*differ))
 
 
-def empty_leaves() -> sa.Select[Any]:
-    """Find leaves of live generations that have neither a page nor an error."""
+def unfilled_generation_pages() -> sa.Select[Any]:
+    """Find generation pages of live generations with neither a page nor an error."""
     return (
-        sa.select(named(generation_pages))
+        sa.select(row_name(generation_pages))
         .join(generations, _MINE)
         .where(IS_LIVE, gp.page_id.is_(None), gp.error.is_(None))
     )
 
 
 def orphaned_pages() -> sa.Select[Any]:
-    """Find leaves whose generation is not there, or was collected."""
+    """Find generation pages whose generation is missing or was garbage collected."""
     return (
-        sa.select(named(generation_pages))
+        sa.select(row_name(generation_pages))
         .join(generations, _MINE, isouter=True)
         .where(g.recipe.is_(None))
     )
 
 
-def wrong_order() -> sa.Select[Any]:
-    """Find pages whose slices are not numbered from 0 without a gap."""
+def slice_gaps() -> sa.Select[Any]:
+    """Find pages whose slices are not numbered from 0 without gaps."""
     gap = sa.or_(sa.func.min(s.ordinal) != 0, sa.func.max(s.ordinal) + 1 != sa.func.count())
     return sa.select(s.page_id).group_by(s.page_id, s.cut_id).having(gap)
 
 
-def wrong_text(conn: sa.Connection) -> Iterator[str]:
-    """Find slices that lie outside of their page's text, or whose chunk has another text."""
-    # Not in SQL: to find a place in a text it counts the letters before it, for every slice.
+def wrong_slice_texts(conn: sa.Connection) -> Iterator[str]:
+    """Find slices outside their page's text, or whose chunk has another text."""
+    # Not in SQL: substr() counts characters from the start of the text for every slice.
     key = sa.tuple_(*slices.primary_key)
     query = sa.select(slices).order_by(*slices.primary_key).limit(_SLICES)
     known: dict[int, str] = {}
@@ -163,7 +164,7 @@ def wrong_text(conn: sa.Connection) -> Iterator[str]:
         parts = _texts(conn, c, {row.chunk_id for row in rows}, {})
         for row in rows:
             page, part = known.get(row.page_id), parts.get(row.chunk_id)
-            is_there = page is not None and part is not None  # else the references say it
+            is_there = page is not None and part is not None  # else a reference is violated
             if is_there and not _is_part(page or "", row.start, row.stop, part or ""):
                 yield f"{row.page_id}.{row.cut_id}.{row.ordinal}"
         last = rows[-1]
@@ -175,7 +176,7 @@ def _is_part(page: str, start: int, stop: int, part: str) -> bool:
 
 
 def _texts(conn: sa.Connection, of: Any, ids: set[int], known: dict[int, str]) -> dict[int, str]:
-    """Return the texts of pages or chunks; those that are known already are not read again."""
+    """Return the texts of pages or chunks, reusing the known ones."""
     rows = conn.execute(
         sa.select(of.id, of.text).where(dialect.id_in(conn, of.id, "ids")),
         {"ids": dialect.encode_ids(conn, sorted(ids - known.keys()))},
@@ -192,25 +193,25 @@ def live_chunks() -> sa.Join:
     )
 
 
-def wordless(conn: sa.Connection) -> sa.Select[Any]:
-    """Find chunks of live generations that the full-text index does not know."""
+def unindexed_chunks(conn: sa.Connection) -> sa.Select[Any]:
+    """Find chunks of live generations missing from the full-text index."""
     has_words = dialect.is_indexed(conn, c.id)
     query = sa.select(c.id, c.text, c.language).distinct().select_from(live_chunks())
     return query.where(IS_LIVE, sa.not_(has_words))
 
 
-def vectorless() -> sa.Select[Any]:
-    """Find chunks of live generations that have no vector of the generation's model."""
+def chunks_without_vector() -> sa.Select[Any]:
+    """Find chunks of live generations without a vector of the generation's model."""
     has_vector = sa.exists().where(v.model_id == g.model_id, v.chunk_id == c.id)
     query = sa.select(c.id).distinct().select_from(live_chunks())
     return query.where(IS_LIVE, g.model_id.is_not(None), sa.not_(has_vector))
 
 
 def wrong_vectors(conn: sa.Connection) -> sa.Select[Any]:
-    """Find vectors that have not as many dimensions as their model."""
+    """Find vectors with other dimensions than their model."""
     found = dialect.vector_dimensions(conn, v.vector)
     return (
-        sa.select(named(vectors))
+        sa.select(row_name(vectors))
         .join(models, models.c.id == v.model_id)
         .where(found != models.c.dimensions)
     )
@@ -222,31 +223,31 @@ def _has_content(digest: sa.Column[str]) -> sa.Exists:
 
 
 def without_content(digest: sa.Column[str], *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Find rows that name a blob of which nothing is known."""
-    return sa.select(named(digest.table)).where(
+    """Find rows that refer to an unknown blob."""
+    return sa.select(row_name(digest.table)).where(
         digest.is_not(None), sa.not_(_has_content(digest)), *where
     )
 
 
-def strangers() -> dict[str, sa.Select[Any]]:
-    """Find, by table, rows that refer to something of another tenant."""
+def other_tenants() -> dict[str, sa.Select[Any]]:
+    """Find, by table, rows that refer to a row of another tenant."""
     within = corpus_documents.c
     return {
         "documents": sa.select(d.id)
         .join(owners, owners.c.id == d.owner_id)
         .where(owners.c.tenant != d.tenant),
-        "generations": sa.select(named(generations))
+        "generations": sa.select(row_name(generations))
         .join(documents, d.id == g.document_id)
         .where(d.tenant != g.tenant),
-        "leaves": sa.select(named(generation_pages))
+        "leaves": sa.select(row_name(generation_pages))
         .join(generations, _MINE)
         .join(pages, p.id == gp.page_id)
         .where(p.tenant != g.tenant),
-        "slices": sa.select(named(slices))
+        "slices": sa.select(row_name(slices))
         .join(pages, p.id == s.page_id)
         .join(chunks, c.id == s.chunk_id)
         .where(c.tenant != p.tenant),
-        "corpus_documents": sa.select(named(corpus_documents))
+        "corpus_documents": sa.select(row_name(corpus_documents))
         .join(corpora, corpora.c.id == within.corpus_id)
         .join(documents, d.id == within.document_id)
         .where(corpora.c.tenant != d.tenant),

@@ -1,8 +1,7 @@
-"""What must be true of the whole database at any moment, as a table of named queries.
+"""Invariants of jobs and tasks, as a table of named queries.
 
-A query returns one row for each thing that is wrong; its first column names it. Constraints and
-references are read from `tables`, so that none is forgotten here. Those of documents are in
-`document_invariants`.
+A query returns one row per violation; the first column identifies it. Constraints and foreign keys
+are derived from the schema. Invariants of documents are in `document_invariants`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,20 +18,20 @@ t = tasks.c
 
 
 class Invariant(NamedTuple):
-    """A name, what must be true, and the query that finds where it is not."""
+    """A name, what must hold, and the query for violations."""
 
     name: str
     sentence: str
     query: sa.Select[Any] | Callable[[sa.Connection], sa.Select[Any] | Iterator[Any]]
-    pick: Callable[[Sequence[Any]], list[Any]] | None = None  # judges rows that only together tell
+    pick: Callable[[Sequence[Any]], list[Any]] | None = None  # selects violations from all rows
 
 
 def violators(
     conn: sa.Connection, invariant: Invariant, clocks: dict[str, float], *, limit: int
 ) -> tuple[int, list[Any]]:
-    """Return how many things break the invariant, and the first few of them."""
+    """Return the number of violations and the first few of them."""
     query = invariant.query(conn) if callable(invariant.query) else invariant.query
-    if isinstance(query, Iterator):  # a walk in Python, where SQL would be slow
+    if isinstance(query, Iterator):  # computed in Python, where SQL would be slow
         named_ones = list(query)
         return len(named_ones), named_ones[:limit]
     if invariant.pick is not None:
@@ -53,8 +52,8 @@ def _checks(table: sa.Table) -> list[tuple[str, str]]:
     )
 
 
-def named(table: sa.FromClause) -> sa.ColumnElement[Any]:
-    """Return what a row is called: its key, whose parts are joined by dots."""
+def row_name(table: sa.FromClause) -> sa.ColumnElement[Any]:
+    """Return the name of a row: its primary key, joined by dots."""
     first, *others = table.primary_key
     if not others:
         return first
@@ -65,17 +64,17 @@ def named(table: sa.FromClause) -> sa.ColumnElement[Any]:
 
 
 def constraints(table: sa.Table) -> Invariant:
-    """Derive: each row keeps the CHECK constraints of its table."""
+    """Derive: each row satisfies the CHECK constraints of its table."""
     broken = sa.case(
         *(
             (sa.text(f"NOT ({text})"), sa.literal_column(f"'{name}'", sa.Text))
             for name, text in _checks(table)
         )
     )
-    which = sa.cast(named(table), sa.Text) + " " + broken
+    which = sa.cast(row_name(table), sa.Text) + " " + broken
     return Invariant(
         f"{table.name}.constraints",
-        f"Every row of {table.name} keeps the constraints of its table.",
+        f"Every row of {table.name} satisfies its CHECK constraints.",
         sa.select(which).where(broken.is_not(None)),
     )
 
@@ -83,10 +82,10 @@ def constraints(table: sa.Table) -> Invariant:
 def reference(
     column: sa.Column[Any], target: sa.Column[Any], only: sa.ColumnElement[bool] | None = None
 ) -> Invariant:
-    """Derive: a column that is not null names a row that is there."""
+    """Derive: a column that is not null refers to an existing row."""
     other = target.table.alias("target")
     query = (
-        sa.select(named(column.table))
+        sa.select(row_name(column.table))
         .select_from(column.table)
         .join(other, other.c[target.name] == column, isouter=True)
         .where(column.is_not(None), other.c[target.name].is_(None))
@@ -94,7 +93,7 @@ def reference(
     noun = column.table.name
     return Invariant(
         f"{noun}.{column.name}",
-        f"Every row of {noun} names a row of {target.table.name} that exists.",
+        f"Every row of {noun} refers to an existing row of {target.table.name}.",
         query if only is None else query.where(only),
     )
 
@@ -107,13 +106,13 @@ def next_id(table: sa.Table) -> Invariant:
 
     return Invariant(
         f"{table.name}.next_id",
-        f"No id of {table.name} is in use that is still to be given.",
+        f"No id of {table.name} is above the last reserved id.",
         behind,
     )
 
 
 def derived(tables: Sequence[sa.Table]) -> list[Invariant]:
-    """Derive what tables themselves declare: their constraints and references."""
+    """Derive the invariants that tables declare: constraints and references."""
     return [
         *(constraints(table) for table in tables if _checks(table)),
         *(
@@ -126,9 +125,9 @@ def derived(tables: Sequence[sa.Table]) -> list[Invariant]:
 
 _OPEN_EDGE = edges.c.satisfied_at.is_(None)
 
-#: What holds for jobs and tasks, over all tenants.
+#: Invariants of jobs and tasks, over all tenants.
 INVARIANTS: tuple[Invariant, ...] = (
-    Invariant("file.pages", "Every page of the file is whole.", dialect.integrity_errors),
+    Invariant("file.pages", "SQLite's quick_check finds no damage.", dialect.integrity_errors),
     *derived(ENGINE),
     reference(attempts.c.task_id, t.id),
     reference(steps.c.task_id, t.id),
@@ -139,12 +138,12 @@ INVARIANTS: tuple[Invariant, ...] = (
     next_id(tasks),
     Invariant(
         "jobs.counters",
-        "A job's counters are the counts of its tasks by state.",
+        "A job's counters equal the number of its tasks in each state.",
         queries.wrong_counters(),
     ),
     Invariant(
         "jobs.costs",
-        "A job's cost is the sum of its tasks' costs, and its done cost that of those that ended.",
+        "A job's total cost is the sum of its tasks' costs, and its done cost of the ended ones.",
         queries.wrong_costs(),
     ),
     Invariant(
@@ -160,32 +159,32 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "jobs.exclusive",
-        "At most one job of an exclusive key runs.",
+        "At most one job per exclusive key runs.",
         queries.two_running(jobs, JobState.RUNNING),
     ),
     Invariant(
         "tasks.exclusive",
-        "At most one task of an exclusive key runs.",
+        "At most one task per exclusive key runs.",
         queries.two_running(tasks, TaskState.RUNNING),
     ),
     Invariant(
         "tasks.owner",
-        "A task has the owner of its job, and its parent is of the same job.",
-        queries.foreign_tasks(),
+        "A task has the owner of its job, and its parent belongs to the same job.",
+        queries.misowned_tasks(),
     ),
     Invariant(
         "tasks.progress",
-        "A task's progress is between 0 and 1, and its place in the order is not negative.",
+        "A task's progress is between 0 and 1, and its fair tag is not negative.",
         sa.select(t.id).where(sa.or_(t.progress < 0, t.progress > 1, t.fair_tag < 0)),
     ),
     Invariant(
         "tasks.priority",
         "A ready task is at least as urgent as its job.",
-        queries.lowered(),
+        queries.lowered_priorities(),
     ),
     Invariant(
         "tasks.due_at",
-        "A task that is not due, backs off or met a held key knows until when.",
+        "A task blocked until a time (due, backoff, lock held) has a due time.",
         sa.select(t.id).where(
             is_state(t.state, TaskState.BLOCKED),
             is_state(t.reason, Reason.DUE, Reason.BACKOFF, Reason.LOCK_HELD),
@@ -194,7 +193,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "tasks.waits",
-        "An open task waits for as many predecessors as it has open edges.",
+        "An open task's wait count equals its number of open dependencies.",
         queries.wrong_waits(),
     ),
     Invariant(
@@ -209,53 +208,53 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "tasks.user_busy",
-        "A task that waits for another job of its user has such a job before it.",
+        "A task that waits for another job of its user has such a job ahead of it.",
         queries.stuck_behind(),
     ),
     Invariant(
         "tasks.cap",
-        "A task held back by a cap has an owner with a cap.",
+        "A task blocked by a cap has an owner with a cap.",
         queries.stuck_capped(),
     ),
     Invariant(
         "tasks.paused",
-        "A task held back by a pause is of a kind that is paused.",
+        "A task blocked by a pause is of a paused kind.",
         queries.stuck_paused(),
     ),
     Invariant(
         "leases.in_time",
-        "A lease that ended is taken back within two sweeps.",
+        "An expired lease is reclaimed within two sweeps.",
         queries.overdue_leases(),
     ),
     Invariant(
         "leases.holder",
         "A worker that ended more than two sweeps ago holds no task.",
-        queries.leases_of_nobody(),
+        queries.leases_of_ended_workers(),
     ),
     Invariant(
         "attempts.fence",
-        "No run has a later fence than its task, and a running task's fence has no end yet.",
+        "No attempt has a higher fence than its task, and a running task's attempt has not ended.",
         queries.fences_ahead(),
     ),
-    Invariant("attempts.once", "A task is done by one run.", queries.done_twice()),
+    Invariant("attempts.once", "A task is completed by one attempt.", queries.done_twice()),
     Invariant(
         "attempts.seen",
-        "A task that is done has the run that did it, under the task's fence.",
-        queries.done_unseen(),
+        "A completed task has the attempt that completed it, with the task's fence.",
+        queries.done_without_attempt(),
     ),
     Invariant(
         "attempts.at_most_once",
-        "A task that must not run twice did not, unless somebody asked for it.",
+        "An at-most-once task ran once, unless a user resumed or retried it.",
         queries.ran_twice(),
     ),
     Invariant(
         "edges.stale",
-        "No open edge has a predecessor that ended.",
+        "No open dependency has an ended predecessor.",
         queries.stale_edges(),
     ),
     Invariant(
-        "edges.circle",
-        "No tasks wait for each other in a circle.",
+        "edges.cycle",
+        "Dependencies contain no cycle.",
         dependency_cycles.waits_for(),
         dependency_cycles.caught,
     ),

@@ -1,7 +1,7 @@
-"""Queries that find what must not be: each selects the ids of rows that break an invariant.
+"""Queries for violated invariants of jobs and tasks: each selects the ids of offending rows.
 
-One statement sees one snapshot, so a busy database does not look broken between two of them.
-`:wall` and `:lease` are the two clocks, `:slack` the seconds that a sweep may still need.
+One statement sees one snapshot, so a busy database does not look inconsistent.
+`:wall` and `:lease` are the two clocks, `:slack` the seconds that a sweep may take.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from quire.store.queue.order import is_behind
 
 t, j, a, e = tasks.c, jobs.c, attempts.c, edges.c
 T, J = TaskState, JobState
-#: Outcomes of runs that gave the task back before its handler was called.
+#: Outcomes of attempts whose handler was never called.
 NEVER_BEGAN = ("unstarted", "returned", "revoked")
 HALTED = (J.STOPPED, J.CANCELLED)
 
@@ -39,7 +39,7 @@ _LONG_AGO = _clock("wall") - _clock("slack")
 
 
 def wrong_counters() -> sa.Select[Any]:
-    """Find jobs whose counters are not the counts of their tasks."""
+    """Find jobs whose counters differ from the counts of their tasks."""
     real = (
         sa.select(
             t.job_id, *(sa.func.count().filter(is_state(t.state, s)).label(s.value) for s in T)
@@ -52,7 +52,7 @@ def wrong_counters() -> sa.Select[Any]:
 
 
 def wrong_costs() -> sa.Select[Any]:
-    """Find jobs whose costs are not the sums of their tasks' costs."""
+    """Find jobs whose costs differ from the sums of their tasks' costs."""
     real = (
         sa.select(
             t.job_id,
@@ -62,7 +62,7 @@ def wrong_costs() -> sa.Select[Any]:
         .group_by(t.job_id)
         .subquery("real")
     )
-    # Sums of the same numbers in another order differ in the last digits.
+    # Floating-point sums depend on the order in the last digits.
     near = 1e-6 * (1 + j.cost_total)
     total = sa.func.abs(j.cost_total - sa.func.coalesce(real.c.total, 0.0))
     done = sa.func.abs(j.cost_done - sa.func.coalesce(real.c.done, 0.0))
@@ -88,7 +88,7 @@ def wrong_job_states() -> sa.Select[Any]:
 
 
 def unswept_jobs() -> sa.Select[Any]:
-    """Find stopped and cancelled jobs whose waiting tasks no sweep has moved."""
+    """Find stopped and cancelled jobs whose tasks no sweep has removed from the queue."""
     left = sa.case(
         (is_state(j.state, J.STOPPED), j.tasks_ready + j.tasks_running),
         else_=j.tasks_blocked + j.tasks_ready + j.tasks_running,
@@ -102,7 +102,7 @@ def blocked_by(reason: Reason) -> sa.Select[Any]:
 
 
 def wrong_waits() -> sa.Select[Any]:
-    """Find open tasks whose count of waits is not their number of open edges."""
+    """Find open tasks whose wait count differs from their number of open dependencies."""
     real = (
         sa.select(e.task_id, sa.func.count().label("count"))
         .where(e.satisfied_at.is_(None))
@@ -117,7 +117,7 @@ def wrong_waits() -> sa.Select[Any]:
 
 
 def stale_edges() -> sa.Select[Any]:
-    """Find open edges whose predecessor is over; those of a cancelled job go with its tasks."""
+    """Find open dependencies whose predecessor ended, except those of cancelled jobs."""
     before_job, before_task = jobs.alias("before_job"), tasks.alias("before_task")
     ended = [s for s in J if s not in (*JOB_ACTIVE, J.STOPPED)]
     return (
@@ -138,7 +138,7 @@ def stale_edges() -> sa.Select[Any]:
 
 
 def done_twice() -> sa.Select[Any]:
-    """Find tasks that two runs report as done."""
+    """Find tasks completed by two attempts."""
     return (
         sa.select(a.task_id)
         .where(a.outcome == "done")
@@ -147,14 +147,14 @@ def done_twice() -> sa.Select[Any]:
     )
 
 
-def done_unseen() -> sa.Select[Any]:
-    """Find done tasks without the run that did them."""
+def done_without_attempt() -> sa.Select[Any]:
+    """Find completed tasks without the attempt that completed them."""
     seen = sa.exists().where(a.task_id == t.id, a.fence == t.fence, a.outcome == "done")
     return sa.select(t.id).where(is_state(t.state, T.DONE), sa.not_(seen))
 
 
 def ran_twice() -> sa.Select[Any]:
-    """Find at-most-once tasks that ran twice, or are about to, unless a person asked for it."""
+    """Find at-most-once tasks that ran twice, or are about to, without a user's request."""
     later = attempts.alias("later")
     ev = events.c
 
@@ -173,7 +173,7 @@ def ran_twice() -> sa.Select[Any]:
         sa.not_(asked(later.c.finished_at)),
     )
     to_come = sa.and_(is_state(t.state, T.READY, T.RUNNING), sa.not_(asked(_clock("wall"))))
-    # Old events of a job that is over are pruned, all of them at once: then nobody can tell.
+    # Events of an ended job are pruned all at once; after that nothing can be said.
     has_past = sa.or_(is_state(j.state, *JOB_ACTIVE), sa.exists().where(ev.job_id == j.id))
     return (
         sa.select(t.id)
@@ -185,13 +185,13 @@ def ran_twice() -> sa.Select[Any]:
 
 
 def overdue_leases() -> sa.Select[Any]:
-    """Find running tasks whose lease ended and was not taken back."""
+    """Find running tasks whose expired lease was not reclaimed."""
     ended = t.expires_at < _clock("lease") - _clock("slack")
     return sa.select(t.id).where(is_state(t.state, T.RUNNING), ended)
 
 
-def leases_of_nobody() -> sa.Select[Any]:
-    """Find running tasks of workers that ended long ago; an unknown one's lease ends by itself."""
+def leases_of_ended_workers() -> sa.Select[Any]:
+    """Find running tasks of workers that ended long ago; unknown workers' leases expire."""
     w = workers.c
     return (
         sa.select(t.id)
@@ -201,26 +201,26 @@ def leases_of_nobody() -> sa.Select[Any]:
 
 
 def stuck_paused() -> sa.Select[Any]:
-    """Find tasks held back by a pause that is over."""
+    """Find tasks blocked by a pause that has ended."""
     paused = sa.exists().where(kinds.c.name == t.kind, kinds.c.paused_at.is_not(None))
     query = blocked_by(Reason.PAUSED).join(jobs, j.id == t.job_id)
     return query.where(is_state(j.state, *JOB_ACTIVE), sa.not_(paused))
 
 
 def stuck_behind() -> sa.Select[Any]:
-    """Find tasks that wait for a job of the same user although none goes first."""
+    """Find tasks that wait for another job of the user although none is ahead."""
     query = blocked_by(Reason.USER_BUSY).join(jobs, j.id == t.job_id)
     return query.where(is_state(j.state, *JOB_ACTIVE), sa.not_(is_behind(jobs)))
 
 
 def stuck_capped() -> sa.Select[Any]:
-    """Find tasks held back by a cap that was lifted."""
+    """Find tasks blocked by a cap that was removed."""
     query = blocked_by(Reason.CAP).join(owners, owners.c.id == t.owner_id)
     return query.where(owners.c.max_running.is_(None))
 
 
-def lowered() -> sa.Select[Any]:
-    """Find ready tasks that are less urgent than their job; aging only lifts."""
+def lowered_priorities() -> sa.Select[Any]:
+    """Find ready tasks with lower priority than their job: aging only raises it."""
     return (
         sa.select(t.id)
         .join(jobs, j.id == t.job_id)
@@ -228,8 +228,8 @@ def lowered() -> sa.Select[Any]:
     )
 
 
-def foreign_tasks() -> sa.Select[Any]:
-    """Find tasks that have another owner than their job, or a parent in another job."""
+def misowned_tasks() -> sa.Select[Any]:
+    """Find tasks with another owner than their job, or a parent in another job."""
     parent = tasks.alias("parent")
     strange = sa.and_(
         t.parent_id.is_not(None),
@@ -243,7 +243,7 @@ def foreign_tasks() -> sa.Select[Any]:
 
 
 def two_running(table: sa.Table, running: str) -> sa.Select[Any]:
-    """Find exclusive keys with two running jobs, or tasks."""
+    """Find exclusive keys with two running jobs or tasks."""
     key = table.c.exclusive_key
     return (
         sa.select(key)
@@ -254,7 +254,7 @@ def two_running(table: sa.Table, running: str) -> sa.Select[Any]:
 
 
 def fences_ahead() -> sa.Select[Any]:
-    """Find runs with a later fence than their task, or with that of a task that still runs."""
+    """Find attempts with a higher fence than their task, or that of a running task."""
     current = sa.and_(is_state(t.state, T.RUNNING), a.fence == t.fence)
     return (
         sa.select(a.task_id)

@@ -1,4 +1,4 @@
-"""Which chunks count, as a part of other statements."""
+"""Restricts a search to some chunks: a subquery or an array of ids."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 
 class SqlType(sa.types.UserDefinedType[Any]):
-    """A type by its name in SQL; its values go as they are, in PostgreSQL's own words."""
+    """A PostgreSQL type by name; values are passed as PostgreSQL text."""
 
     cache_ok = True
 
@@ -14,21 +14,21 @@ class SqlType(sa.types.UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: Any) -> str:
-        """Name it."""
+        """Return the name of the type."""
         return self.name
 
 
 _ARRAY = SqlType("BIGINT[]")
-# Not a text that is cast: it would be parsed anew for each row.
+# An array parameter, not a cast of text: the text would be parsed for each row.
 _IDS: sa.ColumnElement[Any] = sa.bindparam("of_chunks", type_=_ARRAY)
 _LISTED: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _ARRAY))
 
-#: Joins are made in the order in which they are written: to think of others takes milliseconds.
+#: Keeps joins in the written order: planning other orders takes milliseconds.
 KEEP_JOIN_ORDER = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
 
 
 class ChunkFilter(NamedTuple):
-    """Selects ids of chunks; `given` are its parameters."""
+    """Selects the ids of the allowed chunks; `given` are the parameters."""
 
     select: sa.Select[Any]
     given: dict[str, Any]
@@ -36,9 +36,9 @@ class ChunkFilter(NamedTuple):
 
     @classmethod
     def listed(cls, ids: str) -> "ChunkFilter":
-        """Name the chunks one by one, by an array in PostgreSQL's own words."""
+        """Allow the chunks of a PostgreSQL array literal."""
         return cls(sa.select(sa.null()), {"of_chunks": ids}, is_listed=True)
 
     def has(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Tell whether a column is the id of a chunk that counts."""
+        """Test whether a column is the id of an allowed chunk."""
         return column == _LISTED if self.is_listed else column.in_(self.select)

@@ -1,9 +1,9 @@
-"""Vectors of the embedded database, compared one and all: exact, and fast as they stay in memory.
+"""Exact vector search on SQLite: compares the query with all vectors, cached in memory.
 
-Each process keeps the vectors that it has read, by engine, model and tenant. Before a search it
-asks whether the database changed, and then reads only what was added. Vectors of a chunk never
-change and a chunk's id is never used again, so one too many in memory is no fault: whoever asks
-looks up which chunks are live. One too few would be, so what is there is counted and compared.
+Each process caches vectors by engine, model and tenant. Before a search it checks whether the
+database changed and reads only added rows. Vectors never change and chunk ids are never reused, so
+extra vectors in the cache do no harm: the caller filters live chunks. Missing ones would, so the
+cache is compared with the count and the sum of ids in the database.
 """
 
 import threading
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int64]
     Matrix = npt.NDArray[np.float32]
 
-#: Above so many vectors a scan of all of them is slower than people like to wait.
+#: Above this number of vectors an exact scan is noticeably slow.
 WARN_VECTORS = 500_000
-#: So many vectors take longer to compare with than a thread takes to begin.
+#: From this number of vectors on, a comparison takes longer than starting a thread.
 THREAD_MIN_VECTORS = 5_000
 _BATCH = 10_000
 _rowid: sa.ColumnElement[int] = sa.literal_column("vectors.rowid", sa.BigInteger)
 
 
 class Scan:
-    """Compares a query with the vectors of a tenant, as they are in the transaction given."""
+    """Compares a query with a tenant's vectors, as of the given transaction."""
 
     def __init__(self, conn: sa.Connection, tenant: str, model: Model, query: bytes) -> None:
         import numpy as np
@@ -44,46 +44,46 @@ class Scan:
         self._conn = conn
         self._ids, self._matrix = _cache_of(conn, model).view(conn, tenant)
         self._point = _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
-        self._begun: Future[Matrix] | None = None
+        self._scores: Future[Matrix] | None = None
 
     def begin(self) -> None:
-        """Compare with all vectors in a thread, while the caller does something else."""
-        if self._begun is None and len(self._ids) >= THREAD_MIN_VECTORS:
-            # One that is begun for each search: a pool that waits would not outlive a fork.
+        """Start the comparison in a thread while the caller does other work."""
+        if self._scores is None and len(self._ids) >= THREAD_MIN_VECTORS:
+            # A new pool per search: an idle pool's threads would not survive a fork.
             pool = ThreadPoolExecutor(1, "vectors")
-            self._begun = pool.submit(_cosines, self._matrix, self._point)
+            self._scores = pool.submit(_cosines, self._matrix, self._point)
             pool.shutdown(wait=False)
 
     def nearest(self, limit: int, among: ChunkFilter | None = None) -> list[tuple[int, float]]:
-        """List the chunks whose vectors are nearest to the query, with their cosine."""
+        """List the chunks nearest to the query, with their cosine similarity."""
         import numpy as np
 
-        ids, scores = (self._ids, self._all()) if among is None else self._some(among)
+        ids, scores = (self._ids, self._all_scores()) if among is None else self._filtered(among)
         if len(ids) > limit:
             top = np.argpartition(scores, -limit)[-limit:]
             ids, scores = ids[top], scores[top]
         order = np.lexsort((ids, -scores))
         return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
 
-    def _all(self) -> "Matrix":
-        if self._begun is None:
-            self._begun = Future()
-            self._begun.set_result(_cosines(self._matrix, self._point))
-        return self._begun.result()
+    def _all_scores(self) -> "Matrix":
+        if self._scores is None:
+            self._scores = Future()
+            self._scores.set_result(_cosines(self._matrix, self._point))
+        return self._scores.result()
 
-    def _some(self, among: ChunkFilter) -> tuple["Ids", "Matrix"]:
+    def _filtered(self, among: ChunkFilter) -> tuple["Ids", "Matrix"]:
         import numpy as np
 
         allowed = np.array(self._conn.scalars(among.select, among.given).all(), np.int64)
         picked = np.flatnonzero(np.isin(self._ids, allowed))
-        # To copy rows costs more than to multiply them: only worth it for a few.
-        few = self._begun is None and len(picked) * 8 < len(self._ids)
-        scores = _cosines(self._matrix[picked], self._point) if few else self._all()[picked]
+        # Copying rows costs more than multiplying them, so it pays only for few.
+        few = self._scores is None and len(picked) * 8 < len(self._ids)
+        scores = _cosines(self._matrix[picked], self._point) if few else self._all_scores()[picked]
         return self._ids[picked], scores
 
 
 class VectorRows:
-    """Vectors with the ids of their chunks; what `view` gave stays as it was."""
+    """Vectors with their chunk ids; earlier views stay valid after `append` and `keep`."""
 
     def __init__(self, dimensions: int) -> None:
         import numpy as np
@@ -93,7 +93,7 @@ class VectorRows:
         self.matrix: Matrix = np.empty((0, dimensions), np.float32)
 
     def append(self, ids: "Ids", matrix: "Matrix") -> None:
-        """Add rows behind the others."""
+        """Append rows."""
         import numpy as np
 
         end = self.count + len(ids)
@@ -107,7 +107,7 @@ class VectorRows:
         self.count = end
 
     def view(self) -> tuple["Ids", "Matrix"]:
-        """Return what is there now."""
+        """Return the current ids and vectors."""
         return self.ids[: self.count], self.matrix[: self.count]
 
     def keep(self, wanted: "npt.NDArray[np.bool_]") -> None:
@@ -118,7 +118,7 @@ class VectorRows:
 
 
 class ModelCache:
-    """What this process holds of one model of one database."""
+    """The vectors of one model and one database cached by this process."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -129,7 +129,7 @@ class ModelCache:
         self.has_warned = False
 
     def view(self, conn: sa.Connection, tenant: str) -> tuple["Ids", "Matrix"]:
-        """Return the ids and vectors of a tenant, brought up to date."""
+        """Return a tenant's ids and vectors, refreshed."""
         with self.lock:
             self._follow(conn)
             return self.tenants.get(tenant, VectorRows(self.model.dimensions)).view()
@@ -166,9 +166,9 @@ class ModelCache:
     def _read(self, conn: sa.Connection, which: sa.ColumnElement[bool], **given: Any) -> None:
         v = vectors.c
         whose = _only_tenant(conn)
-        # The plus keeps SQLite from reading the whole model by its key for the last few rows.
+        # The plus disables the index on model_id: for the last few rows SQLite must use rowid.
         mine = sa.literal_column("+vectors.model_id") == self.model.id
-        # Rows of `chunks` are wide: they are read only where tenants have to be told apart.
+        # Rows of `chunks` are wide: join them only if there are several tenants.
         query = (
             sa.select(v.chunk_id, v.vector)
             if whose is not None
@@ -203,7 +203,7 @@ class ModelCache:
         return self.tenants.setdefault(tenant, VectorRows(self.model.dimensions))
 
     def _compare(self, conn: sa.Connection) -> None:
-        """Drop what was deleted, and read what got the row of a deleted one."""
+        """Drop deleted vectors, and read those that reused a deleted rowid."""
         import numpy as np
 
         v = vectors.c
@@ -243,14 +243,14 @@ def _cache_of(conn: sa.Connection, model: Model) -> ModelCache:
 
 
 def _change_counters(conn: sa.Connection) -> tuple[int, int]:
-    """Return what changes with every commit: of others, and of this connection itself."""
+    """Return counters that change with every commit: by others, and by this connection."""
     driver: Any = conn.connection.driver_connection
     others: int = conn.exec_driver_sql("PRAGMA data_version").scalar_one()
     return others, driver.total_changes
 
 
 def _only_tenant(conn: sa.Connection) -> str | None:
-    """Return the tenant that all chunks belong to, or None where there are more."""
+    """Return the tenant of all chunks, or None if there are several."""
     first = sa.select(sa.func.min(chunks.c.tenant)).scalar_subquery()
     last = sa.select(sa.func.max(chunks.c.tenant)).scalar_subquery()
     names: tuple[str | None, str | None] = tuple(conn.execute(sa.select(first, last)).one())
@@ -260,8 +260,8 @@ def _only_tenant(conn: sa.Connection) -> str | None:
 def _cosines(matrix: "Matrix", point: "Matrix") -> "Matrix":
     import numpy as np
 
-    # Row by row it runs in one thread. A product of matrices starts one on each core, and on a
-    # busy machine these wait for each other.
+    # vecdot runs in one thread. A matrix product starts one per core, and on a busy machine these
+    # wait for each other.
     found: Matrix = np.vecdot(matrix, point)
     return found
 

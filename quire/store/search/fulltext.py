@@ -1,11 +1,11 @@
-"""Asks the full-text index: FTS5 on SQLite, a tsvector on PostgreSQL, ranked by BM25 on both.
+"""Full-text search: FTS5 on SQLite, tsvector on PostgreSQL, ranked by BM25 on both.
 
-To score a match costs microseconds, and a common word has many. So where words are common, the
-index is asked for chunks that have all of them, then for the rare ones, then for any, until
-enough is found; and each time a bounded number of matches is scored. Before it scores the first
-match, FTS5 counts every chunk that has each of the words, so on SQLite a narrow question is first
-tried without scores. PostgreSQL keeps no frequencies of words: its own rank picks the best, and
-the caller scores these by their words; see `text_levels`.
+Scoring takes microseconds per match, and common words match too many chunks. So with common words
+the search proceeds in stages: chunks with all words, then with the rare ones, then with any, until
+enough are found; each stage scores a bounded number of matches. FTS5 counts all chunks of every
+word before it scores the first match, so on SQLite a narrow stage is first tried without scores.
+PostgreSQL keeps no word frequencies: `ts_rank` selects candidates, and the caller scores these by
+BM25; see `sampled_gin`.
 """
 
 import json
@@ -16,73 +16,73 @@ import sqlalchemy as sa
 
 from quire.model.search import IndexHits, QueryTerms, TermCounts
 from quire.store.db import dialect
-from quire.store.search import fulltext_levels
+from quire.store.search import sampled_gin
 from quire.store.search.chunk_filter import KEEP_JOIN_ORDER, ChunkFilter
 
-#: A word that more chunks have is common.
+#: A word in more chunks than this is common.
 COMMON_CHUNKS = 2_000
-#: Matches that are scored.
+#: Maximum number of matches that FTS5 scores.
 FTS5_SCORED = 10_000
-#: Words that are scored where FTS5 gives no weight to any, as half of the chunks have each; and
-#: the matches that are. How often such a word is there is all that tells chunks apart.
+#: If every word is in over half of the chunks, BM25 gives them no weight and only term frequency
+#: distinguishes chunks: score this many words, and this many matches.
 MAX_WEIGHTLESS_TERMS, FTS5_SCORED_WEIGHTLESS = 3, 4_000
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _max_scored = sa.bindparam("most", type_=sa.Integer)
 _rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
 
-#: Scores texts, given by their counts: how many chunks have each term, how many there are.
+#: Scores texts from their term counts, the document frequency of each term, and the total.
 Score = Callable[[Sequence[TermCounts], Sequence[int], int], Sequence[float]]
 Ranked = list[tuple[int, float]]
 
 
 class _Stage(NamedTuple):
-    """A question to the index; the last one asks for all that was asked for."""
+    """One index query; the last stage matches any word."""
 
     query: str
-    most: int = FTS5_SCORED  # matches that FTS5 scores
-    weighed: str | None = None  # what FTS5 scores them by, if not by the whole query
+    most: int = FTS5_SCORED  # maximum number of scored matches
+    weighed: str | None = None  # what FTS5 scores by, if not the whole query
     is_last: bool = False
 
 
 class _Term(NamedTuple):
-    """A term of a query as the index takes it."""
+    """A query term in the index's syntax."""
 
     query: str
-    number: int  # of the chunks that have it, up to some limit
-    share: float = 0.0  # of the chunks that have it, as far as it is known
+    number: int  # of chunks with the term, up to a limit
+    share: float = 0.0  # of chunks with the term, estimated
 
     @property
     def is_weightless(self) -> bool:
-        """Tell whether FTS5 finds it in too many chunks to count for anything."""
+        """Tell whether the term is in so many chunks that BM25 gives it no weight."""
         return self.number > COMMON_CHUNKS and self.share > 0.5
 
 
 class _Fts5Search:
-    """Puts the questions of one search to the index, none of them twice."""
+    """Runs the stages of one search on FTS5, each once."""
 
     def __init__(
         self, conn: sa.Connection, tenant: str, limit: int, among: ChunkFilter | None
     ) -> None:
         self._conn, self._among = conn, among
         self._given = {"tenant": tenant, "limit": limit, **(among.given if among else {})}
-        self._answers: dict[str, Ranked] = {}
+        self._results: dict[str, Ranked] = {}
 
     def ranked(self, stage: _Stage) -> Ranked:
         """Return the best matches with their scores."""
-        if stage.query not in self._answers:
-            self._answers[stage.query] = self._asked(stage)
-        return self._answers[stage.query]
+        if stage.query not in self._results:
+            self._results[stage.query] = self._run(stage)
+        return self._results[stage.query]
 
     def some(self, stage: _Stage, enough: int) -> set[int]:
-        """Return `enough` of the matches, or all."""
-        # Without scores only where that is cheap: to select the ids that count may take longer.
+        """Return `enough` of the matches, or all of them, unscored."""
+        # With a filter, selecting the allowed ids costs more than scoring.
         if self._among is not None:
             return {i for i, _ in self.ranked(stage)}
         query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ?"
         return {row[0] for row in self._conn.exec_driver_sql(query, (stage.query, enough))}
 
-    def _asked(self, stage: _Stage) -> Ranked:
+    def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
         query = _matching(self._conn, self._among)
         if stage.weighed is not None and self._among is None:
@@ -92,7 +92,7 @@ class _Fts5Search:
 
 
 class _PostgresSearch(_Fts5Search):
-    """The same on PostgreSQL."""
+    """Runs the stages of one search on PostgreSQL."""
 
     def __init__(
         self,
@@ -105,30 +105,32 @@ class _PostgresSearch(_Fts5Search):
         score: Score,
     ) -> None:
         super().__init__(conn, tenant, limit, among)
-        self._total = fulltext_levels.estimate_chunks(conn)
-        # What is asked for first, if chunks have all of the words, is looked up with these.
+        self._total = sampled_gin.estimate_chunks(conn)
+        # The first stage's query (all words) is counted in the same round trip.
         every = _joined([_Term(query, 1) for query in words.tsquery], "&")
-        self._sample = fulltext_levels.Sample(conn, self._total, [*words.tsquery, every])
+        self._sample = sampled_gin.Sample(conn, self._total, [*words.tsquery, every])
         counts = self._sample.counts(words.tsquery, 2 * COMMON_CHUNKS)
         self.terms = [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
         self._score = score
 
     def some(self, stage: _Stage, enough: int) -> set[int]:
-        """Return the best, which takes no longer than to find some."""
+        """Return the best matches: as fast as any matches."""
         return {i for i, _ in self.ranked(stage)}
 
-    def _asked(self, stage: _Stage) -> Ranked:
+    def _run(self, stage: _Stage) -> Ranked:
         known = [term for term in self.terms if term.number]
         given = {**self._given, "query": stage.query, "weighed": _joined(known, "|")}
         if self._among is not None:
-            query = fulltext_levels.ranking_among(self._among)
+            query = sampled_gin.filtered_ranking_statement(self._among)
         else:
-            passed = 0 if stage.is_last else min(term.number for term in known)
-            query = fulltext_levels.ranking(self._conn, self._sample.level(stage.query, passed))
+            scanned = 0 if stage.is_last else min(term.number for term in known)
+            query = sampled_gin.ranking_statement(
+                self._conn, self._sample.level(stage.query, scanned)
+            )
         rows = self._conn.execute(query, given).all()
         if not rows:
             return []
-        texts = [fulltext_levels.TsVector(row.words) for row in rows]
+        texts = [sampled_gin.TsVector(row.words) for row in rows]
         scores = self._score(texts, [term.number for term in self.terms], self._total)
         ids = [row.id for row in rows]
         return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
@@ -144,9 +146,9 @@ def matches(
     enough: int,
     score: Score,
 ) -> IndexHits:
-    """Find chunks that have words of the query; `among` selects the ids that count.
+    """Find chunks that match the query; `among` restricts them.
 
-    Common words alone are looked for only where the others find less than `enough`.
+    Common words alone are searched only if the other stages find fewer than `enough`.
     """
     asking, terms = _start(conn, tenant, words, limit, among, score)
     narrow, few = None, set[int]()
@@ -154,7 +156,7 @@ def matches(
         if stage.is_last:
             found = asking.ranked(stage)
             if narrow and not few <= {i for i, _ in found}:
-                # Of very many matches not all were scored: those with the rare words are missing.
+                # Not all of the many matches were scored: add those with the rare words.
                 found = _merged(found, asking.ranked(narrow))[:limit]
             return IndexHits(found, len(found) < limit)
         narrow, few = stage, asking.some(stage, enough)
@@ -173,7 +175,7 @@ def _start(
 ) -> tuple[_Fts5Search, Sequence[_Term]]:
     if dialect.is_sqlite(conn):
         return _Fts5Search(conn, tenant, limit, among), _frequencies_in_fts5(conn, words.fts5)
-    # The planner does not know what it costs to unpack words, and reads the whole table.
+    # The planner ignores the cost of decompressing tsvectors and would scan the whole table.
     chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
     dialect.set_local(conn, chosen | KEEP_JOIN_ORDER)
     levelled = _PostgresSearch(conn, tenant, limit, among, words=words, score=score)
@@ -186,9 +188,9 @@ def _merged(found: Ranked, others: Ranked) -> Ranked:
 
 
 def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
-    """Yield what to ask for, narrow first; nothing where no chunk has any of the words."""
+    """Yield the stages, narrow first; none if no chunk has any of the words."""
     either, both = ("OR", "AND") if dialect.is_sqlite(conn) else ("|", "&")
-    # A word that no chunk has would leave no chunk that has all of them.
+    # Ignore words that no chunk has: with them, no chunk has all words.
     known = [term for term in terms if term.number]
     if not known:
         return
@@ -201,13 +203,13 @@ def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
         yield _Stage(every, most, _joined(weighed, both) if is_part else None)
         rare = [term for term in known if term.number <= COMMON_CHUNKS]
         if rare and len(rare) < len(known):
-            # The common words are named too, because they count for the score.
+            # Include the common words too, because they contribute to the score.
             yield _Stage(f"({_joined(rare, either)}) {both} ({whole})")
     yield _Stage(whole, is_last=True)
 
 
 def _weighed(terms: Sequence[_Term]) -> Sequence[_Term]:
-    """Return the terms that scores depend on: to count the chunks of the others takes longest."""
+    """Return the terms that determine scores: counting the chunks of the others is slowest."""
     weighty = [term for term in terms if not term.is_weightless]
     return weighty or sorted(terms, key=lambda term: term.share)[:MAX_WEIGHTLESS_TERMS]
 
@@ -217,7 +219,7 @@ def _joined(terms: Sequence[_Term], word: str) -> str:
 
 
 def _matching(conn: sa.Connection, among: ChunkFilter | None) -> sa.Select[Any]:
-    """Select matches from FTS5; the latest, where there are more than can be scored."""
+    """Select matches from FTS5; the latest ones if there are more than can be scored."""
     if among is None:
         return dialect.cached(conn, "matching", lambda: _best_of_fts5(None))
     return _best_of_fts5(among)
@@ -241,22 +243,21 @@ def _best_of_fts5(among: ChunkFilter | None) -> sa.Select[Any]:
     inner = sa.select(_rowid.label("id"), score.label("score"))
     inner = inner.select_from(sa.table("chunk_words")).where(asked)
     if among is not None:
-        # The plus makes it a check of each match; else the index is asked anew for every id.
+        # The plus makes it a filter on matches; otherwise FTS5 is queried once per id.
         inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(among.select))
     found = inner.order_by(_rowid.desc()).limit(_max_scored).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 
 
 def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Term]:
-    # FTS5 itself counts what its scores need, so here it is enough to know that a word is common.
+    # FTS5 counts exact frequencies for its scores; here it only matters whether a word is common.
     some = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON_CHUNKS + 1}"  # noqa: S608
     counted = f"SELECT json_array(count(*), max(rowid) - min(rowid)) FROM ({some})"  # noqa: S608
     query = f"SELECT ({counted}) FROM json_each(?)"  # noqa: S608
     found = [
         json.loads(row[0]) for row in conn.exec_driver_sql(query, (dialect.encode_rows(terms),))
     ]
-    # Matches come in the order of their ids, and most ids are in use: among the first, the share
-    # of chunks that have the word shows.
+    # Matches are ordered by id and ids have few gaps, so the first ones show the word's share.
     return [
         _Term(term, count, count / (span + 1) if count else 0.0)
         for term, (count, span) in zip(terms, found, strict=True)

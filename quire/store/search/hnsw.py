@@ -1,8 +1,8 @@
-"""PostgreSQL's graphs of vectors (HNSW), one for each model, filled behind the commits.
+"""HNSW indexes of pgvector, one per model, filled asynchronously.
 
-To find a vector's place in the graph takes longer than all else that is written for its chunk. So
-vectors are written *fresh*: searches compare each of these with the query, and the scheduler puts
-them into the graph, a few in each transaction. A vector is in sight from its commit on, either way.
+Inserting a vector into the HNSW graph takes longer than everything else written for its chunk. So
+vectors are inserted as *fresh* rows outside the index: searches compare every fresh vector, and
+the scheduler adds them to the index in small batches. A vector is searchable from its commit on.
 """
 
 import time
@@ -15,11 +15,11 @@ from quire.store.db import dialect
 from quire.store.db.engine import Database
 from quire.store.db.schema.documents import models
 
-#: pgvector indexes up to so many dimensions, at half precision.
+#: pgvector's limit for half-precision indexes.
 MAX_DIMENSIONS = 4_000
-#: Vectors that one transaction puts into a graph: some milliseconds each, and locks are held.
+#: Vectors added per transaction: each takes some milliseconds, and row locks are held.
 BATCH_VECTORS = 64
-#: Seconds of one round; what is left waits for the next.
+#: Time limit of one round; the rest waits for the next.
 ROUND_SECONDS = 2.0
 
 VectorKey = tuple[int, int]
@@ -35,12 +35,12 @@ RETURNING vectors.model_id, vectors.chunk_id
 """
 
 
-def prepare(conn: sa.Connection) -> None:
-    """Let vectors be written apart from their graphs; graphs that hold all are made anew."""
+def separate_fresh(conn: sa.Connection) -> None:
+    """Add the `is_fresh` column and rebuild the indexes without fresh rows."""
     if dialect.is_sqlite(conn):
         return
     dialect.lift_timeouts(conn, "0")
-    # Those that are there already are in the graph, which is built over all of them at once.
+    # Existing vectors are indexed: building over all rows at once is faster.
     conn.exec_driver_sql(
         "ALTER TABLE vectors ADD COLUMN IF NOT EXISTS is_fresh boolean NOT NULL DEFAULT false"
     )
@@ -54,12 +54,12 @@ def prepare(conn: sa.Connection) -> None:
 
 
 def create_index(conn: sa.Connection, model: Model) -> None:
-    """Create the graph of a model, unless it is there."""
-    # Asked first: CREATE INDEX IF NOT EXISTS keeps writers out even where the index is there.
+    """Create the HNSW index of a model if it is missing."""
+    # Check first: CREATE INDEX IF NOT EXISTS locks out writers even if the index exists.
     made = conn.exec_driver_sql("SELECT to_regclass(%s)", (index_name(model.id),)).scalar_one()
     if made is not None or model.dimensions > MAX_DIMENSIONS:
         return
-    # Half of the precision halves the memory that a search has to pass through.
+    # Half precision halves the memory that a search reads.
     conn.exec_driver_sql(
         f"CREATE INDEX IF NOT EXISTS {index_name(model.id)} ON vectors USING hnsw "
         f"((CAST(vector AS halfvec({model.dimensions}))) halfvec_cosine_ops) "
@@ -72,20 +72,20 @@ def index_name(model_id: int) -> str:
 
 
 class HnswIndexer:
-    """Puts fresh vectors into their graphs; several may do so at once."""
+    """Adds fresh vectors to their indexes; several processes may run it concurrently."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
-        self.has_more = False  # the last round ended before the vectors did
+        self.has_more = False  # the last round ran out of time
         # Continue after the last key: a rescan would pass its dead index entries again.
         self._last = _FIRST_KEY
 
-    def round(self, patience: float = ROUND_SECONDS) -> int:
-        """Settle vectors for some seconds; returns how many."""
+    def round(self, seconds: float = ROUND_SECONDS) -> int:
+        """Index fresh vectors for some seconds; returns how many."""
         self.has_more = False
         if self.db.path is not None:
             return 0
-        end = time.monotonic() + patience
+        end = time.monotonic() + seconds
         count = 0
         while found := self._batch():
             count += found
@@ -97,7 +97,7 @@ class HnswIndexer:
     def _batch(self) -> int:
         found = self.db.write(lambda conn, now: index_fresh(conn, after=self._last))
         if not found and self._last != _FIRST_KEY:
-            # Others have been written before that place: chunks that were there got vectors.
+            # Existing chunks may have got vectors before that key: start over.
             self._last = _FIRST_KEY
             found = self.db.write(lambda conn, now: index_fresh(conn))
         self._last = max(found, default=_FIRST_KEY)
@@ -107,5 +107,5 @@ class HnswIndexer:
 def index_fresh(
     conn: sa.Connection, *, after: VectorKey = _FIRST_KEY, limit: int = BATCH_VECTORS
 ) -> list[Any]:
-    """Put some fresh vectors behind a place into their graphs; returns (model, chunk) of each."""
+    """Index a batch of fresh vectors after a key; returns (model, chunk) of each."""
     return [tuple(row) for row in conn.exec_driver_sql(_INDEX_BATCH, (*after, limit))]

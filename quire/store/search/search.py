@@ -1,9 +1,9 @@
-"""Finds chunks by words and by vectors, and where the live documents have them.
+"""Finds live chunks by words and vectors, and locates them in documents.
 
-An index knows chunks, not documents: what it finds may be of an old generation, of another
-tenant, or outside the scope. So the best that an index has are looked up; if too few of them are
-live, the index is asked again, for the best among those that are. Nothing here writes, and all of
-a search belongs in one `Database.read`, which sees one generation of each document.
+An index contains chunks, not documents: its results may belong to an old generation, to another
+tenant, or be outside the scope. So the index's best candidates are checked; if too few are live,
+the index is queried again, restricted to live chunks. Nothing here writes. Run a whole search in
+one `Database.read`, which sees one generation of each document.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,33 +27,34 @@ from quire.store.db.schema.documents import (
     slices,
 )
 from quire.store.db.schema.queue import is_state
-from quire.store.search import fulltext_levels
+from quire.store.search import sampled_gin
 from quire.store.search.chunk_filter import ChunkFilter
 
-#: Asks an index: how many, and among which chunks (None: any).
+#: Queries an index for a number of chunks, restricted by a filter (None: any).
 IndexQuery = Callable[[int, ChunkFilter | None], IndexHits]
 
-#: Candidates looked up before the index is asked for those that are live; and the most of them.
+#: Candidates of the first query, and the maximum before the index is restricted to live chunks.
 FIRST_CANDIDATES, MAX_CANDIDATES = 100, 1_000
-#: Chunks that are all looked at, where they are a small part; and documents that are counted.
+#: A scope with at most this many chunks, counted over at most this many documents, is searched
+#: exhaustively if it is a small part of the corpus.
 FEW_CHUNKS, FEW_DOCUMENTS = 30_000, 1_000
 d, g, gp, s = documents.c, generations.c, generation_pages.c, slices.c
 
 
 class SearchPlan(NamedTuple):
-    """A scope, and the chunks in it one by one where an index would hardly find one of them."""
+    """A scope, and a filter with its chunks if they are few."""
 
     scope: Scope
     few: ChunkFilter | None
 
 
 def plan(conn: sa.Connection, scope: Scope) -> SearchPlan:
-    """Look how far a search in a scope has to go."""
-    return SearchPlan(scope, _few_chunks(conn, scope) if _is_few(conn, scope) else None)
+    """Decide how to search a scope."""
+    return SearchPlan(scope, _chunk_array(conn, scope) if _is_few(conn, scope) else None)
 
 
 def candidate_count(depth: int) -> int:
-    """Return how many an index is asked for at first, so that `depth` of them may be live."""
+    """Return how many candidates to fetch first, so that `depth` of them may be live."""
     return max(FIRST_CANDIDATES, 2 * depth)
 
 
@@ -66,23 +67,23 @@ def best_chunks(
     enough: int,
     model: Model | None = None,
 ) -> list[tuple[int, float]]:
-    """List up to `depth` live chunks in reach, and at least `enough` if there are so many.
+    """List up to `depth` live chunks, and at least `enough` if that many exist.
 
-    With a model, only documents count that were embedded with it, unless chunks are few: a vector
-    of another document with the same chunk is as good.
+    With a model, only documents embedded with it are searched, unless the scope is small: a
+    chunk's vector is the same in every document.
     """
     scope = within.scope
-    if scope.documents:  # few among many: hardly one of the best would pass
+    if scope.documents:  # selective: hardly any of the best candidates would pass
         return find(depth, _live_chunks(conn, scope, model)).ranked
     if within.few is not None:
         return find(depth, within.few).ranked
     count = candidate_count(depth)
     found, passed = _first(conn, scope, find, count, model)
-    if len(passed) < enough and not found.is_all and passed and not dialect.is_sqlite(conn):
-        # To ask for more takes less time than to look at every chunk that counts.
+    if len(passed) < enough and not found.is_complete and passed and not dialect.is_sqlite(conn):
+        # Fetching more candidates is faster than scanning every live chunk.
         more = min(MAX_CANDIDATES, count * depth // len(passed))
         found, passed = _first(conn, scope, find, more, model)
-    if len(passed) < enough and not found.is_all:
+    if len(passed) < enough and not found.is_complete:
         passed = find(depth, _live_chunks(conn, scope, model)).ranked
     return passed[:depth]
 
@@ -90,24 +91,24 @@ def best_chunks(
 def _first(
     conn: sa.Connection, scope: Scope, find: IndexQuery, count: int, model: Model | None
 ) -> tuple[IndexHits, list[tuple[int, float]]]:
-    """Return the best of all chunks, and those among them that count."""
+    """Return the best chunks of the index, and the live ones among them."""
     found = find(count, None)
     live = _live_of(conn, scope, [i for i, _ in found.ranked], model)
     return found, [(i, score) for i, score in found.ranked if i in live]
 
 
 def _is_few(conn: sa.Connection, scope: Scope) -> bool:
-    """Tell whether chunks that count are so few that an index would hardly find one."""
+    """Tell whether the scope has so few chunks that an unfiltered index would miss them."""
     if dialect.is_sqlite(conn) or scope.documents or scope.where or scope.media_type is not None:
         return False
-    query = dialect.cached(conn, ("few", _shape(scope)), lambda: _sizing(conn, scope))
-    row = conn.execute(query, _given(conn, scope, None)).one()
+    query = dialect.cached(conn, ("few", _shape(scope)), lambda: _size_statement(conn, scope))
+    row = conn.execute(query, _parameters(conn, scope, None)).one()
     if row.documents == FEW_DOCUMENTS or row.chunks > FEW_CHUNKS:
         return False
-    return int(row.chunks) * 10 < fulltext_levels.estimate_chunks(conn)
+    return int(row.chunks) * 10 < sampled_gin.estimate_chunks(conn)
 
 
-def _sizing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+def _size_statement(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
     is_live = d.live_generation.is_not(None)
     some = sa.select(d.chunks).where(is_live, *_conditions(conn, scope, None))
     counted = some.limit(FEW_DOCUMENTS).subquery()
@@ -118,11 +119,13 @@ def _sizing(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
 def locate(
     conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int
 ) -> list[ChunkLocation]:
-    """Say where chunks stand, in the order of `ids`: once a document, at the first page."""
-    query = dialect.cached(conn, ("places", _shape(scope)), lambda: _described(conn, scope))
+    """Locate chunks, in the order of `ids`: once per document, on the first page."""
+    query = dialect.cached(
+        conn, ("places", _shape(scope)), lambda: _location_statement(conn, scope)
+    )
     ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
-    given = {"ids": ranked, "limit": limit, **_given(conn, scope, None)}
-    # A text may stand twice on a page: the first one stays.
+    given = {"ids": ranked, "limit": limit, **_parameters(conn, scope, None)}
+    # A text may occur twice on a page: keep the first.
     found = {(row[1], row[2]): ChunkLocation(*row[1:]) for row in conn.execute(query, given).all()}
     named = _corpora_of(conn, [place.document_id for place in found.values()])
     return [
@@ -141,12 +144,14 @@ def chunk_texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
 
 
 def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
-    """List the models of a tenant's live documents, with the settings of one of these."""
-    rows = conn.execute(dialect.cached(conn, "models in use", _using), {"tenant": tenant})
+    """List the models of a tenant's live documents, each with one document's settings."""
+    rows = conn.execute(
+        dialect.cached(conn, "models in use", _models_statement), {"tenant": tenant}
+    )
     return [(Model(*row[:3]), row[3]) for row in rows]
 
 
-def _using() -> sa.Select[Any]:
+def _models_statement() -> sa.Select[Any]:
     m = models.c
     mine = (
         g.tenant == sa.bindparam("tenant"),
@@ -159,12 +164,12 @@ def _using() -> sa.Select[Any]:
 
 
 def languages(conn: sa.Connection, tenant: str) -> list[str]:
-    """List the languages of a tenant's chunks: one look at the index for each."""
-    query = dialect.cached(conn, "languages", _spoken)
+    """List the languages of a tenant's chunks, with one index probe each."""
+    query = dialect.cached(conn, "languages", _languages_statement)
     return list(conn.scalars(query, {"tenant": tenant}).all())
 
 
-def _spoken() -> sa.Select[Any]:
+def _languages_statement() -> sa.Select[Any]:
     c = chunks.c
     mine = c.tenant == sa.bindparam("tenant")
     first = sa.select(sa.func.min(c.language).label("language")).where(mine)
@@ -174,10 +179,10 @@ def _spoken() -> sa.Select[Any]:
     return sa.select(seen.c.language).where(seen.c.language.is_not(None))
 
 
-def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select[Any]:
-    """Go from slices, or from chunks that are listed, to the live documents that have them."""
+def _join_live(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select[Any]:
+    """Join from slices, or from listed chunks, to the live documents that contain them."""
     is_live = sa.and_(d.id == gp.document_id, d.live_generation == gp.generation)
-    is_cut_so = sa.and_(
+    has_cut = sa.and_(
         g.document_id == d.id, g.generation == d.live_generation, g.cut_id == s.cut_id
     )
     begun = (
@@ -188,47 +193,47 @@ def _of_chunks(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select
     return (
         begun.join(generation_pages, gp.page_id == s.page_id)
         .join(documents, is_live)
-        .join(generations, is_cut_so)
+        .join(generations, has_cut)
     )
 
 
-def _placed(conn: sa.Connection, scope: Scope) -> sa.CTE:
-    """Find the first pages that have the chunks of `ids`, as far as the limit goes."""
+def _first_pages(conn: sa.Connection, scope: Scope) -> sa.CTE:
+    """Find the first page of each chunk of `ids` in each document, up to the limit."""
     each = dialect.json_rows(conn, "ids", {"chunk": "int", "rank": "int"})
     first = sa.func.min(gp.number).label("number")
     query = (
-        _of_chunks(sa.select(each.c.rank, each.c.chunk, d.id.label("document"), first), each)
+        _join_live(sa.select(each.c.rank, each.c.chunk, d.id.label("document"), first), each)
         .where(*_conditions(conn, scope, None, by_chunk=True))
         .group_by(each.c.rank, each.c.chunk, d.id)
     )
     limited = query.order_by(each.c.rank, d.id).limit(sa.bindparam("limit", type_=sa.Integer))
-    return limited.cte("placed").prefix_with("MATERIALIZED")
+    return limited.cte("first_pages").prefix_with("MATERIALIZED")
 
 
 def _live_of(
     conn: sa.Connection, scope: Scope, ids: Sequence[int], model: Model | None
 ) -> set[int]:
-    """Return which of the chunks a live document in the scope has."""
+    """Return which of the chunks occur in a live document of the scope."""
     if not ids:
         return set()
     key = "live of", _shape(scope), model is None
-    query = dialect.cached(conn, key, lambda: _passing(conn, scope, model))
-    given = {"ids": dialect.encode_rows([[i] for i in ids]), **_given(conn, scope, model)}
+    query = dialect.cached(conn, key, lambda: _live_statement(conn, scope, model))
+    given = {"ids": dialect.encode_rows([[i] for i in ids]), **_parameters(conn, scope, model)}
     return set(conn.scalars(query, given).all())
 
 
-def _passing(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
+def _live_statement(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
     each = dialect.json_rows(conn, "ids", {"id": "int"})
-    here = _of_chunks(sa.select(sa.literal_column("1"))).where(
+    here = _join_live(sa.select(sa.literal_column("1"))).where(
         s.chunk_id == each.c.id, *_conditions(conn, scope, model, by_chunk=True)
     )
     return sa.select(each.c.id).where(here.correlate(each).exists())
 
 
 def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilter:
-    """Select all chunks that live documents in the scope have."""
+    """Select all chunks of the live documents in the scope."""
     is_live = sa.and_(g.document_id == d.id, g.generation == d.live_generation)
-    # Materialized, or the scope is checked once for each page and not for each document.
+    # Materialized: otherwise the scope is checked per page instead of per document.
     found = (
         sa.select(d.id, d.live_generation, g.cut_id)
         .join(generations, is_live)
@@ -243,49 +248,51 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Chun
         .join(generation_pages, pages_of)
         .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == found.c.cut_id))
     )
-    return ChunkFilter(query, _given(conn, scope, model))
+    return ChunkFilter(query, _parameters(conn, scope, model))
 
 
-def _few_chunks(conn: sa.Connection, scope: Scope) -> ChunkFilter:
-    """List those chunks: the planner would look for them once for each match."""
+def _chunk_array(conn: sa.Connection, scope: Scope) -> ChunkFilter:
+    """List the chunks as an array: the planner would run a subquery once per match."""
 
     def build() -> sa.Select[Any]:
         found = _live_chunks(conn, scope, None).select.subquery("few")
         listed = sa.func.array_agg(found.c.chunk_id.distinct())
-        # As a text, because neither way does anyone here look at the numbers.
+        # Passed as text: Python never reads the ids.
         return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
 
     query = dialect.cached(conn, ("few chunks", _shape(scope)), build)
-    return ChunkFilter.listed(conn.execute(query, _given(conn, scope, None)).scalar_one())
+    return ChunkFilter.listed(conn.execute(query, _parameters(conn, scope, None)).scalar_one())
 
 
 def _conditions(
     conn: sa.Connection, scope: Scope, model: Model | None, *, by_chunk: bool = False
 ) -> list[sa.ColumnElement[bool]]:
-    """Say what a document has to be; the values are those of `_given`."""
+    """Return the conditions on documents; `_parameters` has their values."""
 
-    def see(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        # SQLite has no statistics, and would begin with all documents of the tenant.
-        return sa.func.coalesce(column, column) if hide else column
+    def unindexed(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        # SQLite has no statistics and would start with all documents of the tenant.
+        return sa.func.coalesce(column, column) if hides_index else column
 
-    hide = by_chunk and dialect.is_sqlite(conn)
-    held: list[sa.ColumnElement[bool]] = [see(d.tenant) == sa.bindparam("of_tenant")]
+    hides_index = by_chunk and dialect.is_sqlite(conn)
+    conditions: list[sa.ColumnElement[bool]] = [unindexed(d.tenant) == sa.bindparam("of_tenant")]
     if model is not None:
-        held.append(g.model_id == sa.bindparam("of_model"))
+        conditions.append(g.model_id == sa.bindparam("of_model"))
     if scope.corpus_id is not None:
         listed = corpus_documents.c
         mine = sa.select(listed.document_id).where(listed.corpus_id == sa.bindparam("of_corpus"))
-        held.append(see(d.id).in_(mine))
+        conditions.append(unindexed(d.id).in_(mine))
     if scope.documents:
-        held.append(dialect.id_in(conn, see(d.id), "of_documents"))
+        conditions.append(dialect.id_in(conn, unindexed(d.id), "of_documents"))
     if scope.media_type is not None:
-        held.append(d.media_type == sa.bindparam("of_media_type"))
+        conditions.append(d.media_type == sa.bindparam("of_media_type"))
     for at in range(len(scope.where)):
-        held.append(_entry(conn, f"key_{at}") == sa.bindparam(f"value_{at}", type_=sa.Text))
-    return held
+        conditions.append(
+            _metadata_value(conn, f"key_{at}") == sa.bindparam(f"value_{at}", type_=sa.Text)
+        )
+    return conditions
 
 
-def _given(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, Any]:
+def _parameters(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, Any]:
     given: dict[str, Any] = {"of_tenant": scope.tenant}
     if model is not None:
         given["of_model"] = model.id
@@ -301,28 +308,28 @@ def _given(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, 
 
 
 def _shape(scope: Scope) -> tuple[bool, bool, bool, int]:
-    """Return what decides the text of a statement."""
+    """Return what determines the text of a statement."""
     is_typed = scope.media_type is not None
     return scope.corpus_id is not None, bool(scope.documents), is_typed, len(scope.where)
 
 
-def _entry(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
-    """Return as text the entry of a document's metadata whose key is the parameter `name`."""
+def _metadata_value(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
+    """Return the metadata value, as text, of the key given by the parameter `name`."""
     key = sa.bindparam(name, type_=sa.Text)
     if not dialect.is_sqlite(conn):
         return sa.cast(d.metadata, postgresql.JSONB).op("->>")(key)
     each = sa.func.json_each(d.metadata).table_valued("key", "value", "type")
-    # A truth value is a number in SQL; its type is its name.
+    # A JSON boolean becomes a number in SQL; its type is its text.
     text = sa.case(
         (each.c.type.in_(("true", "false")), each.c.type), else_=sa.cast(each.c.value, sa.Text)
     )
     return sa.select(text).where(each.c.key == key).limit(1).scalar_subquery()
 
 
-def _described(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
-    """Select what people want to know of the places of chunks, in the order of these."""
-    at = _placed(conn, scope)
-    # Boxes are told by their place in the page's text, which is not needed without them.
+def _location_statement(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+    """Select what a search result shows of located chunks, in their order."""
+    at = _first_pages(conn, scope)
+    # Boxes are addressed by offsets into the page's text, which is needed only with them.
     has_boxes = sa.func.length(pages.c.words) > 0
     return (
         sa.select(
@@ -353,14 +360,14 @@ def _described(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
 
 
 def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]:
-    query = dialect.cached(conn, "corpora of", lambda: _listing(conn))
+    query = dialect.cached(conn, "corpora of", lambda: _corpora_statement(conn))
     named: dict[int, list[str]] = {}
     for document_id, name in conn.execute(query, {"ids": dialect.encode_ids(conn, ids)}):
         named.setdefault(document_id, []).append(name)
     return named
 
 
-def _listing(conn: sa.Connection) -> sa.Select[Any]:
+def _corpora_statement(conn: sa.Connection) -> sa.Select[Any]:
     listed = corpus_documents.c
     return (
         sa.select(listed.document_id, corpora.c.name)

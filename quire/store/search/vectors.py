@@ -1,8 +1,7 @@
-"""The vectors of chunks: which models there are, and which vectors are nearest to a query.
+"""Embedding models and nearest-neighbour search by cosine similarity.
 
-A model is a name with a number of dimensions; both are fixed once it is known. PostgreSQL has a
-graph per model (see `vector_index`), SQLite compares with every vector (see `vector_scan`). Cosine
-on both.
+A model is a name with a fixed number of dimensions. PostgreSQL has an HNSW index per model (see
+`hnsw`), SQLite compares all vectors (see `exact_scan`).
 """
 
 import threading
@@ -18,9 +17,9 @@ from quire.store.db.schema.documents import models, vectors
 from quire.store.search import exact_scan, hnsw
 from quire.store.search.chunk_filter import KEEP_JOIN_ORDER, ChunkFilter, SqlType
 
-#: Entries that an index search keeps in sight; more finds more of the true neighbours.
+#: `hnsw.ef_search`, the size of the candidate list: more gives better recall.
 EF_SEARCH = 800
-_MAX_EF_SEARCH = 1_000  # that pgvector allows
+_MAX_EF_SEARCH = 1_000  # pgvector's limit
 _USE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{}'"
 _background_slots = threading.BoundedSemaphore(3)
 
@@ -30,7 +29,7 @@ _NAMED = sa.select(models).where(models.c.name == sa.bindparam("model"))
 
 
 def register(conn: sa.Connection, name: str, dimensions: int) -> int:
-    """Return the id of a model, which is made known and given its index if need be."""
+    """Return the id of a model; registers it and creates its index if necessary."""
     row = conn.execute(_NAMED, {"model": name}).one_or_none()
     if row is None:
         dialect.upsert(conn, models, {"name": name, "dimensions": dimensions}, ["name"], [])
@@ -38,8 +37,8 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
     model = Model(*row)
     if model.dimensions != dimensions:
         raise Refused(
-            f"embedder {name}: it has {model.dimensions} dimensions here (got {dimensions}). "
-            "Vectors of both cannot be compared; give the other model a name of its own."
+            f"embedder {name}: dimensions differ from the stored model (expected "
+            f"{model.dimensions}, got {dimensions}). Use another name for the other model."
         )
     if not dialect.is_sqlite(conn):
         hnsw.create_index(conn, model)
@@ -47,7 +46,7 @@ def register(conn: sa.Connection, name: str, dimensions: int) -> int:
 
 
 def dimensions_of(conn: sa.Connection, name: str) -> int:
-    """Return the dimensions of a model, or 0 where nothing is known of it."""
+    """Return the dimensions of a model, or 0 if it is unknown."""
     row = conn.execute(_NAMED, {"model": name}).one_or_none()
     return 0 if row is None else Model(*row).dimensions
 
@@ -65,9 +64,9 @@ def nearest(
     limit: int,
     among: ChunkFilter | None = None,
 ) -> IndexHits:
-    """Find the chunks nearest to a query, scored by their cosine; `among` selects ids.
+    """Find the chunks nearest to a query, scored by cosine; `among` restricts them.
 
-    Without `among`, chunks that are not live or belong to another tenant may be listed too.
+    Without `among`, the result may contain chunks that are not live or of another tenant.
     """
     return searcher(conn, tenant, model, query).nearest(limit, among)
 
@@ -75,20 +74,20 @@ def nearest(
 def searcher(
     conn: sa.Connection, tenant: str, model: Model, query: bytes
 ) -> "HnswSearch | ExactSearch":
-    """Prepare to look for the nearest chunks several times in one transaction."""
+    """Return a searcher for several searches in one transaction."""
     if dialect.is_sqlite(conn):
         return ExactSearch(exact_scan.Scan(conn, tenant, model, query))
     return HnswSearch(conn, model, query)
 
 
 class ExactSearch:
-    """Compares a query with every vector."""
+    """Exact search: compares a query with every vector."""
 
     def __init__(self, scan: exact_scan.Scan) -> None:
         self._scan = scan
 
     def begin(self, limit: int, among: ChunkFilter | None = None) -> None:
-        """Let vectors be compared while the caller does something else."""
+        """Start the comparison while the caller does other work."""
         self._scan.begin()
 
     def nearest(self, limit: int, among: ChunkFilter | None = None) -> IndexHits:
@@ -97,8 +96,8 @@ class ExactSearch:
         return IndexHits(ranked, len(ranked) < limit)
 
 
-class _Begun(NamedTuple):
-    """What another session looks for meanwhile."""
+class _BackgroundSearch(NamedTuple):
+    """A search running in another session."""
 
     limit: int
     among: ChunkFilter | None
@@ -106,15 +105,15 @@ class _Begun(NamedTuple):
 
 
 class HnswSearch:
-    """Walks along PostgreSQL's graph, or compares with every vector that counts."""
+    """Searches the HNSW index, or compares every vector of a filter."""
 
     def __init__(self, conn: sa.Connection, model: Model, query: bytes) -> None:
         self._conn, self._model, self._query = conn, model, query
-        self._begun: _Begun | None = None
+        self._background: _BackgroundSearch | None = None
 
     def begin(self, limit: int, among: ChunkFilter | None = None) -> None:
-        """Let a session of its own look in the same snapshot while the caller does other things."""
-        # A few at once: each caller holds a connection, and one has to be left for those who wait.
+        """Start the search in another session with the same snapshot."""
+        # Limited: each caller already holds a connection, and the pool must not run empty.
         if not _background_slots.acquire(blocking=False):
             return
         try:
@@ -123,37 +122,37 @@ class HnswSearch:
             _background_slots.release()
             raise
         found.add_done_callback(lambda _: _background_slots.release())
-        self._begun = _Begun(limit, among, found)
+        self._background = _BackgroundSearch(limit, among, found)
 
     def _submit(self, limit: int, among: ChunkFilter | None) -> Future[Ranked]:
         snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
-        # A thread for each search: a pool that waits would not outlive a fork.
+        # A new pool per search: an idle pool's threads would not survive a fork.
         pool = ThreadPoolExecutor(1, "vectors")
         try:
-            return pool.submit(self._ahead, self._conn.engine, snapshot, limit, among)
+            return pool.submit(self._run_in_snapshot, self._conn.engine, snapshot, limit, among)
         finally:
             pool.shutdown(wait=False)
 
     def nearest(self, limit: int, among: ChunkFilter | None = None) -> IndexHits:
         """Find the nearest chunks; see `nearest`."""
-        # The index may give up before it has seen all: a short list of it need not be all.
-        is_all = among is not None
-        begun = self._begun
-        if begun is not None and begun.among is among and begun.limit >= limit:
+        # HNSW is approximate: a short result need not be complete.
+        is_complete = among is not None
+        running = self._background
+        if running is not None and running.among is among and running.limit >= limit:
             try:
-                return IndexHits(begun.found.result()[:limit], is_all)
+                return IndexHits(running.found.result()[:limit], is_complete)
             except sa.exc.SQLAlchemyError:
-                self._begun = None  # its connection was cut; this one may hold
-        return IndexHits(self._asked(self._conn, limit, among), is_all)
+                self._background = None  # its connection was lost; retry on this one
+        return IndexHits(self._run(self._conn, limit, among), is_complete)
 
-    def _ahead(
+    def _run_in_snapshot(
         self, engine: sa.Engine, snapshot: str, limit: int, among: ChunkFilter | None
     ) -> Ranked:
         with engine.connect() as conn, conn.begin():
             conn.exec_driver_sql(_USE_SNAPSHOT.format(snapshot))
-            return self._asked(conn, limit, among)
+            return self._run(conn, limit, among)
 
-    def _asked(self, conn: sa.Connection, limit: int, among: ChunkFilter | None) -> Ranked:
+    def _run(self, conn: sa.Connection, limit: int, among: ChunkFilter | None) -> Ranked:
         _set_search_parameters(conn, limit)
         model = self._model
         statement = _exact(model, among) if among or _is_wide(model) else _nearest(model)
@@ -162,7 +161,7 @@ class HnswSearch:
 
 
 def exact_cosines(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
-    """Return the cosines of the vectors nearest to a query, each of a model's compared with it."""
+    """Return the cosines of the nearest vectors by an exact scan of a model."""
     dialect.lift_timeouts(conn)
     found = conn.execute(_exact(model, None), {"query": query, "limit": limit})
     return [1.0 - row.distance for row in found]
@@ -172,8 +171,8 @@ def _set_search_parameters(conn: sa.Connection, limit: int) -> None:
     chosen = {
         "hnsw.ef_search": str(min(max(limit, EF_SEARCH), _MAX_EF_SEARCH)),
         "hnsw.iterative_scan": "relaxed_order",
-        # The planner does not know what it costs to compare vectors. And of entries that are over
-        # in the index of fresh ones only a plain scan takes note, so that the next passes them by.
+        # The planner underestimates the cost of comparing vectors. And only a plain index scan
+        # marks dead entries of the fresh index, so that the next scan skips them.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
         **KEEP_JOIN_ORDER,
@@ -186,7 +185,7 @@ def _is_wide(model: Model) -> bool:
 
 
 def _nearest(model: Model) -> sa.Select[Any]:
-    """Select the nearest of the graph and of the fresh vectors, by their full precision."""
+    """Select the nearest indexed and fresh vectors, ordered by full-precision distance."""
     v = vectors.c
     wanted = sa.bindparam("query", type_=v.vector.type)
     half = f"halfvec({model.dimensions})"
@@ -196,7 +195,7 @@ def _nearest(model: Model) -> sa.Select[Any]:
     near = (
         sa.select(v.chunk_id, v.vector)
         .where(mine, sa.not_(is_fresh))
-        # Cast twice: a parameter is of the type that its first cast says, everywhere.
+        # Cast twice: the first cast fixes the parameter's type in the whole statement.
         .order_by(_as(v.vector, half).op("<=>")(_as(_as(wanted, "vector"), half)))
         .limit(limit)
         .subquery("near")
@@ -210,9 +209,9 @@ def _nearest(model: Model) -> sa.Select[Any]:
 
 
 def _exact(model: Model, among: ChunkFilter | None) -> sa.Select[Any]:
-    """Select the nearest of those that count, or of all, each compared with the query."""
+    """Select the nearest of the allowed vectors, or of all, by an exact scan."""
     v = vectors.c
-    # A sum is not what is indexed. A walk along the graph would pass most of it by to find these.
+    # `+ 0.0` keeps the planner off the HNSW index, which would discard most of what it finds.
     distance = _distance(v.vector)
     statement = sa.select(v.chunk_id, distance).where(_mine(model))
     if among is not None:
@@ -221,7 +220,7 @@ def _exact(model: Model, among: ChunkFilter | None) -> sa.Select[Any]:
 
 
 def _mine(model: Model) -> sa.ColumnElement[bool]:
-    # A literal: the index is partial, and the planner has to see that its condition holds.
+    # A literal: the planner must see that the condition of the partial index holds.
     return vectors.c.model_id == sa.literal_column(str(model.id))
 
 

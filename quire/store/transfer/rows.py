@@ -1,6 +1,7 @@
-"""Rows of a table in one form, whichever database they come from, and sums of their hashes.
+"""Rows in a form that is equal on both databases, and checksums over them.
 
-The sum does not depend on the order of rows: the two databases sort texts differently.
+The checksum is a sum of hashes and so independent of row order: the databases sort text
+differently.
 """
 
 from array import array
@@ -17,7 +18,7 @@ from quire.store.db.schema import documents as document_tables
 from quire.store.db.schema.queue import ENGINE, events, meta, tasks
 from quire.store.db.transfer_markers import PREFIX, Checkpoint
 
-#: All tables, those first that others refer to; and `meta` last.
+#: All tables in foreign-key order, `meta` last.
 TABLES = (
     *(
         table
@@ -27,13 +28,13 @@ TABLES = (
     meta,
 )
 
-#: What belongs to one database alone: its schema, its counters, and the marks of a move.
+#: Rows of `meta` that belong to one database: schema version, id counters, transfer state.
 _OWN = sa.or_(
     meta.c.key.startswith("schema_", autoescape=True),
     meta.c.key.startswith("last_id.", autoescape=True),
     meta.c.key.startswith(PREFIX, autoescape=True),
 )
-#: Rows that are fetched at a time.
+#: Rows fetched at a time.
 _FETCH = 200
 _MODULUS = 1 << 128
 
@@ -41,15 +42,15 @@ Row = tuple[Any, ...]
 
 
 class TableReader:
-    """How the rows of one table are read and compared."""
+    """Reads and compares the rows of one table."""
 
     def __init__(self, table: sa.Table, lease: float) -> None:
         self.table = table
-        # PostgreSQL fills in which transaction wrote an event, SQLite has none.
+        # PostgreSQL sets the transaction id of events; SQLite has none.
         self.columns = [column for column in table.c if column is not events.c.xid]
         self.names = [column.name for column in self.columns]
         self.keys = list(table.primary_key)
-        self._key_places = [self.names.index(key.name) for key in self.keys]
+        self._key_indexes = [self.names.index(key.name) for key in self.keys]
         self._forms = [_form(column, lease) for column in self.columns]
 
     def count(self, conn: sa.Connection) -> int:
@@ -57,34 +58,34 @@ class TableReader:
         return conn.scalar(self._only(sa.select(sa.func.count()).select_from(self.table))) or 0
 
     def has_rows(self, conn: sa.Connection) -> bool:
-        """Tell whether there are any."""
+        """Tell whether the table has rows."""
         first = self._only(sa.select(sa.true()).select_from(self.table)).limit(1)
         return conn.execute(first).first() is not None
 
     def raw(
         self, conn: sa.Connection, *, after: Sequence[Any] | None = None
     ) -> Iterator[Sequence[Any]]:
-        """Read rows in the order of their keys, behind a key where one is given."""
+        """Read rows in key order, after a key if given."""
         query = self._only(sa.select(*self.columns)).order_by(*self.keys)
         if after is not None:
             query = query.where(sa.tuple_(*self.keys) > self._given(after))
         return _streamed(conn, query)
 
     def up_to(self, conn: sa.Connection, last: Sequence[Any]) -> Checkpoint:
-        """Sum the rows up to a key."""
+        """Return count and checksum of the rows up to a key."""
         query = self._only(sa.select(*self.columns))
         return self._sum(conn, query.where(sa.tuple_(*self.keys) <= self._given(last)))
 
     def total(self, conn: sa.Connection) -> Checkpoint:
-        """Sum all rows."""
+        """Return count and checksum of all rows."""
         return self._sum(conn, self._only(sa.select(*self.columns)))
 
     def key(self, row: Sequence[Any]) -> list[Any]:
-        """Return the key of a row as it was read."""
-        return [row[place] for place in self._key_places]
+        """Return the key of a row."""
+        return [row[at] for at in self._key_indexes]
 
     def canonical(self, row: Sequence[Any]) -> Row:
-        """Return a row in the form that is the same on both databases."""
+        """Return a row in the form that is equal on both databases."""
         return tuple(
             None if value is None else form(value)
             for form, value in zip(self._forms, row, strict=True)
@@ -105,7 +106,7 @@ class TableReader:
 
 
 def add_hash(checksum: int, row: Row) -> int:
-    """Add the hash of a row in canonical form to a sum."""
+    """Add the hash of a canonical row to a checksum."""
     digest = blake2b(repr(row).encode(errors="surrogatepass"), digest_size=16).digest()
     return (checksum + int.from_bytes(digest)) % _MODULUS
 
@@ -116,7 +117,7 @@ def _streamed(conn: sa.Connection, query: sa.Select[Any]) -> Iterator[Sequence[A
 
 def _form(column: sa.Column[Any], lease: float) -> Callable[[Any], Any]:
     if column is tasks.c.expires_at:
-        # The machine's clock counts from its boot, the database's from 1970: no lease goes on.
+        # Lease times are on the boot clock on SQLite but wall clock on PostgreSQL: all expire.
         return lambda value: lease
     if isinstance(column.type, Vector):
         return _floats
@@ -127,18 +128,18 @@ def _form(column: sa.Column[Any], lease: float) -> Callable[[Any], Any]:
 
 
 def _text(value: Any) -> str:
-    # Not in any text of ours, but SQLite takes it and PostgreSQL does not.
+    # SQLite accepts NUL in text, PostgreSQL does not.
     return str(value).replace("\0", "\ufffd")
 
 
 def _floats(value: bytes | str) -> bytes:
-    """Return the bytes of a vector, which PostgreSQL prints as numbers."""
+    """Return the bytes of a vector; PostgreSQL returns it as text."""
     if isinstance(value, str):
         return array("f", map(float, value.strip("[]").split(","))).tobytes()
     return bytes(value)
 
 
-#: By type of column; SQLite may give a whole number where a fraction belongs.
+#: Conversion by column type; SQLite may return an int for a float.
 _FORMS: dict[type[sa.types.TypeEngine[Any]], Callable[[Any], Any]] = {
     sa.Boolean: bool,
     sa.Double: float,

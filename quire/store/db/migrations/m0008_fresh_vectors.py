@@ -2,10 +2,10 @@
 
 import sqlalchemy as sa
 
-from quire.store.search import fulltext_levels, hnsw
+from quire.store.search import hnsw, sampled_gin
 
 
 def up(conn: sa.Connection) -> None:
     """Add what a database of an earlier Quire lacks."""
-    hnsw.prepare(conn)
-    fulltext_levels.prepare(conn)
+    hnsw.separate_fresh(conn)
+    sampled_gin.add_samples(conn)

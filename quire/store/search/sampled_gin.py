@@ -1,8 +1,9 @@
-"""PostgreSQL's full-text index in levels: all chunks, an eighth of them, and an eighth of that.
+"""Full-text search on PostgreSQL with sampled GIN indexes: over all chunks, 1/8 and 1/64 of them.
 
-A common word is in hundreds of thousands of chunks, and the index gives all of them before the
-first can be scored. So such words are looked for in a level that has as many as can be scored.
-A level has whole runs of ids: their rows lie together, and every large document has a share in it.
+A common word is in hundreds of thousands of chunks, and a GIN index returns all matches before the
+first is ranked. So common words are searched in the sample that has as many matches as can be
+ranked. A sample consists of blocks of consecutive ids: their rows are stored together, and every
+large document is represented.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,62 +16,62 @@ from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks
 from quire.store.search.chunk_filter import ChunkFilter
 
-#: Of how many runs of ids a level has one; the first has all.
-SAMPLING = (1, 8, 64)
-#: From so many chunks on, levels are worth a look at the smallest of them.
+#: An index over one of this many id blocks; the first covers all.
+SAMPLE_RATES = (1, 8, 64)
+#: From this number of chunks on, samples are used and the smallest one estimates frequencies.
 SAMPLE_MIN_CHUNKS = 50_000
-#: Matches that are ranked, and that a look at the smallest level counts.
+#: Maximum number of matches that are ranked, and that are counted in the smallest sample.
 MAX_RANKED, SAMPLE_COUNT_LIMIT = 1_500, 500
-#: To find the chunks that have all words, the index passes by all that have the rarest: so many
-#: take some milliseconds. A smaller level has less of them, and has to have some that match.
+#: To find chunks with all words, the index scans all chunks with the rarest one; this many take
+#: some milliseconds. A smaller sample scans fewer, but must contain some matches.
 MAX_SCANNED, MIN_SAMPLE_MATCHES = 12_000, 64
-_RUN_BITS = 7
-#: KB of rows that wait to be merged into the index: each search reads all of them.
-_PENDING = 256
+_BLOCK_BITS = 7
+#: `gin_pending_list_limit` in KB: every search reads the whole pending list.
+_PENDING_LIST_KB = 256
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
 
 
-def condition(level: int) -> str:
-    """Say in SQL which chunks a level has."""
-    return "true" if level == 1 else f"((chunks.id >> {_RUN_BITS}) & {level - 1}) = 0"
+def sample_condition(level: int) -> str:
+    """Return the SQL condition of a sample."""
+    return "true" if level == 1 else f"((chunks.id >> {_BLOCK_BITS}) & {level - 1}) = 0"
 
 
-def prepare(conn: sa.Connection) -> None:
-    """Add the smaller levels, and let words lie beside their text."""
+def add_samples(conn: sa.Connection) -> None:
+    """Create the sampled indexes, and store tsvectors inline instead of in TOAST."""
     if dialect.is_sqlite(conn):
         return
-    # To fetch words from elsewhere and to unpack them takes longer than to rank them.
+    # Fetching and decompressing TOASTed tsvectors takes longer than ranking them.
     conn.exec_driver_sql("ALTER TABLE chunks SET (toast_tuple_target = 8160)")
     conn.exec_driver_sql("DROP INDEX IF EXISTS ix_chunks_words")
-    create(conn)
+    create_indexes(conn)
 
 
-def create(conn: sa.Connection) -> None:
-    """Create the indexes of all levels that are not there."""
-    for level in SAMPLING:
+def create_indexes(conn: sa.Connection) -> None:
+    """Create the missing indexes of all samples."""
+    for level in SAMPLE_RATES:
         name, which = "ix_chunks_words", ""
         if level > 1:
-            name, which = f"{name}_{level}", f"WHERE {condition(level)}"
+            name, which = f"{name}_{level}", f"WHERE {sample_condition(level)}"
         conn.exec_driver_sql(
             f"CREATE INDEX IF NOT EXISTS {name} ON chunks USING gin (words) "
-            f"WITH (gin_pending_list_limit = {_PENDING}) {which}"
+            f"WITH (gin_pending_list_limit = {_PENDING_LIST_KB}) {which}"
         )
 
 
 def estimate_chunks(conn: sa.Connection) -> int:
-    """Count all chunks, roughly where they are many."""
+    """Return the number of chunks, estimated from statistics if they are many."""
     guess: float = conn.exec_driver_sql(
         "SELECT reltuples FROM pg_class WHERE oid = CAST('chunks' AS regclass)"
     ).scalar_one()
     if guess > 2 * MAX_RANKED:
         return int(guess)
-    # Of a small table the statistics may be missing, or far off.
+    # For a small table the statistics may be missing or far off.
     some = sa.select(chunks.c.id).limit(2 * MAX_RANKED).subquery()
     return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
 
 
 class Sample:
-    """Counts of the smallest level, each asked for once; in a small database there is none."""
+    """Match counts in the smallest sample, cached per query; unused in a small database."""
 
     def __init__(self, conn: sa.Connection, total: int, queries: Sequence[str]) -> None:
         self._conn = conn
@@ -80,30 +81,32 @@ class Sample:
             self._look(queries)
 
     def counts(self, queries: Sequence[str], most: int) -> list[int]:
-        """Count the chunks that match each query, up to `most`; common ones roughly."""
+        """Count the matches of each query, up to `most`; estimated for common queries."""
         if self._total < SAMPLE_MIN_CHUNKS:
-            return _counted(self._conn, queries, 1, most)
-        found = [self._sampled(query) * SAMPLING[-1] for query in queries]
-        # Few of a sample may be chance, and so few are counted quickly.
+            return _count_matches(self._conn, queries, 1, most)
+        found = [self._sampled(query) * SAMPLE_RATES[-1] for query in queries]
+        # Small sample counts are unreliable, and counting that few exactly is fast.
         rare = [at for at, n in enumerate(found) if n <= most]
-        exact = _counted(self._conn, [queries[at] for at in rare], 1, most)
+        exact = _count_matches(self._conn, [queries[at] for at in rare], 1, most)
         for at, n in zip(rare, exact, strict=True):
             found[at] = n
         return found
 
-    def level(self, query: str, passed: int = 0) -> int:
-        """Choose the largest level that has not many more matches than can be scored.
+    def level(self, query: str, scanned: int = 0) -> int:
+        """Choose the largest sample with not many more matches than can be ranked.
 
-        `passed` is how many chunks of all the index has to pass by to find these.
+        `scanned` is how many chunks the full index has to scan to find these.
         """
         if self._total < SAMPLE_MIN_CHUNKS:
             return 1
-        found = self._sampled(query) * SAMPLING[-1]
-        fits = [level for level in SAMPLING if found // level <= 2 * MAX_RANKED] or [SAMPLING[-1]]
+        found = self._sampled(query) * SAMPLE_RATES[-1]
+        fits = [level for level in SAMPLE_RATES if found // level <= 2 * MAX_RANKED] or [
+            SAMPLE_RATES[-1]
+        ]
         quick = [
             level
             for level in fits
-            if passed // level <= MAX_SCANNED and found // level >= MIN_SAMPLE_MATCHES
+            if scanned // level <= MAX_SCANNED and found // level >= MIN_SAMPLE_MATCHES
         ]
         return next(iter(quick or fits))
 
@@ -113,15 +116,15 @@ class Sample:
         return self._found[query]
 
     def _look(self, queries: Sequence[str]) -> None:
-        found = _counted(self._conn, queries, SAMPLING[-1], SAMPLE_COUNT_LIMIT)
+        found = _count_matches(self._conn, queries, SAMPLE_RATES[-1], SAMPLE_COUNT_LIMIT)
         self._found |= zip(queries, found, strict=True)
 
 
-def _counted(conn: sa.Connection, queries: Sequence[str], level: int, most: int) -> list[int]:
+def _count_matches(conn: sa.Connection, queries: Sequence[str], level: int, most: int) -> list[int]:
     if not queries:
         return []
     some = (
-        f"SELECT FROM chunks WHERE {condition(level)} "
+        f"SELECT FROM chunks WHERE {sample_condition(level)} "
         f"AND words @@ to_tsquery('simple', value) LIMIT {most}"
     )
     rows = conn.exec_driver_sql(
@@ -132,13 +135,13 @@ def _counted(conn: sa.Connection, queries: Sequence[str], level: int, most: int)
     return [row[0] for row in rows]
 
 
-def ranking(conn: sa.Connection, level: int) -> sa.Select[Any]:
-    """Select the best of `query` in a level, ranked by the words of `weighed`."""
+def ranking_statement(conn: sa.Connection, level: int) -> sa.Select[Any]:
+    """Select the best matches of `query` in a sample, ranked by the words of `weighed`."""
     return dialect.cached(conn, ("ranking", level), lambda: _best(_matching(level)))
 
 
-def ranking_among(among: ChunkFilter) -> sa.Select[Any]:
-    """Select the best of `query` among the chunks that count."""
+def filtered_ranking_statement(among: ChunkFilter) -> sa.Select[Any]:
+    """Select the best matches of `query` among the filtered chunks."""
     return _best(_matching(1).where(among.has(chunks.c.id)))
 
 
@@ -152,7 +155,7 @@ def _matching(level: int) -> sa.Select[Any]:
     rank = sa.func.ts_rank(_words, _query("weighed")).label("rank")
     return (
         sa.select(c.id, rank)
-        .where(mine, _words.op("@@")(_query("query")), sa.text(condition(level)))
+        .where(mine, _words.op("@@")(_query("query")), sa.text(sample_condition(level)))
         .limit(MAX_RANKED)
     )
 
@@ -167,7 +170,7 @@ def _best(matching: sa.Select[Any]) -> sa.Select[Any]:
 
 
 class TsVector:
-    """The words of a tsvector given as text: where each stands, read when it is asked for."""
+    """A tsvector's text, parsed lazily: counts words, prefixes and phrases."""
 
     def __init__(self, words: str) -> None:
         self._words = words
@@ -177,20 +180,20 @@ class TsVector:
         """Count a word, a prefix (`word*`) or a phrase."""
         if form.endswith("*"):
             begin = f"'{form[:-1]}"
-            return sum(len(_places(found)) for found in self._entries(begin, whole=False))
+            return sum(len(_positions(found)) for found in self._entries(begin, whole=False))
         first, *rest = form.split()
         if not rest:
             return next((some.count(",") + 1 for some in self._entries(f"'{first}':")), 0)
         found = self._at(first)
         for number, word in enumerate(rest, start=1):
-            found &= {place - number for place in self._at(word)}
+            found &= {position - number for position in self._at(word)}
         return len(found)
 
     def _at(self, word: str) -> set[int]:
-        return {place for some in self._entries(f"'{word}':") for place in _places(some)}
+        return {at for some in self._entries(f"'{word}':") for at in _positions(some)}
 
     def _entries(self, begin: str, *, whole: bool = True) -> Iterator[str]:
-        """Yield the places of entries that begin so, as text."""
+        """Yield the positions of the matching entries, as text."""
         words, at = self._words, 0
         while (at := words.find(begin, at)) >= 0:
             stop = words.find(" ", at)
@@ -202,5 +205,5 @@ class TsVector:
             at += len(begin)
 
 
-def _places(text: str) -> list[int]:
+def _positions(text: str) -> list[int]:
     return [int(each) for each in text.split(",")]
