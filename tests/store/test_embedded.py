@@ -312,14 +312,14 @@ ON_THE_STANDARD_LIBRARY = """
     import sys
     sys.modules["pysqlite3"] = None  # as where no wheel of it exists
     from quire import log
-    from quire.store import embedded
+    from quire.store.db import sqlite
     from quire.store import open_database
     log.setup()
     db = open_database(f"sqlite:///{sys.argv[1]}")
     db.migrate()
     open_database(f"sqlite:///{sys.argv[1]}")
     with db.read() as conn:
-        print(embedded.sqlite_module().sqlite_version)
+        print(sqlite.sqlite_module().sqlite_version)
         print(conn.exec_driver_sql("PRAGMA journal_mode").scalar())
 """
 
