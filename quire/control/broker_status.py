@@ -1,6 +1,6 @@
-"""How delivery by a broker does, in words: who rings, who hears, and what helps where it fails.
+"""State of the message broker: who sends doorbells, who receives them, and what to do on failure.
 
-Nothing waits for a broker for long: where it is silent, workers claim from the database.
+No task depends on the broker: when it is silent, workers poll the database.
 """
 
 from typing import Any
@@ -10,15 +10,15 @@ from quire.model.records import WorkerRow
 from quire.store import Connection
 from quire.store.queue import doorbells
 
-#: Seconds without a look of any dispatcher after which it is said that there is none.
+#: Seconds without activity of any dispatcher after which there is considered to be none.
 UNATTENDED = 60.0
-INSTEAD = "Workers claim from the database instead, a few seconds later than else."
+INSTEAD = "Until then, workers poll the database, which delays tasks by a few seconds."
 
 
 def standing(
     conn: Connection, *, now: Instant, patience: float, queue: str | None = None
 ) -> dict[str, Any] | None:
-    """Return the broker of the live workers, of one queue where named; None where none has one."""
+    """Return the broker of the live workers, or of one queue; None if no worker uses one."""
     served = doorbells.served(conn, now=now, patience=patience)
     served = [row for row in served if queue in (None, *_queues(row))]
     if not served:
@@ -38,27 +38,27 @@ def standing(
 
 
 def _trouble(served: list[WorkerRow], rows: list[doorbells.Standing], now: Instant) -> str | None:
-    """Say the first thing that is wrong, or nothing."""
+    """Return the first problem, or None."""
     url = served[0].broker
     looked_at = max((row.looked_at for row in rows if row.looked_at), default=None)
     if looked_at is None or looked_at < now.wall - UNATTENDED:
         since = "yet" if looked_at is None else f"since {iso(looked_at)}"
         return (
-            f"No scheduler has asked the broker at {url} {since}, so nobody rings for what is "
-            f"ready. Start one with `quire scheduler`. {INSTEAD}"
+            f"No scheduler has used the broker at {url} {since}, so workers are not notified of "
+            f"new tasks. Start one with `quire scheduler`. {INSTEAD}"
         )
     for row in rows:
         if row.failing_since is not None:
             return (
                 f"The broker at {url} has not answered since {iso(row.failing_since)} "
-                f"({row.error}). {INSTEAD} It is tried again every few seconds."
+                f"({row.error}). Quire reconnects every few seconds. {INSTEAD}"
             )
     alone = [row for row in served if row.alone_since is not None]
     if alone:
         return (
-            f"Worker {alone[0].id} has heard nothing of the broker at {url} since "
-            f"{iso(alone[0].alone_since)}, though there was work. It claims from the database "
-            "until it does."
+            f"Worker {alone[0].id} has received nothing from the broker at {url} since "
+            f"{iso(alone[0].alone_since)}, although there were tasks. It polls the database "
+            "until the broker responds."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""The verbs on corpora: create, show, set, delete. Settings are checked before they are stored."""
+"""The verbs on corpora: create, show, change, delete. Settings are checked before storing them."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from quire.store import Connection
 from quire.store.documents import corpora
 
 LONGEST_NAME = 100
-#: What a change of a setting makes necessary for documents that are indexed already.
+#: First pipeline stage that a changed setting repeats for documents that are already indexed.
 REPEATED = {
     "parser": "read",
     "row_size": "read",
@@ -27,9 +27,9 @@ REPEATED = {
     "embedder": "embed",
 }
 STAGES = {
-    "read": "their pages are read again, cut and embedded",
-    "cut": "their text is cut and embedded again; no page is read again",
-    "embed": "their chunks are embedded again; no page is read again",
+    "read": "their pages are parsed, chunked and embedded again",
+    "cut": "their text is chunked and embedded again; no page is parsed again",
+    "embed": "their chunks are embedded again; no page is parsed again",
 }
 
 
@@ -43,8 +43,8 @@ def create(caller: Caller, name: str, given: Mapping[str, Any]) -> None:
 
     if not caller.db.write(act):
         raise Conflict(
-            f"corpus {name}: it exists already. Nothing was changed; `quire corpus set "
-            f"{shlex.quote(name)} KEY=VALUE` changes its settings."
+            f"corpus {name}: already exists. Nothing was changed. Change its settings with "
+            f"`quire corpus set {shlex.quote(name)} KEY=VALUE`."
         )
 
 
@@ -75,10 +75,10 @@ def differing(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change(caller: Caller, name: str, given: Mapping[str, Any]) -> list[str]:
-    """Set some settings of a corpus; returns the names of those that have another value now."""
+    """Change settings of a corpus; returns the names of those whose value changed."""
     if not given:
         raise BadInput(
-            f"corpus {name}: which setting? Name one as KEY=VALUE; `quire corpus show "
+            f"corpus {name}: no setting was given. Name one as KEY=VALUE; `quire corpus show "
             f"{shlex.quote(name)}` lists them."
         )
 
@@ -94,7 +94,7 @@ def change(caller: Caller, name: str, given: Mapping[str, Any]) -> list[str]:
 
 
 def preview(caller: Caller, name: str, given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """List name, present and other value of each setting that a change would change."""
+    """List the name, old and new value of each setting that would change."""
     return _compared(shown(caller, name)["settings"], given)
 
 
@@ -108,31 +108,31 @@ def _compared(settings: Mapping[str, Any], given: Mapping[str, Any]) -> list[tup
 
 
 def consequence(changed: Sequence[str]) -> str:
-    """Say what the next ingest does with documents that are indexed already."""
+    """Say what the next ingest does to documents that are already indexed."""
     stages = {REPEATED[name] for name in changed if name in REPEATED}
     for stage, words in STAGES.items():
         if stage in stages:
             return words
-    return "nothing of them is read, cut or embedded again"
+    return "nothing is computed again"
 
 
 def lacking(given: Mapping[str, Any], embed_url: str) -> str:
-    """Say what some settings need that is not set here, or nothing.
+    """Return a warning about a missing embedding endpoint, or nothing.
 
-    No refusal: the workers may be on another machine, where it is set.
+    Only a warning: workers may run on another machine, where it is set.
     """
     embedder = str(given.get("embedder", ""))
     if embed_url or not embedder.startswith("openai:"):
         return ""
     return (
         f"embedder {embedder}: no endpoint is set here. Set QUIRE_EMBED_URL, and "
-        "QUIRE_EMBED_API_KEY if it wants a key, where the workers and the API run; "
-        "without it every document fails."
+        "QUIRE_EMBED_API_KEY if it needs a key, where the workers and the API run. "
+        "Without it every document fails."
     )
 
 
 def delete(caller: Caller, name: str) -> int:
-    """Delete a corpus; returns how many documents were in it, which stay."""
+    """Delete a corpus and keep its documents; returns how many it had."""
 
     def act(conn: Connection, now: Instant) -> int:
         found = corpora.find(conn, caller.tenant, name)
@@ -146,8 +146,8 @@ def delete(caller: Caller, name: str) -> int:
 def _check_name(name: str) -> None:
     if not (name.strip() == name and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
         raise BadInput(
-            f"corpus {name[:LONGEST_NAME]!r}: a name has 1 to {LONGEST_NAME} printable characters "
-            "and no space at its ends."
+            f"corpus {name[:LONGEST_NAME]!r}: expected 1 to {LONGEST_NAME} printable characters "
+            "without leading or trailing spaces."
         )
 
 

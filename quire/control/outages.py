@@ -1,6 +1,6 @@
-"""What keeps a tenant's work from going on, in words: the broker, the bucket, a queue of nobody.
+"""Problems that keep a tenant's tasks from running: broker, storage, queues without a worker.
 
-It is read from what workers and dispatchers wrote down: no page waits for what is away.
+Read from what workers and dispatchers have recorded, so no page waits for a failing service.
 """
 
 from quire.clock import Instant, iso
@@ -10,7 +10,7 @@ from quire.store.reports import outages, waiting
 
 
 def listed(conn: Connection, tenant: str | None, *, now: Instant, patience: float) -> list[str]:
-    """Say everything that is wrong for a tenant, or for all; nothing where all is well."""
+    """List all problems of a tenant, or of all tenants."""
     broker = broker_status.standing(conn, now=now, patience=patience)
     told = [broker["trouble"]] if broker and broker["trouble"] else []
     told += _unserved(conn, tenant, now, patience)
@@ -18,13 +18,13 @@ def listed(conn: Connection, tenant: str | None, *, now: Instant, patience: floa
 
 
 def _unserved(conn: Connection, tenant: str | None, now: Instant, patience: float) -> list[str]:
-    """Say which queues have tasks that nobody is there to claim."""
+    """List queues that have ready tasks and no worker."""
     crews = waiting.crews(conn, now=now, patience=patience)
     served = sorted({queue for crew in crews for queue in crew.queues})
     if not served:
-        return []  # there is no worker at all, which is told already
+        return []  # no worker at all: reported elsewhere
     return [
-        f"No live worker serves queue {queue!r}, where tasks are ready; they serve "
+        f"Queue {queue!r} has ready tasks, but no running worker serves it. They serve "
         f"{', '.join(served)}. Start one with `quire worker --queue {queue}`."
         for queue in outages.queues_in_use(conn, tenant)
         if queue not in served
@@ -32,9 +32,9 @@ def _unserved(conn: Connection, tenant: str | None, now: Instant, patience: floa
 
 
 def _away(conn: Connection, tenant: str | None, now: Instant) -> list[str]:
-    """Say what tasks wait for that was away when they tried last, as a bucket."""
+    """List services that were unavailable when tasks last tried to use them."""
     return [
-        f"Tasks wait for what was away at {iso(each.at)}: {each.error} They try again every few "
-        "seconds, which costs them no attempt."
+        f"Tasks wait for a service that was unavailable at {iso(each.at)}: {each.error} They retry "
+        "every few seconds, which does not count as an attempt."
         for each in outages.outages(conn, tenant, now=now)
     ]

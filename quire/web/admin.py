@@ -1,4 +1,4 @@
-"""Pages of settings, tokens, users and the audit."""
+"""Pages for settings, tokens, users and the audit log."""
 
 from typing import Annotated, Any
 
@@ -38,23 +38,25 @@ def tokens(request: Request, viewer: Reader) -> Response:
 def make_token(
     request: Request, viewer: Writer, name: Text, scope: Text = "read", days: Text = ""
 ) -> Response:
-    """Make a token and show it once."""
+    """Create a token and show it once."""
     refuse_tokens(viewer)
     caller = app_state_of(request).caller(viewer)
     order = list(Scope)
     if scope not in order or Scope(scope) not in viewer.scopes:
-        raise BadInput(f"scope: {scope[:40]!r} is not one that you have. No token was made.")
+        raise BadInput(
+            f"scope: {scope[:40]!r} is not one of your permissions. No token was created."
+        )
     try:
         lasting = float(days) if days else None
     except ValueError as error:
-        raise BadInput(f"days: {days[:40]!r} is not a number. No token was made.") from error
+        raise BadInput(f"days: {days[:40]!r} is not a number. No token was created.") from error
     made = access.create_token(caller, name, [scope], lasting, address=_address(request))
     return _tokens(request, viewer, made)
 
 
 @router.post("/tokens/{token_id}/revoke")
 def revoke_token(request: Request, viewer: Writer, token_id: TokenId) -> Response:
-    """Revoke a token at once."""
+    """Revoke a token."""
     refuse_tokens(viewer)
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
     caller = app_state_of(request).caller(viewer)
@@ -77,7 +79,7 @@ def users(request: Request, viewer: Admin) -> Response:
 
 @router.post("/users")
 def add_user(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
-    """Add a user, or let one in again."""
+    """Add a user, or enable a disabled one."""
     caller = app_state_of(request).caller(viewer)
     access.create_user(caller, name, role, address=_address(request))
     return back("/users")
@@ -85,21 +87,21 @@ def add_user(request: Request, viewer: Admin, name: Text, role: Text) -> Respons
 
 @router.post("/users/role")
 def set_role(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
-    """Give a user another role."""
+    """Change the role of a user."""
     access.set_role(app_state_of(request).caller(viewer), name, role, address=_address(request))
     return back("/users")
 
 
 @router.post("/users/disable")
 def disable(request: Request, viewer: Admin, name: Text) -> Response:
-    """Shut a user out."""
+    """Disable a user."""
     access.disable_user(app_state_of(request).caller(viewer), name, address=_address(request))
     return back("/users")
 
 
 @router.post("/users/link")
 def link(request: Request, viewer: Admin, name: Text) -> Response:
-    """Make a link that signs a user in once, and show it."""
+    """Create a one-time sign-in link and show it."""
     caller = app_state_of(request).caller(viewer)
     made = sign_in.sign_in_link(caller, name, address=_address(request))
     made["address"] = f"{request.base_url}sign-in/{made['link']}"
@@ -115,7 +117,7 @@ def _users(request: Request, viewer: Viewer, made: dict[str, Any] | None = None)
 def audit(
     request: Request, viewer: Admin, user: Asked = "", action: Asked = "", cursor: Asked = ""
 ) -> Response:
-    """List what was done about access, the latest first, and who was not let in."""
+    """List the audit log, latest first."""
     kept = {"user": user.strip(), "action": action.strip(), "cursor": cursor}
     wanted = {name: kept[name].replace("\0", "") or None for name in ("user", "action")}
     before = min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None

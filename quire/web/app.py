@@ -1,4 +1,4 @@
-"""The dashboard put together: its routers, and pages in place of problems where a person asks."""
+"""The dashboard: its routers, and error pages in place of problem+json for browsers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def routers() -> Sequence[APIRouter]:
 
 
 def install(api: FastAPI) -> None:
-    """Answer a person who asks for an address that is none with a page."""
+    """Answer unknown addresses with a page when a browser asks."""
     known: Callable[[Request, Any], Awaitable[Response]] = api.exception_handlers[HTTPException]  # type: ignore[assignment]
 
     async def answer(request: Request, error: Exception) -> Response:

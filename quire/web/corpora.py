@@ -1,4 +1,4 @@
-"""Pages of corpora: the list, and one with its settings and what a change of them costs."""
+"""Corpus pages: the list, and one corpus with its settings and the effect of changing them."""
 
 import re
 from typing import Annotated, Any
@@ -19,13 +19,13 @@ from quire.web.rendering import PageRoute, back, page
 
 router = APIRouter(prefix="/corpora", route_class=PageRoute, include_in_schema=False)
 LONGEST = 1000
-#: What a change of a setting makes of documents that are indexed already, in a cell of the table.
+#: Effect of a changed setting on documents that are already indexed.
 COSTS = {
-    "read": "read, cut and embedded again",
-    "cut": "cut and embedded again",
+    "read": "parsed, chunked and embedded again",
+    "cut": "chunked and embedded again",
     "embed": "embedded again",
 }
-#: Characters that a field of one line cannot hold, as they are written in it.
+#: How characters that a single-line field cannot hold are written in it.
 ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MEANT = {shown: char for char, shown in ESCAPES.items()}
 
@@ -48,7 +48,7 @@ Given = Annotated[dict[str, str], Depends(_given)]
 
 @router.get("")
 def listing(request: Request, viewer: Reader) -> Response:
-    """List corpora with what sets them apart."""
+    """List corpora with the settings that differ from the defaults."""
     listed = verbs.listed(app_state_of(request).caller(viewer))
     for each in listed:
         each["differing"] = _words(verbs.differing(each["settings"]))
@@ -71,14 +71,14 @@ def one(
     name: Name,
     ask: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
-    """Show one corpus, or ask before it is deleted."""
+    """Show one corpus, or ask for confirmation before deleting it."""
     corpus = verbs.shown(app_state_of(request).caller(viewer), name)
     if ask == "delete" and viewer.may(Scope.WRITE):
         return _ask_to_delete(request, viewer, corpus)
     rows = [
         {"name": key, "value": value, "text": escaped(value), "default": default, "sentence": doc,
          "shown": format.setting(escaped(value)), "usual": format.setting(escaped(default)),
-         "cost": COSTS.get(verbs.REPEATED.get(key, ""), "left as they are"),
+         "cost": COSTS.get(verbs.REPEATED.get(key, ""), "unchanged"),
          "choices": _choices(key, value)}
         for key, value, default, doc in verbs.explained(corpus["pipeline"])
     ]  # fmt: skip
@@ -96,14 +96,16 @@ def act(
     verb: Annotated[str, Form(max_length=20)] = "change",
     sure: Annotated[str, Form(max_length=20)] = "",
 ) -> Response:
-    """Change or delete a corpus; what a change costs is said before it is made."""
+    """Change or delete a corpus; the effect of a change is shown before it is made."""
     caller = app_state_of(request).caller(viewer)
     if verb == "delete":
         verbs.delete(caller, name)
         return back("/corpora", "delete")
     changes = verbs.preview(caller, name, given)
     if not changes:
-        raise BadInput(f"corpus {name}: no setting has another value. Nothing was changed.")
+        raise BadInput(
+            f"corpus {name}: no setting differs from its current value. Nothing was changed."
+        )
     if not sure:
         return _ask_to_change(request, viewer, verbs.shown(caller, name), changes)
     verbs.change(caller, name, given)
@@ -118,8 +120,8 @@ def _ask_to_change(
     count = format.count(corpus["documents"], "document")
     return page(
         request, viewer, "confirm.html", question=f"Change corpus {corpus['name']}?",
-        consequence=f"This sets {'; '.join(listed)}. It has {count}. Nothing happens to those that "
-        f"are indexed until the next ingest, or until you index one again; then {cost}.",
+        consequence=f"This changes {'; '.join(listed)}. The corpus has {count}. Documents that are "
+        f"already indexed change at their next ingest or when you re-index them: {cost}.",
         action=_place(corpus["name"]), answer="Yes, change", is_risky=False,
         to=_place(corpus["name"]),
         fields=[*((key, escaped(to)) for key, _, to in changes), ("sure", "yes")],
@@ -128,17 +130,17 @@ def _ask_to_change(
 
 def _ask_to_delete(request: Request, viewer: Viewer, corpus: dict[str, Any]) -> Response:
     count = format.count(corpus["documents"], "document")
-    stays = f"The {count} in it stay and can still be found." if corpus["documents"] else ""
+    stays = f"Its {count} are kept and stay searchable." if corpus["documents"] else ""
     return page(
         request, viewer, "confirm.html", question=f"Delete corpus {corpus['name']}?",
-        consequence=f"Its settings are gone for good. {stays or 'No document is in it.'}",
+        consequence=f"Its settings are deleted permanently. {stays or 'It has no documents.'}",
         action=_place(corpus["name"]), answer="Yes, delete", is_risky=True,
         to=_place(corpus["name"]), fields=[("verb", "delete")],
     )  # fmt: skip
 
 
 def _choices(name: str, value: Any) -> list[str]:
-    """List the values of a setting that has only a few; one that is set is always among them."""
+    """List the values of a setting with few choices, the current one included."""
     if isinstance(value, bool):
         return ["true", "false"]
     few = {"ocr": ["auto", "always", "never"], "parser": ["auto", *plugin_parser.names()]}.get(
@@ -148,13 +150,13 @@ def _choices(name: str, value: Any) -> list[str]:
 
 
 def escaped(value: Any) -> str:
-    """Write a value for a field of one line."""
+    """Write a value for a single-line field."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return "".join(ESCAPES.get(char, char) for char in text)
 
 
 def plain(text: str) -> str:
-    """Read what `escaped` wrote."""
+    """Read a value that `escaped` wrote."""
     return re.sub(r"\\[\\nrt]", lambda found: _MEANT[found[0]], text)
 
 

@@ -1,4 +1,4 @@
-"""Pages of documents: the gallery with upload, and one document with its pages and history."""
+"""Document pages: the gallery with upload, and one document with its pages and history."""
 
 from typing import Annotated, Any
 
@@ -52,7 +52,7 @@ def listing(
 
 @router.post("")
 async def upload(request: Request, viewer: Writer) -> Response:
-    """Take in files that were sent by the form, without a script; then show their job."""
+    """Upload files by the plain form, without JavaScript; then show their job."""
     answer = await uploads.receive(request, viewer)
     return back(answer.headers["Location"].removeprefix("/api"))
 
@@ -65,7 +65,7 @@ def one(
     page_number: Annotated[int, Query(alias="page", ge=1, le=2**31 - 1)] = 1,
     q: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
-    """Show one document, opened at a page, with what a query finds marked."""
+    """Show one document at a page, with the matches of a query highlighted."""
     caller = app_state_of(request).caller(viewer)
     document = queries.document(caller, document_id)
     for each in document["generations"]:
@@ -83,12 +83,12 @@ def one(
 
 @router.get("/{document_id}/delete")
 def ask_to_delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
-    """Ask before a document is deleted."""
+    """Ask for confirmation before deleting a document."""
     found: dict[str, Any] = queries.document(app_state_of(request).caller(viewer), document_id)
     return page(
         request, viewer, "confirm.html", question=f"Delete {found['name'][:200]}?",
-        consequence="It is no longer found, and its pages and bytes are collected later. A source "
-        "that still lists it brings it back at the next ingest.",
+        consequence="It is removed from search now; its pages and file are deleted later. If its "
+        "source still lists it, the next ingest adds it again.",
         action=f"/documents/{document_id}/delete", answer="Yes, delete", is_risky=True,
         to=f"/documents/{document_id}", fields=[],
     )  # fmt: skip
@@ -96,7 +96,7 @@ def ask_to_delete(request: Request, viewer: Writer, document_id: requests.Docume
 
 @router.post("/{document_id}/delete")
 def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
-    """Delete a document that nothing works on."""
+    """Delete a document that no job is working on."""
     documents.delete(app_state_of(request).caller(viewer), document_id)
     return back("/documents", "delete")
 
@@ -108,6 +108,6 @@ def reindex(
     document_id: requests.DocumentId,
     to: Annotated[str, Form()] = "",
 ) -> Response:
-    """Index a document again under a new generation."""
+    """Index a document again as a new generation."""
     documents.reindex(app_state_of(request).caller(viewer), document_id, {})
-    return back(to or f"/documents/{document_id}", "retry")
+    return back(to or f"/documents/{document_id}", "reindex")

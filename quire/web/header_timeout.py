@@ -1,4 +1,4 @@
-"""Cuts off a client that begins a request and does not finish its headers."""
+"""Close connections of clients that do not finish the headers of a request in time."""
 
 import asyncio
 from typing import Any
@@ -11,46 +11,46 @@ HEADER_SECONDS = 10.0
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class PatientProtocol(H11Protocol):
-    """One connection; it waits for headers, but not for ever."""
+class HeaderTimeoutProtocol(H11Protocol):
+    """One connection with a timeout for request headers."""
 
     header_seconds = HEADER_SECONDS
-    _late_at: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Start the timer."""
         super().connection_made(transport)
-        self._wait()
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting once the headers are there; begin again with the next request."""
+        """Stop the timer once the headers are complete; restart it with the next request."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop_waiting()
-        elif self._late_at is None:
-            self._wait()
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._stop_waiting()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Go on with what came meanwhile; a request that is only begun has its own time."""
+        """Start the timer for a pipelined request whose headers are incomplete."""
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._wait()
+            self._start_timer()
 
-    def _wait(self) -> None:
-        self._stop_waiting()
-        self._late_at = self.loop.call_later(self.header_seconds, self._cut)
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(self.header_seconds, self._time_out)
 
-    def _stop_waiting(self) -> None:
-        if self._late_at is not None:
-            self._late_at.cancel()
-            self._late_at = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _cut(self) -> None:
+    def _time_out(self) -> None:
         transport: Any = self.transport
         if not transport.is_closing():
             transport.write(_LATE)

@@ -1,4 +1,4 @@
-"""Pages of jobs: the list with filters and verbs on many, and one job with all that is known."""
+"""Job pages: the list with filters and bulk actions, and one job."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from quire.web.rendering import PageRoute, back, page, with_distinct_names
 router = APIRouter(prefix="/jobs", route_class=PageRoute, include_in_schema=False)
 PAGE = 50
 FILES = TASKS = RUNS = 50
-#: Tasks whose runs are looked at, the most telling first.
+#: Tasks whose attempts are shown: by state, the most relevant first.
 LOOKED_AT = 200
 TELLING = ("running", "failed", "lost", "ready", "blocked", "cancelled", "skipped", "done")
 LINES = 200
@@ -44,7 +44,7 @@ def listing(
     q: Asked = "",
     cursor: Asked = "",
 ) -> Response:
-    """List jobs, latest first; a number that is asked for is a job's."""
+    """List jobs, latest first; a search for an ID opens that job."""
     kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
             "q": q.strip(), "cursor": cursor}  # fmt: skip
     caller = app_state_of(request).caller(viewer)
@@ -74,14 +74,16 @@ def bulk(
     sure: Given = "",
     ids: Annotated[list[int] | None, Form(alias="id", max_length=1000)] = None,
 ) -> Response:
-    """Do something to many jobs; what cannot be undone, or has no end, is asked about first."""
+    """Apply an action to many jobs; deleting, and acting on a whole filter, need a confirmation."""
     if verb not in VERBS:
-        raise BadInput(f"jobs: {verb[:40]!r} is not one of {', '.join(VERBS)}. Nothing was done.")
+        raise BadInput(
+            f"jobs: {verb[:40]!r} is not one of {', '.join(VERBS)}. Nothing was changed."
+        )
     kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
             "q": q}  # fmt: skip
     chosen = sorted(set(ids or []))
     if scope != "filter" and not chosen:
-        raise BadInput("jobs: none was selected. Nothing was done; tick some jobs first.")
+        return back(to, "none_selected")
     if not sure and (verb == "delete" or scope == "filter"):
         fields = [*kept.items(), *(("id", one) for one in chosen if scope != "filter")]
         return _ask(request, viewer, verb, scope, [*fields, ("to", to)], len(chosen))
@@ -104,11 +106,11 @@ def _ask(
 ) -> Response:
     which = "all jobs that match" if scope == "filter" else format.count(count, "job")
     narrowed = [f"{k} {v}" for k, v in fields if k in FILTERS and v]
-    whole = f" Filter: {', '.join(narrowed) or 'none, so every job of the tenant'}."
-    said = "They and their history are gone for good." if verb == "delete" else ""
+    whole = f" Filter: {', '.join(narrowed) or 'none, so every job'}."
+    said = "The jobs and their history are deleted permanently." if verb == "delete" else ""
     return page(
         request, viewer, "confirm.html", question=f"{verb.capitalize()} {which}?",
-        consequence="Only jobs whose state allows it are changed. " + said
+        consequence="Only jobs whose state allows it are affected. " + said
         + (whole if scope == "filter" else ""),
         action="/jobs/bulk", answer=f"Yes, {verb}", is_risky=verb == "delete",
         to=dict(fields).get("to", "/jobs"),
@@ -135,6 +137,7 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
         files=with_distinct_names(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
+        log_limit=LINES,
         events=[_line(each) for each in queries.log_tail(caller, job_id, limit=LINES)],
         took=_took(job), reused=format.reuse(queries.reuse(caller, job_id)) if job["files"] else "",
         **(page_range_strip.counted(job["tasks"]) if is_huge else page_range_strip.shown(ranges)),
@@ -143,12 +146,13 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
 
 @router.get("/{job_id}/delete")
 def ask_to_delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
-    """Ask before a job is deleted."""
+    """Ask for confirmation before deleting a job."""
     job = queries.job(app_state_of(request).caller(viewer), job_id)
     return page(
         request, viewer, "confirm.html", question=f"Delete job {job_id}?",
-        consequence=f"It is {job['state']}. Its history is gone for good; documents that it took "
-        "in stay.", action=f"/jobs/{job_id}/delete", answer="Yes, delete", is_risky=True,
+        consequence=f"The job is {job['state']}. Its history is deleted permanently. Documents "
+        "that it indexed are kept.",
+        action=f"/jobs/{job_id}/delete", answer="Yes, delete", is_risky=True,
         to=f"/jobs/{job_id}", fields=[("to", "/jobs")],
     )  # fmt: skip
 
@@ -163,20 +167,22 @@ def act(
     document: Annotated[int | None, Form()] = None,
     priority: Annotated[int | None, Form()] = None,
 ) -> Response:
-    """Do something to one job."""
+    """Apply an action to one job."""
     known = (*VERBS, "priority")
     if verb not in known:
-        raise BadInput(f"jobs: {verb[:40]!r} is not one of {', '.join(known)}. Nothing was done.")
+        raise BadInput(
+            f"jobs: {verb[:40]!r} is not one of {', '.join(known)}. Nothing was changed."
+        )
     how: dict[str, Any] = {"document_id": document} if verb == "retry" and document else {}
     if verb == "priority":
         how["priority"] = priority
     meant = "reprioritise" if verb == "priority" else verb
     verbs.one(app_state_of(request).caller(viewer), meant, job_id, **how)
-    return back(to or f"/jobs/{job_id}", verb)
+    return back(to or f"/jobs/{job_id}", "retry_file" if "document_id" in how else verb)
 
 
 def _filters(kept: dict[str, str]) -> dict[str, Any]:
-    """Return what the store filters by."""
+    """Return the filters of a query."""
     plain = {name: kept[name].replace("\0", "") or None for name in FILTERS[1:5]}
     states = requests.job_states([kept["state"]] if kept["state"] else None)
     return {"states": states, "text": kept["q"].replace("\0", "").strip() or None, **plain}
@@ -187,7 +193,7 @@ def _number(text: str) -> int:
 
 
 def _line(event: dict[str, Any]) -> dict[str, Any]:
-    """Word an event of the log."""
+    """Add the text of an event."""
     told = {k: v for k, v in event.items() if k not in ("id", "at", "job_id", "task_id", "name")}
     message = told.pop("message", None) or ""
     if isinstance(fraction := told.pop("fraction", None), float | int):

@@ -1,4 +1,4 @@
-"""The first page: what runs and waits, how it went lately, what room is left; and who works."""
+"""The overview page, and the page of workers and kinds."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ PAUSING = {"pause": jobs.pause, "unpause": jobs.unpause}
 
 @router.get("/")
 def overview(request: Request, viewer: Reader) -> Response:
-    """Show what goes on."""
+    """Show what runs and waits, recent throughput, and free disk and memory."""
     app_state = app_state_of(request)
     caller = app_state.caller(viewer)
     return page(
@@ -43,17 +43,17 @@ def workers(request: Request, viewer: Reader) -> Response:
 
 @router.post("/kinds/{name}/{verb}")
 def act_on_kind(request: Request, viewer: Admin, name: Name, verb: str) -> Response:
-    """Pause a kind of job for everyone, or let it go on."""
+    """Pause a kind of job for everyone, or unpause it."""
     if verb not in PAUSING:
         raise BadInput(
-            f"kinds: {verb[:40]!r} is not one of {', '.join(PAUSING)}. Nothing was done."
+            f"kinds: {verb[:40]!r} is not one of {', '.join(PAUSING)}. Nothing was changed."
         )
     PAUSING[verb](app_state_of(request).caller(viewer), name)
     return back("/workers", verb)
 
 
 def _figures(request: Request) -> Figures:
-    """Return the figures of this application, which are read once for many pages."""
+    """Return the cached figures of this application."""
     state = request.app.state
     if not hasattr(state, "figures"):
         state.figures = Figures()
@@ -62,8 +62,8 @@ def _figures(request: Request) -> Figures:
 
 
 def _machine(home: Path) -> list[tuple[str, int, int]]:
-    """List what of this machine's disk and memory is used, and how much there is."""
-    # With a database and a bucket elsewhere nothing makes a home before the first file.
+    """List used and total bytes of disk and memory."""
+    # With a remote database and bucket, the home may not exist yet.
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     disk, memory = shutil.disk_usage(there), psutil.virtual_memory()
     return [

@@ -1,4 +1,4 @@
-"""Ranges of pages made ready to be drawn: the blocks, and how many stand how."""
+"""Page ranges prepared for drawing: the blocks, and counts by state."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 from quire.control.queries import MOST_RANGES
 from quire.web.charts import Cell
 
-#: Tasks of a job above which its ranges are not drawn one by one.
+#: With more tasks than this, a job is drawn as one block per state.
 MOST = 1000
 _ORDER = ("done", "running", "ready", "blocked", "failed", "lost", "cancelled", "skipped")
 
 
 def shown(rows: Sequence[Any]) -> dict[str, Any]:
-    """Return what a template needs to draw ranges."""
+    """Return what a template needs to draw page ranges."""
     cells = [
         Cell(
             row.document_id, row.from_page, row.to_page, row.state, row.progress, row.name[:120]
@@ -31,7 +31,7 @@ def shown(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def counted(tasks: Mapping[str, int]) -> dict[str, Any]:
-    """Return what is drawn for a job of very many tasks: one block for each state."""
+    """Return one block per state, for a job with very many tasks."""
     counts = {state: tasks[state] for state in _ORDER if tasks.get(state)}
     cells = [Cell(0, 1, count, state) for state, count in counts.items()]
     return {

@@ -1,6 +1,6 @@
-"""Turns what a page shows into HTML: one Jinja environment that escapes everything.
+"""Render pages: one Jinja environment that escapes everything.
 
-Also the routes' own class, `PageRoute`: what goes wrong on a page is answered with a page.
+`PageRoute` answers errors with a page instead of problem+json when a browser asks.
 """
 
 import functools
@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from quire import format
 from quire.api import problems
+from quire.api.auth import authenticate
 from quire.api.state import app_state_of
 from quire.errors import NotSignedIn, QuireError
 from quire.model.access import Scope, Viewer
@@ -36,20 +37,25 @@ NAVIGATION = (
     ("/users", "Users"),
 )
 FOR_ADMINS = frozenset({"/settings", "/users"})
-#: What was done, by the code that a redirect carries: no text of others comes from an address.
+#: Result of an action by the code in the redirect; no text is ever taken from the URL.
 SAID = {
-    "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "started again",
-    "delete": "deleted", "priority": "given another priority", "create": "created",
-    "change": "changed", "pause": "paused", "unpause": "let go on",
+    "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "restarted",
+    "delete": "deleted", "priority": "reprioritised", "create": "created",
+    "change": "changed", "pause": "paused", "unpause": "unpaused",
 }  # fmt: skip
 
-#: What a page's verbs are about, by the first part of its address.
+SENTENCES = {
+    "none_selected": "Select at least one job first. Nothing was changed.",
+    "retry_file": "The file is queued again.",
+    "reindex": "The document is queued for re-indexing.",
+}
+#: What the actions of a page apply to, by the first part of its path.
 NOUNS = {"": "job", "jobs": "job", "documents": "document", "corpora": "corpus", "workers": "kind"}
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Make the environment of the templates."""
+    """Return the environment of the templates."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("quire.web"),
         autoescape=True,
@@ -116,7 +122,7 @@ def with_distinct_names(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _chained(path: str, kept: dict[str, Any], **changed: Any) -> str:
-    """Return an address with the parameters kept, some of them changed; None leaves one out."""
+    """Return a URL with the given parameters, some of them changed; None removes one."""
     pairs = [(k, v) for k, v in {**kept, **changed}.items() if v not in (None, "", [])]
     return f"{path}?{urlencode(pairs, doseq=True)}" if pairs else path
 
@@ -138,7 +144,7 @@ def page(
         is_signed_in=bool(viewer and viewer.csrf),
         **shown,
     )  # fmt: skip
-    # Half a surrogate pair in a stored text cannot be sent as it is.
+    # Stored text may contain lone surrogates, which UTF-8 cannot encode.
     sent = text.encode("utf-8", "replace")
     return HTMLResponse(sent, status, headers={"Cache-Control": "no-store"})
 
@@ -148,13 +154,15 @@ def _is_admin(viewer: Viewer | None) -> bool:
 
 
 def _here(request: Request) -> str:
-    """Return the address of the page without what the last verb said."""
+    """Return the URL of the page without the result of the last action."""
     kept = [(k, v) for k, v in request.query_params.multi_items() if k not in ("did", "n")]
     return f"{request.url.path}?{urlencode(kept)}" if kept else request.url.path
 
 
 def _said(request: Request) -> str:
     verb, count = request.query_params.get("did", ""), request.query_params.get("n", "1")
+    if verb in SENTENCES:
+        return SENTENCES[verb]
     if verb not in SAID or not count.isdecimal():
         return ""
     noun = NOUNS.get(request.url.path.split("/")[1], "entry")
@@ -162,7 +170,7 @@ def _said(request: Request) -> str:
 
 
 def back(to: str, verb: str | None = None, count: int = 1) -> RedirectResponse:
-    """Go to a page of this site, saying what was done."""
+    """Redirect to a page of this site, which then shows what was done."""
     place = local(to)
     if verb:
         place += ("&" if "?" in place else "?") + urlencode({"did": verb, "n": count})
@@ -170,31 +178,39 @@ def back(to: str, verb: str | None = None, count: int = 1) -> RedirectResponse:
 
 
 def local(to: str) -> str:
-    """Return an address if it is one of this site, else the overview's."""
+    """Return a path of this site, or the overview for anything else."""
     is_own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
     return to if is_own else "/"
 
 
 def wants_page(request: Request) -> bool:
-    """Tell whether a person asks, not the API or a script."""
+    """Tell whether a browser asks for a page, rather than a script for the API."""
     asks = "text/html" in request.headers.get("accept", "text/html")
     return asks and not request.url.path.startswith("/api/")
 
 
 def trouble(request: Request, error: Exception) -> Response:
-    """Answer what went wrong with a page; who is not signed in is asked to."""
+    """Answer an error with a page; who is not signed in goes to the sign-in page."""
     if isinstance(error, NotSignedIn):
         return RedirectResponse("/sign-in", 303)
     status, title = _status(error)
     text = _text(error)
     what, _, remedy = text.partition(". ")
     made = page(
-        request, None, "trouble.html", status=status, code=status, title=title,
+        request, _viewer(request), "trouble.html", status=status, code=status, title=title,
         what=what.rstrip(".") + ".", remedy=remedy,
     )  # fmt: skip
     if status in (429, 503):
         made.headers["Retry-After"] = str(problems.RETRY_SECONDS)
     return made
+
+
+def _viewer(request: Request) -> Viewer | None:
+    """Return the viewer, so that an error page keeps their navigation; None if that fails too."""
+    try:
+        return authenticate.whose(request)
+    except QuireError:
+        return None
 
 
 def _status(error: Exception) -> tuple[int, str]:
@@ -210,15 +226,15 @@ def _text(error: Exception) -> str:
         first = next(iter(error.errors()), {"loc": ("request",), "msg": "not readable"})
         return f"{first['loc'][-1]}: {first['msg']}. Nothing was changed."
     if isinstance(error, HTTPException):
-        return "There is no page at this address. It may have moved, or been deleted."
+        return "There is no page at this address. It may have been deleted."
     return str(error)
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages where a person asked."""
+    """A route whose errors become pages when a browser asks."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Wrap the route: what it raises becomes a page."""
+        """Wrap the handler."""
         inner = super().get_route_handler()
 
         async def answer(request: Request) -> Response:

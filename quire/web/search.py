@@ -1,4 +1,4 @@
-"""The page of search: passages with the words marked, each a link to its page."""
+"""The search page: passages with highlighted words, each linked to its page."""
 
 from typing import Annotated, Any
 

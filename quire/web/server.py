@@ -1,6 +1,6 @@
-"""Serves the API and the dashboard on one port until told to stop.
+"""Serve the API and the dashboard on one port.
 
-It holds no lease and runs no job: it may restart at any time.
+This process holds no lease and runs no task, so it can restart at any time.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from quire.runtime.signals import STOP_SIGNALS, ParentPipe
 from quire.runtime.worker import health
 from quire.settings import Settings
 from quire.web import app as pages
-from quire.web.header_timeout import PatientProtocol
+from quire.web.header_timeout import HeaderTimeoutProtocol
 
-#: Seconds that an idle connection is kept for the next request.
+#: Seconds that an idle connection is kept open.
 KEEP_ALIVE = 15
-#: Seconds that answers under way may take once the server was told to stop.
+#: Seconds that open requests may take after the server was told to stop.
 GRACE = 5
-#: Milliseconds after which the kernel gives up a connection whose other side takes nothing.
+#: Milliseconds after which the kernel drops a connection whose peer acknowledges nothing.
 STALLED_MS = 30_000
 
 
 def create(app: App) -> FastAPI:
-    """Make the whole web application: API, dashboard and its files."""
+    """Create the web application: API, dashboard and static files."""
     api = frame.build(app, *pages.routers())
     pages.install(api)
     return api
@@ -65,22 +65,22 @@ def run(settings: Settings) -> int:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Listen on an address, or say why that is not possible."""
+    """Listen on an address, or raise Refused with the reason."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         sock = socket.create_server((host, port), family=family, backlog=512)
     except OSError as error:
         reason = {
-            errno.EADDRINUSE: "another program listens there",
-            errno.EACCES: "this user may not listen there",
+            errno.EADDRINUSE: "another program is using it",
+            errno.EACCES: "this user has no permission to listen there",
             errno.EADDRNOTAVAIL: "this machine does not have that address",
         }.get(error.errno or 0, error.strerror or str(error))
         raise Refused(
-            f"address {host}:{port}: {reason}. Nothing was started; choose another with "
+            f"address {host}:{port}: {reason}. Nothing was started. Choose another with "
             "QUIRE_API_PORT or QUIRE_API_HOST."
         ) from error
-    # Connections inherit it. asyncio sets it only on sockets that name their protocol, and without
-    # it an answer of two pieces waits for the acknowledgement of the first.
+    # Accepted connections inherit it. asyncio sets it only on sockets with an explicit protocol;
+    # without it, Nagle's algorithm delays the second part of a response.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
@@ -88,13 +88,13 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """Ends open streams before it waits for answers under way."""
+    """Closes event streams before it waits for open requests."""
 
     def __init__(self, api: FastAPI, sock: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 api,
-                http=PatientProtocol,
+                http=HeaderTimeoutProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it can be reached."""
+        """The URL of the server."""
         host, port = self._sock.getsockname()[:2]
         host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)  # noqa: S104
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -121,7 +121,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, at once on the second; the library would raise it again at the end."""
+        """Stop on a signal, and at once on the second; uvicorn would re-raise it at the end."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -137,26 +137,26 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close streams, then the rest."""
+        """Close event streams, then the rest."""
         self._tail.close()
         await super().shutdown(sockets)
 
 
 def invite(app: App, url: str) -> None:
-    """Print how to get in, as long as nobody ever has."""
+    """Print the dashboard's URL; with a sign-in link as long as nobody has ever signed in."""
     link = None
     if app.settings.api_auth:
-        # Without the database nobody gets in anyway; the next start prints it.
+        # Without the database nobody can sign in; the next start prints the link.
         with contextlib.suppress(DatabaseUnavailable):
             link = sign_in.first_start(app.caller)
     if link is not None:
-        print(f"Sign in, once and within 15 minutes: {url}/sign-in/{link}", flush=True)
+        print(f"Sign in (the link works once, for 15 minutes): {url}/sign-in/{link}", flush=True)
     else:
-        print(f"The dashboard is at {url}", flush=True)
+        print(f"Dashboard: {url}", flush=True)
 
 
 def _log_like_us() -> None:
-    """Let the library's warnings look like our own lines."""
+    """Log uvicorn's warnings in our format."""
     theirs = logging.getLogger("uvicorn")
     theirs.handlers[:] = logging.getLogger("quire").handlers
     theirs.setLevel(logging.WARNING)

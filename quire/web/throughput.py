@@ -1,4 +1,4 @@
-"""Figures of the last runs in equal spans of time: how many, how long, how many failed."""
+"""Recent attempts in equal time buckets: how many, how long, how many failed."""
 
 import math
 import threading
@@ -15,15 +15,15 @@ from quire.web.charts import Bar
 BUCKETS = 48
 LONGEST = 86_400.0
 SHORTEST = 600.0
-#: Seconds for which the figures of a tenant are used again: many pages are open at once.
+#: Seconds for which the figures of a tenant are cached.
 FRESH = 5.0
 FAILED = frozenset({"failed", "crashed", "timeout", "memory", "stalled"})
-#: Ended from outside; such a run costs no attempt.
+#: Ended from outside; does not count as an attempt.
 PASSING = frozenset({"died"})
 
 
 class Figures:
-    """The figures by tenant, read at most every few seconds."""
+    """Figures by tenant, recomputed at most every few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,9 +45,9 @@ class Figures:
 
 
 def figures(runs: Sequence[Run], begins: float | None = None, *, now: float) -> dict[str, Any]:
-    """Put runs into spans of time and count them; none is known from before `begins`."""
+    """Count attempts by time bucket; none is known from before `begins`."""
     first = min((run.finished_at for run in runs), default=now)
-    # A span of which only the end is known would show less than there was.
+    # A bucket of which only the end is known would show too few.
     window = max(now - first, SHORTEST) if begins is None else max(now - begins, 1.0)
     window = min(window, LONGEST)
     spans: list[list[Run]] = [[] for _ in range(BUCKETS)]
@@ -88,7 +88,7 @@ def _bar(some: Sequence[Run], step: float, begins: float, *, good: bool = False)
     )
 
 
-_NAMES = {"good": "succeeded", "bad": "failed", "warn": "died with their worker"}
+_NAMES = {"good": "succeeded", "bad": "failed", "warn": "lost with their worker"}
 
 
 def _times(some: Sequence[Run]) -> list[float]:
@@ -96,14 +96,14 @@ def _times(some: Sequence[Run]) -> list[float]:
 
 
 def _share(ordered: Sequence[float], share: float) -> float | None:
-    """Return the value that a share of them does not exceed."""
+    """Return a quantile."""
     return ordered[max(math.ceil(len(ordered) * share) - 1, 0)] if ordered else None
 
 
 def _rate(done: int, window: float) -> str:
     a_minute = done / window * 60
     if a_minute >= 100:
-        return f"{format.number(round(a_minute / 60))} runs a second"
+        return f"{format.number(round(a_minute / 60))} tasks/s"
     if a_minute >= 1 or not done:
-        return f"{a_minute:.0f} runs a minute"
-    return f"{a_minute * 60:.0f} runs an hour"
+        return f"{a_minute:.0f} tasks/min"
+    return f"{a_minute * 60:.0f} tasks/h"

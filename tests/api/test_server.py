@@ -107,7 +107,7 @@ def test_a_fault_of_ours_is_a_problem_with_id_and_headers(home: Path):
 def test_a_client_that_never_finishes_its_headers_is_cut(
     at: Served, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(header_timeout.PatientProtocol, "header_seconds", 0.3)
+    monkeypatch.setattr(header_timeout.HeaderTimeoutProtocol, "header_seconds", 0.3)
     for begun in (b"", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "):
         with _connected(at) as sock:
             sock.sendall(begun)
@@ -118,7 +118,7 @@ def test_a_client_that_never_finishes_its_headers_is_cut(
 def test_the_second_request_of_a_connection_has_to_be_finished_too(
     at: Served, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(header_timeout.PatientProtocol, "header_seconds", 0.3)
+    monkeypatch.setattr(header_timeout.HeaderTimeoutProtocol, "header_seconds", 0.3)
     with _connected(at) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert sock.recv(4096).startswith(b"HTTP/1.1 200")

@@ -56,7 +56,7 @@ def test_jobs_are_acted_on_together(stage: Stage, page: Page):
     act("Stop", "1 job stopped.")
     act("Resume", "1 job resumed.")
     act("Cancel", "1 job cancelled.")
-    act("Run again", "1 job started again.")
+    act("Retry", "1 job restarted.")
     stage.site.open_gate("bulk-gate")
     stage.site.until_over(job_id)
     page.goto("/jobs")
@@ -74,14 +74,14 @@ def test_a_job_is_cancelled_and_run_again(stage: Stage, page: Page):
     page.get_by_role("button", name="Cancel").click()
     expect(badge).to_have_text("cancelled")
     stage.site.open_gate("again-gate")
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Retry").click()
     expect(badge).to_have_text("completed", timeout=20_000)
 
 
 def test_one_file_of_a_job_is_run_again(stage: Stage, page: Page):
     page.goto(f"/jobs/{stage.known['ingest']}")
-    page.get_by_role("button", name="Run broken.pdf again").click()
-    expect(page.locator("#notice")).to_contain_text("again")
+    page.get_by_role("button", name="Retry broken.pdf").click()
+    expect(page.locator("#notice")).to_have_text("The file is queued again.")
     stage.site.until_over(stage.known["ingest"])
 
 
@@ -89,18 +89,18 @@ def test_a_document_is_saved_indexed_again_and_deleted(stage: Stage, page: Page,
     chosen = tmp_path / "short-lived.txt"
     chosen.write_text("The ferry is late.")
     page.goto("/documents")
-    page.get_by_label("or choose them").set_input_files(chosen)
+    page.get_by_label("or choose files").set_input_files(chosen)
     page.get_by_role("button", name="Upload").click()
     card = page.locator(".leaf", has_text="short-lived.txt")
     expect(card).to_contain_text("success", timeout=30_000)
     page.goto("/documents?name=short-lived")
     card.get_by_role("link", name="short-lived.txt").first.click()
     with page.expect_download() as saving:
-        page.get_by_role("link", name="Save the file").click()
+        page.get_by_role("link", name="Download").click()
     assert Path(saving.value.path()).read_text() == "The ferry is late."
-    page.get_by_role("button", name="Index again").click()
-    expect(page.locator("#notice")).to_contain_text("again")
-    expect(page.locator("#explain")).to_contain_text("Generation 2", timeout=30_000)
+    page.get_by_role("button", name="Re-index").click()
+    expect(page.locator("#notice")).to_have_text("The document is queued for re-indexing.")
+    expect(page.locator("#explain")).to_contain_text("Version 2", timeout=30_000)
     expect(page.locator(".head .badge")).to_have_text("success", timeout=30_000)
     page.get_by_role("link", name="Delete…").click()
     page.get_by_role("button", name="Yes, delete").click()

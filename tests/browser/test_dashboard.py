@@ -142,7 +142,7 @@ def test_files_are_uploaded_by_choosing_them(stage: Stage, tmp_path: Path):
     chosen.write_text("Chosen by hand: the lantern of the quay.")
     with stage.page() as page:
         page.goto("/documents")
-        page.get_by_label("or choose them").set_input_files(chosen)
+        page.get_by_label("or choose files").set_input_files(chosen)
         page.get_by_role("button", name="Upload").click()
         expect(page.locator(".uploads li")).to_contain_text("sent, job")
         card = page.locator(".leaf", has_text="chosen.txt")
@@ -212,7 +212,7 @@ def test_the_main_paths_work_without_javascript(stage: Stage, tmp_path: Path):
     chosen.write_text("Sent without a script: the capstan.")
     with stage.page(java_script_enabled=False) as page:
         page.goto("/documents")
-        page.get_by_label("or choose them").set_input_files(chosen)
+        page.get_by_label("or choose files").set_input_files(chosen)
         page.get_by_role("button", name="Upload").click()
         expect(page.locator("h1")).to_contain_text("ingest")
         job_id = int(page.url.partition("/jobs/")[2].partition("?")[0])
@@ -280,6 +280,6 @@ def test_a_priority_and_a_pause_are_set_in_place(stage: Stage):
         page.get_by_role("button", name="Pause i.nothing").click()
         expect(page.locator("#notice")).to_have_text("1 kind paused.")
         page.get_by_role("button", name="Unpause i.nothing").click()
-        expect(page.locator("#notice")).to_have_text("1 kind let go on.")
+        expect(page.locator("#notice")).to_have_text("1 kind unpaused.")
     stage.site.open_gate("first-gate")
     stage.site.until_over(job_id)

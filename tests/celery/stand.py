@@ -88,7 +88,7 @@ class Stand:
         waiting = self.submit(5, "hole")
         until(lambda: "has not answered since" in trouble(site), what=lambda: trouble(site))
         told = explained(site, waiting[0])
-        assert "Workers claim from the database instead" in told
+        assert "workers poll the database" in told
         assert shown in told and "guest" not in told
         site.open_gate("hole")
         self.assert_done_once(waiting, "hole")

@@ -40,8 +40,8 @@ def test_a_task_in_a_queue_of_its_own_is_run_by_the_worker_that_serves_it_and_by
     assert site.until_over(usual) == {"completed": 3}
     assert stays(lambda: site.states(slow) == {"pending": 3}, during=1.0)
     why = explain_job(site.app.caller, slow[0])
-    assert "No live worker serves queue 'slow'; they serve default." in why["text"]
-    assert why["next"] == "Starts when a worker serves it: QUIRE_QUEUES=slow quire worker."
+    assert "No running worker serves queue 'slow'. They serve default." in why["text"]
+    assert why["next"] == "Start one that does: `QUIRE_QUEUES=slow quire worker`."
     assert [each for each in told(site) if "queue 'slow', where tasks are ready" in each]
 
     second = serving(site, "slow")

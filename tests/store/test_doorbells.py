@@ -100,4 +100,4 @@ def test_a_scheduler_that_is_gone_is_missed(stage):
     assert trouble(stage) is None
     stage.clock.advance(50)
     stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now))
-    assert "nobody rings" in (trouble(stage) or "")
+    assert "not notified of new tasks" in (trouble(stage) or "")

@@ -290,7 +290,7 @@ def test_a_failed_job_says_what_failed_and_how_to_run_it_again(stage: Stage):
     [lease] = stage.claim()
     stage.settle(ending(lease, "fail", "permanent", error="no such file"))
     found = told(stage, job)
-    said(found, "failed", "1 of 1 task failed: no such file", f"quire job resume {job}")
+    said(found, "failed", "It failed: no such file", f"quire job resume {job}")
     task = explain_task(stage.caller(), lease.task_id)
     said(task, "failed", "failed after 1 attempt: no such file", f"quire job retry {job}")
 
@@ -352,7 +352,7 @@ def test_a_batch_that_failed_in_part_shows_what_failed(stage: Stage):
     good, bad = stage.claim(limit=2)
     stage.settle(ending(good), ending(bad, "fail", "permanent", error="torn page"))
     found = told(stage, job)
-    said(found, "failed", "1 of 3 tasks failed: torn page", f"quire job resume {job}")
+    said(found, "failed", "1 of 3 tasks failed; the last: torn page", f"quire job resume {job}")
     assert found["tasks"][0]["id"] == bad.task_id
     assert found["attempts"][0]["error"] == "torn page"
 

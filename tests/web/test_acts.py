@@ -16,8 +16,8 @@ def test_a_corpus_is_created_changed_and_deleted_by_forms(each_front: Front):
     place = "/corpora/letters"
     asked = visitor.send(page, place, chunk_tokens="200", ocr="never")
     assert "chunk_tokens from 352 to 200; ocr from auto to never" in asked.text
-    assert "until the next ingest" in asked.text
-    assert "their pages are read again, cut and embedded" in asked.text
+    assert "change at their next ingest" in asked.text
+    assert "their pages are parsed, chunked and embedded again" in asked.text
     assert corpora.differing(corpora.shown(caller, "letters")["settings"]) == {}
     page = visitor.send(asked, place)
     assert "1 corpus changed." in page.text
@@ -34,7 +34,7 @@ def test_a_corpus_is_created_changed_and_deleted_by_forms(each_front: Front):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "no setting has another value"),
+        ({}, "no setting differs"),
         ({"chunk_tokens": "9"}, "is not between 16 and 8192"),
         ({"chunk_tokens": "many"}, "is not a whole number"),
         ({"ocr": "maybe"}, "is not auto, always or never"),
@@ -54,7 +54,7 @@ def test_a_corpus_that_exists_or_has_a_name_that_cannot_be_is_refused(front: Fro
     visitor = front.visitor()
     page = visitor.get("/corpora")
     visitor.send(page, "/corpora", name="letters")
-    assert "it exists already" in visitor.send(page, "/corpora", 409, name="letters").text
+    assert "already exists" in visitor.send(page, "/corpora", 409, name="letters").text
     assert "printable" in visitor.send(page, "/corpora", 422, name="a\x07b").text
 
 
@@ -107,7 +107,7 @@ def test_a_job_gets_another_priority_where_its_state_allows_it(
     assert page.has_form(f"{place}/priority") == can
     if can:
         page = visitor.send(page, f"{place}/priority", priority="2")
-        assert "1 job given another priority." in page.text
+        assert "1 job reprioritised." in page.text
         assert (
             "not a whole number from 1"
             in visitor.send(page, f"{place}/priority", 422, priority="11").text
@@ -124,7 +124,7 @@ def test_a_kind_is_paused_and_let_go_on_by_an_admin(each_front: Front):
     shelf.drain()
     assert shelf.job(job_id).state == "pending"
     page = visitor.send(page, "/kinds/ingest/unpause")
-    assert "1 kind let go on." in page.text
+    assert "1 kind unpaused." in page.text
     shelf.drain()
     assert shelf.job(job_id).state == "completed"
     assert not each_front.visitor("member").get("/workers").has_form("/kinds/ingest/pause")
@@ -143,6 +143,6 @@ def test_the_audit_is_read_page_by_page_and_by_user(front: Front):
     assert "user59" in first.text and "user59" not in second.text
     assert "user05" in second.text and "user05" not in first.text
     assert "10.0.0.1" in first.text
-    assert "No row matches" in visitor.get("/audit?user=nobody").text
+    assert "No entry matches" in visitor.get("/audit?user=nobody").text
     other = front.visitor(tenant="other")
     assert "user59" not in other.get("/audit").text

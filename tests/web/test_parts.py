@@ -117,7 +117,7 @@ def test_figures_count_runs_by_span_of_time():
     assert sum(bar.parts["bad"] for bar in found["bars_bad"]) == 60
     assert found["median"] == pytest.approx(30.0)
     assert found["p95"] == pytest.approx(57.0)
-    assert found["rate"] == "54 runs a minute"
+    assert found["rate"] == "54 tasks/min"
     empty = throughput.figures([], now=now)
     assert (empty["bars"], empty["median"], empty["failed"]) == ([], None, 0)
 
@@ -125,9 +125,9 @@ def test_figures_count_runs_by_span_of_time():
 def test_a_rate_is_of_the_time_that_is_known():
     now = 1_000_000.0
     runs = [Run(now - n / 1000, 0.001, "done", 1.0) for n in range(4000)]
-    assert throughput.figures(runs, now=now)["rate"] == "7 runs a second"
+    assert throughput.figures(runs, now=now)["rate"] == "7 tasks/s"
     found = throughput.figures(runs, now - 8, now=now)
-    assert (found["rate"], found["window"]) == ("500 runs a second", "last 8 s")
+    assert (found["rate"], found["window"]) == ("500 tasks/s", "last 8 s")
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])

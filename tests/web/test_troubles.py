@@ -27,7 +27,7 @@ WORKER = WorkerRow(
     stopped_at=None, broker=BROKER,
 )  # fmt: skip
 TOLD = f"The broker at {BROKER} has not answered since"
-INSTEAD = "Workers claim from the database instead"
+INSTEAD = "workers poll the database"
 
 
 def serve(db: Database, error: str | None) -> None:
@@ -43,7 +43,7 @@ def serve(db: Database, error: str | None) -> None:
 def test_pages_and_api_say_that_the_broker_does_not_answer_and_what_happens(each_front: Front):
     visitor = each_front.visitor()
     serve(each_front.shelf.db, None)
-    assert f"Doorbells come from the broker at {BROKER}." in visitor.get("/workers").text
+    assert f"notified of new tasks by the broker at {BROKER}." in visitor.get("/workers").text
     assert BROKER not in visitor.get("/").text
     assert visitor.client.get("/api/status").json()["broker"]["trouble"] is None
 
@@ -68,7 +68,7 @@ def test_pages_and_api_say_that_the_bucket_was_away_until_tasks_get_further(each
     for place in ("/", "/workers"):
         assert away in visitor.get(place).text
     [told] = visitor.client.get("/api/status").json()["troubles"]
-    assert away in told and "costs them no attempt" in told
+    assert away in told and "does not count as an attempt" in told
     stranger = each_front.visitor(tenant="other")
     assert away not in stranger.get("/").text
     assert stranger.client.get("/api/status").json()["troubles"] == []
@@ -81,7 +81,7 @@ def test_pages_and_api_name_a_queue_with_work_that_no_worker_serves(each_front: 
     serve(shelf.db, None)
     moved = in_queues(shelf.app.registry.kinds.values(), {"ingest": "slow"})
     shelf.db.write(lambda conn, now: kinds.announce(conn, moved))
-    told = "No live worker serves queue 'slow', where tasks are ready; they serve default."
+    told = "Queue 'slow' has ready tasks, but no running worker serves it. They serve default."
     shelf.submit()
     for place in ("/", "/workers"):
         assert told in visitor.get(place).text

@@ -119,9 +119,7 @@ def reuse_words(tried: list[Any]) -> str:
     if stats["whole"]:
         return "Everything was reused: the same bytes were already indexed with the same settings."
     parts = [_stats(stats)]
-    if len(tried) == 1:
-        parts.append("This is the first version of the document.")
-    elif causes := _differences(newest, tried[1]):
+    if len(tried) > 1 and (causes := _differences(newest, tried[1])):
         parts.append(f"The rest could not be reused: {'; '.join(causes)}.")
     return " ".join(part for part in parts if part)
 

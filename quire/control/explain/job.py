@@ -12,6 +12,7 @@ from quire.control.explain.task import Case, Finding, how_stopped, of_task
 from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
 from quire.store import Connection
+from quire.store.reports import jobs as job_reports
 from quire.store.reports import waiting
 
 #: Attempts and tasks that an explanation lists.
@@ -39,7 +40,10 @@ def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
         shown = waiting.tasks_of(conn, job_id, states, limit=SHOWN)
         cases = [_case(conn, task, now, caller.db.lease_seconds) for task in shown]
         stopped = "" if row.state != JobState.STOPPED else how_stopped(conn, row.id, now)
-        finding = _of_job(row, cases, stopped)
+        error = None
+        if row.state == JobState.FAILED:
+            error = (job_reports.job(conn, caller.tenant, job_id, now=now.wall) or {})["error"]
+        finding = _of_job(row, cases, stopped, error)
         reasons = waiting.count_reasons(conn, job_id) if row.tasks_blocked else {}
         answers = [_answer(case.row, of_task(case), case.history) for case in cases]
     counts = {s.value: n for s in TaskState if (n := getattr(row, f"tasks_{s}"))}
@@ -92,9 +96,9 @@ def _answer(row: Any, finding: Finding, history: list[dict[str, Any]]) -> dict[s
     }
 
 
-def _of_job(row: Any, cases: list[Case], stopped: str) -> Finding:
+def _of_job(row: Any, cases: list[Case], stopped: str, error: str | None) -> Finding:
     if row.state not in JOB_ACTIVE:
-        return _stopped_job(row, stopped) if stopped else _ended_job(row)
+        return _stopped_job(row, stopped) if stopped else _ended_job(row, error)
     if not cases:
         return Finding(
             "no_open_task",
@@ -120,7 +124,7 @@ def _stopped_job(row: Any, stopped: str) -> Finding:
     return Finding("stopped", text, step, row.finished_at)
 
 
-def _ended_job(row: Any) -> Finding:
+def _ended_job(row: Any, error: str | None) -> Finding:
     why = f": {row.error.rstrip('.')}" if row.error else ""
     verb = next((verb for verb in ("resume", "retry") if verb in allowed(row.state)), "retry")
     again = f"`quire job {verb} {row.id}`"
@@ -129,8 +133,9 @@ def _ended_job(row: Any) -> Finding:
         case JobState.COMPLETED:
             text, step = "Every task succeeded.", "Nothing. The job is complete."
         case JobState.FAILED:
-            failed = row.tasks_failed + row.tasks_lost
-            text = f"{failed:,} of {format.count(total, 'task')} failed{why}."
+            text = error or "It failed."
+            if total == 1:
+                text = f"It failed: {text}"
             step = f"Nothing happens automatically. Retry what failed with {again}."
         case _:
             text = f"Cancelled{why}."

@@ -115,7 +115,7 @@ function recovered(/** @type {Document} */ page) {
 }
 
 function trouble(/** @type {string} */ text) {
-  say(`${text} This page tries again by itself.`, "bad");
+  say(`${text} This page retries automatically.`, "bad");
   isTroubled = isWanted = true;
   return AGAIN_MS;
 }

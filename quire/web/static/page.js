@@ -1,5 +1,5 @@
 // @ts-check
-/* Small comforts: tick all, `/` to search, and times that grow older by themselves. */
+/* Select all, `/` to focus the search field, and relative times that stay current. */
 
 document.documentElement.classList.add("scripted");
 
@@ -26,7 +26,7 @@ const UNITS = [[31_557_600, "years"], [86_400, "d"], [3600, "h"], [60, "min"], [
 function worded(/** @type {number} */ off) {
   const unit = Math.abs(off) >= 2 && UNITS.find(([size]) => Math.abs(off) >= size);
   if (!unit) return "now";
-  const count = String(Math.floor(Math.abs(off) / unit[0])).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const count = String(Math.floor(Math.abs(off) / unit[0])).replace(/\B(?=(\d{3})+$)/g, ",");
   return off > 0 ? `in ${count} ${unit[1]}` : `${count} ${unit[1]} ago`;
 }
 

@@ -1,6 +1,6 @@
 // @ts-check
-/* Sends files that were chosen or dropped, all in one request, and shows how far each is.
- * Without this script the form posts itself. */
+/* Uploads chosen or dropped files in one request and shows the progress of each.
+ * Without JavaScript the browser submits the form. */
 
 const form = /** @type {HTMLFormElement | null} */ (document.querySelector("form[data-upload]"));
 const list = form?.querySelector(".uploads");
@@ -18,7 +18,7 @@ function line(/** @type {string} */ name) {
   return { bar: /** @type {HTMLProgressElement} */ (bar), state };
 }
 
-/** Send files; a form's parts go in order, so the bytes sent say how far each file is. */
+/** Send files. Form parts are sent in order, so the bytes sent tell the progress of each file. */
 function send(/** @type {File[]} */ files) {
   if (!form || !files.length) return;
   const body = new FormData();
@@ -37,7 +37,7 @@ function send(/** @type {File[]} */ files) {
     });
   };
   request.onload = () => ended(request, lines);
-  request.onerror = () => failed(lines, "the connection was lost; send it again");
+  request.onerror = () => failed(lines, "Connection lost. Upload the file again.");
   request.open("POST", form.dataset.upload ?? "");
   const csrf = form.dataset.csrf;
   if (csrf) request.setRequestHeader("X-CSRF-Token", csrf);
@@ -59,7 +59,7 @@ function ended(/** @type {XMLHttpRequest} */ request, /** @type {ReturnType<type
     const link = document.createElement("a");
     link.href = `/jobs/${Number(told.id)}`;
     link.textContent = `job ${Number(told.id)}`;
-    state.replaceChildren("sent, ", link);
+    state.replaceChildren("uploaded, ", link);
   }
   form?.reset();
   document.dispatchEvent(new Event("quire:refresh"));
