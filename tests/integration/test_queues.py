@@ -42,7 +42,7 @@ def test_a_task_in_a_queue_of_its_own_is_run_by_the_worker_that_serves_it_and_by
     why = explain_job(site.app.caller, slow[0])
     assert "No running worker serves queue 'slow'. They serve default." in why["text"]
     assert why["next"] == "Start one that does: `QUIRE_QUEUES=slow quire worker`."
-    assert [each for each in told(site) if "queue 'slow', where tasks are ready" in each]
+    assert [each for each in told(site) if "Queue 'slow' has ready tasks" in each]
 
     second = serving(site, "slow")
     assert site.until_over(slow) == {"completed": 3}

@@ -87,7 +87,7 @@ def test_a_worker_that_claims_alone_is_named(stage):
     crew(stage, "w1")
     note(stage)
     stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now, alone_since=now.wall))
-    assert "Worker w1 has heard nothing" in (trouble(stage) or "")
+    assert "Worker w1 has received nothing" in (trouble(stage) or "")
     stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now))
     assert trouble(stage) is None
 
