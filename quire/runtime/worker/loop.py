@@ -13,8 +13,7 @@ import shutil
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from quire import log
 from quire.clock import Instant
@@ -31,6 +30,7 @@ from quire.store import Connection, open_database
 from quire.store.db import migrate
 from quire.store.queue import claim, commit_recovery, release, settle, tallies, workers
 from quire.store.queue import progress as progress_store
+from quire.store.queue.commit_recovery import HeldTask
 
 #: How often running leases are compared with the database, to notice stops and cancels.
 CHECK_LEASES_EVERY = 0.25
@@ -468,7 +468,7 @@ class Worker:
         held = [self.running.pop((lease.task_id, lease.fence), None) for lease in leases]
         self._return([lease for lease in held if lease is not None])
 
-    def _return(self, leases: Sequence[Any]) -> None:
+    def _return(self, leases: Iterable[Lease | HeldTask]) -> None:
         self.settlements += [
             Settlement(
                 x.task_id, x.fence, x.job_id, "return", Outcome.RETURNED, refund_attempt=True,
@@ -487,7 +487,7 @@ class Worker:
         """Renew every lease in one statement; a row that does not come back was lost."""
         keys, polling_since = self._keys(), self.gate.polling_since
 
-        def act(conn: Connection, now: Instant) -> tuple[set[int], list[Any]]:
+        def act(conn: Connection, now: Instant) -> tuple[set[int], list[HeldTask]]:
             if self.drain_by is None:
                 migrate.count_missing(conn)  # a heartbeat after an announced migration agrees to it
             if not workers.beat(conn, self.id, now=now, alone_since=polling_since):

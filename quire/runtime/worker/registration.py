@@ -5,7 +5,6 @@ import os
 import selectors
 import time
 from collections.abc import Collection
-from typing import Any
 
 from quire import log
 from quire.clock import Instant, own_pid_start
@@ -18,6 +17,7 @@ from quire.runtime.signals import ParentPipe
 from quire.runtime.worker import liveness
 from quire.runtime.worker.claim_gate import ClaimGate
 from quire.settings import Settings
+from quire.store import Connection
 from quire.store.db import dialect
 from quire.store.db.engine import Database
 from quire.store.db.notify import Listener
@@ -67,7 +67,7 @@ class Registration:
         for name in sorted(set(self._queue_by_kind) - {kind.name for kind in known}):
             log.event("kind.unknown", level="warning", kind=name, queue=self._queue_by_kind[name])
 
-        def act(conn: Any, now: Instant) -> dict[str, tuple[str, str]]:
+        def act(conn: Connection, now: Instant) -> dict[str, tuple[str, str]]:
             # The last worker to register decides the queue of a kind, for all of its tasks.
             moved = kinds.announce(conn, in_queues(known, self._queue_by_kind))
             workers.register(conn, row, [kind.name for kind in known], now=now)
@@ -136,7 +136,7 @@ class Registration:
     def leave(self, settlements: list[Settlement]) -> None:
         """Settle the last runs, mark the worker as stopped, and release its lock and socket."""
 
-        def act(conn: Any, now: Instant) -> None:
+        def act(conn: Connection, now: Instant) -> None:
             settle.settle(conn, settlements, now=now)
             workers.set_state(conn, [self._id], "stopped", now=now)
             dialect.notify(conn)

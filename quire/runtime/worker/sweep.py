@@ -6,7 +6,6 @@ Each action is a compare-and-set in a short transaction, so any number of worker
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from quire import log
 from quire.clock import Instant
@@ -15,6 +14,7 @@ from quire.model.states import Reason
 from quire.runtime import wakeup
 from quire.runtime.worker import liveness
 from quire.settings import Settings
+from quire.store import Connection
 from quire.store.db.engine import Database
 from quire.store.queue import job_actions, release, settle, transition, workers
 
@@ -71,14 +71,14 @@ def mark_dead(db: Database, home: Path, dead: Sequence[WorkerRow]) -> None:
             shutil.rmtree(home / "scratch" / row.id, ignore_errors=True)
 
 
-def _reap(conn: Any, now: Instant, dead: Sequence[WorkerRow]) -> int:
+def _reap(conn: Connection, now: Instant, dead: Sequence[WorkerRow]) -> int:
     reaped = settle.reap(conn, now=now, dead=[row.id for row in dead], limit=BATCH)
     for task_id in reaped:
         log.event("task.reaped", level="warning", task=task_id)
     return len(reaped)
 
 
-def _release_blocked(conn: Any, now: Instant, known: Sequence[str]) -> None:
+def _release_blocked(conn: Connection, now: Instant, known: Sequence[str]) -> None:
     """Release tasks that waited for a worker like this one, or whose release was lost."""
     transition.release(conn, release.blocked_for(conn, Reason.NO_WORKER, kinds_in=known), now=now)
     transition.release_next_jobs(conn, release.owners_waiting(conn), now=now)

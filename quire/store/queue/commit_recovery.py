@@ -1,7 +1,7 @@
-"""What became of a COMMIT whose reply was lost; it may even happen later than we ask."""
+"""Finds out whether a COMMIT whose reply was lost has happened."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -14,9 +14,9 @@ t = tasks.c
 
 
 def recorded(conn: sa.Connection, settlements: Sequence[Settlement]) -> set[int]:
-    """Return the tasks whose ends are written already, just as their holder reports them."""
+    """Return the tasks that are already settled exactly as given."""
     ids = [one.task_id for one in settlements]
-    # That COMMIT may still be under way: the lock waits for it.
+    # The lost COMMIT may still be in progress: wait for its locks.
     dialect.lock_rows(conn, tasks, ids)
     statement = dialect.cached(conn, "recorded", lambda: _recorded(conn))
     found = conn.execute(statement, {"ids": dialect.encode_ids(conn, ids)})
@@ -39,6 +39,15 @@ _HELD = sa.select(t.id.label("task_id"), t.fence, t.job_id, t.begin_at).where(
 )
 
 
-def held_by(conn: sa.Connection, worker_id: str) -> list[Any]:
-    """List what a worker holds as the database sees it: task_id, fence, job_id, begin_at."""
-    return list(conn.execute(_HELD, {"worker": worker_id}))
+class HeldTask(NamedTuple):
+    """A running task of a worker, as the database has it."""
+
+    task_id: int
+    fence: int
+    job_id: int
+    begin_at: float
+
+
+def held_by(conn: sa.Connection, worker_id: str) -> list[HeldTask]:
+    """List the tasks that a worker holds according to the database."""
+    return [HeldTask(*row) for row in conn.execute(_HELD, {"worker": worker_id})]
