@@ -19,10 +19,10 @@ from quire.clock import Instant
 from quire.model.outcomes import Settlement
 from quire.model.records import EndedTask
 from quire.model.states import TASK_FINAL, TASK_MOVES, Reason, TaskState
-from quire.store.db import dialect
+from quire.store.db import bulk, dialect
 from quire.store.db.engine import on_ended
-from quire.store.db.schema.queue import is_state, owners, tasks
-from quire.store.queue import attempts, dependencies, events, job_transition, order
+from quire.store.db.schema.queue import attempts, is_state, owners, tasks
+from quire.store.queue import dependencies, events, job_transition, order
 from quire.store.queue.counters import Deltas, is_over
 
 t = tasks.c
@@ -46,6 +46,11 @@ _REASONS = {"retry": Reason.BACKOFF, "reap_later": Reason.BACKOFF, "stop": Reaso
 _RETURNED = (
     t.id, t.job_id, t.fence, t.attempt, t.cost, t.parent_id, t.begin_at, t.has_successors,
     t.document_id, t.generation, t.from_page, t.error,
+)  # fmt: skip
+#: Columns of the history of runs: one row per attempt, written when the run ends.
+_HISTORY = (
+    "task_id", "fence", "attempt", "began_at", "finished_at", "duration", "outcome", "error",
+    "traceback", "peak_rss", "worker_id",
 )  # fmt: skip
 #: Events are named `task.MOVE`, except for these.
 _EVENTS = {"give_up": "task.lose", "lock_out": "task.fail"}
@@ -263,7 +268,7 @@ class Transition:
         inactive = set() if self._are_active else job_transition.lock_inactive(conn, ids)
         for job_id in inactive:  # was stopped or cancelled, and says why
             self.deltas[job_id].error = None
-        attempts.write(conn, self._runs)
+        bulk.bulk_insert(conn, attempts, _HISTORY, self._runs)
         if self._ended:
             on_ended(conn).tasks_ended(conn, self._ended, now=now)
         events.record(conn, self._events, now=now)
