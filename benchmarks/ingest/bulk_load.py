@@ -82,7 +82,7 @@ def insert(
     tenant: str, ids: Ids, documents: Sequence[SyntheticDocument], conn: Any, now: Instant
 ) -> None:
     """Write some documents and make them live."""
-    owner = owners.locked(conn, tenant, "bench")
+    owner = owners.lock_or_create(conn, tenant, "bench")
     sightings = [admission.ListedFile(v.uri, v.uri.rpartition(":")[2], "") for v in documents]
     admitted: list[Any] = []
     for number, one in enumerate(sightings):

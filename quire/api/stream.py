@@ -16,7 +16,7 @@ from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Viewer
 from quire.store.db.engine import Database
 from quire.store.queue import tail
-from quire.store.queue.tail import Cursor, Happened, Pulse
+from quire.store.queue.tail import Activity, Cursor, StreamedEvent
 
 INTERVAL = 0.25
 #: Seconds between two tries while the database is away.
@@ -93,7 +93,7 @@ class Tail:
         self._listeners: set[Listener] = set()
         self._open: list[tuple[str, str]] = []
         self._at = Cursor(0, 0)
-        self._pulses: dict[str, Pulse] = {}
+        self._pulses: dict[str, Activity] = {}
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
@@ -194,7 +194,7 @@ class Tail:
             if len(found) < tail.PAGE:
                 return True
 
-    def _spread(self, found: Sequence[Happened], pulses: dict[str, Pulse]) -> None:
+    def _spread(self, found: Sequence[StreamedEvent], pulses: dict[str, Activity]) -> None:
         if found:
             self._at = found[-1].cursor
         lines = [(each, _line(each)) for each in found]
@@ -214,7 +214,7 @@ class Tail:
                 self._listeners.discard(listener)
         self._pulses = pulses
 
-    def _hint(self, wanted: Wanted, pulses: dict[str, Pulse]) -> bytes:
+    def _hint(self, wanted: Wanted, pulses: dict[str, Activity]) -> bytes:
         before, now = self._pulses.get(wanted.tenant), pulses.get(wanted.tenant)
         if before is None or now is None or before == now:
             return b""
@@ -229,14 +229,14 @@ class Tail:
         with self._db.read() as conn:
             return tail.head(conn)
 
-    def _read(self, tenants: Iterable[str]) -> tuple[list[Happened], dict[str, Pulse]]:
+    def _read(self, tenants: Iterable[str]) -> tuple[list[StreamedEvent], dict[str, Activity]]:
         with self._db.read() as conn:
-            found = tail.after(conn, set(tenants), self._at)
-            return found, {tenant: tail.pulse(conn, tenant) for tenant in tenants}
+            found = tail.read_after(conn, set(tenants), self._at)
+            return found, {tenant: tail.activity(conn, tenant) for tenant in tenants}
 
-    def _between(self, wanted: Wanted, after: Cursor, until: Cursor) -> list[Happened]:
+    def _between(self, wanted: Wanted, after: Cursor, until: Cursor) -> list[StreamedEvent]:
         with self._db.read() as conn:
-            return tail.after(conn, [wanted.tenant], after, until=until, job_id=wanted.job_id)
+            return tail.read_after(conn, [wanted.tenant], after, until=until, job_id=wanted.job_id)
 
 
 def message(shape: dict[str, Any], *, cursor: Cursor | None = None, name: str = "") -> bytes:
@@ -247,9 +247,9 @@ def message(shape: dict[str, Any], *, cursor: Cursor | None = None, name: str = 
     return ("\n".join(lines) + "\n\n").encode()
 
 
-def _joined(lines: Sequence[tuple[Happened, bytes]], wanted: Wanted) -> bytes:
+def _joined(lines: Sequence[tuple[StreamedEvent, bytes]], wanted: Wanted) -> bytes:
     return b"".join(text for e, text in lines if wanted.fits(e.tenant, e.job_id, e.name))
 
 
-def _line(event: Happened) -> bytes:
+def _line(event: StreamedEvent) -> bytes:
     return message(event.shape, cursor=event.cursor)

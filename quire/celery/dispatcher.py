@@ -23,7 +23,7 @@ from quire.settings import Settings
 from quire.store import Connection, open_database
 from quire.store.db.notify import Listener
 from quire.store.queue import doorbells, release
-from quire.store.queue.doorbells import Wanted
+from quire.store.queue.doorbells import ReadyTask
 
 #: Messages per worker slot: one in delivery, and one waiting behind it.
 WINDOW = 2
@@ -35,7 +35,7 @@ IDLE_INTERVAL = 1.0
 RECORD_INTERVAL = 15.0
 MAX_RETRY_DELAY = 5.0
 #: A message for no task; it only shows a polling worker that the broker is back.
-PROBE = Wanted(0, 0, "nothing")
+PROBE = ReadyTask(0, 0, "nothing")
 
 
 class Dispatcher:
@@ -116,10 +116,10 @@ class Dispatcher:
         with self._db.read() as conn:
             slots = doorbells.slots(conn, now=now, patience=patience)
             wanted = {q: doorbells.head(conn, q, WINDOW * slots[q]) for q in sorted(slots)}
-            for queue in doorbells.unheard(conn, now=now, patience=patience):
+            for queue in doorbells.missed_queues(conn, now=now, patience=patience):
                 # Some worker polls because the broker was silent: show it that messages come.
                 wanted[queue] = wanted[queue] or [PROBE]
-            seen = {queue: each.seq for queue, each in doorbells.of(conn).items()}
+            seen = {queue: each.seq for queue, each in doorbells.states(conn).items()}
         is_ok = self._serve({q: tasks for q, tasks in wanted.items() if tasks}, seen, slots)
         if not is_ok:
             return self._retry_delay
@@ -129,7 +129,7 @@ class Dispatcher:
         return wait
 
     def _serve(
-        self, wanted: dict[str, list[Wanted]], seen: dict[str, int], slots: dict[str, int]
+        self, wanted: dict[str, list[ReadyTask]], seen: dict[str, int], slots: dict[str, int]
     ) -> bool:
         """Send to every queue; return False if the broker failed."""
         is_record_due = time.monotonic() >= self._recorded_at + RECORD_INTERVAL
@@ -171,12 +171,12 @@ class Dispatcher:
         """Record the state of the broker for `quire status` and the dashboard."""
 
         def act(conn: Connection, now: Instant) -> None:
-            doorbells.note(conn, self._broker, slots, now=now, error=error)
+            doorbells.record_broker(conn, self._broker, slots, now=now, error=error)
 
         self._db.write(act)
         self._recorded_at = time.monotonic()
 
-    def _send(self, queue: str, tasks: list[Wanted], seen: int) -> None:
+    def _send(self, queue: str, tasks: list[ReadyTask], seen: int) -> None:
         """Advance the sequence number, then send: of two dispatchers only one gets through."""
 
         def act(conn: Connection, now: Instant) -> bool:
@@ -207,7 +207,7 @@ class DoorbellSender:
         """Return the number of messages in a queue; creates the queue if it does not exist."""
         return int(self._queue(queue).queue_declare().message_count)
 
-    def send(self, queue: str, tasks: list[Wanted], seq: int) -> None:
+    def send(self, queue: str, tasks: list[ReadyTask], seq: int) -> None:
         """Send one message per task."""
         target = self._queue(queue)
         with self._app.amqp.Producer(self._connection.default_channel) as producer:

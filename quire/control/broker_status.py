@@ -19,11 +19,11 @@ def standing(
     conn: Connection, *, now: Instant, patience: float, queue: str | None = None
 ) -> dict[str, Any] | None:
     """Return the broker of the live workers, or of one queue; None if no worker uses one."""
-    served = doorbells.served(conn, now=now, patience=patience)
+    served = doorbells.served_workers(conn, now=now, patience=patience)
     served = [row for row in served if queue in (None, *_queues(row))]
     if not served:
         return None
-    known = doorbells.of(conn)
+    known = doorbells.states(conn)
     names = {name for row in served for name in _queues(row) if queue in (None, name)}
     rows = [known[name] for name in sorted(names) if name in known]
     return {
@@ -37,7 +37,9 @@ def standing(
     }
 
 
-def _trouble(served: list[WorkerRow], rows: list[doorbells.Standing], now: Instant) -> str | None:
+def _trouble(
+    served: list[WorkerRow], rows: list[doorbells.DoorbellState], now: Instant
+) -> str | None:
     """Return the first problem, or None."""
     url = served[0].broker
     looked_at = max((row.looked_at for row in rows if row.looked_at), default=None)

@@ -74,7 +74,7 @@ def reindex(
                 "changed; wait for it, or begin anew with --force."
             )
         settings, overrides = _settings(conn, caller, row, given)
-        owner = owners.locked(conn, caller.tenant, caller.user)
+        owner = owners.lock_or_create(conn, caller.tenant, caller.user)
         again.enqueue(conn, owner, ids[0], row, settings, overrides, now=now)
 
     with caller.db.read() as conn:

@@ -44,11 +44,14 @@ def submit(
     body = _digest(wishes, payloads)
 
     def act(conn: Connection, now: Instant) -> list[int]:
-        owner = owners.locked(conn, caller.tenant, caller.user)
-        if (made := storing.earlier(conn, owner.id, key, body)) is not None:
+        owner = owners.lock_or_create(conn, caller.tenant, caller.user)
+        if (made := storing.find_by_key(conn, owner.id, key, body)) is not None:
             return made
         rows = _kinds_for(caller, conn, wishes)
-        orders = [storing.Order(w, p, rows[w.kind]) for w, p in zip(wishes, payloads, strict=True)]
+        orders = [
+            storing.CheckedSubmission(w, p, rows[w.kind])
+            for w, p in zip(wishes, payloads, strict=True)
+        ]
         exclusive, behind = _apply_policy(caller, conn, owner, by_person)
         ids = storing.insert(
             conn, owner, orders, exclusive_key=exclusive, is_behind=behind, now=now
@@ -56,7 +59,7 @@ def submit(
         if by_person and _policy(caller, owner) == "replace":
             _replace(conn, owner, ids, now)
         then(conn, ids, now)
-        storing.remember(conn, owner.id, key, body, ids, now=now)
+        storing.store_key(conn, owner.id, key, body, ids, now=now)
         dialect.notify(conn)
         return ids
 
@@ -322,18 +325,18 @@ def _replace(conn: Connection, owner: Owner, ids: Sequence[int], now: Instant) -
 def _kinds_for(
     caller: Caller, conn: Connection, wishes: Sequence[Submission]
 ) -> dict[str, KindRow]:
-    rows = kinds.listed(conn)
+    rows = kinds.by_name(conn)
     wanted = {wish.kind for wish in wishes}
     if fresh := [caller.known[k] for k in wanted if k not in rows and k in caller.known]:
         kinds.announce(conn, fresh)
-        rows = kinds.listed(conn)
+        rows = kinds.by_name(conn)
     for kind in sorted(wanted - set(rows)):
         raise UnknownKind(_unknown(kind, {*rows, *caller.known}))
     return rows
 
 
 def _known_kind(caller: Caller, conn: Connection, kind: str) -> None:
-    rows = kinds.listed(conn)
+    rows = kinds.by_name(conn)
     if kind not in rows and kind in caller.known:
         kinds.announce(conn, [caller.known[kind]])
     elif kind not in rows:

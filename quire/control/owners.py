@@ -32,7 +32,7 @@ def change(
     values = _checked(user, policy, weight, max_running)
 
     def act(conn: Connection, now: Instant) -> Owner:
-        owner = owners.locked(conn, caller.tenant, user)
+        owner = owners.lock_or_create(conn, caller.tenant, user)
         if values:
             owners.change(conn, owner.id, **values)
         dialect.notify(conn)

@@ -15,7 +15,7 @@ from quire.model.records import Owner, WorkerRow
 from quire.model.states import JobState
 from quire.store import Connection
 from quire.store.documents import corpora
-from quire.store.queue import events, tallies
+from quire.store.queue import events, metric_counters
 from quire.store.queue import kinds as kind_rows
 from quire.store.queue import owners as owner_rows
 from quire.store.queue import workers as worker_rows
@@ -50,7 +50,7 @@ def counts(caller: Caller) -> Json:
             "jobs": counted.jobs,
             "tasks": counted.tasks,
             "documents": document_reports.count_documents(conn, caller.tenant),
-            "paused": [each.name for each in kind_rows.listed(conn).values() if each.paused_at],
+            "paused": [each.name for each in kind_rows.by_name(conn).values() if each.paused_at],
         }
 
 
@@ -91,7 +91,7 @@ def metrics(caller: Caller) -> Metrics:
             counters.work(conn, tenant),
             counters.bytes_kept(conn, tenant),
             0,
-            tallies.read(conn).get("refused", 0),
+            metric_counters.read(conn).get("refused", 0),
         )
     alive = sum(caller.is_alive(row, now=now, lease=lease) for row in living)
     return counted._replace(alive=alive)
@@ -117,7 +117,7 @@ def any_worker_alive(caller: Caller) -> bool:
 def kinds(caller: Caller) -> list[Json]:
     """List the kinds of jobs that workers have announced."""
     with caller.db.read() as conn:
-        rows = kind_rows.listed(conn).values()
+        rows = kind_rows.by_name(conn).values()
     return [
         {
             "name": row.name,
@@ -133,7 +133,7 @@ def kinds(caller: Caller) -> list[Json]:
 def owners(caller: Caller) -> list[Owner]:
     """List the tenant's users that have submitted jobs, with their limits."""
     with caller.db.read() as conn:
-        return owner_rows.listed(conn, caller.tenant)
+        return owner_rows.list_owners(conn, caller.tenant)
 
 
 def jobs(caller: Caller, *, limit: int = 50, cursor: int | None = None, **filters: Any) -> Json:

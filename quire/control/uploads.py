@@ -116,7 +116,7 @@ def _admit(
     given: Mapping[str, Any],
     now: Instant,
 ) -> None:
-    owner = owners.locked(conn, caller.tenant, caller.user)
+    owner = owners.lock_or_create(conn, caller.tenant, caller.user)
     inside = corpora.get_or_create(conn, caller.tenant, corpus, now=now) if corpus else None
     pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})
     request = admission.AdmissionRequest(
@@ -137,8 +137,8 @@ def _admit(
 
 
 def _kind(caller: Caller, conn: Connection) -> KindRow:
-    found = kinds.listed(conn)
+    found = kinds.by_name(conn)
     if _KIND not in found:
         kinds.announce(conn, [caller.known[_KIND]])
-        found = kinds.listed(conn)
+        found = kinds.by_name(conn)
     return found[_KIND]

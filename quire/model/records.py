@@ -72,7 +72,7 @@ class Submission:
     max_attempts: int | None = None
 
 
-class TaskSeed(NamedTuple):
+class ChildTask(NamedTuple):
     """A task to be inserted: by a submission, or by a handler as a child of its own task."""
 
     kind: str

@@ -99,7 +99,7 @@ def tick(
     db: Database, settings: Settings, *, prune: bool = True, collector: Collector | None = None
 ) -> dict[str, int]:
     """Run one round; returns counts by name. A collector continues where it stopped."""
-    lifted = db.write(lambda conn, now: aging.lift(conn, now=now, after=settings.aging_seconds))
+    lifted = db.write(lambda conn, now: aging.promote(conn, now=now, after=settings.aging_seconds))
     if lifted:
         log.event("tasks.lifted", count=len(lifted))
         wakeup.wake(settings.home)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from quire.api.routes import metrics
 from quire.control import access, jobs
 from quire.model.records import Submission
-from quire.store.queue import tallies
+from quire.store.queue import metric_counters
 from tests.api.serving import Served, served
 from tests.store.stage import Stage, ending
 
@@ -78,7 +78,7 @@ def test_refusals_of_zombies_are_counted_in_the_database(at: Served):
     assert read(at)["quire_refused_settles_total",] == 0
     for count in (2, 0, 3):
         with at.app.db.begin() as conn:
-            tallies.add(conn, "refused", count)
+            metric_counters.add(conn, "refused", count)
     assert read(at)["quire_refused_settles_total",] == 5
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from quire.celery.dispatcher import WINDOW, DoorbellSender
 from quire.celery.settings import make_app
-from quire.store.queue.doorbells import Wanted
+from quire.store.queue.doorbells import ReadyTask
 from tests.brokers import Valkey
 from tests.celery.stand import (
     DEAF,
@@ -68,8 +68,8 @@ def test_a_slow_broker_slows_and_stops_nothing(stand: ValkeyStand):
 def test_doubled_reordered_and_stray_doorbells_find_nothing_and_are_taken(stand: ValkeyStand):
     ids = stand.submit(10, "doubled", seconds=0.05)
     site = stand.site
-    named = [Wanted(row.id, row.job_id, row.kind) for row in site.rows("tasks", kind="i.effect")]
-    stray = [Wanted(10**12, 10**12, "i.effect"), Wanted(-1, 0, "no such kind")]
+    named = [ReadyTask(row.id, row.job_id, row.kind) for row in site.rows("tasks", kind="i.effect")]
+    stray = [ReadyTask(10**12, 10**12, "i.effect"), ReadyTask(-1, 0, "no such kind")]
     sender = DoorbellSender(settings_of(site, broker_url=stand.valkey.url))
     sender.send("default", [*reversed(named[-10:]), *stray, *named[-10:]], 0)
     sender.disconnect()
@@ -87,7 +87,7 @@ def test_a_deleted_job_s_doorbell_finds_nothing(stand: ValkeyStand):
     [row] = site.rows("tasks", job_id=gone[0])
     jobs.delete(site.app.caller, gone)
     sender = DoorbellSender(settings_of(site, broker_url=stand.valkey.url))
-    sender.send("default", [Wanted(row.id, gone[0], row.kind)], 0)
+    sender.send("default", [ReadyTask(row.id, gone[0], row.kind)], 0)
     sender.disconnect()
     until(lambda: stand.valkey.length() == 0)
     stand.assert_done_once(stand.submit(3, "later"), "later")

@@ -64,7 +64,7 @@ class Shelf:
         seen = f"job {job_id}" if seen is None else seen
 
         def act(conn: sa.Connection, now: Instant) -> admission.Admitted:
-            owner = owners.locked(conn, self.tenant, "ada")
+            owner = owners.lock_or_create(conn, self.tenant, "ada")
             within = (
                 (corpora.get_or_create(conn, self.tenant, corpus, now=now).id,) if corpus else ()
             )

@@ -133,7 +133,7 @@ class Stage:
 
     def set_owner(self, user: str, **values: Any) -> None:
         with self.db.begin() as conn:
-            owner = owners.locked(conn, "default", user)
+            owner = owners.lock_or_create(conn, "default", user)
             owners.change(conn, owner.id, **values)
 
     def rows(self, table: str, **where: Any) -> Sequence[Any]:

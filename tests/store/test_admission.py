@@ -238,7 +238,7 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
     stage = Stage(db)
     jobs = [stage.one(), stage.one()]
     with db.begin() as conn:
-        owner = owners.locked(conn, "default", "ada")
+        owner = owners.lock_or_create(conn, "default", "ada")
     items = [admission.ListedFile(f"file:///d/{n}", f"{n}", "s") for n in range(300)]
     both = threading.Barrier(2)
     made: dict[int, list[admission.Admitted]] = {}

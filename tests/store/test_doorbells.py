@@ -28,7 +28,9 @@ def crew(stage: Stage, name: str, *, queues: str = "default", broker: str | None
 
 
 def note(stage: Stage, error: str | None = None) -> None:
-    stage.db.write(lambda conn, now: doorbells.note(conn, URL, ["default"], now=now, error=error))
+    stage.db.write(
+        lambda conn, now: doorbells.record_broker(conn, URL, ["default"], now=now, error=error)
+    )
 
 
 def ring(stage: Stage, seen: int, count: int) -> bool:
@@ -62,7 +64,7 @@ def test_of_two_dispatchers_that_saw_the_same_one_rings(stage):
     assert not ring(stage, 0, 3)
     assert ring(stage, 3, 1)
     with stage.db.read() as conn:
-        assert doorbells.of(conn)["default"].seq == 4
+        assert doorbells.states(conn)["default"].seq == 4
 
 
 def test_a_broker_that_fails_is_named_with_the_time_until_it_answers(stage):
@@ -76,7 +78,7 @@ def test_a_broker_that_fails_is_named_with_the_time_until_it_answers(stage):
     stage.clock.advance(10)
     note(stage, "Timeout: it did not answer")
     with stage.db.read() as conn:
-        assert doorbells.of(conn)["default"].failing_since == pytest.approx(since, abs=0.01)
+        assert doorbells.states(conn)["default"].failing_since == pytest.approx(since, abs=0.01)
     said = trouble(stage) or ""
     assert "has not answered since" in said and "did not answer" in said and URL in said
     note(stage)
@@ -86,9 +88,9 @@ def test_a_broker_that_fails_is_named_with_the_time_until_it_answers(stage):
 def test_a_worker_that_claims_alone_is_named(stage):
     crew(stage, "w1")
     note(stage)
-    stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now, alone_since=now.wall))
+    stage.db.write(lambda conn, now: workers.heartbeat(conn, "w1", now=now, alone_since=now.wall))
     assert "Worker w1 has received nothing" in (trouble(stage) or "")
-    stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now))
+    stage.db.write(lambda conn, now: workers.heartbeat(conn, "w1", now=now))
     assert trouble(stage) is None
 
 
@@ -96,8 +98,8 @@ def test_a_scheduler_that_is_gone_is_missed(stage):
     crew(stage, "w1")
     note(stage)
     stage.clock.advance(50)
-    stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now))
+    stage.db.write(lambda conn, now: workers.heartbeat(conn, "w1", now=now))
     assert trouble(stage) is None
     stage.clock.advance(50)
-    stage.db.write(lambda conn, now: workers.beat(conn, "w1", now=now))
+    stage.db.write(lambda conn, now: workers.heartbeat(conn, "w1", now=now))
     assert "not notified of new tasks" in (trouble(stage) or "")

@@ -11,7 +11,7 @@ from quire.control import jobs
 from quire.model.outcomes import Lease
 from quire.store import open_database
 from quire.store.queue import claim
-from quire.store.queue.exclusive import MOST_TRIES, WAIT_SECONDS
+from quire.store.queue.exclusive import MAX_TRIES, WAIT_SECONDS
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 
@@ -60,7 +60,7 @@ def test_the_one_that_waited_runs_when_the_key_is_free(stage: Stage):
 
 def give_up(stage: Stage, holder: Lease) -> list[Lease]:
     """Let the second task of the key meet its holder until it is given up."""
-    for _ in range(MOST_TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         assert stage.claim() == []
         stage.clock.advance(WAIT_SECONDS)
         stage.renew(holder)

@@ -262,7 +262,7 @@ def test_a_swap_that_comes_first_is_seen_by_the_listing_that_waited_for_it(
         own.clock = shelf.clock
 
         def act(conn: sa.Connection, now: Any) -> list[admission.Admitted]:
-            owner = owners.locked(conn, "default", shelf.app.user)
+            owner = owners.lock_or_create(conn, "default", shelf.app.user)
             wish = admission.AdmissionRequest(
                 owner, job, "x", shelf.generation("a.pdf").settings, (), True
             )

@@ -21,7 +21,7 @@ from quire.store import open_database
 from quire.store.access import users
 from quire.store.db import bulk, migrate, sqlite
 from quire.store.db.engine import Database
-from quire.store.queue import tallies
+from quire.store.queue import metric_counters
 from quire.store.transfer import copy as transfer_copy
 from quire.store.transfer.rows import TABLES
 from quire.text.words import tsvector_input
@@ -82,7 +82,7 @@ def fill(to: Installation) -> None:
     stage.set_owner("bob", weight=2.0, max_running=3)
     stage.claim("w2", limit=2)
     shelf.queue("box/waiting.txt")
-    stage.db.write(lambda conn, now: tallies.add(conn, "zombies", 3))
+    stage.db.write(lambda conn, now: metric_counters.add(conn, "zombies", 3))
     stage.db.write(lambda conn, now: users.add_user(conn, "default", "ada", Role.ADMIN, now=now))
 
 
@@ -149,7 +149,7 @@ def test_every_row_is_there_afterwards_and_every_invariant_holds(filled: Install
     assert filled.steps[-1][0] == "build vector indexes"
     assert doctor.examine(filled.target).violations == []
     with filled.target.read() as conn:
-        assert tallies.read(conn)["zombies"] == 3
+        assert metric_counters.read(conn)["zombies"] == 3
 
 
 def test_search_finds_the_same(filled: Installation):

@@ -33,10 +33,10 @@ def others_have_ended(stage: Stage) -> bool:
         return not conn.exec_driver_sql(query).scalar_one()
 
 
-def read(stage: Stage, cursor: Cursor, *tenants: str, **how: Any) -> list[tail.Happened]:
+def read(stage: Stage, cursor: Cursor, *tenants: str, **how: Any) -> list[tail.StreamedEvent]:
     until(lambda: others_have_ended(stage))
     with stage.db.read() as conn:
-        return tail.after(conn, tenants or ("default",), cursor, **how)
+        return tail.read_after(conn, tenants or ("default",), cursor, **how)
 
 
 def head(stage: Stage) -> Cursor:
@@ -45,7 +45,7 @@ def head(stage: Stage) -> Cursor:
         return tail.head(conn)
 
 
-def names(found: list[tail.Happened]) -> list[str]:
+def names(found: list[tail.StreamedEvent]) -> list[str]:
     return [each.name for each in found]
 
 
@@ -66,7 +66,7 @@ def test_what_comes_after_a_cursor_is_read_once_and_in_order(stage: Stage):
 def test_transactions_that_commit_out_of_order_are_both_seen_once(pg_stage: Stage):
     job_id = pg_stage.one()
     at = head(pg_stage)
-    seen: list[tail.Happened] = []
+    seen: list[tail.StreamedEvent] = []
 
     def look() -> list[str]:
         found = read(pg_stage, seen[-1].cursor if seen else at)
@@ -157,18 +157,18 @@ def test_a_cursor_is_read_as_it_is_written():
 
 
 def test_the_pulse_changes_when_work_is_submitted_or_claimed(stage: Stage):
-    def pulse(tenant: str = "default") -> tail.Pulse:
+    def pulse(tenant: str = "default") -> tail.Activity:
         with stage.db.read() as conn:
-            return tail.pulse(conn, tenant)
+            return tail.activity(conn, tenant)
 
-    assert pulse() == pulse() == tail.Pulse(0, ())
+    assert pulse() == pulse() == tail.Activity(0, ())
     job_id = stage.one()
     submitted = pulse()
     assert submitted.last_job_id == job_id
     [lease] = stage.claim()
     assert pulse().of_job(job_id) == ((job_id, lease.task_id, lease.fence),)
     assert pulse().of_job(job_id + 1) == ()
-    assert pulse("other") == tail.Pulse(0, ())
+    assert pulse("other") == tail.Activity(0, ())
 
 
 def test_events_are_found_by_an_index(stage: Stage):

@@ -251,7 +251,7 @@ def test_aging_lifts_the_first_task_of_each_owner_and_priority_by_one(stage: Sta
     from quire.store.queue import aging
 
     def lift() -> list[int]:
-        return stage.db.write(lambda conn, now: aging.lift(conn, now=now, after=600.0))
+        return stage.db.write(lambda conn, now: aging.promote(conn, now=now, after=600.0))
 
     stage.one(priority=9)
     stage.run()  # aging looks at queues that were claimed from
@@ -270,7 +270,7 @@ def test_aging_stops_at_the_first_priority(stage: Stage):
 
     job_id = stage.one(priority=1)
     stage.clock.advance(10_000)
-    assert stage.db.write(lambda conn, now: aging.lift(conn, now=now, after=1.0)) == []
+    assert stage.db.write(lambda conn, now: aging.promote(conn, now=now, after=1.0)) == []
     assert stage.task(job_id).priority == 1
 
 

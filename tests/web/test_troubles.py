@@ -35,7 +35,7 @@ def serve(db: Database, error: str | None) -> None:
 
     def act(conn: Any, now: Any) -> None:
         workers.register(conn, WORKER, ["noop"], now=now)
-        doorbells.note(conn, BROKER, ["default"], now=now, error=error)
+        doorbells.record_broker(conn, BROKER, ["default"], now=now, error=error)
 
     db.write(act)
 

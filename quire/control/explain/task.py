@@ -193,10 +193,10 @@ def _backoff(case: Case) -> Finding:
 
 def _lock_held(case: Case) -> Finding:
     row = case.row
-    tries = f"{row.lock_tries} of {exclusive.MOST_TRIES}"
+    tries = f"{row.lock_tries} of {exclusive.MAX_TRIES}"
     text = f"Another task was working on the same document when it was its turn ({tries} tries)."
     left = max(row.due_at - case.now.wall, 0.0)
-    step = f"Next try in {format.span(left)}. It fails after {exclusive.MOST_TRIES} tries."
+    step = f"Next try in {format.span(left)}. It fails after {exclusive.MAX_TRIES} tries."
     return Finding("lock_held", text, step, None, row.due_at)
 
 

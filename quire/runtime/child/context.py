@@ -161,7 +161,7 @@ class Context:
         """Return whether the step `name` has a stored result, and that result."""
         from quire.store.queue import fenced
 
-        return fenced.recall(self._database(), self.task_id, name)
+        return fenced.find_step(self._database(), self.task_id, name)
 
     def write(self, act: "Callable[[Transaction], T]") -> T:
         """Run `act` in a fenced transaction while the task continues.

@@ -28,7 +28,7 @@ from quire.runtime.worker.sweep import sweep
 from quire.settings import Settings
 from quire.store import Connection, open_database
 from quire.store.db import migrate
-from quire.store.queue import claim, commit_recovery, release, settle, tallies, workers
+from quire.store.queue import claim, commit_recovery, metric_counters, release, settle, workers
 from quire.store.queue import progress as progress_store
 from quire.store.queue.commit_recovery import HeldTask
 
@@ -393,7 +393,9 @@ class Worker:
                     release.release_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), release.next_due_at(conn)
             self.clock_offset = at.wall - self.monotonic()
-            tallies.add(conn, "refused", sum(one.task_id not in settled for one in settlements))
+            metric_counters.add(
+                conn, "refused", sum(one.task_id not in settled for one in settlements)
+            )
             return settled, claimed, due_at
 
         settled, claimed, self.next_due_at = self.db.write(act)
@@ -420,7 +422,7 @@ class Worker:
         for turn in range(len(queues)):
             if room <= 0:
                 break
-            part = claim.take(
+            part = claim.claim_rows(
                 conn, self.id, queues[(self.queue_turn + turn) % len(queues)], self.kinds,
                 now=at, ttl=self.settings.lease_seconds, limit=room, alone=idle,
             )  # fmt: skip
@@ -490,7 +492,7 @@ class Worker:
         def act(conn: Connection, now: Instant) -> tuple[set[int], list[HeldTask]]:
             if self.drain_by is None:
                 migrate.count_missing(conn)  # a heartbeat after an announced migration agrees to it
-            if not workers.beat(conn, self.id, now=now, alone_since=polling_since):
+            if not workers.heartbeat(conn, self.id, now=now, alone_since=polling_since):
                 workers.revive(conn, self.id, now=now)
             kept = settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
             return kept, commit_recovery.held_by(conn, self.id)

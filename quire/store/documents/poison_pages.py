@@ -16,7 +16,7 @@ from quire.store.db import dialect
 from quire.store.db.schema.documents import generation_pages
 from quire.store.db.schema.queue import edges, tasks
 from quire.store.queue import kinds, owners
-from quire.store.queue import tasks as planting
+from quire.store.queue import new_tasks as planting
 from quire.store.queue.counters import Deltas
 from quire.store.queue.job_transition import update_counters
 
@@ -34,13 +34,13 @@ def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
     """
     deltas = Deltas()
     rows = conn.execute(sa.select(*_COPIED).where(t.id.in_(sorted(ids))).order_by(t.id)).all()
-    known = kinds.listed(conn)
+    known = kinds.by_name(conn)
     for row in rows:
         middle = (row.from_page + row.to_page) // 2
         halves = ((row.from_page, middle), (middle + 1, row.to_page))
         width = row.to_page - row.from_page + 1
         plantings = [
-            planting.Planting(
+            planting.NewTask(
                 job_id=row.job_id,
                 kind=_kind(known, row),
                 priority=row.priority,
@@ -56,7 +56,7 @@ def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
         half_ids = dialect.reserve_ids(conn, tasks, len(plantings))
         owner = owners.by_id(conn, row.owner_id)
         planted = planting.plan(conn, owner, plantings, half_ids, now=now)
-        planting.write(conn, planted)
+        planting.insert(conn, planted)
         _inherit_dependents(conn, row.id, half_ids)
         for state in planted.states:
             deltas[row.job_id].move(None, state)

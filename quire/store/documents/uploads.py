@@ -16,7 +16,7 @@ from quire.store.db import dialect
 from quire.store.db.schema.queue import tasks
 from quire.store.documents.admission import Admitted
 from quire.store.queue import counters, dependencies, job_transition
-from quire.store.queue import tasks as planting
+from quire.store.queue import new_tasks as planting
 
 t = tasks.c
 
@@ -35,7 +35,7 @@ def enqueue(
         return
     first = conn.execute(sa.select(t.id, t.priority).where(t.job_id == job_id)).one()
     plantings = [
-        planting.Planting(
+        planting.NewTask(
             job_id,
             kind,
             first.priority,
@@ -50,7 +50,7 @@ def enqueue(
     ]
     ids = dialect.reserve_ids(conn, tasks, len(plantings))
     planted = planting.plan(conn, owner, plantings, ids, now=now)
-    planting.write(conn, planted)
+    planting.insert(conn, planted)
     dependencies.add(conn, [(None, first.id, task_id, "cancel") for task_id in ids])
     conn.execute(sa.update(tasks).where(t.id == first.id).values(has_successors=True))
     deltas = counters.Deltas()

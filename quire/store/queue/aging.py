@@ -11,7 +11,7 @@ from quire.store.queue import order
 t = tasks.c
 
 
-def lift(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
+def promote(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
     """Lift at most the first task per owner and priority that waited for `after` seconds."""
     lifted = []
     for row in conn.execute(_heads()).all():

@@ -1,7 +1,7 @@
-"""Claims tasks: the head of a queue's order becomes leased to a worker.
+"""Claims tasks: leases those at the head of a queue to a worker and raises their fence.
 
-The fence grows by one at each claim. A claim that meets a task which may not run after all
-(job stopped, kind paused, owner at its cap, kind unknown to this worker) moves it out of the way.
+A claim that meets a task which may not run (its job is stopped, its kind paused or unknown to this
+worker, its owner at the cap, its exclusive key held) moves it out of the way.
 """
 
 from collections import Counter
@@ -20,7 +20,6 @@ from quire.store.queue.transition import Transition
 
 t = tasks.c
 _ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
-# Rows are read by position below: these loops run for every task there is, under the lock.
 _HEAD = (
     sa.select(
         t.id,
@@ -50,13 +49,13 @@ _CAPPED = (
     .order_by(owners.c.id)
     .with_for_update()
 )
-#: A claim that met nothing but tasks that may not run looks on, this far and this often.
-AHEAD, ROUNDS = 500, 4
+#: A claim that met only tasks that may not run looks again, this far ahead and this often.
+LOOK_AHEAD, MAX_ROUNDS = 500, 4
 _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 
 
 class Claimed(NamedTuple):
-    """What a claim took: made into leases after the commit, so that the write lock ends sooner."""
+    """Claimed rows; leases are made after the commit, so that the write lock ends sooner."""
 
     rows: list[Any]
     found_jobs: dict[int, Any]
@@ -65,25 +64,20 @@ class Claimed(NamedTuple):
 
     def leases(self) -> list[Lease]:
         """Return one lease per task, most urgent first."""
-        return [_lease(row, self.found_jobs[row[1]][2], self.queue, self.at) for row in self.rows]
+        return [
+            _lease(row, self.found_jobs[row.job_id].payload, self.queue, self.at)
+            for row in self.rows
+        ]
 
 
 def claim(
-    conn: sa.Connection,
-    worker_id: str,
-    queue: str,
-    known: Collection[str],
-    *,
-    now: Instant,
-    ttl: float,
-    limit: int = 1,
-    alone: int | None = None,
+    conn: sa.Connection, worker_id: str, queue: str, known: Collection[str], **how: Any
 ) -> list[Lease]:
-    """Lease up to `limit` tasks at the head of `queue` to `worker_id`, most urgent first."""
-    return take(conn, worker_id, queue, known, now=now, ttl=ttl, limit=limit, alone=alone).leases()
+    """Lease tasks as `claim_rows` does; returns the leases, most urgent first."""
+    return claim_rows(conn, worker_id, queue, known, **how).leases()
 
 
-def take(
+def claim_rows(
     conn: sa.Connection,
     worker_id: str,
     queue: str,
@@ -94,65 +88,67 @@ def take(
     limit: int = 1,
     alone: int | None = None,
 ) -> Claimed:
-    """Claim, and leave the making of leases for after the commit.
+    """Lease up to `limit` tasks of the `known` kinds at the head of `queue` to a worker.
 
-    Of those that must run alone (a crash behind them, or at most once) take at most `alone`: a
-    claim ahead of time would cost an innocent one dearly if this worker died.
+    At most `alone` of them must be the only task of their child (they crashed before, or run at
+    most once): if this worker died, a task claimed ahead of time would be blamed for it.
     """
-    room = _room(conn)
-    release.release_capped(conn, room, now=now)
+    free_slots = _free_slots(conn)
+    release.release_capped(conn, free_slots, now=now)
     alone = limit if alone is None else alone
-    for length in (limit, *[max(limit, AHEAD)] * ROUNDS):
+    for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
         head = conn.execute(_HEAD, {"queue": queue, "limit": length}).all()
         if not head:
             break
         found_jobs = _jobs_of(conn, head)
-        taken, aside = _sorted_out(conn, head, found_jobs, known, room, limit, alone)
+        taken, blocked = _select(conn, head, found_jobs, known, free_slots, limit, alone)
         if taken:
-            transition.claim(conn, [row[0] for row in taken], worker_id, now=now, ttl=ttl)
-            job_transition.start(conn, Counter([row[1] for row in taken]), worker_id, now=now)
-        if aside:
-            _set_aside(conn, aside, now)
-        if taken or not aside:
+            transition.claim(conn, [row.id for row in taken], worker_id, now=now, ttl=ttl)
+            begun = Counter([row.job_id for row in taken])
+            job_transition.start(conn, begun, worker_id, now=now)
+        if blocked:
+            _set_aside(conn, blocked, now)
+        if taken or not blocked:
             return Claimed(taken, found_jobs, queue, now.wall)
     return Claimed([], {}, queue, now.wall)
 
 
-def _sorted_out(
+def _select(
     conn: sa.Connection,
     head: Sequence[Any],
     found_jobs: dict[int, Any],
     known: Collection[str],
-    room: dict[int, int],
+    free_slots: dict[int, int],
     limit: int,
     alone: int,
 ) -> tuple[list[Any], list[tuple[Any, str]]]:
-    """Pick the rows to take, and those that may not run with the reason why."""
+    """Return the rows to take, and those that may not run with the reason."""
     paused = set(conn.scalars(_PAUSED))
-    behind = _behind(conn, found_jobs)
+    behind = _jobs_behind(conn, found_jobs)
     locked = exclusive.running_keys(conn, head)
     taken: list[Any] = []
-    aside: list[tuple[Any, str]] = []
+    blocked: list[tuple[Any, str]] = []
     for row in head:
         if len(taken) == limit:
             break
-        why = _obstacle(row, found_jobs[row[1]][1], paused, behind, known, room, locked)
+        job_state = found_jobs[row.job_id].state
+        why = _blocking_reason(row, job_state, paused, behind, known, free_slots, locked)
         if why is not None:
-            aside.append((row, why))
+            blocked.append((row, why))
             continue
-        if row[7] or row[11]:  # crashes, at_most_once
+        if row.crashes or row.at_most_once:
             if alone <= 0:
                 continue
             alone -= 1
         taken.append(row)
-        locked.add(row[14])
-        if room and row.owner_id in room:
-            room[row.owner_id] -= 1
-    return taken, aside
+        locked.add(row.exclusive_key)
+        if row.owner_id in free_slots:
+            free_slots[row.owner_id] -= 1
+    return taken, blocked
 
 
 def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
-    """Write how far the fair order has got, from the leases of a claim; may lag behind it."""
+    """Record how far the fair order has got, from the leases of a claim; it may lag behind."""
     furthest: dict[tuple[str, int], float] = {}
     for lease in leases:
         key = lease.queue, lease.priority
@@ -161,27 +157,25 @@ def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
         order.advance_band(conn, queue, priority, tag)
 
 
-def _room(conn: sa.Connection) -> dict[int, int]:
+def _free_slots(conn: sa.Connection) -> dict[int, int]:
     """Return how many more tasks each capped owner may run; locks these owners."""
     capped = conn.execute(_CAPPED).all()
     if not capped:
         return {}
-    running: dict[int, int] = {
-        row[0]: row[1]
-        for row in conn.execute(
-            sa.select(t.owner_id, sa.func.count())
-            .where(is_state(t.state, TaskState.RUNNING))
-            .group_by(t.owner_id)
-        )
-    }
-    return {owner: most - running.get(owner, 0) for owner, most in capped}
+    counted = conn.execute(
+        sa.select(t.owner_id, sa.func.count().label("running"))
+        .where(is_state(t.state, TaskState.RUNNING))
+        .group_by(t.owner_id)
+    )
+    running: dict[int, int] = {row.owner_id: row.running for row in counted}
+    return {row.id: row.max_running - running.get(row.id, 0) for row in capped}
 
 
 def _jobs_of(conn: sa.Connection, head: Sequence[Any]) -> dict[int, Any]:
-    """Read the jobs of the head, locked after their tasks, so that a stop cannot slip between."""
+    """Lock and read the jobs of tasks: after the tasks, so that no stop comes between."""
     statement = dialect.cached(conn, "jobs_of", lambda: _job_query(conn))
-    wanted = dialect.encode_ids(conn, sorted({row[1] for row in head}))
-    return {row[0]: row for row in conn.execute(statement, {"wanted": wanted})}
+    wanted = dialect.encode_ids(conn, sorted({row.job_id for row in head}))
+    return {row.id: row for row in conn.execute(statement, {"wanted": wanted})}
 
 
 def _job_query(conn: sa.Connection) -> sa.Select[Any]:
@@ -194,9 +188,9 @@ def _job_query(conn: sa.Connection) -> sa.Select[Any]:
     )
 
 
-def _behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
+def _jobs_behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
     """Return the jobs whose owner has another one that goes first."""
-    keyed = [job_id for job_id, job in found_jobs.items() if job[3] is not None]
+    keyed = [job_id for job_id, job in found_jobs.items() if job.exclusive_key is not None]
     if not keyed:
         return set()
     return set(
@@ -204,37 +198,38 @@ def _behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
     )
 
 
-def _obstacle(
+def _blocking_reason(
     row: Any,
     job_state: str,
     paused: set[str],
     behind: set[int],
     known: Collection[str],
-    room: dict[int, int],
+    free_slots: dict[int, int],
     locked: set[str | None],
 ) -> str | None:
     if job_state not in _ACTIVE:
         is_cancelled = job_state == JobState.CANCELLED
         return TaskState.CANCELLED if is_cancelled else Reason.STOPPED
-    if row[3] in paused:
+    if row.kind in paused:
         return Reason.PAUSED
-    if row[1] in behind:
+    if row.job_id in behind:
         return Reason.USER_BUSY
-    if row[3] not in known:
+    if row.kind not in known:
         return Reason.NO_WORKER
-    if room and room.get(row[2], 1) <= 0:
+    if free_slots and free_slots.get(row.owner_id, 1) <= 0:
         return Reason.CAP
-    return Reason.LOCK_HELD if row[14] is not None and row[14] in locked else None
+    is_locked = row.exclusive_key is not None and row.exclusive_key in locked
+    return Reason.LOCK_HELD if is_locked else None
 
 
-def _set_aside(conn: sa.Connection, aside: Sequence[tuple[Any, str]], now: Instant) -> None:
-    """Move tasks out of the way that may not run, by the reason why."""
+def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[Any, str]], now: Instant) -> None:
+    """Move tasks that may not run out of the queue, by the reason."""
     moves = Transition(conn, now)
-    for why in sorted({why for _, why in aside}):
-        ids = [row.id for row, each in aside if each == why]
+    for why in sorted({why for _, why in blocked}):
+        ids = [row.id for row, each in blocked if each == why]
         rows = [(task_id,) for task_id in ids]
         if why == Reason.LOCK_HELD:
-            exclusive.put_off(conn, ids, moves, now=now)
+            exclusive.wait_for_key(conn, ids, moves, now=now)
         elif why == TaskState.CANCELLED:
             moves.apply(rows, "cancel", source=TaskState.READY)
         else:

@@ -29,7 +29,7 @@ _ADVANCE = (
 )
 
 
-class Wanted(NamedTuple):
+class ReadyTask(NamedTuple):
     """A ready task to ring for; its numbers are for people who look at the message."""
 
     task_id: int
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
     kind: str
 
 
-class Standing(NamedTuple):
+class DoorbellState(NamedTuple):
     """What is known of a queue's doorbells."""
 
     queue: str
@@ -49,25 +49,27 @@ class Standing(NamedTuple):
     error: str | None
 
 
-_COLUMNS = [d[name] for name in Standing._fields]
+_COLUMNS = [d[name] for name in DoorbellState._fields]
 
 
 def slots(conn: sa.Connection, *, now: Instant, patience: float) -> dict[str, int]:
     """Count the children of live workers that wait for doorbells, by queue."""
     found: dict[str, int] = {}
-    for worker in served(conn, now=now, patience=patience):
+    for worker in served_workers(conn, now=now, patience=patience):
         for queue in worker.queues.split(","):
             found[queue] = found.get(queue, 0) + worker.concurrency
     return found
 
 
-def unheard(conn: sa.Connection, *, now: Instant, patience: float) -> set[str]:
+def missed_queues(conn: sa.Connection, *, now: Instant, patience: float) -> set[str]:
     """List the queues of which some live worker has missed doorbells."""
-    alone = [w for w in served(conn, now=now, patience=patience) if w.alone_since is not None]
+    alone = [
+        w for w in served_workers(conn, now=now, patience=patience) if w.alone_since is not None
+    ]
     return {queue for worker in alone for queue in worker.queues.split(",")}
 
 
-def served(conn: sa.Connection, *, now: Instant, patience: float) -> list[WorkerRow]:
+def served_workers(conn: sa.Connection, *, now: Instant, patience: float) -> list[WorkerRow]:
     """List the live workers that a broker serves."""
     return [
         row
@@ -76,14 +78,14 @@ def served(conn: sa.Connection, *, now: Instant, patience: float) -> list[Worker
     ]
 
 
-def head(conn: sa.Connection, queue: str, limit: int) -> list[Wanted]:
+def head(conn: sa.Connection, queue: str, limit: int) -> list[ReadyTask]:
     """List the ready tasks at the head of a queue's order."""
-    return [Wanted(*row) for row in conn.execute(_HEAD, {"queue": queue, "limit": limit})]
+    return [ReadyTask(*row) for row in conn.execute(_HEAD, {"queue": queue, "limit": limit})]
 
 
-def of(conn: sa.Connection) -> dict[str, Standing]:
+def states(conn: sa.Connection) -> dict[str, DoorbellState]:
     """Return what is known, by queue."""
-    return {row.queue: Standing(*row) for row in conn.execute(sa.select(*_COLUMNS))}
+    return {row.queue: DoorbellState(*row) for row in conn.execute(sa.select(*_COLUMNS))}
 
 
 def advance(conn: sa.Connection, queue: str, *, seen: int, count: int, now: Instant) -> bool:
@@ -92,7 +94,7 @@ def advance(conn: sa.Connection, queue: str, *, seen: int, count: int, now: Inst
     return conn.execute(_ADVANCE, values).rowcount > 0
 
 
-def note(
+def record_broker(
     conn: sa.Connection, broker: str, queues: Iterable[str], *, now: Instant, error: str | None
 ) -> None:
     """Write down that the broker was asked, and whether it answered."""

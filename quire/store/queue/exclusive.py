@@ -17,7 +17,7 @@ from quire.store.queue.transition import Transition
 
 t = tasks.c
 WAIT_SECONDS = 15.0
-MOST_TRIES = 10
+MAX_TRIES = 10
 
 
 def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
@@ -38,13 +38,15 @@ def _running(conn: sa.Connection) -> sa.Select[Any]:
     )
 
 
-def put_off(conn: sa.Connection, ids: Sequence[int], moves: Transition, *, now: Instant) -> None:
+def wait_for_key(
+    conn: sa.Connection, ids: Sequence[int], moves: Transition, *, now: Instant
+) -> None:
     """Let ready tasks wait for the holder of their key, or fail them after ten tries."""
     # Every tenth time: a task that is revived after it failed has ten tries again.
     rows = conn.execute(sa.select(t.id, t.lock_tries + 1).where(t.id.in_(sorted(ids)))).all()
-    waiting = [(task_id, tries) for task_id, tries in rows if tries % MOST_TRIES]
-    locked_out = [(task_id, tries) for task_id, tries in rows if tries % MOST_TRIES == 0]
-    why = f"another task of the same document ran each of the {MOST_TRIES} times it was tried"
+    waiting = [(task_id, tries) for task_id, tries in rows if tries % MAX_TRIES]
+    locked_out = [(task_id, tries) for task_id, tries in rows if tries % MAX_TRIES == 0]
+    why = f"another task of the same document ran each of the {MAX_TRIES} times it was tried"
     held = {"reason": Reason.LOCK_HELD.value, "due_at": now.wall + WAIT_SECONDS}
     tries = ("lock_tries",)
     moves.apply(waiting, "hold", source=TaskState.READY, columns=tries, **held)

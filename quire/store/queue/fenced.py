@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, Refused
 from quire.model.outcomes import Settlement
-from quire.model.records import About, TaskSeed
+from quire.model.records import About, ChildTask
 from quire.model.states import TASK_MOVES, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import Database
@@ -20,10 +20,10 @@ from quire.store.queue import (
     dependencies,
     job_transition,
     kinds,
+    new_tasks,
     owners,
     settle,
     steps,
-    tasks,
 )
 
 NOTHING = About()
@@ -41,7 +41,7 @@ class Transaction:
         self._conn = conn
         self._row = row
         self._now = now
-        self._seeds: list[TaskSeed] = []
+        self._seeds: list[ChildTask] = []
         self._heavier = 0.0
         self.result: str | None = None
         self.move = "finish"
@@ -104,7 +104,7 @@ class Transaction:
         about: About = NOTHING,
     ) -> int:
         """Add a child task to the job; returns its number, for `after` of later ones."""
-        seed = TaskSeed(
+        seed = ChildTask(
             kind, json.dumps(dict(payload or {}), allow_nan=False), cost, None, tuple(after),
             after_failure, about,
         )  # fmt: skip
@@ -118,14 +118,14 @@ class Transaction:
         if not self._seeds and not self._heavier:
             return
         conn, now = self._conn, self._now
-        known = kinds.listed(conn)
+        known = kinds.by_name(conn)
         if unknown := sorted({s.kind for s in self._seeds} - set(known)):
             raise Refused(
                 f"spawn: no job kind {', '.join(unknown)}. Known kinds: {', '.join(known)}."
             )
         awaited = {each for seed in self._seeds for each in seed.after}
         plantings = [
-            tasks.Planting(
+            new_tasks.NewTask(
                 job_id=self._row.job_id,
                 kind=known[seed.kind],
                 priority=self._row.priority,
@@ -140,8 +140,8 @@ class Transaction:
         ]
         ids = dialect.reserve_ids(conn, tasks_table, len(plantings))
         owner = owners.by_id(conn, self._row.owner_id)
-        planted = tasks.plan(conn, owner, plantings, ids, now=now)
-        tasks.write(conn, planted)
+        planted = new_tasks.plan(conn, owner, plantings, ids, now=now)
+        new_tasks.insert(conn, planted)
         arrows = [
             (None, ids[before], ids[at], seed.after_failure)
             for at, seed in enumerate(self._seeds)
@@ -170,7 +170,7 @@ def ending(
 
     It began at `began_at`, or `spent` seconds ago: a host's own clock may be wrong.
     """
-    with judged(db, task_id, fence), db.begin() as conn:
+    with confirm_commit(db, task_id, fence), db.begin() as conn:
         now = db.now(conn)
         began_at = began_at if spent is None else now.wall - spent
         row = settle.hold(conn, task_id, fence)
@@ -188,7 +188,7 @@ def ending(
 
 
 @contextlib.contextmanager
-def judged(db: Database, task_id: int, fence: int) -> Iterator[None]:
+def confirm_commit(db: Database, task_id: int, fence: int) -> Iterator[None]:
     """After an error around COMMIT, ask whether it happened: the attempt's row is the judge."""
     try:
         yield
@@ -210,7 +210,7 @@ def write(db: Database, task_id: int, fence: int, act: Any) -> Any:
     return db.write(whole)
 
 
-def recall(db: Database, task_id: int, name: str) -> tuple[bool, Any]:
+def find_step(db: Database, task_id: int, name: str) -> tuple[bool, Any]:
     """Return whether a step was made, and its result."""
     with db.read() as conn:
         is_made, text = steps.found(conn, task_id, name)
@@ -221,7 +221,7 @@ def step(
     db: Database, task_id: int, fence: int, name: str, compute: Any, takes_transaction: bool
 ) -> Any:
     """Return the step's stored result, or make it and store it under the fence."""
-    is_made, value = recall(db, task_id, name)
+    is_made, value = find_step(db, task_id, name)
     if is_made:
         return value
     value = None if takes_transaction else compute()

@@ -19,7 +19,7 @@ def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[s
 
     Returns the old and the new queue of those that were in another one.
     """
-    queues = {name: row.queue for name, row in listed(conn).items()}
+    queues = {name: row.queue for name, row in by_name(conn).items()}
     moved = {}
     for kind in sorted(known, key=lambda k: k.name):
         row = {
@@ -34,22 +34,22 @@ def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[s
     return moved
 
 
-def listed(conn: sa.Connection) -> dict[str, KindRow]:
+def by_name(conn: sa.Connection) -> dict[str, KindRow]:
     """Return every kind, by name."""
     return {row.name: KindRow(*row) for row in conn.execute(_KINDS)}
 
 
 def pause(conn: sa.Connection, name: str, *, now: Instant) -> bool:
     """Keep tasks of a kind from being claimed; returns whether it was not paused before."""
-    return _set_paused(conn, name, now.wall, kinds.c.paused_at.is_(None))
+    return _set_paused_at(conn, name, now.wall, kinds.c.paused_at.is_(None))
 
 
 def unpause(conn: sa.Connection, name: str) -> bool:
     """Let tasks of a kind be claimed again; returns whether it was paused."""
-    return _set_paused(conn, name, None, kinds.c.paused_at.is_not(None))
+    return _set_paused_at(conn, name, None, kinds.c.paused_at.is_not(None))
 
 
-def _set_paused(
+def _set_paused_at(
     conn: sa.Connection, name: str, at: float | None, only: sa.ColumnElement[bool]
 ) -> bool:
     change = sa.update(kinds).where(kinds.c.name == name, only).values(paused_at=at)

@@ -14,7 +14,7 @@ _OWNER = sa.select(owners).where(
 _LOCKED = _OWNER.with_for_update(key_share=True)
 
 
-def locked(conn: sa.Connection, tenant: str, user: str) -> Owner:
+def lock_or_create(conn: sa.Connection, tenant: str, user: str) -> Owner:
     """Return the owner, made if missing, with its row locked: first in the lock order."""
     whose = {"tenant": tenant, "user": user}
     row = conn.execute(_LOCKED, whose).one_or_none()
@@ -26,7 +26,7 @@ def locked(conn: sa.Connection, tenant: str, user: str) -> Owner:
     return Owner(*row)
 
 
-def found(conn: sa.Connection, tenant: str, user: str) -> Owner | None:
+def find(conn: sa.Connection, tenant: str, user: str) -> Owner | None:
     """Return the owner if it exists."""
     row = conn.execute(_OWNER, {"tenant": tenant, "user": user}).one_or_none()
     return Owner(*row) if row else None
@@ -40,7 +40,7 @@ def by_id(conn: sa.Connection, owner_id: int) -> Owner:
     return Owner(*conn.execute(_BY_ID, {"owner": owner_id}).one())
 
 
-def listed(conn: sa.Connection, tenant: str) -> list[Owner]:
+def list_owners(conn: sa.Connection, tenant: str) -> list[Owner]:
     """List a tenant's owners by name."""
     rows = conn.execute(
         sa.select(owners).where(owners.c.tenant == tenant).order_by(owners.c.user_name)
@@ -60,8 +60,8 @@ def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) 
         .where(owners.c.id.in_(sa.select(jobs.c.owner_id).where(jobs.c.id.in_(list(job_ids)))))
         .order_by(owners.c.id)
     )
-    found = conn.execute(query.with_for_update(key_share=True, of=owners) if lock else query)
-    return [Owner(*row) for row in found]
+    find = conn.execute(query.with_for_update(key_share=True, of=owners) if lock else query)
+    return [Owner(*row) for row in find]
 
 
 def has_job(

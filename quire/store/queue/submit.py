@@ -13,7 +13,7 @@ from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import is_state, jobs, owners, submissions
 from quire.store.db.schema.queue import tasks as tasks_table
-from quire.store.queue import dependencies, tasks, transition
+from quire.store.queue import dependencies, new_tasks, transition
 
 PENDING = JobState.PENDING.value
 _COLUMNS = (
@@ -23,7 +23,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class Order(NamedTuple):
+class CheckedSubmission(NamedTuple):
     """A submission that was checked: its payload encoded, its kind found."""
 
     wish: Submission
@@ -37,7 +37,7 @@ _EARLIER = sa.select(submissions.c.body_hash, submissions.c.job_ids).where(
 _REMEMBER = sa.insert(submissions)
 
 
-def earlier(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> list[int] | None:
+def find_by_key(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> list[int] | None:
     """Return the jobs that this key made before, or refuse a key used for another body."""
     row = conn.execute(_EARLIER, {"owner": owner_id, "call": key}).one_or_none()
     if row is None:
@@ -50,7 +50,7 @@ def earlier(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> lis
     return list(json.loads(row.job_ids))
 
 
-def remember(
+def store_key(
     conn: sa.Connection,
     owner_id: int,
     key: str,
@@ -88,7 +88,7 @@ def active_jobs(conn: sa.Connection, owner_id: int, *, lock: bool = False) -> li
 def insert(
     conn: sa.Connection,
     owner: Owner,
-    orders: Sequence[Order],
+    orders: Sequence[CheckedSubmission],
     *,
     exclusive_key: str | None,
     is_behind: bool,
@@ -100,7 +100,7 @@ def insert(
     before, over = _predecessors(conn, owner, orders, job_ids)
     awaited = {job_id for some in before for job_id in some}
     plantings = [
-        tasks.Planting(
+        new_tasks.NewTask(
             job_id=job_id,
             kind=order.kind,
             priority=order.wish.priority,
@@ -112,13 +112,13 @@ def insert(
         )
         for at, (order, job_id) in enumerate(zip(orders, job_ids, strict=True))
     ]
-    planted = tasks.plan(conn, owner, plantings, task_ids, now=now)
+    planted = new_tasks.plan(conn, owner, plantings, task_ids, now=now)
     rows = [
         _row(owner, order, p, state, exclusive_key, p.job_id in awaited, now)
         for order, p, state in zip(orders, plantings, planted.states, strict=True)
     ]
     bulk.bulk_insert(conn, jobs, _COLUMNS, rows)
-    tasks.write(conn, planted)
+    new_tasks.insert(conn, planted)
     arrows = [
         (job_id, None, task_id, order.wish.after_failure)
         for order, task_id, some in zip(orders, task_ids, before, strict=True)
@@ -133,8 +133,8 @@ def insert(
 
 def _row(
     owner: Owner,
-    order: Order,
-    p: tasks.Planting,
+    order: CheckedSubmission,
+    p: new_tasks.NewTask,
     state: str,
     exclusive_key: str | None,
     is_awaited: bool,
@@ -151,7 +151,7 @@ def _row(
 def _predecessors(
     conn: sa.Connection,
     owner: Owner,
-    orders: Sequence[Order],
+    orders: Sequence[CheckedSubmission],
     job_ids: Sequence[int],
 ) -> tuple[list[list[int]], dict[int, str]]:
     """Return for each order the jobs it has to wait for, and those of them that failed already."""

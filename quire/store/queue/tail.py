@@ -45,7 +45,7 @@ class Cursor(NamedTuple):
         return cls(int(found[1]), int(found[2]))
 
 
-class Happened(NamedTuple):
+class StreamedEvent(NamedTuple):
     """One event, whose it is, and where it stands in the order."""
 
     cursor: Cursor
@@ -63,7 +63,7 @@ def head(conn: sa.Connection) -> Cursor:
     return Cursor(0, conn.scalar(sa.select(sa.func.max(e.id))) or 0)
 
 
-def after(
+def read_after(
     conn: sa.Connection,
     tenants: Collection[str],
     cursor: Cursor,
@@ -71,7 +71,7 @@ def after(
     until: Cursor | None = None,
     job_id: int | None = None,
     limit: int = PAGE,
-) -> list[Happened]:
+) -> list[StreamedEvent]:
     """List the events of tenants behind a cursor, in order; up to another cursor, of one job."""
     settled = dialect.oldest_active_xid(conn)
     place: Any = sa.tuple_(e.xid, e.id) if settled else e.id
@@ -97,7 +97,7 @@ def _at(cursor: Cursor, settled: int) -> Any:
     return sa.tuple_(sa.literal(cursor.xid), sa.literal(cursor.id)) if settled else cursor.id
 
 
-def _happened(row: Any) -> Happened:
+def _happened(row: Any) -> StreamedEvent:
     shape = {
         "id": row.id,
         "at": iso(row.at),
@@ -106,10 +106,10 @@ def _happened(row: Any) -> Happened:
         "name": row.name,
         **(json.loads(row.detail) if row.detail else {}),
     }
-    return Happened(Cursor(row.xid or 0, row.id), row.whose, row.job_id, row.name, shape)
+    return StreamedEvent(Cursor(row.xid or 0, row.id), row.whose, row.job_id, row.name, shape)
 
 
-class Pulse(NamedTuple):
+class Activity(NamedTuple):
     """What changes when work is submitted or claimed, of which no event is written."""
 
     last_job_id: int
@@ -120,7 +120,7 @@ class Pulse(NamedTuple):
         return tuple(each for each in self.running if each[0] == job_id)
 
 
-def pulse(conn: sa.Connection, tenant: str) -> Pulse:
+def activity(conn: sa.Connection, tenant: str) -> Activity:
     """Return a tenant's latest job and running tasks; two that are equal mean that none changed."""
     own: Sequence[int] = conn.scalars(sa.select(owners.c.id).where(owners.c.tenant == tenant)).all()
     latest = [sa.select(sa.func.max(j.id).label("id")).where(j.owner_id == o) for o in own]
@@ -130,4 +130,4 @@ def pulse(conn: sa.Connection, tenant: str) -> Pulse:
         .where(is_state(t.state, TaskState.RUNNING), t.owner_id.in_(own))
         .order_by(t.id)
     )
-    return Pulse(last or 0, tuple((row[0], row[1], row[2]) for row in running))
+    return Activity(last or 0, tuple((row[0], row[1], row[2]) for row in running))

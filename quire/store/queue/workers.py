@@ -22,7 +22,7 @@ def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: 
     dialect.upsert(conn, workers, values, ["id"], ["heartbeat_at"])
 
 
-def beat(
+def heartbeat(
     conn: sa.Connection, worker_id: str, *, now: Instant, alone_since: float | None = None
 ) -> bool:
     """Record that a worker lives; False where it was declared dead meanwhile."""

@@ -21,7 +21,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class Planting(NamedTuple):
+class NewTask(NamedTuple):
     """A task about to be inserted."""
 
     job_id: int
@@ -38,7 +38,7 @@ class Planting(NamedTuple):
     about: About = About()
 
 
-class Planted(NamedTuple):
+class PlannedTasks(NamedTuple):
     """Rows ready to be written, and the state each task starts in."""
 
     rows: list[list[Any]]
@@ -48,11 +48,11 @@ class Planted(NamedTuple):
 def plan(
     conn: sa.Connection,
     owner: Owner,
-    plantings: Sequence[Planting],
+    plantings: Sequence[NewTask],
     ids: Sequence[int],
     *,
     now: Instant,
-) -> Planted:
+) -> PlannedTasks:
     """Find the state and the place of each task.
 
     Without the owner's row lock two callers may give equal tags, which only costs fairness.
@@ -70,15 +70,15 @@ def plan(
         state = READY if reason is None else BLOCKED
         states.append(state)
         rows.append(_row(task_id, owner.id, p, state, reason, tag, ready_at))
-    return Planted(rows, states)
+    return PlannedTasks(rows, states)
 
 
-def write(conn: sa.Connection, planted: Planted) -> None:
+def insert(conn: sa.Connection, planted: PlannedTasks) -> None:
     """Insert what was planned."""
     bulk.bulk_insert(conn, tasks, _COLUMNS, planted.rows)
 
 
-def _reason(p: Planting, now: Instant) -> str | None:
+def _reason(p: NewTask, now: Instant) -> str | None:
     if p.waits:
         return Reason.AFTER
     if p.run_at is not None and p.run_at > now.wall:
@@ -91,7 +91,7 @@ def _reason(p: Planting, now: Instant) -> str | None:
 def _row(
     task_id: int,
     owner_id: int,
-    p: Planting,
+    p: NewTask,
     state: str,
     reason: str | None,
     tag: float,
@@ -106,5 +106,5 @@ def _row(
     ]  # fmt: skip
 
 
-def _attempts(p: Planting) -> int:
+def _attempts(p: NewTask) -> int:
     return 1 if p.kind.at_most_once else p.max_attempts or p.kind.max_attempts
