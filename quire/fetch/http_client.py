@@ -88,11 +88,11 @@ class HttpClient:
         self.deadline.begin(self._limits.chunk_seconds)
         with _translate_errors(request.url):
             for _ in range(self._limits.redirects + 1):
-                with self._once(request) as answer:
-                    if answer.status not in _REDIRECTS or "location" not in answer.headers:
-                        yield answer
+                with self._once(request) as response:
+                    if response.status not in _REDIRECTS or "location" not in response.headers:
+                        yield response
                         return
-                    request = _redirected(request, answer.headers["location"])
+                    request = _follow_redirect(request, response.headers["location"])
         raise SourceRefused(
             f"{redact_url(request.url)}: more than {self._limits.redirects} redirects. "
             "Use the final address."
@@ -144,7 +144,7 @@ def _translate_errors(url: str) -> Iterator[None]:
         raise SourceRefused(f"{redact_url(url)}: only http and https can be fetched.") from error
 
 
-def _redirected(request: Request, location: str) -> Request:
+def _follow_redirect(request: Request, location: str) -> Request:
     url = urljoin(request.url, location)
     before, after = urlsplit(request.url), urlsplit(url)
     if after.scheme not in ("http", "https"):

@@ -28,10 +28,10 @@ def safe_name(name: str) -> str:
     text = re.sub(r"[/\\]", "_", printable_name(name)).strip()
     if text.strip(".") == "":
         text = "unnamed"
-    return _shortened(text)
+    return _shorten(text)
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     if len(name.encode()) <= _MAX_NAME_BYTES:
         return name
     stem, dot, suffix = name.rpartition(".")

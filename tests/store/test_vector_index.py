@@ -165,7 +165,7 @@ def test_a_list_of_chunks_is_compared_ahead_and_no_other_list_is_answered_by_it(
     query = struct.pack("8f", *next(iter(points.values())))
     ids = sorted(points)
     some, others = (
-        ChunkFilter.listed(f"{{{','.join(map(str, each))}}}") for each in (ids[::2], ids[1::2])
+        ChunkFilter.from_array(f"{{{','.join(map(str, each))}}}") for each in (ids[::2], ids[1::2])
     )
     with shelf.db.read() as conn:
         at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20, some).ranked

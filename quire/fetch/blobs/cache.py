@@ -38,9 +38,9 @@ class BlobCache(BlobFolder):
     def pinned_path(self, digest: str, size: int) -> Path | None:
         """Return the path of verified bytes and pin it, or None if they are not cached."""
         try:
-            place = self.path(digest)
-            number = self._lock_shared(place)
-            place = self.checked_path(digest, size)
+            path = self.path(digest)
+            number = self._lock_shared(path)
+            path = self.checked_path(digest, size)
         except FileNotFoundError:
             return None
         except (Damaged, Gone):
@@ -48,14 +48,14 @@ class BlobCache(BlobFolder):
             self.delete(digest)
             return None
         self._pin(digest, number)
-        return place
+        return path
 
     @contextmanager
     def lock(self, digest: str) -> Iterator[None]:
         """Let one process at a time download a blob; the others then find it in the cache."""
         lock = self.part_path(f"lock-{digest}")
         with disk_errors(digest, lock):
-            number = self._locked(lock, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT)
+            number = self._lock_file(lock, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT)
         try:
             yield
         finally:
@@ -76,10 +76,10 @@ class BlobCache(BlobFolder):
         if total <= self._limit:
             return 0
         count, before = 0, time.time() - self._grace_seconds
-        for used_at, size, place in known:
+        for used_at, size, path in known:
             if total <= self._limit * EVICT_DOWN_TO or used_at > before:
                 break
-            if _remove_unused(place):
+            if _remove_unused(path):
                 total -= size
                 count += 1
         return count
@@ -91,21 +91,21 @@ class BlobCache(BlobFolder):
                     stat = entry.stat()
                     yield stat.st_atime, stat.st_size, folder / entry.name
 
-    def _lock_shared(self, place: Path) -> int:
+    def _lock_shared(self, path: Path) -> int:
         """Lock a file against eviction and update its access time."""
-        number = self._locked(place, fcntl.LOCK_SH, os.O_RDONLY)
+        number = self._lock_file(path, fcntl.LOCK_SH, os.O_RDONLY)
         with suppress(PermissionError):
-            os.utime(place, ns=(time.time_ns(), os.fstat(number).st_mtime_ns))
+            os.utime(path, ns=(time.time_ns(), os.fstat(number).st_mtime_ns))
         return number
 
-    def _locked(self, place: Path, how: int, flags: int) -> int:
+    def _lock_file(self, path: Path, how: int, flags: int) -> int:
         """Lock the file that has this name once the lock is granted: it may have been replaced."""
         while True:
-            number = os.open(place, flags | os.O_CLOEXEC, 0o600)
+            number = os.open(path, flags | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(number, how)
                 with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(number), place.stat()):
+                    if os.path.samestat(os.fstat(number), path.stat()):
                         return number
             except BaseException:
                 os.close(number)
@@ -121,14 +121,14 @@ class BlobCache(BlobFolder):
                 os.close(self._pinned.popitem(last=False)[1])
 
 
-def _remove_unused(place: Path) -> bool:
+def _remove_unused(path: Path) -> bool:
     try:
-        number = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     except BlockingIOError:
         return False
     finally:

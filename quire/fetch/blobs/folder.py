@@ -20,7 +20,7 @@ from quire.fetch.transfer.part_file import disk_errors, remove
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_Life = tuple[int, int, int, int]
+_FileIdentity = tuple[int, int, int, int]
 
 
 class Blobs(Protocol):
@@ -87,7 +87,7 @@ class BlobFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._verified: dict[str, _Life] = {}
+        self._verified: dict[str, _FileIdentity] = {}
 
     def part_path(self, name: str) -> Path:
         """Return the path of a part; equal names give equal paths."""
@@ -99,31 +99,31 @@ class BlobFolder:
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
         """Store a part; the caller has computed its SHA-256."""
-        place = self.path(digest)
+        path = self.path(digest)
         # Rename first: a worker that lost its lease may still write to the old name.
         own = part.with_name(f"{part.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         with disk_errors(digest, own):
             os.replace(part, own)  # noqa: PTH105
             try:
-                self._adopt(own, place, digest, is_known=is_own)
+                self._adopt(own, path, digest, is_known=is_own)
             finally:
                 own.unlink(missing_ok=True)
         remove(part)
 
-    def _adopt(self, own: Path, place: Path, digest: str, *, is_known: bool) -> None:
+    def _adopt(self, own: Path, path: Path, digest: str, *, is_known: bool) -> None:
         if not is_known and (got := _sha256(own)) != digest:
             raise FetchFailed(
                 f"{own.name}: changed after it was verified (expected sha256 {digest}, got "
                 f"{got}). The partial file was removed."
             )
-        if place.exists() and self._is_whole(digest, own.stat().st_size):
+        if path.exists() and self._is_whole(digest, own.stat().st_size):
             return
         own.chmod(0o444)
         _sync(own)
-        _make_folder(place.parent)
-        os.replace(own, place)  # noqa: PTH105
-        _sync(place.parent)
-        self._verified[digest] = self._life(place)
+        _make_folder(path.parent)
+        os.replace(own, path)  # noqa: PTH105
+        _sync(path.parent)
+        self._verified[digest] = self._identity(path)
 
     def path(self, digest: str) -> Path:
         """Return the path of a blob, whether it exists or not."""
@@ -137,16 +137,16 @@ class BlobFolder:
 
     def checked_path(self, digest: str, size: int) -> Path:
         """Return the path of the bytes, hashed once per inode, or raise Damaged."""
-        place = self.path(digest)
-        life = self._life(place)
-        if self._verified.get(digest) == life and life[2] == size:
-            return place
-        if life[2] != size:
-            raise _damaged(digest, f"{size:,} bytes", f"{life[2]:,}")
+        path = self.path(digest)
+        identity = self._identity(path)
+        if self._verified.get(digest) == identity and identity[2] == size:
+            return path
+        if identity[2] != size:
+            raise _damaged(digest, f"{size:,} bytes", f"{identity[2]:,}")
         if (got := self._digest_of(digest)) != digest:
             raise _damaged(digest, f"sha256 {digest}", got)
-        self._verified[digest] = life
-        return place
+        self._verified[digest] = identity
+        return path
 
     def sizes(self, digests: Sequence[str]) -> dict[str, int]:
         """Return the sizes of the blobs that exist."""
@@ -178,8 +178,8 @@ class BlobFolder:
 
     def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
         """Write the original to a file, or under its own name to a folder."""
-        place = self.checked_path(digest, self._life(self.path(digest))[2])
-        return copy_to(place, name, target, replace=replace)
+        path = self.checked_path(digest, self._identity(self.path(digest))[2])
+        return copy_to(path, name, target, replace=replace)
 
     def abandoned_parts(self, before: float) -> list[Path]:
         """Return the parts not written to since a wall-clock time."""
@@ -198,50 +198,52 @@ class BlobFolder:
             return False
         return True
 
-    def _life(self, place: Path) -> _Life:
+    def _identity(self, path: Path) -> _FileIdentity:
         try:
-            stat = place.stat()
+            stat = path.stat()
         except FileNotFoundError:
             raise Gone(
-                f"blob {place.parent.name}{place.name}: missing from {self.root}. "
+                f"blob {path.parent.name}{path.name}: missing from {self.root}. "
                 "Fetch the document again."
             ) from None
         return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def _digest_of(self, digest: str) -> str:
-        place = self.path(digest)
-        self._life(place)
-        return _sha256(place)
+        path = self.path(digest)
+        self._identity(path)
+        return _sha256(path)
 
 
-def copy_to(place: Path, name: str, target: Path, *, replace: bool) -> Path:
+def copy_to(path: Path, name: str, target: Path, *, replace: bool) -> Path:
     """Copy a file atomically to a path, or under a name to a folder."""
     try:
-        goal = target / safe_name(name) if target.is_dir() else target
-        if goal.exists() and not replace:
-            raise Conflict(f"{goal}: already exists. Choose another path, or delete it first.")
-        if not goal.parent.is_dir():
-            raise BadInput(
-                f"{goal.parent}: no such folder. Nothing was saved; create it, or choose another "
-                "path."
+        target_file = target / safe_name(name) if target.is_dir() else target
+        if target_file.exists() and not replace:
+            raise Conflict(
+                f"{target_file}: already exists. Choose another path, or delete it first."
             )
-        _copy(place, goal)
+        if not target_file.parent.is_dir():
+            raise BadInput(
+                f"{target_file.parent}: no such folder. Nothing was saved; create it, or choose "
+                "another path."
+            )
+        _copy(path, target_file)
     except OSError as error:
         # A person waits for this copy, so the error is final.
         raise Refused(
             f"{name}: cannot be written to {target} ({error.strerror or error}). Nothing was "
             "saved; choose another path."
         ) from error
-    return goal
+    return target_file
 
 
-def _copy(place: Path, goal: Path) -> None:
+def _copy(path: Path, target_file: Path) -> None:
     # The target's name may be too long for a suffix.
-    fresh = goal.with_name(f".{(place.parent.name + place.name)[:16]}.part")
+    fresh = target_file.with_name(f".{(path.parent.name + path.name)[:16]}.part")
     try:
-        shutil.copyfile(place, fresh)
+        shutil.copyfile(path, fresh)
         _sync(fresh)
-        os.replace(fresh, goal)  # noqa: PTH105
+        os.replace(fresh, target_file)  # noqa: PTH105
     except OSError:
         remove(fresh)
         raise

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Store = AzureStore | GCSStore | S3Store
 
-_SIGNED_FOR = timedelta(hours=1)
+_VALID_FOR = timedelta(hours=1)
 
 
 class BucketSource:
@@ -55,7 +55,7 @@ class BucketSource:
         if not self._bucket:
             raise BadInput(f"{url}: no bucket given. Write {self._scheme}://BUCKET/PREFIX.")
         self._options = options
-        self._wanted = path_filter(options.include, options.exclude)
+        self._is_included = path_filter(options.include, options.exclude)
         self._store: Store | None = None
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
@@ -69,13 +69,13 @@ class BucketSource:
         prefix = self._key.strip("/")
         with self._translate_errors():
             listing = obstore.list(
-                self._opened(), prefix or None, offset=after or None, chunk_size=PAGE_ITEMS
+                self._client(), prefix or None, offset=after or None, chunk_size=PAGE_ITEMS
             )
             for found in listing:
                 yield self._page([*found], prefix)
 
     def _page(self, found: list[Any], prefix: str) -> ListingPage:
-        kept = [each for each in found if self._wanted(_below(each["path"], prefix))]
+        kept = [each for each in found if self._is_included(_below(each["path"], prefix))]
         # Cloud consoles create an empty object with a trailing slash for a folder; obstore lists
         # it without the slash, under a key that does not exist.
         markers = {
@@ -91,7 +91,7 @@ class BucketSource:
     def _is_marker(self, key: str) -> bool:
         try:
             with self._translate_errors():
-                load_obstore().head(self._opened(), key)
+                load_obstore().head(self._client(), key)
         except Gone:
             return True
         return False
@@ -121,7 +121,7 @@ class BucketSource:
         obstore = load_obstore()
         try:
             with self._translate_errors():
-                return self._item(obstore.head(self._opened(), self._key), self._key)
+                return self._item(obstore.head(self._client(), self._key), self._key)
         except Gone:
             return None
 
@@ -133,7 +133,7 @@ class BucketSource:
             name=safe_name(key.rpartition("/")[2]),
             size=int(found["size"]),
             mtime=found["last_modified"].timestamp(),
-            etag=_quoted(found["e_tag"]),
+            etag=_quote_etag(found["e_tag"]),
             version=found["version"],
             folder=printable_name(inside),
         )
@@ -143,10 +143,10 @@ class BucketSource:
         # For Google, obstore puts the key into the URL unescaped.
         named = quote(key) if self._scheme == "gs" else key
         with self._translate_errors():
-            url = str(obstore.sign(self._opened(), "GET", named, _SIGNED_FOR))
+            url = str(obstore.sign(self._client(), "GET", named, _VALID_FOR))
         return Request(fix_signature(url) if self._scheme == "az" else url)
 
-    def _opened(self) -> "Store":
+    def _client(self) -> "Store":
         if self._store is None:
             self._store = self._open()
         return self._store
@@ -214,6 +214,6 @@ def _below(key: str, prefix: str) -> str:
     return key.removeprefix(prefix).lstrip("/") if prefix else key
 
 
-def _quoted(etag: str | None) -> str | None:
+def _quote_etag(etag: str | None) -> str | None:
     """Return an ETag quoted as in headers: Azure lists it without quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -98,11 +98,11 @@ class DriveApi:
         retries = RetryBudget(subject, self._options, lambda: None)
         while True:
             try:
-                return dict(self._tried(subject, request))
+                return dict(self._execute(subject, request))
             except RetryableError as error:
                 retries.wait(error)
 
-    def _tried(self, subject: str, request: Any) -> Any:
+    def _execute(self, subject: str, request: Any) -> Any:
         import httplib2  # type: ignore[import-untyped]
         from google.auth.exceptions import RefreshError, TransportError
         from googleapiclient.errors import HttpError
@@ -111,7 +111,7 @@ class DriveApi:
             self.token()
             return request.execute()
         except HttpError as error:
-            raise _judged(subject, error) from error
+            raise _classify(subject, error) from error
         except RefreshError as error:
             raise SourceRefused(
                 f"{subject}: the credentials were refused ({error.args[0]}). "
@@ -158,7 +158,7 @@ def _connection() -> Any:
     return httplib2.Http(timeout=_CALL_TIMEOUT)
 
 
-def _judged(subject: str, error: Any) -> Exception:
+def _classify(subject: str, error: Any) -> Exception:
     """Translate an error of Google's client: retry, or give up."""
     status, body = int(error.resp.status), error.content.decode("utf-8", "replace")
     later = status >= 500 or status in (408, 429)
@@ -180,10 +180,10 @@ def _credentials(path: Path | None) -> Any:
     try:
         known = json.loads(path.read_text())
         if known.get("type") == "service_account":
-            robot: Any = service_account.Credentials
-            return robot.from_service_account_info(known, scopes=_SCOPES)
-        person: Any = credentials.Credentials
-        user = person.from_authorized_user_info(known, scopes=_SCOPES)
+            service: Any = service_account.Credentials
+            return service.from_service_account_info(known, scopes=_SCOPES)
+        authorized: Any = credentials.Credentials
+        user = authorized.from_authorized_user_info(known, scopes=_SCOPES)
         # Google's loader ignores the file's token_uri.
         return user.with_token_uri(known["token_uri"]) if known.get("token_uri") else user
     except FileNotFoundError:

@@ -27,15 +27,15 @@ from quire.fetch.transfer.part_file import CHUNK_BYTES, receive, remove, too_lar
 
 _Keys = tuple[bytes, ...]
 _Found = tuple[_Keys, Item | Skipped]
-_SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-_SPECIAL |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_SPECIAL_FILES = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+_SPECIAL_FILES |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 class FolderSource:
     """A file, a folder with everything below it, or the files that match a pattern."""
 
-    def __init__(self, place: str, options: SourceOptions) -> None:
-        self._root, pattern = _split_pattern(Path(place).expanduser())
+    def __init__(self, path: str, options: SourceOptions) -> None:
+        self._root, pattern = _split_pattern(Path(path).expanduser())
         self._options = options
         self._include = matcher([*options.include, *([pattern] if pattern else [])])
         if pattern and options.include:
@@ -62,18 +62,18 @@ class FolderSource:
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Copy a file; a file that changes during the copy is an error."""
         path = file_path(item.uri)
-        most = self._options.max_bytes
+        max_bytes = self._options.max_bytes
         try:
             with open(path, "rb", buffering=0, opener=_open_nonblocking) as file:
                 before = os.fstat(file.fileno())
                 _require_regular(item.name, before.st_mode)
-                if before.st_size > most:
-                    raise too_large(item.name, before.st_size, most)
+                if before.st_size > max_bytes:
+                    raise too_large(item.name, before.st_size, max_bytes)
                 fetched = receive(
                     iter(lambda: file.read(CHUNK_BYTES), b""),
                     part,
                     item.name,
-                    max_bytes=most,
+                    max_bytes=max_bytes,
                     progress=progress,
                     check=check,
                     total=before.st_size,
@@ -122,26 +122,26 @@ class FolderSource:
 
     def _walk(self, after: _Keys) -> Iterator[_Found]:
         root = os.path.realpath(self._root)
-        yield from _Walk(root, self._wanted, self._may_enter).below(
+        yield from _Walk(root, self._is_included, self._may_enter).below(
             str(self._root), (), after, linked=False
         )
 
     def _may_enter(self, path: str, name: str) -> bool:
-        return self._shows(name) and not (self._exclude and self._exclude(path))
+        return self._is_visible(name) and not (self._exclude and self._exclude(path))
 
-    def _wanted(self, path: str, name: str) -> bool:
-        if not self._shows(name) or name.startswith("~$") or name.endswith(".part"):
+    def _is_included(self, path: str, name: str) -> bool:
+        if not self._is_visible(name) or name.startswith("~$") or name.endswith(".part"):
             return False
         if self._exclude and self._exclude(path):
             return False
         return self._include is None or self._include(path)
 
-    def _shows(self, name: str) -> bool:
+    def _is_visible(self, name: str) -> bool:
         return self._options.hidden or not name.startswith(".")
 
 
 class _Walk:
-    """The walk through a folder: names in order of their bytes, folders entered in place."""
+    """Walks a folder depth-first, with names in byte order."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Walk:
         may_enter: Callable[[str, str], bool],
     ) -> None:
         self._root = root
-        self._wanted = wanted
+        self._is_included = wanted
         self._may_enter = may_enter
 
     def below(self, folder: str, keys: _Keys, after: _Keys, *, linked: bool) -> Iterator[_Found]:
@@ -171,9 +171,9 @@ class _Walk:
             if _is_folder(entry):
                 if self._may_enter(path, entry.name):
                     yield from self._enter(entry, (*keys, key), passed, linked=linked)
-            elif not (after and key == after[0]) and self._wanted(path, entry.name):
+            elif not (after and key == after[0]) and self._is_included(path, entry.name):
                 uri = prefix + quote_from_bytes(key)
-                yield (*keys, key), _examined(entry, uri, inside)
+                yield (*keys, key), _classify(entry, uri, inside)
 
     def _enter(
         self, entry: os.DirEntry[str], keys: _Keys, after: _Keys, *, linked: bool
@@ -200,14 +200,14 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _examined(entry: os.DirEntry[str], uri: str, inside: str) -> Item | Skipped:
+def _classify(entry: os.DirEntry[str], uri: str, inside: str) -> Item | Skipped:
     try:
         found = entry.stat()
     except OSError as error:
         is_dangling = entry.is_symlink()
         return Skipped(uri, "a dangling symlink" if is_dangling else str(error.strerror))
     if not stat.S_ISREG(found.st_mode):
-        kind = _SPECIAL.get(stat.S_IFMT(found.st_mode), "not a file")
+        kind = _SPECIAL_FILES.get(stat.S_IFMT(found.st_mode), "not a file")
         return Skipped(uri, f"{kind}, not a regular file")
     return _item(uri, entry.name, found, inside)
 
@@ -229,7 +229,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 def _require_regular(name: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        kind = _SPECIAL.get(stat.S_IFMT(mode), "not a file")
+        kind = _SPECIAL_FILES.get(stat.S_IFMT(mode), "not a file")
         raise SourceRefused(f"{name}: is {kind}. Only regular files can be ingested.")
 
 
@@ -244,7 +244,7 @@ def _require_same(name: str, before: os.stat_result, after: os.stat_result, got:
 
 def _split_pattern(path: Path) -> tuple[Path, str]:
     """Split a path with wildcards into the folder before them and the pattern."""
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100  links stay as they were named
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  keeps symlinks unresolved
     if absolute.exists() or not is_glob(str(absolute)):
         return absolute, ""
     parts = absolute.parts

@@ -38,7 +38,7 @@ _EXPORTS = {
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFolder:
     """A folder still to be listed, from a page token on."""
 
     id: str
@@ -51,7 +51,7 @@ class _Open:
 class _Crawl:
     """Progress of a listing: open folders, and folders reached through shortcuts."""
 
-    open: list[_Open]
+    open: list[_OpenFolder]
     followed: list[str]
 
     def text(self) -> str:
@@ -61,7 +61,7 @@ class _Crawl:
     @classmethod
     def of(cls, text: str) -> "_Crawl":
         state = json.loads(text)
-        return cls([_Open(*row) for row in state["open"]], list(state["followed"]))
+        return cls([_OpenFolder(*row) for row in state["open"]], list(state["followed"]))
 
 
 class DriveSource:
@@ -74,21 +74,21 @@ class DriveSource:
         self._id = found
         self._options = options
         self._api = DriveApi(options)
-        self._wanted = path_filter(options.include, options.exclude)
-        self._unwanted = matcher(options.exclude)
+        self._is_included = path_filter(options.include, options.exclude)
+        self._is_excluded = matcher(options.exclude)
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List folder by folder; the cursor holds the open folders and page tokens."""
         with closing(self._api):
-            yield from self._listed(after)
+            yield from self._list_pages(after)
 
-    def _listed(self, after: str | None) -> Iterator[ListingPage]:
+    def _list_pages(self, after: str | None) -> Iterator[ListingPage]:
         if after is None:
-            start = self._resolved(self._api.file(self._id))
+            start = self._resolve_shortcut(self._api.file(self._id))
             if start["mimeType"] != _FOLDER:
                 yield self._page([start], _Crawl([], []), "")
                 return
-            crawl = _Crawl([_Open(start["id"], "", start.get("driveId"))], [start["id"]])
+            crawl = _Crawl([_OpenFolder(start["id"], "", start.get("driveId"))], [start["id"]])
         else:
             crawl = _Crawl.of(after)
         while crawl.open:
@@ -101,7 +101,7 @@ class DriveSource:
                 yield ListingPage([], crawl.text(), [Skipped(f"gdrive:{here.id}", str(error))])
                 continue
             if token:
-                crawl.open.append(_Open(here.id, here.path, here.drive, token))
+                crawl.open.append(_OpenFolder(here.id, here.path, here.drive, token))
             yield self._page(files, crawl, here.path)
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
@@ -123,8 +123,8 @@ class DriveSource:
         """Say whether the file or folder can be listed and read."""
         try:
             with closing(self._api):
-                start = self._resolved(self._api.file(self._id))
-                page = next(self._listed(None), ListingPage([], ""))
+                start = self._resolve_shortcut(self._api.file(self._id))
+                page = next(self._list_pages(None), ListingPage([], ""))
         except QuireError as error:
             return [str(error)]
         kind = "folder" if start["mimeType"] == _FOLDER else "file"
@@ -137,9 +137,9 @@ class DriveSource:
     def _page(self, files: list[dict[str, Any]], crawl: _Crawl, folder: str) -> ListingPage:
         items: list[Item] = []
         skipped: list[Skipped] = []
-        inside: list[_Open] = []
+        inside: list[_OpenFolder] = []
         for each in files:
-            found = self._judged(each, crawl, folder)
+            found = self._classify(each, crawl, folder)
             if isinstance(found, Item):
                 items.append(found)
             elif isinstance(found, Skipped):
@@ -150,16 +150,16 @@ class DriveSource:
         crawl.open[:0] = reversed(inside)
         return ListingPage(items, crawl.text(), skipped)
 
-    def _judged(
+    def _classify(
         self, file: dict[str, Any], crawl: _Crawl, folder: str
-    ) -> Item | Skipped | _Open | None:
+    ) -> Item | Skipped | _OpenFolder | None:
         """Classify a file: an item, skipped with a reason, a folder, or excluded."""
         name = printable_name(file["name"])
         path = f"{folder}/{name}" if folder else name
         uri = f"gdrive:{file['id']}"
         if file["mimeType"] == _SHORTCUT:
             try:
-                file = self._resolved(file)
+                file = self._resolve_shortcut(file)
             except Gone:
                 return Skipped(uri, f"the target of the shortcut {name!r} does not exist")
             if file["mimeType"] == _FOLDER:
@@ -167,13 +167,13 @@ class DriveSource:
                     return Skipped(uri, f"the shortcut {name!r} points to a folder listed already")
                 crawl.followed.append(file["id"])
         if file["mimeType"] == _FOLDER:
-            if self._unwanted and self._unwanted(path):
+            if self._is_excluded and self._is_excluded(path):
                 return None
-            return _Open(file["id"], path, file.get("driveId"))
+            return _OpenFolder(file["id"], path, file.get("driveId"))
         found = _item(file, name, folder)
-        return found if isinstance(found, Skipped) or self._wanted(path) else None
+        return found if isinstance(found, Skipped) or self._is_included(path) else None
 
-    def _resolved(self, file: dict[str, Any]) -> dict[str, Any]:
+    def _resolve_shortcut(self, file: dict[str, Any]) -> dict[str, Any]:
         if file["mimeType"] != _SHORTCUT:
             return file
         # Shortcuts to shortcuts do not exist, so one step is enough.

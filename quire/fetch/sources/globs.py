@@ -53,17 +53,17 @@ def validate_pattern(pattern: str) -> None:
 
 
 def _regex(pattern: str) -> str:
-    body = "".join(_translated(sign) for sign in _TOKEN.findall(pattern.strip("/")))
+    body = "".join(_translate(token) for token in _TOKEN.findall(pattern.strip("/")))
     return f"(?:{body})" if "/" in pattern.rstrip("/") else f"(?:(?:.*/)?{body})"
 
 
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
-def _translated(sign: str) -> str:
-    if sign in _WILDCARDS:
-        return _WILDCARDS[sign]
-    if sign.startswith("[") and len(sign) > 1:
-        inner = sign[1:-1].replace("\\", r"\\").replace("[", r"\[")
+def _translate(token: str) -> str:
+    if token in _WILDCARDS:
+        return _WILDCARDS[token]
+    if token.startswith("[") and len(token) > 1:
+        inner = token[1:-1].replace("\\", r"\\").replace("[", r"\[")
         return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
-    return re.escape(sign)
+    return re.escape(token)

@@ -33,7 +33,7 @@ class HttpSource:
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List the one file, described by the response headers."""
         if after is None:
-            yield ListingPage([self._described(lambda: None)], _LISTED)
+            yield ListingPage([self._describe(lambda: None)], _LISTED)
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Download the verified bytes to `part`."""
@@ -43,40 +43,40 @@ class HttpSource:
     def doctor(self) -> list[str]:
         """Say whether the file can be read."""
         try:
-            item = self._described(lambda: None)
+            item = self._describe(lambda: None)
         except QuireError as error:
             return [str(error)]
         size = "of unknown size" if item.size is None else f"of {item.size:,} bytes"
         return [f"{redact_url(self._url)}: can be read; {item.name}, {size}."]
 
-    def _described(self, check: Check) -> Item:
+    def _describe(self, check: Check) -> Item:
         retries = RetryBudget(redact_url(self._url), self._options, check)
         with HttpClient(self._options, check) as http:
             while True:
                 try:
-                    return self._asked(http)
+                    return self._request_item(http)
                 except RetryableError as error:
                     retries.wait(error)
 
-    def _asked(self, http: HttpClient) -> Item:
+    def _request_item(self, http: HttpClient) -> Item:
         """Request one byte: some servers answer HEAD differently from GET."""
         request = Request(self._url, {**self._headers, "Range": "bytes=0-0"})
-        with http.request(request) as answer:
-            if answer.status >= 500 or answer.status in (408, 429):
-                pause = response_headers.retry_after(answer.headers, SystemClock().now().wall)
-                raise RetryableError(f"HTTP {answer.status} from the server", pause)
-            if answer.status not in (200, 206, 416):
-                raise refusal(redact_url(self._url), answer.status)
-            return _item(self._url, answer)
+        with http.request(request) as response:
+            if response.status >= 500 or response.status in (408, 429):
+                pause = response_headers.retry_after(response.headers, SystemClock().now().wall)
+                raise RetryableError(f"HTTP {response.status} from the server", pause)
+            if response.status not in (200, 206, 416):
+                raise refusal(redact_url(self._url), response.status)
+            return _item(self._url, response)
 
 
-def _item(url: str, answer: Response) -> Item:
-    headers = answer.headers
+def _item(url: str, response: Response) -> Item:
+    headers = response.headers
     span = response_headers.span(headers)
     size = span.total if span else response_headers.length(headers)
-    if answer.status == 416:
+    if response.status == 416:
         size = response_headers.total_of_unmet_range(headers)
-    digests = response_headers.digests(headers, whole=answer.status == 200)
+    digests = response_headers.digests(headers, whole=response.status == 200)
     return Item(
         uri=url,
         name=_name(url, headers),
@@ -91,15 +91,15 @@ def _item(url: str, answer: Response) -> Item:
 
 def _name(url: str, headers: dict[str, str]) -> str:
     """Return the name in Content-Disposition, else the last part of the URL."""
-    said = headers.get("content-disposition", "")
-    if found := _EXTENDED.search(said):
+    disposition = headers.get("content-disposition", "")
+    if found := _EXTENDED.search(disposition):
         try:
             return safe_name(unquote(found[2], encoding=found[1]))
         except LookupError:
             pass
-    if found := _QUOTED.search(said):
+    if found := _QUOTED.search(disposition):
         return safe_name(re.sub(r"\\(.)", r"\1", found[1]))
-    if found := _BARE.search(said):
+    if found := _BARE.search(disposition):
         return safe_name(found[1])
     parts = urlsplit(url)
     return safe_name(unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc)
@@ -121,8 +121,8 @@ def _without_password(url: str) -> tuple[str, dict[str, str]]:
         raise BadInput(f"{url}: is not a URL ({error}).") from None
     if not host:
         raise BadInput(f"{url}: names no host.")
-    place = f"[{host}]" if ":" in host else _ascii_host(url, host)
-    netloc = place if port is None else f"{place}:{port}"
+    host_part = f"[{host}]" if ":" in host else _ascii_host(url, host)
+    netloc = host_part if port is None else f"{host_part}:{port}"
     path, query = (quote(each, safe=_KEPT) for each in (parts.path or "/", parts.query))
     plain = urlunsplit((parts.scheme.lower(), netloc, path, query, ""))
     if parts.username is None:

@@ -39,52 +39,54 @@ class PluginSource:
         self._url = url
         self._kind = kind
         self._options = options
-        self._wanted = path_filter(options.include, options.exclude)
+        self._is_included = path_filter(options.include, options.exclude)
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List in URI order; the cursor is the last URI."""
-        items = [item for item in self._listed() if after is None or item.uri > after]
+        items = [item for item in self._list_items() if after is None or item.uri > after]
         for start in range(0, len(items), PAGE_ITEMS):
             some = items[start : start + PAGE_ITEMS]
             yield ListingPage(some, some[-1].uri)
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Download the verified bytes of an item to `part`, resuming an earlier run."""
-        most = self._options.max_bytes
-        if item.size is not None and item.size > most:
-            raise part_file.too_large(item.name, item.size, most)
+        max_bytes = self._options.max_bytes
+        if item.size is not None and item.size > max_bytes:
+            raise part_file.too_large(item.name, item.size, max_bytes)
         with PartFile(part, item.name, keep=_resumable_bytes(item, part)) as file:
-            return _PluginTransfer(self._made, item, file, self._options, progress, check).finish()
+            return _PluginTransfer(
+                self._new_plugin, item, file, self._options, progress, check
+            ).finish()
 
     def doctor(self) -> list[str]:
         """Say whether the files can be listed and the first one read."""
         try:
-            items = self._listed()
+            items = self._list_items()
         except QuireError as error:
             return [str(error)]
-        said = [f"{self._url}: can be listed; files found: {len(items):,}."]
-        return [*said, *map(self._tried, items[:1])]
+        lines = [f"{self._url}: can be listed; files found: {len(items):,}."]
+        return [*lines, *map(self._try_read, items[:1])]
 
-    def _tried(self, item: Item) -> str:
+    def _try_read(self, item: Item) -> str:
         try:
             with _translate_errors(item.name):
-                next(iter(self._made().read(item, 0)), None)
+                next(iter(self._new_plugin().read(item, 0)), None)
         except (QuireError, RetryableError) as error:
             return f"{item.name}: cannot be read ({error})."
         return f"{item.name}: can be read."
 
-    def _made(self) -> Any:
+    def _new_plugin(self) -> Any:
         with _translate_errors(self._url):
             return self._kind.maker()
 
-    def _listed(self) -> list[Item]:
+    def _list_items(self) -> list[Item]:
         found: dict[str, Item] = {}
         try:
             with _translate_errors(self._url):
-                for item in self._made().items(self._url):
-                    kept = self._checked(item)
-                    if self._wanted(f"{kept.folder}/{kept.name}".lstrip("/")):
-                        found[kept.uri] = kept
+                for item in self._new_plugin().items(self._url):
+                    item = self._validate(item)
+                    if self._is_included(f"{item.folder}/{item.name}".lstrip("/")):
+                        found[item.uri] = item
         except RetryableError as error:
             raise FetchFailed(
                 f"{self._url}: cannot be listed now ({error}).",
@@ -92,7 +94,7 @@ class PluginSource:
             ) from error
         return [found[uri] for uri in sorted(found)]
 
-    def _checked(self, item: Any) -> Item:
+    def _validate(self, item: Any) -> Item:
         scheme = self._kind.name
         if not isinstance(item, Item):
             raise Permanent(
@@ -169,12 +171,12 @@ class _PluginTransfer:
             yield piece
 
     def _write(self, piece: bytes) -> None:
-        part, item, most = self.part, self.item, self.options.max_bytes
+        part, item, max_bytes = self.part, self.item, self.options.max_bytes
         self.retries.check_total_time()
         size = part.size + len(piece)
-        if size > most:
+        if size > max_bytes:
             part_file.remove(part.path)
-            raise part_file.too_large(item.name, size, most)
+            raise part_file.too_large(item.name, size, max_bytes)
         if item.size is not None and size > item.size:
             refuse_size(part, item, item.size, size)
         part.write(piece)

@@ -95,20 +95,20 @@ class _Transfer:
         self.ranged = self.part.size > 0
         self.furthest = self.part.size // self.options.limits.chunk_bytes
         self.done = self.part.size > 0 and self.part.size == self.total
-        self._aim()
+        self._set_goal()
 
     def finish(self) -> Fetched:
         """Download chunk by chunk, then verify the file."""
         while not self.done:
             self.check()
             try:
-                self.retries.check_total_time(self._kept())
+                self.retries.check_total_time(self._progress_text())
                 self._try()
             except RetryableError as error:
                 self._wait(error)
             except _Changed:
                 self._count_restart()
-                self._forget()
+                self._discard()
         return self._verified()
 
     def _verified(self) -> Fetched:
@@ -124,13 +124,13 @@ class _Transfer:
         )
 
     def _try(self) -> None:
-        with self.http.request(self._request()) as answer:
-            if answer.status in (200, 206):
-                self._take(answer)
-            elif answer.status == 416:
-                self._beyond(answer)
+        with self.http.request(self._request()) as response:
+            if response.status in (200, 206):
+                self._take(response)
+            elif response.status == 416:
+                self._range_not_satisfiable(response)
             else:
-                self._refused(answer)
+                self._refused(response)
 
     def _request(self) -> Request:
         request = self.remote.request()
@@ -141,28 +141,28 @@ class _Transfer:
             headers["If-Range"] = str(self.etag)
         return replace(request, headers={**request.headers, **headers})
 
-    def _take(self, answer: Response) -> None:
+    def _take(self, response: Response) -> None:
         """Append the body of a response."""
-        span = response_headers.span(answer.headers) if answer.status == 206 else None
-        if answer.status == 206:
+        span = response_headers.span(response.headers) if response.status == 206 else None
+        if response.status == 206:
             if span is None or span.start != self.part.size:
-                got = answer.headers.get("content-range", "none")
+                got = response.headers.get("content-range", "none")
                 raise RetryableError(
                     f"another range came (expected from {self.part.size}, got {got})"
                 )
-            self._compare(answer.headers, span.total)
+            self._compare(response.headers, span.total)
             self.ranged = True
         else:
-            self._begin_whole(answer)
-        self._learn(answer, span)
+            self._begin_whole(response)
+        self._read_headers(response, span)
         stop = span.stop if span else self.total
-        for piece in answer.pieces:
+        for piece in response.pieces:
             self._write(piece, stop)
         if stop is not None and self.part.size < stop:
             raise RetryableError(
                 f"the body ended early (expected {stop:,} bytes, got {self.part.size:,})"
             )
-        self._arrived()
+        self._chunk_done()
         whole = span is None or (span.total is None and span.stop < self.goal)
         self.done = whole or self.part.size == self.total
 
@@ -174,15 +174,15 @@ class _Transfer:
         if self.total is not None and total is not None and total != self.total:
             raise _Changed
 
-    def _begin_whole(self, answer: Response) -> None:
+    def _begin_whole(self, response: Response) -> None:
         """Start over: the server sends the file from its first byte."""
-        etag = answer.headers.get("etag")
+        etag = response.headers.get("etag")
         if self.part.size and self.ranged and not (etag and etag == self.etag):
             self._count_restart()
-        self._forget()
+        self._discard()
 
-    def _learn(self, answer: Response, span: response_headers.Span | None) -> None:
-        headers = answer.headers
+    def _read_headers(self, response: Response, span: response_headers.Span | None) -> None:
+        headers = response.headers
         total = span.total if span else response_headers.length(headers)
         if total is not None:
             self.total = total
@@ -209,11 +209,11 @@ class _Transfer:
         self.part.write(piece)
         self.progress(self.part.size, self.total)
         if self.part.size >= self.goal:
-            self._arrived()
+            self._chunk_done()
             self.http.deadline.begin(self.options.limits.chunk_seconds)
-            self.retries.check_total_time(self._kept())
+            self.retries.check_total_time(self._progress_text())
 
-    def _arrived(self) -> None:
+    def _chunk_done(self) -> None:
         """Account a received chunk: reset the retries and record the resume point."""
         chunks = self.part.size // self.options.limits.chunk_bytes
         if chunks > self.furthest or self.part.size == self.total:
@@ -221,44 +221,44 @@ class _Transfer:
             self.furthest = max(chunks, self.furthest)
             self.retries.reset()
         self.refreshed = False
-        self._aim()
+        self._set_goal()
         self._note()
 
-    def _aim(self) -> None:
+    def _set_goal(self) -> None:
         """Set the end of the current chunk."""
         chunk = self.options.limits.chunk_bytes
         self.goal = (self.part.size // chunk + 1) * chunk
 
-    def _beyond(self, answer: Response) -> None:
+    def _range_not_satisfiable(self, response: Response) -> None:
         """Handle a 416: the file ends here, or is shorter than the bytes received."""
-        total = response_headers.total_of_unmet_range(answer.headers)
+        total = response_headers.total_of_unmet_range(response.headers)
         if total not in (None, self.part.size):
             raise _Changed
         self.total = self.part.size
-        self.etag = answer.headers.get("etag") or self.etag
+        self.etag = response.headers.get("etag") or self.etag
         self.done = True
 
-    def _refused(self, answer: Response) -> None:
+    def _refused(self, response: Response) -> None:
         """Handle an error response: retry, or give up."""
-        status, body = answer.status, answer.text()
+        status, body = response.status, response.text()
         if status == 401 and not self.refreshed and self.remote.refresh():
             self.refreshed = True
             return
         later = status >= 500 or status in _RETRY_STATUSES
         if later or (status == 403 and response_headers.is_rate_limit(body)):
-            pause = response_headers.retry_after(answer.headers, SystemClock().now().wall)
+            pause = response_headers.retry_after(response.headers, SystemClock().now().wall)
             raise RetryableError(f"HTTP {status} from the server", pause)
         part_file.remove(self.part.path)
         raise refusal(self.item.name, status, response_headers.google_message(body))
 
     def _wait(self, error: RetryableError) -> None:
         try:
-            self.retries.wait(error, self._kept())
+            self.retries.wait(error, self._progress_text())
         except FetchFailed:
             self._note()
             raise
 
-    def _kept(self) -> str:
+    def _progress_text(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
         return f"{self.part.size:,}{of} bytes have arrived."
 
@@ -270,10 +270,10 @@ class _Transfer:
                 f"{self.item.name}: changed while it was read, twice. The partial file was removed."
             )
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         self.part.clear()
         self.etag, self.total, self.digests = None, None, {}
-        self._aim()
+        self._set_goal()
 
     def _note(self) -> None:
         """Record how many bytes are synced to disk, and of which version."""

@@ -23,7 +23,7 @@ def verify(part: PartFile, item: Item, total: int | None, digests: dict[str, str
             refuse_size(part, item, size, part.size)
     if item.size is not None or total is not None:
         checked.append("size")
-    known = {**digests, **{k: v for k, v in _given(item).items() if v}}
+    known = {**digests, **{k: v for k, v in _item_digests(item).items() if v}}
     for kind, expected in sorted(known.items()):
         _check_digest(part, item, kind, expected)
         checked.append(kind)
@@ -41,7 +41,7 @@ def refuse_size(part: PartFile, item: Item, expected: int, got: int) -> NoReturn
     )
 
 
-def _given(item: Item) -> dict[str, str | None]:
+def _item_digests(item: Item) -> dict[str, str | None]:
     return {"md5": item.md5, "sha256": item.sha256}
 
 

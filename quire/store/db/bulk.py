@@ -181,14 +181,14 @@ def insert_missing_blobs(
         _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
         return
     key = ("insert", table.name, *columns)
-    text = cached(conn, key, lambda: _unnesting(conn, table, columns))
+    text = cached(conn, key, lambda: _unnest_statement(conn, table, columns))
     arrays = zip(columns, zip(*values, strict=True), strict=True)
     conn.exec_driver_sql(
-        text, tuple(_column(conn, table, name, list(array)) for name, array in arrays)
+        text, tuple(_encode_column(conn, table, name, list(array)) for name, array in arrays)
     )
 
 
-def _unnesting(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:
+def _unnest_statement(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:
     """Return an INSERT from one array per column; `%b` sends parameters in binary format."""
     types = [table.c[name].type.compile(dialect=conn.dialect) for name in names]
     arrays = ", ".join(f"CAST(%b AS {each}[])" for each in types)
@@ -198,7 +198,7 @@ def _unnesting(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> st
     )
 
 
-def _column(conn: sa.Connection, table: sa.Table, name: str, values: list[Any]) -> Any:
+def _encode_column(conn: sa.Connection, table: sa.Table, name: str, values: list[Any]) -> Any:
     if isinstance(table.c[name].type, Vector):
         return vector_list(conn, values)
     return values

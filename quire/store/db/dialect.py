@@ -122,10 +122,12 @@ def upsert(
 ) -> None:
     """Insert a row, or update the `changed` columns of the row with the same `keys`."""
     key = ("upsert", table.name, *keys, None, *changed)
-    conn.execute(cached(conn, key, lambda: _upserting(conn, table, keys, changed)), dict(values))
+    conn.execute(
+        cached(conn, key, lambda: _upsert_statement(conn, table, keys, changed)), dict(values)
+    )
 
 
-def _upserting(
+def _upsert_statement(
     conn: sa.Connection, table: sa.Table, keys: Sequence[str], changed: Sequence[str]
 ) -> Any:
     statement: Any = (sqlite.insert if is_sqlite(conn) else postgresql.insert)(table)
@@ -173,17 +175,17 @@ def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
     """Lock rows in id order, so that transactions cannot deadlock."""
     if is_sqlite(conn) or not ids:
         return
-    conn.execute(_locking(conn, table, skip_locked=False), {"ids": list(ids)}).all()
+    conn.execute(_lock_statement(conn, table, skip_locked=False), {"ids": list(ids)}).all()
 
 
 def try_lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
     """Lock the rows that are not locked (SKIP LOCKED), and return their ids."""
     if is_sqlite(conn) or not ids:
         return set(ids)
-    return set(conn.scalars(_locking(conn, table, skip_locked=True), {"ids": list(ids)}))
+    return set(conn.scalars(_lock_statement(conn, table, skip_locked=True), {"ids": list(ids)}))
 
 
-def _locking(conn: sa.Connection, table: sa.Table, *, skip_locked: bool) -> sa.Select[Any]:
+def _lock_statement(conn: sa.Connection, table: sa.Table, *, skip_locked: bool) -> sa.Select[Any]:
     return cached(
         conn,
         ("lock", table.name, skip_locked),

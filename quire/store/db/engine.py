@@ -138,7 +138,7 @@ class Database:
     @contextlib.contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """Open a write transaction: committed at the end of the block, else rolled back."""
-        with self._translated(), self._connected() as conn:
+        with self._translate_errors(), self._connect() as conn:
             if self.path is not None:
                 lease = self.lease_seconds
                 timeout = min(BUSY_SECONDS, lease / 4)
@@ -149,8 +149,8 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """Open a read-only transaction: one snapshot, no lock."""
-        with self._translated(), contextlib.ExitStack() as stack:
-            yield self._begun(stack)
+        with self._translate_errors(), contextlib.ExitStack() as stack:
+            yield self._begin_read(stack)
 
     def write(
         self, act: Callable[[sa.Connection, Instant], R], *, is_idempotent: bool = False
@@ -198,16 +198,16 @@ class Database:
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sa.Connection]:
+    def _connect(self) -> Iterator[sa.Connection]:
         with self.engine.connect() as conn:
             yield conn
 
-    def _begun(self, stack: contextlib.ExitStack) -> sa.Connection:
+    def _begin_read(self, stack: contextlib.ExitStack) -> sa.Connection:
         """Begin a read; the first statement detects a pooled connection that died."""
         for attempt in range(1, LOST_CONNECTION_TRIES + 1):
             try:
                 with contextlib.ExitStack() as opened:
-                    conn = opened.enter_context(self._connected())
+                    conn = opened.enter_context(self._connect())
                     opened.enter_context(conn.begin())
                     dialect.use_snapshot(conn)
                     stack.enter_context(opened.pop_all())
@@ -218,7 +218,7 @@ class Database:
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sa.exc.DBAPIError as error:
@@ -255,8 +255,8 @@ def _is_lost_early(error: BaseException | None) -> bool:
 
 
 #: psycopg's line for each host that it tried.
-_TRIED = re.compile(r"^- host: '?(.*?)'?, port: '?(.*?)'?, .*: (.+)$", re.MULTILINE)
-_SQLITE_TROUBLE = (
+_HOST_TRIED = re.compile(r"^- host: '?(.*?)'?, port: '?(.*?)'?, .*: (.+)$", re.MULTILINE)
+_SQLITE_UNAVAILABLE = (
     "locked",
     "readonly",
     "read-only",
@@ -269,15 +269,15 @@ _SQLITE_TROUBLE = (
 )
 
 
-def _said(error: sa.exc.DBAPIError) -> str:
+def _error_text(error: sa.exc.DBAPIError) -> str:
     text = str(error.orig).strip()
-    tried = (f"{host}:{port}: {why}" for host, port, why in _TRIED.findall(text))
+    tried = (f"{host}:{port}: {why}" for host, port, why in _HOST_TRIED.findall(text))
     return "; ".join(tried) or text.split("\n", 1)[0]
 
 
 def _unavailable(error: sa.exc.DBAPIError) -> str | None:
     """Return why the database is unavailable, or None if the statement was wrong."""
-    first = _said(error)
+    first = _error_text(error)
     # A constraint error names its constraint, and `ck_tasks_blocked` contains "locked".
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
         return None
@@ -292,4 +292,4 @@ def _unavailable(error: sa.exc.DBAPIError) -> str | None:
         return first
     if isinstance(error, sa.exc.OperationalError) and hasattr(error.orig, "sqlstate"):
         return first if state is None else None
-    return first if any(word in first for word in _SQLITE_TROUBLE) else None
+    return first if any(word in first for word in _SQLITE_UNAVAILABLE) else None

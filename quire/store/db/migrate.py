@@ -121,7 +121,7 @@ def _wait_for_workers(db: "Database", step: int, timeout: float, alive: Alive) -
     """Wait until every worker has stopped or may stay; else withdraw the announcement."""
     with db.read() as conn:
         since = db.now(conn).wall
-    log.event("database.waits", version=step)
+    log.event("database.waiting_for_workers", version=step)
     end = time.monotonic() + timeout
     while True:
         with db.read() as conn:

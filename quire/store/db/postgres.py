@@ -47,13 +47,13 @@ class Timeouts(NamedTuple):
     def below(cls, lease: float) -> "Timeouts":
         """Choose timeouts for a lease; they stop growing at a lease of one minute."""
         return cls(
-            connect=int(_between(2, lease / 6, 5)),
-            statement=_between(5, lease / 2, 30),
-            idle=_between(1, lease / 6, 10),
-            lock=_between(1.5, lease / 4, 15),
-            transaction=_between(6, lease * 0.75, 45),
-            unacknowledged=_between(2, lease / 3, 20),
-            keepalive=int(_between(1, lease / 12, 5)),
+            connect=int(_clamp(2, lease / 6, 5)),
+            statement=_clamp(5, lease / 2, 30),
+            idle=_clamp(1, lease / 6, 10),
+            lock=_clamp(1.5, lease / 4, 15),
+            transaction=_clamp(6, lease * 0.75, 45),
+            unacknowledged=_clamp(2, lease / 3, 20),
+            keepalive=int(_clamp(1, lease / 12, 5)),
         )
 
     @property
@@ -79,13 +79,13 @@ class TimedConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
         """Wait for a result with a timeout."""
-        return super().wait(self._limited(gen), interval, timeout)
+        return super().wait(self._with_timeout(gen), interval, timeout)
 
     def can_write(self) -> bool:
         """Ask the server whether it is writable."""
         return self.execute("SHOW transaction_read_only").fetchone() == ("off",)
 
-    def _limited(self, gen: PQGen[R]) -> Generator[Any, Any, R]:
+    def _with_timeout(self, gen: PQGen[R]) -> Generator[Any, Any, R]:
         end = time.monotonic() + self.answer_timeout
         try:
             wanted = next(gen)
@@ -104,28 +104,28 @@ class TimedConnection(psycopg.Connection[Any]):
 
 def connect_args(lease: float) -> dict[str, Any]:
     """Return the keyword arguments of a connection."""
-    limits = Timeouts.below(lease)
+    timeouts = Timeouts.below(lease)
     return {
-        "connect_timeout": limits.connect,
-        "keepalives_idle": 2 * limits.keepalive,
-        "keepalives_interval": limits.keepalive,
+        "connect_timeout": timeouts.connect,
+        "keepalives_idle": 2 * timeouts.keepalive,
+        "keepalives_interval": timeouts.keepalive,
         "keepalives_count": 3,
-        "tcp_user_timeout": int(limits.unacknowledged * 1000),
+        "tcp_user_timeout": int(timeouts.unacknowledged * 1000),
         "application_name": "quire",
-        "options": " ".join(f"-c {name}={value}" for name, value in _session(limits).items()),
+        "options": " ".join(f"-c {name}={value}" for name, value in _session(timeouts).items()),
     }
 
 
-def _session(limits: Timeouts) -> dict[str, str]:
+def _session(timeouts: Timeouts) -> dict[str, str]:
     return {
-        "statement_timeout": f"{limits.statement:.3f}s",
-        "idle_in_transaction_session_timeout": f"{limits.idle:.3f}s",
-        "lock_timeout": f"{limits.lock:.3f}s",
+        "statement_timeout": f"{timeouts.statement:.3f}s",
+        "idle_in_transaction_session_timeout": f"{timeouts.idle:.3f}s",
+        "lock_timeout": f"{timeouts.lock:.3f}s",
         # On the server's side: a vanished client must not keep its session for two hours.
-        "tcp_keepalives_idle": f"{2 * limits.keepalive}",
-        "tcp_keepalives_interval": f"{limits.keepalive}",
+        "tcp_keepalives_idle": f"{2 * timeouts.keepalive}",
+        "tcp_keepalives_interval": f"{timeouts.keepalive}",
         "tcp_keepalives_count": "3",
-        "tcp_user_timeout": f"{int(limits.unacknowledged * 1000)}",
+        "tcp_user_timeout": f"{int(timeouts.unacknowledged * 1000)}",
         "plan_cache_mode": "force_custom_plan",
         "jit": "off",
     }
@@ -136,24 +136,24 @@ def make_engine(url: str, lease: float) -> sa.Engine:
     engine = sa.create_engine(
         urls.driver_url(url), pool_size=2, max_overflow=8, connect_args=connect_args(lease)
     )
-    limits = Timeouts.below(lease)
-    watch = _PoolEvents(limits)
+    timeouts = Timeouts.below(lease)
+    pool_events = _PoolEvents(timeouts)
     sa.event.listen(
-        engine, "do_connect", lambda _, record, args, given: connect(limits, *args, **given)
+        engine, "do_connect", lambda _, record, args, given: connect(timeouts, *args, **given)
     )
     sa.event.listen(engine, "handle_error", _disconnect_if_read_only)
-    sa.event.listen(engine, "connect", watch.connected)
-    sa.event.listen(engine, "checkout", watch.taken)
-    sa.event.listen(engine, "checkin", watch.returned)
-    sa.event.listen(engine, "engine_disposed", watch.disposed)
+    sa.event.listen(engine, "connect", pool_events.connected)
+    sa.event.listen(engine, "checkout", pool_events.checked_out)
+    sa.event.listen(engine, "checkin", pool_events.checked_in)
+    sa.event.listen(engine, "engine_disposed", pool_events.disposed)
     return engine
 
 
 class _PoolEvents:
     """Pool events: probes stale connections and closes those of a disposed pool."""
 
-    def __init__(self, limits: Timeouts) -> None:
-        self._limits = limits
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
         self._disposals = 0
 
     def connected(self, driver: Any, record: Any) -> None:
@@ -164,7 +164,7 @@ class _PoolEvents:
         """Count disposals; connections in use are still returned afterwards."""
         self._disposals += 1
 
-    def taken(self, driver: Any, record: Any, proxy: Any) -> None:
+    def checked_out(self, driver: Any, record: Any, proxy: Any) -> None:
         """Probe a connection that was idle; not every time, as it costs a round trip."""
         if time.monotonic() - record.info.get("idle_since", time.monotonic()) < STALE_SECONDS:
             return
@@ -177,12 +177,12 @@ class _PoolEvents:
         if not can_write:
             raise sa.exc.DisconnectionError
 
-    def returned(self, driver: Any, record: Any) -> None:
+    def checked_in(self, driver: Any, record: Any) -> None:
         """Reset a returned connection; close it if its pool was disposed."""
         record.info["idle_since"] = time.monotonic()
         if driver is None:
             return
-        driver.answer_timeout = self._limits.answer
+        driver.answer_timeout = self._timeouts.answer
         if record.info.get("disposals") != self._disposals:
             driver.close()
 
@@ -193,13 +193,13 @@ def _disconnect_if_read_only(failed: sa.ExceptionContext) -> None:
         failed.is_disconnect = True
 
 
-def connect(limits: Timeouts, *args: Any, **given: Any) -> TimedConnection:
+def connect(timeouts: Timeouts, *args: Any, **given: Any) -> TimedConnection:
     """Open a connection with these timeouts."""
     conn: TimedConnection = TimedConnection.connect(*args, **given)
-    conn.answer_timeout = limits.answer
+    conn.answer_timeout = timeouts.answer
     try:
         if conn.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-            conn.execute(f"SET transaction_timeout = '{limits.transaction:.3f}s'")
+            conn.execute(f"SET transaction_timeout = '{timeouts.transaction:.3f}s'")
             if not conn.autocommit:
                 conn.commit()
     except BaseException:
@@ -208,5 +208,5 @@ def connect(limits: Timeouts, *args: Any, **given: Any) -> TimedConnection:
     return conn
 
 
-def _between(least: float, wanted: float, most: float) -> float:
+def _clamp(least: float, wanted: float, most: float) -> float:
     return max(min(wanted, most), least)

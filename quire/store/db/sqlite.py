@@ -209,7 +209,7 @@ def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
         conn.info.pop("begun", None)
         conn.invalidate()
     log.event(
-        "database.put_back" if found is None else "database.replaced", level="warning", path=path
+        "database.restored" if found is None else "database.replaced", level="warning", path=path
     )
     raise DatabaseUnavailable(
         f"database {path}: the file was deleted or replaced while in use"
@@ -286,7 +286,7 @@ def _kill_stuck_writer(path: Path, max_hold: float) -> None:
         return
     if pid_start(pid) != start.rstrip(b"\0").decode():
         return
-    log.event("database.holder_killed", level="error", pid=pid, held_seconds=round(held, 1))
+    log.event("database.writer_killed", level="error", pid=pid, held_seconds=round(held, 1))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 

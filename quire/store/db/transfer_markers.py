@@ -9,7 +9,7 @@ from quire.errors import Refused
 from quire.store.db import dialect
 from quire.store.db.schema.queue import meta
 
-PREFIX = "move."
+PREFIX = "move."  # the stored name; databases transferred by earlier releases have it
 #: In the source: its permanent identity, and the target after the transfer.
 _IDENTITY, _TO = PREFIX + "identity", PREFIX + "to"
 #: In the target: the source, and one checkpoint per table.

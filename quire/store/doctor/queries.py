@@ -158,7 +158,7 @@ def ran_twice() -> sa.Select[Any]:
     later = attempts.alias("later")
     ev = events.c
 
-    def asked(until: Any) -> sa.ColumnElement[bool]:
+    def is_requested(until: Any) -> sa.ColumnElement[bool]:
         return sa.exists().where(
             ev.job_id == t.job_id,
             ev.name.in_(["job.resume", "job.retry"]),
@@ -170,9 +170,9 @@ def ran_twice() -> sa.Select[Any]:
         later.c.task_id == a.task_id,
         later.c.fence > a.fence,
         later.c.outcome.not_in(NEVER_BEGAN),
-        sa.not_(asked(later.c.finished_at)),
+        sa.not_(is_requested(later.c.finished_at)),
     )
-    to_come = sa.and_(is_state(t.state, T.READY, T.RUNNING), sa.not_(asked(_clock("wall"))))
+    to_come = sa.and_(is_state(t.state, T.READY, T.RUNNING), sa.not_(is_requested(_clock("wall"))))
     # Events of an ended job are pruned all at once; after that nothing can be said.
     has_past = sa.or_(is_state(j.state, *JOB_ACTIVE), sa.exists().where(ev.job_id == j.id))
     return (

@@ -21,7 +21,7 @@ class SqlType(sa.types.UserDefinedType[Any]):
 _ARRAY = SqlType("BIGINT[]")
 # An array parameter, not a cast of text: the text would be parsed for each row.
 _IDS: sa.ColumnElement[Any] = sa.bindparam("of_chunks", type_=_ARRAY)
-_LISTED: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _ARRAY))
+_IS_IN_ARRAY: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _ARRAY))
 
 #: Keeps joins in the written order: planning other orders takes milliseconds.
 KEEP_JOIN_ORDER = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
@@ -32,13 +32,13 @@ class ChunkFilter(NamedTuple):
 
     select: sa.Select[Any]
     given: dict[str, Any]
-    is_listed: bool = False
+    is_array: bool = False
 
     @classmethod
-    def listed(cls, ids: str) -> "ChunkFilter":
+    def from_array(cls, ids: str) -> "ChunkFilter":
         """Allow the chunks of a PostgreSQL array literal."""
-        return cls(sa.select(sa.null()), {"of_chunks": ids}, is_listed=True)
+        return cls(sa.select(sa.null()), {"of_chunks": ids}, is_array=True)
 
     def has(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Test whether a column is the id of an allowed chunk."""
-        return column == _LISTED if self.is_listed else column.in_(self.select)
+        return column == _IS_IN_ARRAY if self.is_array else column.in_(self.select)

@@ -43,7 +43,7 @@ class Scan:
 
         self._conn = conn
         self._ids, self._matrix = _cache_of(conn, model).view(conn, tenant)
-        self._point = _normal(np.frombuffer(query, np.float32).reshape(1, -1))[0]
+        self._point = _normalize(np.frombuffer(query, np.float32).reshape(1, -1))[0]
         self._scores: Future[Matrix] | None = None
 
     def begin(self) -> None:
@@ -131,10 +131,10 @@ class ModelCache:
     def view(self, conn: sa.Connection, tenant: str) -> tuple["Ids", "Matrix"]:
         """Return a tenant's ids and vectors, refreshed."""
         with self.lock:
-            self._follow(conn)
+            self._refresh(conn)
             return self.tenants.get(tenant, VectorRows(self.model.dimensions)).view()
 
-    def _follow(self, conn: sa.Connection) -> None:
+    def _refresh(self, conn: sa.Connection) -> None:
         notes = conn.connection.info
         key = "vectors", self.model.id
         counters = _change_counters(conn)
@@ -144,7 +144,7 @@ class ModelCache:
         if found != self.seen:
             self._read(conn, _rowid > self.seen[2])
             if self._in_memory() != found[:2]:
-                self._compare(conn)
+                self._reconcile(conn)
             self.seen = found
             self.version += 1
             self._warn(found[0])
@@ -191,7 +191,7 @@ class ModelCache:
 
         numbers = np.array(ids, np.int64)
         flat = np.frombuffer(b"".join(blobs), np.float32)
-        matrix = _normal(flat.reshape(len(ids), self.model.dimensions))
+        matrix = _normalize(flat.reshape(len(ids), self.model.dimensions))
         if tenants is None:
             self._rows(whose or "").append(numbers, matrix)
             return
@@ -202,7 +202,7 @@ class ModelCache:
     def _rows(self, tenant: str) -> VectorRows:
         return self.tenants.setdefault(tenant, VectorRows(self.model.dimensions))
 
-    def _compare(self, conn: sa.Connection) -> None:
+    def _reconcile(self, conn: sa.Connection) -> None:
         """Drop deleted vectors, and read those that reused a deleted rowid."""
         import numpy as np
 
@@ -266,7 +266,7 @@ def _cosines(matrix: "Matrix", point: "Matrix") -> "Matrix":
     return found
 
 
-def _normal(matrix: "Matrix") -> "Matrix":
+def _normalize(matrix: "Matrix") -> "Matrix":
     import numpy as np
 
     length = np.linalg.norm(matrix, axis=1, keepdims=True)

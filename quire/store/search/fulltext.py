@@ -107,7 +107,7 @@ class _PostgresSearch(_Fts5Search):
         super().__init__(conn, tenant, limit, among)
         self._total = sampled_gin.estimate_chunks(conn)
         # The first stage's query (all words) is counted in the same round trip.
-        every = _joined([_Term(query, 1) for query in words.tsquery], "&")
+        every = _join_terms([_Term(query, 1) for query in words.tsquery], "&")
         self._sample = sampled_gin.Sample(conn, self._total, [*words.tsquery, every])
         counts = self._sample.counts(words.tsquery, 2 * COMMON_CHUNKS)
         self.terms = [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
@@ -119,7 +119,7 @@ class _PostgresSearch(_Fts5Search):
 
     def _run(self, stage: _Stage) -> Ranked:
         known = [term for term in self.terms if term.number]
-        given = {**self._given, "query": stage.query, "weighed": _joined(known, "|")}
+        given = {**self._given, "query": stage.query, "weighed": _join_terms(known, "|")}
         if self._among is not None:
             query = sampled_gin.filtered_ranking_statement(self._among)
         else:
@@ -157,7 +157,7 @@ def matches(
             found = asking.ranked(stage)
             if narrow and not few <= {i for i, _ in found}:
                 # Not all of the many matches were scored: add those with the rare words.
-                found = _merged(found, asking.ranked(narrow))[:limit]
+                found = _merge(found, asking.ranked(narrow))[:limit]
             return IndexHits(found, len(found) < limit)
         narrow, few = stage, asking.some(stage, enough)
         if len(few) >= enough:
@@ -182,7 +182,7 @@ def _start(
     return levelled, levelled.terms
 
 
-def _merged(found: Ranked, others: Ranked) -> Ranked:
+def _merge(found: Ranked, others: Ranked) -> Ranked:
     scores = dict(found) | dict(others)
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
@@ -194,17 +194,17 @@ def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
     known = [term for term in terms if term.number]
     if not known:
         return
-    whole = _joined(known, either)
+    whole = _join_terms(known, either)
     if len(known) > 1 and sum(term.number for term in known) > COMMON_CHUNKS:
-        every = _joined(known, both)
+        every = _join_terms(known, both)
         weighed = _weighed(known)
         most = FTS5_SCORED_WEIGHTLESS if weighed[0].is_weightless else FTS5_SCORED
         is_part = len(weighed) < len(known)
-        yield _Stage(every, most, _joined(weighed, both) if is_part else None)
+        yield _Stage(every, most, _join_terms(weighed, both) if is_part else None)
         rare = [term for term in known if term.number <= COMMON_CHUNKS]
         if rare and len(rare) < len(known):
             # Include the common words too, because they contribute to the score.
-            yield _Stage(f"({_joined(rare, either)}) {both} ({whole})")
+            yield _Stage(f"({_join_terms(rare, either)}) {both} ({whole})")
     yield _Stage(whole, is_last=True)
 
 
@@ -214,7 +214,7 @@ def _weighed(terms: Sequence[_Term]) -> Sequence[_Term]:
     return weighty or sorted(terms, key=lambda term: term.share)[:MAX_WEIGHTLESS_TERMS]
 
 
-def _joined(terms: Sequence[_Term], word: str) -> str:
+def _join_terms(terms: Sequence[_Term], word: str) -> str:
     return f" {word} ".join(f"({term.query})" for term in terms)
 
 

@@ -78,13 +78,13 @@ class Sample:
         self._total = total
         self._found: dict[str, int] = {}
         if total >= SAMPLE_MIN_CHUNKS:
-            self._look(queries)
+            self._count(queries)
 
     def counts(self, queries: Sequence[str], most: int) -> list[int]:
         """Count the matches of each query, up to `most`; estimated for common queries."""
         if self._total < SAMPLE_MIN_CHUNKS:
             return _count_matches(self._conn, queries, 1, most)
-        found = [self._sampled(query) * SAMPLE_RATES[-1] for query in queries]
+        found = [self._sample_count(query) * SAMPLE_RATES[-1] for query in queries]
         # Small sample counts are unreliable, and counting that few exactly is fast.
         rare = [at for at, n in enumerate(found) if n <= most]
         exact = _count_matches(self._conn, [queries[at] for at in rare], 1, most)
@@ -99,7 +99,7 @@ class Sample:
         """
         if self._total < SAMPLE_MIN_CHUNKS:
             return 1
-        found = self._sampled(query) * SAMPLE_RATES[-1]
+        found = self._sample_count(query) * SAMPLE_RATES[-1]
         fits = [level for level in SAMPLE_RATES if found // level <= 2 * MAX_RANKED] or [
             SAMPLE_RATES[-1]
         ]
@@ -110,12 +110,12 @@ class Sample:
         ]
         return next(iter(quick or fits))
 
-    def _sampled(self, query: str) -> int:
+    def _sample_count(self, query: str) -> int:
         if query not in self._found:
-            self._look([query])
+            self._count([query])
         return self._found[query]
 
-    def _look(self, queries: Sequence[str]) -> None:
+    def _count(self, queries: Sequence[str]) -> None:
         found = _count_matches(self._conn, queries, SAMPLE_RATES[-1], SAMPLE_COUNT_LIMIT)
         self._found |= zip(queries, found, strict=True)
 

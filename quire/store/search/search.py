@@ -121,15 +121,16 @@ def locate(
 ) -> list[ChunkLocation]:
     """Locate chunks, in the order of `ids`: once per document, on the first page."""
     query = dialect.cached(
-        conn, ("places", _shape(scope)), lambda: _location_statement(conn, scope)
+        conn, ("locate", _shape(scope)), lambda: _location_statement(conn, scope)
     )
     ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
     given = {"ids": ranked, "limit": limit, **_parameters(conn, scope, None)}
     # A text may occur twice on a page: keep the first.
     found = {(row[1], row[2]): ChunkLocation(*row[1:]) for row in conn.execute(query, given).all()}
-    named = _corpora_of(conn, [place.document_id for place in found.values()])
+    named = _corpora_of(conn, [location.document_id for location in found.values()])
     return [
-        place._replace(corpora=tuple(named.get(place.document_id, ()))) for place in found.values()
+        location._replace(corpora=tuple(named.get(location.document_id, ())))
+        for location in found.values()
     ]
 
 
@@ -261,7 +262,7 @@ def _chunk_array(conn: sa.Connection, scope: Scope) -> ChunkFilter:
         return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
 
     query = dialect.cached(conn, ("few chunks", _shape(scope)), build)
-    return ChunkFilter.listed(conn.execute(query, _parameters(conn, scope, None)).scalar_one())
+    return ChunkFilter.from_array(conn.execute(query, _parameters(conn, scope, None)).scalar_one())
 
 
 def _conditions(

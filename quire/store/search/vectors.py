@@ -189,7 +189,7 @@ def _nearest(model: Model) -> sa.Select[Any]:
     v = vectors.c
     wanted = sa.bindparam("query", type_=v.vector.type)
     half = f"halfvec({model.dimensions})"
-    mine = _mine(model)
+    mine = _of_model(model)
     limit: sa.BindParameter[int] = sa.bindparam("limit", type_=sa.Integer)
     is_fresh: sa.ColumnElement[bool] = sa.literal_column("vectors.is_fresh", sa.Boolean)
     near = (
@@ -213,13 +213,13 @@ def _exact(model: Model, among: ChunkFilter | None) -> sa.Select[Any]:
     v = vectors.c
     # `+ 0.0` keeps the planner off the HNSW index, which would discard most of what it finds.
     distance = _distance(v.vector)
-    statement = sa.select(v.chunk_id, distance).where(_mine(model))
+    statement = sa.select(v.chunk_id, distance).where(_of_model(model))
     if among is not None:
         statement = statement.where(among.has(v.chunk_id))
     return statement.order_by(distance + 0.0, v.chunk_id).limit(sa.bindparam("limit"))
 
 
-def _mine(model: Model) -> sa.ColumnElement[bool]:
+def _of_model(model: Model) -> sa.ColumnElement[bool]:
     # A literal: the planner must see that the condition of the partial index holds.
     return vectors.c.model_id == sa.literal_column(str(model.id))
 

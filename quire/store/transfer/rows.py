@@ -55,30 +55,32 @@ class TableReader:
 
     def count(self, conn: sa.Connection) -> int:
         """Count the rows."""
-        return conn.scalar(self._only(sa.select(sa.func.count()).select_from(self.table))) or 0
+        return (
+            conn.scalar(self._transferable(sa.select(sa.func.count()).select_from(self.table))) or 0
+        )
 
     def has_rows(self, conn: sa.Connection) -> bool:
         """Tell whether the table has rows."""
-        first = self._only(sa.select(sa.true()).select_from(self.table)).limit(1)
+        first = self._transferable(sa.select(sa.true()).select_from(self.table)).limit(1)
         return conn.execute(first).first() is not None
 
     def raw(
         self, conn: sa.Connection, *, after: Sequence[Any] | None = None
     ) -> Iterator[Sequence[Any]]:
         """Read rows in key order, after a key if given."""
-        query = self._only(sa.select(*self.columns)).order_by(*self.keys)
+        query = self._transferable(sa.select(*self.columns)).order_by(*self.keys)
         if after is not None:
-            query = query.where(sa.tuple_(*self.keys) > self._given(after))
-        return _streamed(conn, query)
+            query = query.where(sa.tuple_(*self.keys) > self._key_literal(after))
+        return _stream(conn, query)
 
     def up_to(self, conn: sa.Connection, last: Sequence[Any]) -> Checkpoint:
         """Return count and checksum of the rows up to a key."""
-        query = self._only(sa.select(*self.columns))
-        return self._sum(conn, query.where(sa.tuple_(*self.keys) <= self._given(last)))
+        query = self._transferable(sa.select(*self.columns))
+        return self._sum(conn, query.where(sa.tuple_(*self.keys) <= self._key_literal(last)))
 
     def total(self, conn: sa.Connection) -> Checkpoint:
         """Return count and checksum of all rows."""
-        return self._sum(conn, self._only(sa.select(*self.columns)))
+        return self._sum(conn, self._transferable(sa.select(*self.columns)))
 
     def key(self, row: Sequence[Any]) -> list[Any]:
         """Return the key of a row."""
@@ -91,16 +93,16 @@ class TableReader:
             for form, value in zip(self._forms, row, strict=True)
         )
 
-    def _only(self, query: sa.Select[Any]) -> sa.Select[Any]:
+    def _transferable(self, query: sa.Select[Any]) -> sa.Select[Any]:
         return query.where(sa.not_(_OWN)) if self.table is meta else query
 
-    def _given(self, key: Sequence[Any]) -> Any:
+    def _key_literal(self, key: Sequence[Any]) -> Any:
         pairs = zip(self.keys, key, strict=True)
         return sa.tuple_(*(sa.literal(value, column.type) for column, value in pairs))
 
     def _sum(self, conn: sa.Connection, query: sa.Select[Any]) -> Checkpoint:
         rows = checksum = 0
-        for row in _streamed(conn, query):
+        for row in _stream(conn, query):
             rows, checksum = rows + 1, add_hash(checksum, self.canonical(row))
         return Checkpoint(None, rows, checksum)
 
@@ -111,7 +113,7 @@ def add_hash(checksum: int, row: Row) -> int:
     return (checksum + int.from_bytes(digest)) % _MODULUS
 
 
-def _streamed(conn: sa.Connection, query: sa.Select[Any]) -> Iterator[Sequence[Any]]:
+def _stream(conn: sa.Connection, query: sa.Select[Any]) -> Iterator[Sequence[Any]]:
     yield from conn.execute(query.execution_options(yield_per=_FETCH))
 
 

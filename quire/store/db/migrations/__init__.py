@@ -1,4 +1,4 @@
-"""One module per schema version: `mNNNN_what.py`, with `up(conn)`. Never edited once released.
+"""One module per schema version: `mNNNN_what.py` with `up(conn)`. Not changed after a release.
 
-`OLDEST = N` in a module says that a Quire whose last migration is N can go on working after it.
+`OLDEST = N` in a module: a release whose last migration is N keeps working after it.
 """

@@ -1,4 +1,4 @@
-"""The engine's tables."""
+"""Creates the tables of the queue."""
 
 import sqlalchemy as sa
 
@@ -7,6 +7,6 @@ from quire.store.db.schema.queue import ENGINE, events, metadata
 
 
 def up(conn: sa.Connection) -> None:
-    """Create them."""
+    """Create the tables."""
     metadata.create_all(conn, tables=list(ENGINE))
     dialect.record_xids(conn, events)

@@ -1,4 +1,4 @@
-"""The tables of documents, and the full-text index over chunks."""
+"""Creates the tables of documents and the full-text index over chunks."""
 
 import sqlalchemy as sa
 
@@ -8,7 +8,7 @@ from quire.store.db.schema.queue import metadata
 
 
 def up(conn: sa.Connection) -> None:
-    """Create them."""
+    """Create tables and index."""
     dialect.create_vector_extension(conn)
     metadata.create_all(conn, tables=list(TABLES))
     dialect.create_text_index(conn, chunks)

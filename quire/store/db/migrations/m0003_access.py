@@ -1,4 +1,4 @@
-"""The tables of access: users, tokens, sessions, links and the audit."""
+"""Creates the tables of access: users, tokens, sessions, links, audit log."""
 
 import sqlalchemy as sa
 
@@ -7,5 +7,5 @@ from quire.store.db.schema.queue import metadata
 
 
 def up(conn: sa.Connection) -> None:
-    """Create them."""
+    """Create the tables."""
     metadata.create_all(conn, tables=list(TABLES))

@@ -1,4 +1,4 @@
-"""Lists of jobs by kind, platform or account are read along an index."""
+"""Adds indexes for job lists by kind, platform or account."""
 
 import sqlalchemy as sa
 
@@ -6,6 +6,6 @@ from quire.store.db.schema.queue import JOB_LISTS
 
 
 def up(conn: sa.Connection) -> None:
-    """Add what a database of an earlier Quire lacks."""
+    """Create the missing indexes."""
     for index in JOB_LISTS:
         index.create(conn, checkfirst=True)

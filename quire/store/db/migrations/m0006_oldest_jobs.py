@@ -1,4 +1,4 @@
-"""The oldest active jobs of an owner are read along an index."""
+"""Adds an index for the oldest active jobs of an owner."""
 
 import sqlalchemy as sa
 
@@ -6,6 +6,6 @@ from quire.store.db.schema.queue import JOBS_ACTIVE
 
 
 def up(conn: sa.Connection) -> None:
-    """Put it in the place of one that had the owner alone."""
+    """Replace the index on the owner alone."""
     conn.exec_driver_sql("DROP INDEX IF EXISTS ix_jobs_active_owner")
     JOBS_ACTIVE.create(conn, checkfirst=True)

@@ -1,4 +1,4 @@
-"""Doorbells that a broker brings: how many were rung, and how the broker does."""
+"""Adds doorbells sent through a broker, and the broker's health."""
 
 import sqlalchemy as sa
 
@@ -6,7 +6,7 @@ from quire.store.db.schema.queue import doorbells, workers
 
 
 def up(conn: sa.Connection) -> None:
-    """Add what a database of an earlier Quire lacks."""
+    """Add the columns and the table."""
     there = {each["name"] for each in sa.inspect(conn).get_columns(workers.name)}
     for column in (workers.c.broker, workers.c.alone_since):
         if column.name not in there:

@@ -1,4 +1,4 @@
-"""On PostgreSQL vectors get into their graph behind the commit, and words lie beside their text."""
+"""On PostgreSQL: HNSW indexes are filled asynchronously, and GIN indexes are sampled."""
 
 import sqlalchemy as sa
 
@@ -6,6 +6,6 @@ from quire.store.search import hnsw, sampled_gin
 
 
 def up(conn: sa.Connection) -> None:
-    """Add what a database of an earlier Quire lacks."""
+    """Add the column and the indexes."""
     hnsw.separate_fresh(conn)
     sampled_gin.add_samples(conn)

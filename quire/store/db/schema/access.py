@@ -1,6 +1,6 @@
-"""The tables of access: users, their tokens, sessions and sign-in links, and the audit.
+"""The tables of access: users, tokens, sessions, sign-in links, and the audit log.
 
-Of a token, a cookie and a link only the SHA-256 is kept: whoever reads the database cannot use it.
+Only the SHA-256 of a token, cookie or link is stored, so a copy of the database gives no access.
 """
 
 import sqlalchemy as sa
@@ -76,7 +76,7 @@ audit = sa.Table(
     sa.Column("id", Id, primary_key=True),
     sa.Column("at", Time, nullable=False),
     sa.Column("tenant", sa.Text, nullable=False),
-    # Names, not ids: a row says who it was even where it was nobody known.
+    # Names, not ids: unknown and deleted users are recorded too.
     sa.Column("user_name", sa.Text),
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("subject", sa.Text),

@@ -35,9 +35,9 @@ documents = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("folder", sa.Text, nullable=False, server_default=""),
     sa.Column("parent_id", Id),
-    sa.Column("source", sa.Text),  # the source that lists it, and when it last did
+    sa.Column("source", sa.Text),  # the source that lists it
     sa.Column("listed_at", Time),
-    # What the source said of the newest version: compared before any byte is read.
+    # Fingerprint of the newest version at the source, compared before any byte is read.
     sa.Column("seen", sa.Text),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("generation", sa.Integer, nullable=False, server_default="0"),
@@ -70,7 +70,7 @@ for _name, _column, _needs in (
     ("thumbnail", documents.c.thumbnail, documents.c.thumbnail.is_not(None)),
     ("seen", documents.c.seen, documents.c.state != sa.literal_column("'success'")),
 ):
-    #: Whether a blob is still used.
+    #: To find out whether a blob is still used.
     sa.Index(
         f"ix_documents_{_name}",
         documents.c.tenant,
@@ -96,7 +96,7 @@ models = sa.Table(
     sa.Column("dimensions", sa.Integer, nullable=False),
 )
 
-#: The ways pages were cut, by the settings that matter to cutting.
+#: Chunking settings, one row per distinct set.
 cuts = sa.Table(
     "cuts",
     metadata,
@@ -116,7 +116,7 @@ generations = sa.Table(
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("settings", sa.Text, nullable=False),
     sa.Column("digest", sa.Text),  # of the file's bytes
-    sa.Column("recipe", sa.Text),  # digest of all that decides what comes of these bytes
+    sa.Column("recipe", sa.Text),  # digest of all settings and versions that determine the output
     sa.Column("cut_id", Id, sa.ForeignKey(cuts.c.id)),
     sa.Column("model_id", Id, sa.ForeignKey(models.c.id)),
     sa.Column("media_type", sa.Text),
@@ -176,7 +176,7 @@ pages = sa.Table(
     sa.Column("via", sa.Text, nullable=False),
     sa.Column("language", sa.Text, nullable=False),
     sa.Column("label", sa.Text),
-    sa.Column("seconds", sa.Double, nullable=False),  # what it cost to read
+    sa.Column("seconds", sa.Double, nullable=False),  # reading time, to account what reuse saves
     sa.Column("task_id", Id),
     sa.Column("condemned_at", Time),
     sa.UniqueConstraint("tenant", "key", name="uq_pages"),
@@ -220,7 +220,7 @@ chunks = sa.Table(
     sa.Column("task_id", Id),
     sa.Column("condemned_at", Time),
     sa.UniqueConstraint("tenant", "digest", name="uq_chunks"),
-    # An id is never used again: searching processes remember vectors by it.
+    # Ids are never reused: searching processes cache vectors by them.
     sqlite_autoincrement=True,
 )
 sa.Index("ix_chunks_language", chunks.c.tenant, chunks.c.language)

@@ -1,7 +1,7 @@
-"""All tables, indexes and constraints. What a state may be is read from `model.states`.
+"""The tables of the queue, with indexes and constraints; states come from `model.states`.
 
 Times are seconds since 1970 UTC, except `tasks.expires_at`, which is on the lease clock.
-JSON is kept as text: the engine never looks inside it.
+JSON is stored as text, because the queue never looks into it.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 
 metadata = sa.MetaData()
 
-# INTEGER on SQLite, so that it is the row id; BIGINT on PostgreSQL.
+# INTEGER on SQLite, where it is the rowid; BIGINT on PostgreSQL.
 Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 Time = sa.Double
 
@@ -75,9 +75,9 @@ jobs = sa.Table(
     sa.Column("run_at", Time),
     sa.Column("exclusive_key", sa.Text),
     sa.Column("has_successors", sa.Boolean, nullable=False, server_default=sa.false()),
-    # Its list of files still grows, so a fraction would be false.
+    # The job still lists files, so progress has no total yet.
     sa.Column("is_growing", sa.Boolean, nullable=False, server_default=sa.false()),
-    # Resumed or retried, and tasks of it may still be blocked as stopped.
+    # Resumed or retried, while some tasks may still be blocked as stopped.
     sa.Column("is_reviving", sa.Boolean, nullable=False, server_default=sa.false()),
     *(
         sa.Column(f"tasks_{state}", sa.Integer, nullable=False, server_default="0")
@@ -106,7 +106,7 @@ jobs = sa.Table(
         "(finished_at IS NULL) = (state IN ('pending', 'running'))", name="ck_jobs_finished_at"
     ),
 )
-# Completed jobs are most of the table: to list them, read it from its end.
+# Completed jobs are most of the table: listing them needs no index.
 _unlike = sa.text("state <> 'completed'")
 sa.Index("ix_jobs_state", jobs.c.state, jobs.c.id, sqlite_where=_unlike, postgresql_where=_unlike)
 sa.Index("ix_jobs_owner", jobs.c.owner_id, jobs.c.id)
@@ -117,7 +117,7 @@ sa.Index(
     sqlite_where=jobs.c.platform.is_not(None),
     postgresql_where=jobs.c.platform.is_not(None),
 )
-#: For lists of one kind, platform or account, which are read backwards by id.
+#: For lists of one kind, platform or account, newest first.
 JOB_LISTS = (
     sa.Index("ix_jobs_by_kind", jobs.c.kind, jobs.c.id),
     *(
@@ -126,7 +126,7 @@ JOB_LISTS = (
         for c in (jobs.c.platform, jobs.c.account)
     ),
 )  # fmt: skip
-#: Jobs that were stopped or cancelled and still have tasks in the queue: few at any time.
+#: Stopped or cancelled jobs with tasks still in the queue; few at any time.
 HALTING = (
     "((state IN ('stopped', 'cancelled') AND tasks_ready > 0)"
     " OR (state = 'cancelled' AND tasks_blocked > 0))"
@@ -140,7 +140,7 @@ sa.Index(
     postgresql_where=jobs.c.is_reviving,
 )
 _active = is_state(jobs.c.state, *JOB_ACTIVE)
-#: With the id, so that the oldest of an owner are found without sorting all that wait.
+#: Includes the id, so that an owner's oldest jobs are found without sorting.
 JOBS_ACTIVE = sa.Index(
     "ix_jobs_active", jobs.c.owner_id, jobs.c.id, sqlite_where=_active, postgresql_where=_active
 )
@@ -173,13 +173,13 @@ tasks = sa.Table(
     sa.Column("ready_at", Time),
     sa.Column("cost", sa.Double, nullable=False, server_default="1"),
     sa.Column("payload", sa.Text),
-    # What of a document it works on; all empty for other kinds of jobs.
+    # The part of a document that the task works on; null for other tasks.
     sa.Column("document_id", Id),
     sa.Column("generation", sa.Integer),
     sa.Column("from_page", sa.Integer),
     sa.Column("to_page", sa.Integer),
     sa.Column("digest", sa.Text),
-    # One running task at a time has the same key.
+    # At most one task per key runs.
     sa.Column("exclusive_key", sa.Text),
     sa.Column("lock_tries", sa.Integer, nullable=False, server_default="0"),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
@@ -219,9 +219,9 @@ def _partial(name: str, state: str, *columns: sa.Column[object], also: str = "")
 
 
 t = tasks.c
-#: The order of the queue: claims read it from the front.
+#: The order in which tasks are claimed.
 _partial("ix_tasks_ready", "ready", t.queue, t.priority, t.fair_tag, t.id)
-#: The owner's own last tag, for the fair tag of the next task.
+#: An owner's last fair tag, for the next task's tag.
 _partial("ix_tasks_ready_owner", "ready", t.owner_id, t.queue, t.priority, t.fair_tag)
 _partial("ix_tasks_due", "blocked", t.due_at, also="due_at IS NOT NULL")
 _partial(
@@ -339,19 +339,19 @@ events = sa.Table(
     "events",
     metadata,
     sa.Column("id", Id, primary_key=True),
-    # The writing transaction on PostgreSQL, where ids may become visible out of order.
+    # Transaction id on PostgreSQL, where ids may become visible out of order.
     sa.Column("xid", sa.BigInteger),
     sa.Column("at", Time, nullable=False),
     sa.Column("job_id", Id),
     sa.Column("task_id", Id),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("detail", sa.Text),
-    # Where there is no job, or none any more, to say whose it is.
+    # Set if no job, or only a deleted one, tells the tenant.
     sa.Column("tenant", sa.Text),
 )
 sa.Index("ix_events_job", events.c.job_id, events.c.id)
 
-#: What was rung for through a broker, one row for each queue, and how that broker does.
+#: Doorbells sent through a broker and the broker's health, one row per queue.
 doorbells = sa.Table(
     "doorbells",
     metadata,
@@ -364,5 +364,5 @@ doorbells = sa.Table(
     sa.Column("error", sa.Text),
 )
 
-#: What the engine needs, in the order of creation; documents have tables of their own.
+#: The tables of the queue, in order of creation.
 ENGINE = tuple(metadata.sorted_tables)
