@@ -32,7 +32,7 @@ def chunk(ctx: TaskContext, file: DocumentFile, read: ReadPages) -> Chunks:
     todo += [(fresh.key, fresh.page.text, fresh.language) for fresh in read.fresh]
     settings = file.pipeline
     options = ChunkOptions(settings.chunk_tokens, settings.overlap, settings.delimiter)
-    prepare = words.tsvector_input if file.is_stemmed_here else words.fts5_input
+    prepare = words.tsvector_input if file.uses_tsvector else words.fts5_input
     result = Chunks({}, {}, {}, len(done))
     for key, text, language in todo:
         found = split(text, options)

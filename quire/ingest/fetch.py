@@ -44,7 +44,7 @@ class DocumentFile:
     embedder: "Embedder"
     cut_id: int  # the chunking settings
     model_id: int | None  # the embedding model, if there is one
-    is_stemmed_here: bool  # the full-text index takes words that are stemmed already
+    uses_tsvector: bool  # the full-text index is that of PostgreSQL, not FTS5
 
     @property
     def options(self) -> ReadOptions:
@@ -105,7 +105,7 @@ def load(ctx: TaskContext, document_id: int, generation: int) -> DocumentFile:
         embedder=resources.embedder_with_dimensions(ctx, pipeline),
         cut_id=found.cut_id,
         model_id=found.model_id,
-        is_stemmed_here=_is_stemmed_here(ctx),
+        uses_tsvector=_uses_tsvector(ctx),
     )
 
 
@@ -210,9 +210,9 @@ def _record(
     )
     return DocumentFile(
         build, content.digest, content.path, content.media_type, content.recipe, content.pipeline,
-        embedder, cut_id, model_id, _is_stemmed_here(ctx),
+        embedder, cut_id, model_id, _uses_tsvector(ctx),
     )  # fmt: skip
 
 
-def _is_stemmed_here(ctx: TaskContext) -> bool:
+def _uses_tsvector(ctx: TaskContext) -> bool:
     return not ctx.database.stems_words
