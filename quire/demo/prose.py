@@ -1,7 +1,7 @@
-"""The text of the sample documents: the handbook of a harbour that does not exist.
+"""The text of the sample documents: the handbook of a fictional harbour.
 
-Twelve chapters of three pages. Each page opens with what only its chapter says, and goes on with
-records whose names and figures differ from page to page, so that every page can be searched for.
+Twelve chapters of three pages. Each page starts with sentences of its chapter and continues with
+records whose names and figures differ from page to page, so that every page can be found.
 """
 
 from collections.abc import Iterator
@@ -135,9 +135,9 @@ def pages() -> Iterator[tuple[str, list[str]]]:
     for chapter, (title, sentences) in enumerate(CHAPTERS.items(), start=1):
         for part in range(1, 4):
             number = (chapter - 1) * 3 + part
-            turned = sentences[part - 1 :] + sentences[: part - 1]
-            paragraphs = [" ".join(turned[:2]), *(_records(number, each) for each in range(3))]
-            yield f"{chapter}.{part} {title}", [*paragraphs, " ".join(turned[2:])]
+            rotated = sentences[part - 1 :] + sentences[: part - 1]
+            paragraphs = [" ".join(rotated[:2]), *(_records(number, each) for each in range(3))]
+            yield f"{chapter}.{part} {title}", [*paragraphs, " ".join(rotated[2:])]
 
 
 def _records(page: int, paragraph: int) -> str:
@@ -146,7 +146,7 @@ def _records(page: int, paragraph: int) -> str:
 
 
 def _record(number: int) -> str:
-    # Steps that share no factor with the length of a list meet every pair of entries.
+    # Step sizes coprime to the list lengths produce every combination of entries.
     return _RECORDS[number % len(_RECORDS)].format(
         vessel=_VESSELS[number * 7 % len(_VESSELS)],
         cargo=_CARGOES[number * 5 % len(_CARGOES)],

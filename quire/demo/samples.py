@@ -1,6 +1,6 @@
-"""The sample documents of `quire demo`: one of each kind, and two that cannot be read.
+"""The sample documents of `quire demo`: one of each format, and two that cannot be read.
 
-The bytes are the same at every run, so that a second ingestion finds everything done.
+Every run writes the same bytes, so that a second ingestion has nothing to do.
 """
 
 import io
@@ -22,12 +22,12 @@ _DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 
 
 class PdfPage(NamedTuple):
-    """A page to be written: drawing commands, and perhaps a picture (JPEG) they call /Im."""
+    """A page to write: its content stream, and optionally a JPEG image that it draws as /Im."""
 
     commands: bytes
-    picture: bytes = b""
+    image: bytes = b""
     size: tuple[int, int] = (595, 842)
-    more: bytes = b""  # further entries of the page, such as /Rotate 90
+    more: bytes = b""  # further entries of the page dictionary, such as /Rotate 90
 
 
 def make(folder: Path) -> list[Path]:
@@ -42,8 +42,8 @@ def make(folder: Path) -> list[Path]:
         "minutes.docx": docx(["Minutes of the harbour council", *minutes]),
         "arrivals.xlsx": xlsx({"Arrivals": _arrivals(200)}),
         "training.pptx": pptx([[title, *texts] for title, texts in prose.CHAPTERS.items()]),
-        "notice.html": _notice(),
-        "message.eml": _message(),
+        "notice.html": _html_notice(),
+        "message.eml": _email(),
         "protected.pdf": protected(pdf([text_page(["The wages of the pilots", *letter])]), "tide"),
         "broken.pdf": handbook[:900],
     }
@@ -59,19 +59,19 @@ def make(folder: Path) -> list[Path]:
 def text_page(paragraphs: Sequence[str], more: bytes = b"") -> PdfPage:
     """Return a page of text, each paragraph wrapped."""
     lines = [line for text in paragraphs for line in (*textwrap.wrap(text, 88), "")]
-    shown = [b"(%b) Tj T*" % _escaped(line) for line in lines]
+    shown = [b"(%b) Tj T*" % _pdf_string(line) for line in lines]
     return PdfPage(b"BT /F1 11 Tf 14 TL 50 780 Td\n" + b"\n".join(shown) + b"\nET", more=more)
 
 
-def scanned_page(paragraphs: Sequence[str], turned: int = 0) -> PdfPage:
-    """Return a page that is nothing but a picture of text, turned by degrees against the clock."""
-    picture = picture_of(paragraphs, turned)
-    size = (842, 595) if turned % 180 else (595, 842)
-    return PdfPage(b"q %d 0 0 %d 0 0 cm /Im Do Q" % size, picture, size)
+def scanned_page(paragraphs: Sequence[str], rotation: int = 0) -> PdfPage:
+    """Return a scanned page: an image of text, rotated counterclockwise by `rotation` degrees."""
+    image = text_image(paragraphs, rotation)
+    size = (842, 595) if rotation % 180 else (595, 842)
+    return PdfPage(b"q %d 0 0 %d 0 0 cm /Im Do Q" % size, image, size)
 
 
-def picture_of(paragraphs: Sequence[str], turned: int = 0, kind: str = "JPEG") -> bytes:
-    """Return a picture of text, as a scanner would make it at 150 dots an inch."""
+def text_image(paragraphs: Sequence[str], rotation: int = 0, kind: str = "JPEG") -> bytes:
+    """Return an image of text, like a scan at 150 dpi."""
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.new("L", (1240, 1754), 255)
@@ -82,13 +82,13 @@ def picture_of(paragraphs: Sequence[str], turned: int = 0, kind: str = "JPEG") -
             draw.text((110, y), line, fill=20, font=font)
             y += 48
         y += 40
-    written = io.BytesIO()
-    image.rotate(turned, expand=True).save(written, kind, dpi=(150, 150))
-    return written.getvalue()
+    buffer = io.BytesIO()
+    image.rotate(rotation, expand=True).save(buffer, kind, dpi=(150, 150))
+    return buffer.getvalue()
 
 
 def pdf(pages: Sequence[PdfPage]) -> bytes:
-    """Write a PDF file of pages that share one font."""
+    """Return a PDF file whose pages share one font."""
     font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
     kids = b" ".join(b"%d 0 R" % (4 + 3 * index) for index in range(len(pages)))
     objects = [
@@ -98,50 +98,52 @@ def pdf(pages: Sequence[PdfPage]) -> bytes:
     ]
     for page in pages:
         number = len(objects) + 1
-        picture = b" /XObject << /Im %d 0 R >>" % (number + 2) if page.picture else b""
+        image = b" /XObject << /Im %d 0 R >>" % (number + 2) if page.image else b""
         objects += [
             b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 %d %d] /Contents %d 0 R "
             b"/Resources << /Font << /F1 3 0 R >>%b >> %b >>"
-            % (*page.size, number + 1, picture, page.more),
+            % (*page.size, number + 1, image, page.more),
             b"<< /Length %d >>\nstream\n%b\nendstream" % (len(page.commands), page.commands),
-            _image(page.picture) if page.picture else b"null",
+            _image_object(page.image) if page.image else b"null",
         ]
-    return _assembled(objects)
+    return _pdf_file(objects)
 
 
 def protected(content: bytes, password: str, *, owner_only: bool = False) -> bytes:
-    """Return a PDF file under a password; `owner_only` leaves it readable."""
+    """Return a PDF file encrypted with a password; `owner_only` leaves it readable."""
     import pikepdf
 
-    written = io.BytesIO()
-    # RC4, because every other cipher mixes in random bytes.
-    rules = pikepdf.Encryption(
+    buffer = io.BytesIO()
+    # RC4: the other ciphers add random bytes.
+    encryption = pikepdf.Encryption(
         owner=password, user="" if owner_only else password, R=3, aes=False, metadata=False
     )
     with pikepdf.open(io.BytesIO(content)) as opened:
-        opened.save(written, encryption=rules, static_id=True)
-    return written.getvalue()
+        opened.save(buffer, encryption=encryption, static_id=True)
+    return buffer.getvalue()
 
 
 def docx(paragraphs: Sequence[str]) -> bytes:
-    """Write a Word file of plain paragraphs."""
+    """Return a Word file of plain paragraphs."""
     body = "".join(f"<w:p><w:r><w:t>{escape(text)}</w:t></w:r></w:p>" for text in paragraphs)
     document = f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>'
     return zipped(
         {
-            "[Content_Types].xml": _types("word/document.xml", "wordprocessingml.document.main"),
-            "_rels/.rels": _relations({"officeDocument": ["word/document.xml"]}),
+            "[Content_Types].xml": _content_types(
+                "word/document.xml", "wordprocessingml.document.main"
+            ),
+            "_rels/.rels": _relationships({"officeDocument": ["word/document.xml"]}),
             "word/document.xml": document,
         }
     )
 
 
 def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
-    """Write a workbook of the given sheets."""
+    """Return a workbook with the given sheets."""
     members = {
-        "[Content_Types].xml": _types("xl/workbook.xml", "spreadsheetml.sheet.main"),
-        "_rels/.rels": _relations({"officeDocument": ["xl/workbook.xml"]}),
-        "xl/_rels/workbook.xml.rels": _relations(
+        "[Content_Types].xml": _content_types("xl/workbook.xml", "spreadsheetml.sheet.main"),
+        "_rels/.rels": _relationships({"officeDocument": ["xl/workbook.xml"]}),
+        "xl/_rels/workbook.xml.rels": _relationships(
             {"worksheet": [f"worksheets/sheet{n}.xml" for n in range(1, len(sheets) + 1)]}
         ),
     }
@@ -159,15 +161,17 @@ def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
 
 
 def pptx(slides: Sequence[Sequence[str]]) -> bytes:
-    """Write a presentation; each slide is a shape with the given lines."""
+    """Return a presentation; each slide has one shape with the given lines."""
     names = [f"slides/slide{number}.xml" for number in range(1, len(slides) + 1)]
     listed = "".join(f'<p:sldId id="{255 + n}" r:id="rId{n}"/>' for n in range(1, len(slides) + 1))
     members = {
-        "[Content_Types].xml": _types("ppt/presentation.xml", "presentationml.presentation.main"),
-        "_rels/.rels": _relations({"officeDocument": ["ppt/presentation.xml"]}),
+        "[Content_Types].xml": _content_types(
+            "ppt/presentation.xml", "presentationml.presentation.main"
+        ),
+        "_rels/.rels": _relationships({"officeDocument": ["ppt/presentation.xml"]}),
         "ppt/presentation.xml": f'<p:presentation xmlns:p="{_SHOW}" xmlns:r="{_OFFICE}">'
         f"<p:sldIdLst>{listed}</p:sldIdLst></p:presentation>",
-        "ppt/_rels/presentation.xml.rels": _relations({"slide": names}),
+        "ppt/_rels/presentation.xml.rels": _relationships({"slide": names}),
     }
     for name, lines in zip(names, slides, strict=True):
         text = "".join(f"<a:p><a:r><a:t>{escape(line)}</a:t></a:r></a:p>" for line in lines)
@@ -179,12 +183,12 @@ def pptx(slides: Sequence[Sequence[str]]) -> bytes:
 
 
 def zipped(members: Mapping[str, str | bytes]) -> bytes:
-    """Write a zip archive whose bytes depend on nothing but its members."""
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Return a ZIP archive whose bytes depend only on its members."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def _arrivals(count: int) -> list[list[str | float]]:
@@ -195,7 +199,7 @@ def _arrivals(count: int) -> list[list[str | float]]:
     return rows
 
 
-def _notice() -> bytes:
+def _html_notice() -> bytes:
     items = "".join(f"<li>{escape(text)}</li>" for text in prose.CHAPTERS["The ferry"])
     return (
         "<!doctype html><html><head><title>Notice to passengers</title><style>li {color: navy}"
@@ -203,7 +207,7 @@ def _notice() -> bytes:
     ).encode()
 
 
-def _message() -> bytes:
+def _email() -> bytes:
     from email.message import EmailMessage
 
     message = EmailMessage()
@@ -224,7 +228,7 @@ def _cell(value: str | float) -> str:
     return f"<c><v>{value}</v></c>"
 
 
-def _types(part: str, kind: str) -> str:
+def _content_types(part: str, kind: str) -> str:
     office = "application/vnd.openxmlformats"
     return (
         f'<Types xmlns="{_PACKAGE}/content-types">'
@@ -234,7 +238,7 @@ def _types(part: str, kind: str) -> str:
     )
 
 
-def _relations(targets: Mapping[str, Sequence[str]]) -> str:
+def _relationships(targets: Mapping[str, Sequence[str]]) -> str:
     tags = [
         f'<Relationship Id="rId{number}" Type="{_OFFICE}/{kind}" Target="{target}"/>'
         for kind, names in targets.items()
@@ -243,12 +247,12 @@ def _relations(targets: Mapping[str, Sequence[str]]) -> str:
     return f'<Relationships xmlns="{_PACKAGE}/relationships">{"".join(tags)}</Relationships>'
 
 
-def _escaped(line: str) -> bytes:
+def _pdf_string(line: str) -> bytes:
     plain = line.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
     return plain.encode("cp1252", "replace")
 
 
-def _image(jpeg: bytes) -> bytes:
+def _image_object(jpeg: bytes) -> bytes:
     from PIL import Image
 
     with Image.open(io.BytesIO(jpeg)) as image:
@@ -260,13 +264,13 @@ def _image(jpeg: bytes) -> bytes:
     )
 
 
-def _assembled(objects: Sequence[bytes]) -> bytes:
-    written, places = bytearray(b"%PDF-1.4\n"), []
+def _pdf_file(objects: Sequence[bytes]) -> bytes:
+    file, offsets = bytearray(b"%PDF-1.4\n"), []
     for number, content in enumerate(objects, start=1):
-        places.append(len(written))
-        written += b"%d 0 obj\n%b\nendobj\n" % (number, content)
-    start = len(written)
-    written += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    written += b"".join(b"%010d 00000 n \n" % place for place in places)
-    written += b"trailer\n<< /Size %d /Root 1 0 R >>\n" % (len(objects) + 1)
-    return bytes(written + b"startxref\n%d\n%%%%EOF\n" % start)
+        offsets.append(len(file))
+        file += b"%d 0 obj\n%b\nendobj\n" % (number, content)
+    start = len(file)
+    file += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    file += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    file += b"trailer\n<< /Size %d /Root 1 0 R >>\n" % (len(objects) + 1)
+    return bytes(file + b"startxref\n%d\n%%%%EOF\n" % start)

@@ -53,10 +53,10 @@ def is_small(ctx: TaskContext, file: DocumentFile, layout: Layout) -> bool:
     # After a crash the file is read in ranges, which can be bisected.
     if ctx.attempt > 1:
         return False
-    if outline.length <= limit or outline.unit != "page" or outline.pictures is None:
+    if outline.length <= limit or outline.unit != "page" or outline.images is None:
         return outline.length <= limit
     # Reading a range of text is faster than queueing it; OCR is worth a task.
-    is_text = outline.pictures <= limit and file.pipeline.ocr != "always"
+    is_text = outline.images <= limit and file.pipeline.ocr != "always"
     return is_text and outline.length <= file.pipeline.small_size
 
 

@@ -25,7 +25,7 @@ class Outline(NamedTuple):
     #: One digest per page of its content, if the format gives it cheaply.
     keys: tuple[str, ...] | None = None
     #: Number of images in the file, if known: a page without one is hardly a scan.
-    pictures: int | None = None
+    images: int | None = None
 
 
 class Page(NamedTuple):
@@ -33,7 +33,7 @@ class Page(NamedTuple):
 
     number: int  # from 1
     text: str
-    words: bytes = b""  # packed boxes, see `parse.words`
+    words: bytes = b""  # packed boxes, see `parse.word_boxes`
     width: float = 0.0
     height: float = 0.0
     via: str = "text"  # how the text was found: text, ocr or none

@@ -149,6 +149,9 @@ def _languages_by_word() -> dict[str, tuple[str, ...]]:
 
 
 _LANGUAGES_BY_WORD = _languages_by_word()
+_LANGUAGES_BY_LETTER = {
+    word: languages for word, languages in _LANGUAGES_BY_WORD.items() if len(word) == 1
+}
 _UKRAINIAN = frozenset("іїєґІЇЄҐ")
 _RUSSIAN = frozenset("ыэёЫЭЁ")
 _RUSSIAN_SHARE = 1 / 500  # of these letters; Bulgarian and other Cyrillic text has none
@@ -199,10 +202,7 @@ def _by_stop_words(sample: str) -> str:
     language = best[0]
     if count < _MIN_STOP_WORDS or count < _MIN_STOP_WORD_SHARE * len(words):
         return ""
-    return language if _wins_by_long_words(language, words) else ""
-
-
-def _wins_by_long_words(language: str, words: list[str]) -> bool:
-    long = [word for word in words if len(word) > 1]
-    votes = Counter(chain.from_iterable(filter(None, map(_LANGUAGES_BY_WORD.get, long))))
-    return votes[language] >= max(_MIN_LONG_STOP_WORDS, max(votes.values(), default=0))
+    # The language must win without the votes of single letters too.
+    votes.subtract(chain.from_iterable(filter(None, map(_LANGUAGES_BY_LETTER.get, words))))
+    required = max(_MIN_LONG_STOP_WORDS, max(votes.values()))
+    return language if votes[language] >= required else ""

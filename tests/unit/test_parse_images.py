@@ -68,7 +68,7 @@ def test_a_damaged_picture_is_refused(content: bytes, tmp_path: Path):
 
 
 def test_a_picture_cut_off_fails_when_it_is_read(tmp_path: Path):
-    content = samples.picture_of(documents.TEXT, kind="PNG")
+    content = samples.text_image(documents.TEXT, kind="PNG")
     path = put(tmp_path, "a.png", content[: len(content) // 2])
     [found] = formats.read(path, "image/png", ReadOptions(), 1, 1)
     assert isinstance(found, PageFailure)
@@ -80,7 +80,7 @@ def test_a_thumbnail_is_a_small_jpeg(turned: int, tmp_path: Path):
     scan = samples.scanned_page(documents.TEXT, turned)
     for name, content, kind in (
         ("a.pdf", documents.pdf(scan), file_type.PDF),
-        ("a.jpeg", scan.picture, "image/jpeg"),
+        ("a.jpeg", scan.image, "image/jpeg"),
     ):
         small = render.thumbnail(put(tmp_path, name, content), kind)
         assert small is not None

@@ -80,7 +80,7 @@ def test_text_is_recognised_where_it_must_always_be(tmp_path: Path):
 
 
 def test_a_picture_file_is_read(tmp_path: Path):
-    path = put(tmp_path, "a.png", samples.picture_of(documents.TEXT, kind="PNG"))
+    path = put(tmp_path, "a.png", samples.text_image(documents.TEXT, kind="PNG"))
     found = only(path, "image/png")
     assert found.text == "\n".join(documents.TEXT)
     assert (found.width, found.height) == pytest.approx((595.2, 842), abs=0.3)
@@ -88,7 +88,7 @@ def test_a_picture_file_is_read(tmp_path: Path):
 
 
 def test_a_picture_without_text_has_none(tmp_path: Path):
-    path = put(tmp_path, "a.png", samples.picture_of([], kind="PNG"))
+    path = put(tmp_path, "a.png", samples.text_image([], kind="PNG"))
     assert (only(path, "image/png").text, only(path, "image/png").words) == ("", b"")
 
 

@@ -164,7 +164,8 @@ class OpenAIEmbedder:
                 delay = min(delay, _MAX_DELAY)
                 if attempt == self.options.attempts:
                     raise Transient(
-                        f"embedder {self.name}: no usable response after {attempt} attempts ({retry}).",
+                        f"embedder {self.name}: no usable response after {attempt} attempts "
+                        f"({retry}).",
                         retry_after=delay,
                     ) from None
                 self.usage.retries += 1
