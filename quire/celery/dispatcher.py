@@ -93,12 +93,7 @@ class Dispatcher:
         os.close(self._write_end)
 
     def _sleep(self, seconds: float) -> None:
-        fd = self._listener.fileno
-        known = {k.fd for k in self._selector.get_map().values() if k.data == "listener"}
-        for old in known - {fd}:
-            self._selector.unregister(old)
-        if fd is not None and fd not in known:
-            self._selector.register(fd, selectors.EVENT_READ, "listener")
+        self._listener.register(self._selector)
         for key, _ in self._selector.select(seconds):
             if key.data == "wakeup":
                 wakeup.clear(self._socket)

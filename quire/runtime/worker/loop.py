@@ -252,7 +252,7 @@ class Worker:
         log.event("worker.stopped", worker=self.id)
 
     def _wait(self) -> None:
-        self.registration.sync_listener()
+        self.registration.register_listener()
         for key, _ in self.selector.select(self._idle_seconds()):
             if isinstance(key.data, str) and self.registration.clear_wakeup(key.data):
                 self.should_claim = True

@@ -112,15 +112,9 @@ class Registration:
             self._parent.read()
         return source in ("wakeup", "listener", "gate")
 
-    def sync_listener(self) -> None:
-        """Register the current connection of the listener with the selector."""
-        fileno = self._listener.fileno
-        known = [k.fd for k in self._selector.get_map().values() if k.data == "listener"]
-        for fd in known:
-            if fd != fileno:
-                self._selector.unregister(fd)
-        if fileno is not None and fileno not in known:
-            self._selector.register(fileno, selectors.EVENT_READ, "listener")
+    def register_listener(self) -> None:
+        """Wake the selector for notifications of the database, after a reconnect too."""
+        self._listener.register(self._selector)
 
     def reopen_listener(self) -> None:
         """Listen again if the connection was lost."""

@@ -1,6 +1,7 @@
 """Listens for PostgreSQL's NOTIFY on a dedicated connection; SQLite needs none."""
 
 import contextlib
+import selectors
 from typing import Any
 
 from quire import log
@@ -18,10 +19,14 @@ class Listener:
         self._db = db
         self._conn: Any = None
 
-    @property
-    def fileno(self) -> int | None:
-        """The file descriptor to select on, while the connection is open."""
-        return None if self._conn is None else int(self._conn.fileno())
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Register the open connection as "listener", in place of one that was closed."""
+        fd = None if self._conn is None else int(self._conn.fileno())
+        known = {key.fd for key in selector.get_map().values() if key.data == "listener"}
+        for old in known - {fd}:
+            selector.unregister(old)
+        if fd is not None and fd not in known:
+            selector.register(fd, selectors.EVENT_READ, "listener")
 
     def reopen(self) -> None:
         """Open the connection unless one is open and works; failures are logged."""
