@@ -1,7 +1,7 @@
-"""Quire: background jobs and document ingestion that never lose track of anything.
+"""Quire: background jobs and document ingestion that survive crashes.
 
-The public names load on first use, so that `import quire` in a plugin or a child process
-costs next to nothing.
+Public names load on first use, so that `import quire` costs a plugin or a child process next to
+nothing.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The composition root: `App` wires settings, database, plugins and verbs together."""
+"""The composition root: `App` connects settings, database, plugins and `control`."""
 
 import functools
 import getpass
@@ -36,7 +36,7 @@ class App:
 
     @functools.cached_property
     def registry(self) -> plugins.Registry:
-        """The job kinds that this process knows; loaded where they are asked for."""
+        """The job kinds this process knows, loaded on first use."""
         registry = plugins.load(self.settings.plugins)
         for kind in in_queues(list(registry.kinds.values()), self.settings.queue_by_kind):
             registry.put(kind)
@@ -50,7 +50,7 @@ class App:
         try:
             self._prepare(db, create)
         except DatabaseUnavailable:
-            # A server says so to each who asks, until the database is back.
+            # A server starts anyway, and answers 503 until the database is back.
             if not patient:
                 db.close()
                 raise
@@ -66,21 +66,20 @@ class App:
             return
         if not db.exists():
             raise DatabaseUnavailable(
-                f"home {s.home}: there is no Quire here yet. Begin with `quire ingest "
-                "FOLDER`, submit a job or run `quire up`, or "
-                "name another folder with QUIRE_HOME."
+                f"home {s.home}: there is no Quire database here yet. Start with `quire ingest "
+                "FOLDER` or `quire up`, or name another folder with QUIRE_HOME."
             )
         with db.read() as conn:
             missing = migrate.check(conn)
         if missing:
             raise Refused(
-                f"database: its schema lacks {missing} of this Quire's migrations. "
-                "Nothing was changed; run `quire migrate` first."
+                f"database: {missing} schema migrations of this version of Quire are missing. "
+                "Nothing was changed. Run `quire migrate` first."
             )
 
     @property
     def user(self) -> str:
-        """The user that requests are made for."""
+        """The user that requests are made as."""
         return self.settings.user or getpass.getuser()
 
     @property
@@ -99,12 +98,12 @@ class App:
         )
 
     def submit(self, kind: str, /, **payload: Any) -> int:
-        """Submit one job; its payload's keys become the handler's arguments."""
+        """Submit one job. The keys of its payload become the handler's arguments."""
         [job_id] = self.submit_many([Submission(kind, payload)])
         return job_id
 
     def submit_many(self, wishes: Sequence[Submission], *, key: str | None = None) -> list[int]:
-        """Submit many jobs in one transaction, all or none."""
+        """Submit many jobs in one transaction."""
         return jobs.submit(self.caller, wishes, key=key)
 
     def close(self) -> None:

@@ -1,32 +1,32 @@
-"""Every error Quire raises. The class decides whether work is retried and how a command exits.
+"""Every error Quire raises. The class decides on retries, the HTTP status and the exit code.
 
 QuireError
 ├── Transient               the same work may succeed later: retried with backoff
-│   ├── DatabaseUnavailable   the database cannot be reached, is locked, full or read-only
-│   │   └── Unconfirmed           it went away during a COMMIT, which may have happened
-│   ├── BlobsUnavailable      the bucket of blobs does not answer; waiting costs no attempt
-│   ├── FetchFailed           a file could not be brought now: network, disk, or it changed
-│   └── WorkerStartFailed     a worker or its children cannot be started
+│   ├── DatabaseUnavailable   the database is unreachable, locked, full or read-only
+│   │   └── Unconfirmed           the connection was lost during COMMIT; it may have succeeded
+│   ├── BlobsUnavailable      the bucket of stored files does not answer; costs no attempt
+│   ├── FetchFailed           a download failed: network, disk, or the file changed
+│   └── WorkerStartFailed     a worker or its child processes cannot be started
 ├── Permanent               the same work will fail again: never retried
-│   ├── Refused               a request that cannot be carried out as asked
-│   │   ├── BadInput            a value outside what is accepted
-│   │   ├── UnknownKind         no handler of that name
-│   │   ├── NotFound            no such job, task or worker for this tenant
-│   │   ├── Conflict            the state does not allow it, or a key was used for another body
+│   ├── Refused               a request that cannot be carried out
+│   │   ├── BadInput            an invalid value
+│   │   ├── UnknownKind         no handler for this job kind
+│   │   ├── NotFound            no such object in this tenant
+│   │   ├── Conflict            the current state does not allow it, or a key was reused
 │   │   ├── UserBusy            the user's policy is `reject` and another job is active
-│   │   ├── NotSignedIn         no token or session, or one that has ended
-│   │   ├── Forbidden           signed in, but the role or the token's scopes do not allow it
-│   │   ├── TooLarge            a body or an upload above its limit
-│   │   └── TooMany             more requests or streams than one may have
-│   ├── Overtaken             a newer generation of the document is at work, or it was deleted
-│   ├── Unreadable            a file that cannot be read: damaged, protected, not supported
-│   ├── SourceRefused        a source, or a limit of ours, does not give the file
-│   │   └── Gone                it is no longer there
-│   ├── Damaged              bytes are not what they were or were said to be
-│   ├── SchemaAhead          the database needs a later Quire than this one
+│   │   ├── NotSignedIn         no token or session, or an expired one
+│   │   ├── Forbidden           the role, or the scopes of the token, do not allow it
+│   │   ├── TooLarge            a request body or an upload exceeds its limit
+│   │   └── TooMany             the rate limit, or the limit of open streams, is exceeded
+│   ├── Overtaken             the document has a newer generation, or was deleted
+│   ├── Unreadable            a file is damaged, protected or not supported
+│   ├── SourceRefused         a source, or one of our limits, denies access to the file
+│   │   └── Gone                the file no longer exists
+│   ├── Damaged               a checksum or a size does not match
+│   ├── SchemaAhead           the database needs a newer version of Quire
 │   └── PluginFailed          a plugin cannot be loaded
 ├── Stopped                 the job was stopped or cancelled; raised by `ctx.check()`
-└── LeaseLost               another holder has the task: what this one wrote is refused
+└── LeaseLost               another worker holds the task; writes of this one are rejected
 """
 
 
@@ -37,7 +37,7 @@ class QuireError(Exception):
 
 
 class Transient(QuireError):
-    """The same work may succeed later; raise it in a handler to be retried."""
+    """The same work may succeed later. Raise it in a handler to be retried."""
 
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -45,49 +45,49 @@ class Transient(QuireError):
 
 
 class DatabaseUnavailable(Transient):
-    """The database cannot be reached, is locked, full or read-only."""
+    """The database is unreachable, locked, full or read-only."""
 
 
 class Unconfirmed(DatabaseUnavailable):
-    """The database went away while a change was committed: it may have happened."""
+    """The connection was lost during COMMIT: the change may have been made."""
 
 
 class BlobsUnavailable(Transient):
-    """The bucket that blobs are kept in does not answer; waiting for it costs no attempt."""
+    """The bucket of stored files does not answer. Waiting for it costs no attempt."""
 
 
 class FetchFailed(Transient):
-    """A file could not be brought now: the network or the disk failed, or it changed."""
+    """A download failed: the network, the disk, or the file changed meanwhile."""
 
 
 class WorkerStartFailed(Transient):
-    """A worker, or the children of one, could not be started."""
+    """A worker, or its child processes, could not be started."""
 
 
 class Permanent(QuireError):
-    """The same work will fail again; raise it in a handler to fail at once."""
+    """The same work would fail again. Raise it in a handler to fail at once."""
 
 
 class Refused(Permanent):
-    """A request that cannot be carried out as asked; nothing was changed."""
+    """A request cannot be carried out. Nothing was changed."""
 
     exit_code = 2
 
 
 class BadInput(Refused):
-    """A value outside what is accepted."""
+    """A value is invalid."""
 
 
 class UnknownKind(Refused):
-    """No handler of that name is known."""
+    """There is no handler for this job kind."""
 
 
 class NotFound(Refused):
-    """No such job, task or worker for this tenant."""
+    """There is no such object in this tenant."""
 
 
 class Conflict(Refused):
-    """The present state does not allow it."""
+    """The current state does not allow the request."""
 
 
 class UserBusy(Refused):
@@ -95,19 +95,19 @@ class UserBusy(Refused):
 
 
 class NotSignedIn(Refused):
-    """The request carries no token or session, or one that has ended."""
+    """The request has no token or session, or an expired one."""
 
 
 class Forbidden(Refused):
-    """The requester's role, or the scopes of the token, do not allow it."""
+    """The user's role, or the scopes of the token, do not allow the request."""
 
 
 class TooLarge(Refused):
-    """A body or an upload is above its limit."""
+    """A request body or an upload exceeds its limit."""
 
 
 class TooMany(Refused):
-    """More requests or open streams than one requester may have."""
+    """The rate limit, or the limit of open streams, is exceeded."""
 
     def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -115,29 +115,29 @@ class TooMany(Refused):
 
 
 class Overtaken(Permanent):
-    """A newer generation of the document is at work, or the document was deleted."""
+    """The document has a newer generation, or was deleted."""
 
 
 class Unreadable(Permanent):
-    """A file, or a page of it, cannot be read: damaged, protected or of no supported type."""
+    """A file, or one of its pages, is damaged, protected or not supported."""
 
 
 class SourceRefused(Permanent):
-    """A source, or a limit of ours, does not give the file."""
+    """A source, or one of our limits, denies access to the file."""
 
 
 class Gone(SourceRefused):
-    """What was listed is no longer there."""
+    """The file no longer exists."""
 
 
 class Damaged(Permanent):
-    """Bytes are not what they were, or not what they were said to be."""
+    """A checksum or a size does not match."""
 
 
 class SchemaAhead(Permanent):
-    """The database needs a later Quire than this one."""
+    """The database needs a newer version of Quire."""
 
-    #: One of its own, so that supervisors do not start again what can never work.
+    #: EX_CONFIG: tells supervisors not to restart what can never work.
     exit_code = 78
 
 
@@ -152,7 +152,7 @@ class Stopped(QuireError):
 
 
 class LeaseLost(QuireError):
-    """The task has another holder now; nothing of this run was written."""
+    """Another worker holds the task now. Nothing of this run was written."""
 
 
 def install_hint(extra: str) -> str:

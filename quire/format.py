@@ -152,6 +152,11 @@ def one_line(text: Any, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def without_name(error: str | None, name: str, limit: int = 200) -> str:
+    """Write the error of a file without the file's name, which is shown beside it."""
+    return one_line((error or "").removeprefix(f"{name}: "), limit)
+
+
 def multiline(text: Any, limit: int = 4000) -> str:
     """Keep line breaks of foreign text; replace control characters and truncate."""
     shown = str("" if text is None else text)[: limit + 1]

@@ -1,6 +1,6 @@
-"""One line per event: `12:04:05 info task.claim task=8123 job=77 worker=w2`, or JSON by a setting.
+"""Logs one line per event: `12:04:05 info task.claim task=8123 job=77 worker=w2`, or JSON.
 
-Events are named, their fields are keyword arguments; the wording is here and nowhere else.
+An event has a name and fields, which are keyword arguments.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _bound: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("bound",
 
 
 def setup(*, as_json: bool = False, level: str = "info") -> None:
-    """Send this process's events to standard error."""
+    """Send the events of this process to standard error."""
     shape = _Json() if as_json else _Text()
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(shape)
@@ -27,14 +27,14 @@ def setup(*, as_json: bool = False, level: str = "info") -> None:
 
 
 def event(name: str, /, *, level: str = "info", **fields: Any) -> None:
-    """Record that something happened."""
+    """Log an event."""
     fields = {**_bound.get(), **fields}
     _logger.log(logging.getLevelName(level.upper()), name, extra={"fields": fields})
 
 
 @contextlib.contextmanager
 def bound(**fields: Any) -> Iterator[None]:
-    """Add fields to every event of the block, in the threads it hands work to as well."""
+    """Add fields to every event of the block, also in threads that copy its context."""
     token = _bound.set({**_bound.get(), **fields})
     try:
         yield
@@ -43,7 +43,7 @@ def bound(**fields: Any) -> Iterator[None]:
 
 
 def trouble(name: str, error: BaseException, **fields: Any) -> None:
-    """Record an error that a loop survived."""
+    """Log an error that a loop survived."""
     event(name, level="error", error=f"{type(error).__name__}: {error}", **fields)
 
 

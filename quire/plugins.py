@@ -1,7 +1,7 @@
-"""Collects what plugins mark: from Quire itself, from installed packages, and from named files.
+"""Collects marked functions and classes from Quire, installed packages and named files.
 
-Built-ins pass through the same door as everybody else's. Collecting has no effect on anything
-else: a process that is to read or fetch by what was found says so once, with `equip`.
+Built-ins are collected the same way as plugins. Collecting has no side effects: a process calls
+`equip` once to use the parsers and sources that were found.
 """
 
 import importlib
@@ -22,14 +22,14 @@ GROUP = "quire"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The job kinds that this process can run, and the parsers and sources of plugins."""
+    """The job kinds this process can run, and the parsers and sources of plugins."""
 
     kinds: dict[str, JobKind] = field(default_factory=dict)
     parsers: dict[str, ParserKind] = field(default_factory=dict)
     sources: dict[str, SourceKind] = field(default_factory=dict)
 
     def put(self, mark: JobKind | ParserKind | SourceKind) -> None:
-        """Add what was marked, in place of another of its name."""
+        """Add a mark, replacing another of the same name."""
         if isinstance(mark, JobKind):
             self.kinds[mark.name] = mark
         elif isinstance(mark, ParserKind):
@@ -38,7 +38,7 @@ class Registry:
             self.sources[mark.name] = mark
 
     def named_like(self, mark: JobKind | ParserKind | SourceKind) -> Any:
-        """Return what has the same name as `mark` among its like, if there is one."""
+        """Return the mark of the same type and name, if there is one."""
         tables: dict[type, Mapping[str, Any]] = {
             JobKind: self.kinds, ParserKind: self.parsers, SourceKind: self.sources,
         }  # fmt: skip
@@ -46,7 +46,7 @@ class Registry:
 
 
 def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
-    """Collect the marks of the built-ins, installed plugins, and the files or modules named."""
+    """Collect the marks of built-ins, installed plugins, and the given files or modules."""
     registry = Registry()
     for module in BUILT_IN:
         collect(registry, importlib.import_module(module), module)
@@ -56,7 +56,7 @@ def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
 
 
 def equip(registry: Registry) -> None:
-    """Let this process read by these parsers and list these sources, and by no other plugin's."""
+    """Make this process use exactly these plugin parsers and sources."""
     from quire.fetch.sources import registry as sources
     from quire.parse import plugin_parser
 
@@ -65,7 +65,7 @@ def equip(registry: Registry) -> None:
 
 
 def collect(registry: Registry, module: ModuleType, origin: str) -> None:
-    """Add what `module` marks; two of one name, or types that differ for a suffix, are refused."""
+    """Add the marks of `module`; refuse duplicate names and suffixes with two media types."""
     for value in vars(module).values():
         mark = getattr(value, MARK, None)
         if not isinstance(mark, JobKind | ParserKind | SourceKind):
@@ -93,9 +93,9 @@ def _check_suffixes(registry: Registry, mark: ParserKind, origin: str) -> None:
         shared = sorted(set(other.suffixes) & set(mark.suffixes))
         if shared and other.media_types[0] != mark.media_types[0]:
             raise PluginFailed(
-                f"plugin {origin}: parser {mark.name!r} says that files named *{shared[0]} are "
-                f"{mark.media_types[0]}, and parser {other.name!r} that they are "
-                f"{other.media_types[0]}. Only one of them can be loaded."
+                f"plugin {origin}: parser {mark.name!r} declares *{shared[0]} as "
+                f"{mark.media_types[0]}, but parser {other.name!r} declares it as "
+                f"{other.media_types[0]}. Load only one of them."
             )
 
 
@@ -114,14 +114,14 @@ def _module(name: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise PluginFailed(
-            f"plugin {name}: {type(error).__name__}: {error}. Nothing of it was loaded."
+            f"plugin {name}: {type(error).__name__}: {error}. The plugin was not loaded."
         ) from error
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise PluginFailed(f"plugin {path}: no such file. Give the path of a .py file or a module.")
-    # The resolved path names the module, so that one file named in two ways loads once.
+        raise PluginFailed(f"plugin {path}: no such file. Name a .py file or a module.")
+    # Named after the resolved path, so that a file loads once however it is spelled.
     whole = path.resolve()
     name = f"quire_plugin_{whole.stem}_{abs(hash(str(whole))) % 10**8}"
     if name in sys.modules:

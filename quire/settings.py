@@ -1,7 +1,7 @@
-"""Every setting: name, default and one sentence. From QUIRE_*, else from `quire.toml`.
+"""Every setting: name, default, topic and one sentence.
 
-QUIRE_X_FILE names a file that holds the value of QUIRE_X, as secrets are given to containers.
-The home is where the embedded database, scratch files and host-local locks live.
+A setting comes from an argument, else from QUIRE_*, else from `quire.toml` in the home.
+QUIRE_X_FILE names a file that holds the value of QUIRE_X, as Docker and systemd pass secrets.
 """
 
 import os
@@ -17,109 +17,136 @@ from quire.errors import BadInput
 HOME = Path(".quire")
 
 
-def _setting(default: Any, sentence: str) -> Any:
-    return field(default=default, metadata={"doc": sentence})
+def _setting(default: Any, sentence: str, topic: str = "") -> Any:
+    return field(default=default, metadata={"doc": sentence, "topic": topic})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values in force."""
+    """The values in effect. The first setting of each group names the topic of the group."""
 
-    home: Path = _setting(HOME, "Folder of the embedded database, scratch and locks.")  # noqa: RUF009
-    database_url: str = _setting(
-        "", "PostgreSQL URL; empty means the embedded SQLite database in the home."
+    home: Path = _setting(  # noqa: RUF009
+        HOME,
+        "Folder for the embedded database, stored files, scratch files and locks.",
+        "Home and database",
     )
-    plugins: tuple[str, ...] = _setting((), "Plugin files or modules to load, separated by commas.")
-    tenant: str = _setting("default", "Tenant that commands act for.")
-    user: str = _setting("", "User that commands act for; empty means the name of the system user.")
-    user_policy: str = _setting("all", "A user's second active job: all, queue, replace or reject.")
-    concurrency: int = _setting(0, "Child processes of a worker; 0 means one per core, at least 2.")
-    queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, separated by commas.")
+    database_url: str = _setting(
+        "", "URL of a PostgreSQL database. Empty: the embedded SQLite database in the home."
+    )
+    sqlite_synchronous: str = _setting(
+        "full",
+        "SQLite durability: full survives a power failure, normal may lose the last commits.",
+    )
+    plugins: tuple[str, ...] = _setting((), "Plugin files or modules to load, comma-separated.")
+
+    tenant: str = _setting("default", "Tenant that commands act for.", "Command line")
+    user: str = _setting("", "User that commands act as. Empty: the name of the system user.")
+    url: str = _setting(
+        "", "URL of a Quire server. If set, commands use its API instead of the database."
+    )
+    token: str = _setting("", "API token for that server.")
+
+    concurrency: int = _setting(
+        0, "Child processes per worker. 0: one per core, at least 2.", "Workers and queues"
+    )
+    queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, comma-separated.")
     routes: tuple[str, ...] = _setting(
-        (), "Kinds of jobs in a queue of their own, as KIND=QUEUE, separated by commas."
+        (), "Queues for job kinds, as KIND=QUEUE, comma-separated. Overrides @job(queue=)."
     )
     broker_url: str = _setting(
         "",
-        "Redis or RabbitMQ that Celery delivers by; empty means that workers claim by themselves.",
+        "Redis or RabbitMQ URL for delivery through Celery. Empty: workers claim by themselves.",
     )
-    heartbeat_interval: float = _setting(10.0, "Seconds between two renewals of a worker's leases.")
-    lease_seconds: float = _setting(60.0, "Seconds a lease lasts without renewal.")
+    poll_interval: float = _setting(5.0, "Seconds between polls of an idle worker.")
+    heartbeat_interval: float = _setting(10.0, "Seconds between renewals of a worker's leases.")
+    lease_seconds: float = _setting(60.0, "Seconds until a lease expires without renewal.")
     sweep_interval: float = _setting(
-        10.0, "Seconds between two searches for dead workers and ended leases."
-    )
-    poll_interval: float = _setting(
-        5.0, "Seconds after which an idle worker looks even if nothing woke it."
-    )
-    aging_seconds: float = _setting(
-        600.0, "Seconds of waiting after which a task rises one priority."
+        10.0, "Seconds between checks for dead workers and expired leases."
     )
     stop_grace: float = _setting(
-        30.0, "Seconds a draining worker waits for running tasks before it returns them."
+        30.0, "Seconds a draining worker gives running tasks before it kills and requeues them."
     )
     child_max_tasks: int = _setting(10_000, "Tasks after which a child process is replaced.")
     child_max_rss: int = _setting(
-        1 << 30, "Bytes of memory above which an idle child process is replaced."
+        1 << 30, "Resident memory, in bytes, above which an idle child process is replaced."
     )
-    payload_max_bytes: int = _setting(1 << 20, "Largest payload of a job in bytes of JSON.")
+
+    user_policy: str = _setting(
+        "all",
+        "What happens when a user with an active job submits another: all (both run), queue "
+        "(it waits), replace (the first is stopped) or reject.",
+        "Jobs",
+    )
+    payload_max_bytes: int = _setting(1 << 20, "Maximum size of a job's payload, in bytes of JSON.")
+    aging_seconds: float = _setting(
+        600.0, "Seconds of waiting after which a task gains one priority level."
+    )
+
     keep_completed_days: float = _setting(
-        30.0, "Days after which completed and cancelled jobs are pruned."
+        30.0, "Days to keep completed and cancelled jobs.", "Retention"
     )
-    keep_failed_days: float = _setting(90.0, "Days after which failed and stopped jobs are pruned.")
-    keep_events_days: float = _setting(30.0, "Days after which events of finished jobs are pruned.")
-    keep_audit_days: float = _setting(365.0, "Days after which rows of the audit are pruned.")
-    sqlite_synchronous: str = _setting(
-        "full", "full loses nothing on power failure; normal may lose the last commits."
+    keep_failed_days: float = _setting(90.0, "Days to keep failed and stopped jobs.")
+    keep_events_days: float = _setting(30.0, "Days to keep the events of finished jobs.")
+    keep_audit_days: float = _setting(365.0, "Days to keep the audit log.")
+    keep_generations_hours: float = _setting(
+        24.0, "Hours to keep replaced and failed generations of documents."
+    )
+
+    fetch_max_bytes: int = _setting(4 << 30, "Maximum size of a fetched file, in bytes.", "Sources")
+    fetch_allow_private_addresses: bool = _setting(
+        False, "Allow fetches from private, loopback and link-local addresses."
     )
     gdrive_credentials: str = _setting(
-        "", "Path of a Google service account or OAuth token file, for Google Drive."
+        "", "Path of a Google service account key or OAuth token file, for Google Drive."
     )
-    gdrive_endpoint: str = _setting("", "Address of the Drive API; empty means Google's own.")
+    gdrive_endpoint: str = _setting("", "URL of the Google Drive API. Empty: Google's own.")
     bucket_endpoint: str = _setting(
-        "", "Endpoint of an S3-compatible store; empty means the provider's own."
+        "", "URL of an S3-compatible server. Empty: the provider's own."
     )
+
     blobs: str = _setting(
-        "", "Bucket of the files: s3://, gs:// or az://BUCKET/PREFIX; empty means the home."
+        "",
+        "Bucket for stored files: s3://, gs:// or az://BUCKET/PREFIX. Empty: the home.",
+        "Stored files",
     )
     blob_cache_bytes: int = _setting(
-        10 << 30, "Bytes that each machine keeps of a bucket of files, in the home."
+        10 << 30, "Size of each machine's local cache of that bucket, in bytes."
     )
     blob_presigned_urls: bool = _setting(
-        False, "Answer requests for files by links into their bucket, where it signs such."
+        False, "Redirect downloads to presigned URLs of the bucket, if it supports them."
     )
-    fetch_allow_private_addresses: bool = _setting(
-        False, "Let fetches reach private, loopback and link-local addresses."
-    )
-    fetch_max_bytes: int = _setting(4 << 30, "Largest file that is fetched, in bytes.")
-    embed_url: str = _setting("", "Base URL of an OpenAI-compatible endpoint for embedders.")
-    embed_api_key: str = _setting("", "Key for that endpoint.")
-    embed_dimensions: int = _setting(0, "Length of its vectors; 0 means as the model gives them.")
+
+    embed_url: str = _setting("", "Base URL of an OpenAI-compatible embeddings API.", "Embeddings")
+    embed_api_key: str = _setting("", "API key for it.")
+    embed_dimensions: int = _setting(0, "Length of the vectors to request. 0: the model's own.")
     embed_requests_per_minute: float = _setting(
-        0.0, "Requests a minute that one home on one machine sends to that endpoint; 0 means any."
+        0.0, "Rate limit for requests to it, per home and machine. 0: no limit."
     )
     embed_tokens_per_minute: float = _setting(
-        0.0, "Tokens a minute, as estimated, that one home on one machine sends there; 0 means any."
+        0.0, "Rate limit for (estimated) tokens sent to it, per home and machine. 0: no limit."
     )
-    keep_generations_hours: float = _setting(
-        24.0, "Hours after which replaced and failed generations of documents are collected."
+
+    api_host: str = _setting(
+        "127.0.0.1", "Address the API and the dashboard listen on.", "API and dashboard"
     )
-    api_host: str = _setting("127.0.0.1", "Address that the API and the dashboard listen on.")
-    api_port: int = _setting(8750, "Port that the API and the dashboard listen on.")
+    api_port: int = _setting(8750, "Port the API and the dashboard listen on.")
     api_auth: bool = _setting(
-        True, "Ask for a token or a session; off lets anyone on this machine in, and no one else."
+        True, "Require a token or a session. If false, only requests from this machine are served."
     )
     api_requests_per_minute: int = _setting(
-        600, "Requests a minute that one requester may make; 0 means any."
+        600, "Rate limit for requests, per user or address. 0: no limit."
     )
-    api_max_streams: int = _setting(200, "Open event streams at most, of one API process.")
-    session_days: float = _setting(14.0, "Days after which a session of the dashboard ends.")
-    url: str = _setting("", "Address of a Quire API that commands use, not the database.")
-    token: str = _setting("", "Token for that API.")
+    api_max_streams: int = _setting(200, "Maximum number of open event streams per API process.")
+    session_days: float = _setting(14.0, "Days until a dashboard session expires.")
+
+    log_level: str = _setting(
+        "info", "Lowest level to log: debug, info, warning or error.", "Logging"
+    )
     log_json: bool = _setting(False, "Write log lines as JSON.")
-    log_level: str = _setting("info", "Lowest level that is logged: debug, info, warning or error.")
 
     @property
     def for_children(self) -> dict[str, Any]:
-        """What handlers may need to know, as JSON."""
+        """The settings that handlers in child processes need, as JSON."""
         names = (
             "gdrive_credentials", "gdrive_endpoint", "bucket_endpoint", "blobs", "blob_cache_bytes",
             "fetch_allow_private_addresses",
@@ -135,7 +162,7 @@ class Settings:
 
     @property
     def queue_by_kind(self) -> dict[str, str]:
-        """The queues that the operator chose for kinds, instead of those in their code."""
+        """The queue of each routed job kind."""
         return dict(each.split("=") for each in self.routes)
 
     @property
@@ -174,22 +201,22 @@ def _refuse_old_names(environ: Mapping[str, str]) -> None:
 
 
 def _given_by(environ: Mapping[str, str], key: str) -> str | None:
-    """Return the value of a variable, or of the file that KEY_FILE names; None without either."""
+    """Return the value of a variable, or of the file KEY_FILE names, or None."""
     named = environ.get(f"{key}_FILE")
     if not named:
         return environ.get(key)
     if key in environ:
-        raise BadInput(f"{key}: given twice, as {key} and as {key}_FILE. Leave one of them out.")
+        raise BadInput(f"{key}: set twice, as {key} and as {key}_FILE. Unset one of them.")
     try:
         text = Path(named).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise BadInput(
-            f"{key}_FILE: {named} cannot be read ({reason}). Nothing was started; name a file "
+            f"{key}_FILE: {named} cannot be read ({reason}). Nothing was started. Name a file "
             "that this user can read."
         ) from error
     if not text:
-        raise BadInput(f"{key}_FILE: {named} is empty. Write the value of {key} into it.")
+        raise BadInput(f"{key}_FILE: {named} is empty. Write the value of {key} to it.")
     return text
 
 
@@ -201,13 +228,13 @@ def _checked(s: Settings) -> Settings:
     if not 0 < s.heartbeat_interval < s.lease_seconds:
         raise BadInput(
             f"QUIRE_HEARTBEAT_INTERVAL ({s.heartbeat_interval:g} s) must be above 0 and below "
-            f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s), or every lease would end while held."
+            f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s). Otherwise leases expire while in use."
         )
     _check_blobs(s.blobs)
     for name, least in _LEAST.items():
-        # Written so that NaN, which is neither above nor below anything, is refused too.
+        # NaN compares false to everything, so this form refuses it too.
         if not least <= getattr(s, name) < 1e12:
-            raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is not {least:g} or more.")
+            raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is below {least:g}.")
     _check_broker(s.broker_url)
     _check_queues(s)
     if s.concurrency < 0 or s.concurrency > 1024:
@@ -221,37 +248,35 @@ def _check_queues(s: Settings) -> None:
     for each in s.routes:
         if not _ROUTE.fullmatch(each):
             raise BadInput(
-                f"QUIRE_ROUTES: {each!r} is not KIND=QUEUE, as in ingest.range=pages; names "
-                "have letters, digits, '.', '-' and '_'."
+                f"QUIRE_ROUTES: {each!r} is not KIND=QUEUE, as in ingest.range=pages. Names "
+                "consist of letters, digits, '.', '-' and '_'."
             )
     kinds = [each.partition("=")[0] for each in s.routes]
     for kind in kinds:
         if kinds.count(kind) > 1:
-            raise BadInput(f"QUIRE_ROUTES: {kind} is given more than one queue. Leave one.")
+            raise BadInput(f"QUIRE_ROUTES: {kind} has more than one queue. Name one.")
     for queue in s.queues:
         if not _QUEUE.fullmatch(queue):
             raise BadInput(
-                f"QUIRE_QUEUES: {queue!r} is no name of a queue; it has letters, digits, '.', '-' "
-                "and '_'."
+                f"QUIRE_QUEUES: {queue!r} is not a queue name. Names consist of letters, "
+                "digits, '.', '-' and '_'."
             )
     if not s.queues:
-        raise BadInput("QUIRE_QUEUES: it names no queue, so a worker could never run anything.")
+        raise BadInput("QUIRE_QUEUES: no queue is named, so a worker would never run anything.")
 
 
 def _check_broker(url: str) -> None:
     if url and url.partition("://")[0] not in BROKERS:
-        # Not shown: it may hold a password.
+        # The URL is not shown: it may contain a password.
         raise BadInput(
-            f"QUIRE_BROKER_URL: it does not begin with one of {', '.join(BROKERS)} and ://. It "
-            "looks like redis://host:6379/0 or amqp://user:password@host:5672//."
+            f"QUIRE_BROKER_URL: the URL must start with {'://, '.join(BROKERS)}://, as in "
+            "redis://host:6379/0 or amqp://user:password@host:5672//."
         )
 
 
 def _check_blobs(url: str) -> None:
     if url and not url.lower().startswith(("s3://", "gs://", "az://")):
-        raise BadInput(
-            f"QUIRE_BLOBS: {url!r} is not s3://, gs:// or az:// with a bucket, nor empty."
-        )
+        raise BadInput(f"QUIRE_BLOBS: {url!r} is not an s3://, gs:// or az:// URL of a bucket.")
 
 
 _LEAST: dict[str, float] = {
@@ -279,7 +304,7 @@ _LEAST: dict[str, float] = {
 }
 _QUEUE = re.compile(r"[\w.-]+")
 _ROUTE = re.compile(r"[\w.-]+=[\w.-]+")
-#: Former names of settings, each with its name of today.
+#: Former names of settings and what they are called now.
 RENAMED = {
     "api_rate": "api_requests_per_minute",
     "api_streams": "api_max_streams",
@@ -294,12 +319,22 @@ POLICIES = ("all", "queue", "replace", "reject")
 
 
 def described() -> list[tuple[str, Any, str]]:
-    """List name, default and sentence of every setting."""
+    """List the name, default and sentence of every setting."""
     return [(f"QUIRE_{f.name.upper()}", f.default, f.metadata["doc"]) for f in fields(Settings)]
 
 
+def by_topic() -> dict[str, list[str]]:
+    """Group the names of the settings by topic, in the order in which they are shown."""
+    topics: dict[str, list[str]] = {}
+    topic = ""
+    for each in fields(Settings):
+        topic = each.metadata["topic"] or topic
+        topics.setdefault(topic, []).append(f"QUIRE_{each.name.upper()}")
+    return topics
+
+
 def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | None]]:
-    """List variables that look like settings and are none, each with the nearest that is one."""
+    """List QUIRE_* variables that are not settings, each with the closest name that is one."""
     from difflib import get_close_matches
 
     known = {name for name, _, _ in described()}
@@ -312,15 +347,15 @@ def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | No
         and not _SERVICE.search(name)
         and name.removeprefix("QUIRE_").removesuffix("_FILE").lower() not in RENAMED
     ]
-    # Compared without what all of them begin with, or any two would be close.
+    # Compared without the common prefix, or any two would be close.
     short = {name.removeprefix("QUIRE_"): name for name in known}
     near = {name: get_close_matches(name.removeprefix("QUIRE_"), short, 1) for name in found}
     return [(name, short[best[0]] if best else None) for name, best in near.items()]
 
 
-#: Variables that are no settings: of the supervisor for its processes, and of the tests.
+#: Variables that are not settings: of the supervisor for its processes, and of the tests.
 _OTHERS = {"QUIRE_PARENT_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL", "QUIRE_EXAMPLES"}
-#: Kubernetes gives every container the addresses of services, one called `quire` among them.
+#: Kubernetes sets QUIRE_SERVICE_HOST and the like in every container if a service is named quire.
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP).*)?$")
 
 

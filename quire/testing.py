@@ -1,7 +1,7 @@
-"""For tests of plugins: a scratch app with a clock of yours, and `drain()` to run what is due.
+"""For tests of plugins: a scratch app with a fake clock, and `drain()` to run due tasks.
 
-Handlers run in this process, one after another, through the real store: claims, fences,
-retries and steps are those of production; only the child processes are left out.
+Handlers run in this process, one after another, on the real store: claims, fences, retries and
+steps work as in production. Only the child processes are left out.
 """
 
 import random
@@ -28,7 +28,7 @@ WORKER = "w-testing"
 def scratch_app(
     home: Path, *handlers: Callable[..., Any], clock: FakeClock | None = None, **settings: Any
 ) -> App:
-    """Return an app on an empty database in `home` that knows the handlers, parsers, sources."""
+    """Return an app on a new database in `home` that knows these handlers, parsers, sources."""
     app = App(load({}, home=home, **settings))
     for each in handlers:
         app.registry.put(getattr(each, MARK))
@@ -41,7 +41,7 @@ def scratch_app(
 def drain(
     app: App, *, queues: Sequence[str] = ("default",), limit: int = 10_000
 ) -> list[RunReport]:
-    """Run every task that is due, and what becomes due by that; returns how each run ended."""
+    """Run all due tasks, and those that become due; returns how each run ended."""
     plugins.equip(app.registry)
     reports: list[RunReport] = []
     while len(reports) < limit:
@@ -88,7 +88,7 @@ class _DatabaseBackend:
         self._lease = lease
 
     def is_revoked(self) -> bool:
-        """Ask the database whether the lease is still held."""
+        """Tell whether the lease has been lost."""
         key = self._lease.task_id, self._lease.fence
         with self._app.db.read() as conn:
             return not settle.still_held(conn, [key])
@@ -103,5 +103,5 @@ class _DatabaseBackend:
         self.report_progress(None, text)
 
     def mark_settled(self) -> None:
-        """Say that the handler committed its task's end itself."""
+        """Note that the handler settled its task itself."""
         self.is_settled = True

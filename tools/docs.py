@@ -54,14 +54,16 @@ def tests() -> dict[str, Path]:
 
 
 def settings() -> str:
-    """Write every setting as a row of a table."""
-    from quire.settings import described
+    """Write the settings as one table per topic."""
+    from quire.settings import by_topic, described
 
-    rows = [
-        f"| `{name}` | {_default(name, default)} | {sentence} |"
-        for name, default, sentence in described()
-    ]
-    return "\n".join(["| setting | default | what it does |", "|---|---|---|", *rows])
+    rows = {name: (default, sentence) for name, default, sentence in described()}
+    parts = []
+    for topic, names in by_topic().items():
+        lines = [f"| `{n}` | {_default(n, rows[n][0])} | {rows[n][1]} |" for n in names]
+        table = ["| setting | default | what it does |", "|---|---|---|", *lines]
+        parts.append("\n".join([f"## {topic}", "", *table]))
+    return "\n" + "\n\n".join(parts) + "\n"
 
 
 def errors() -> str:

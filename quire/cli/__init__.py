@@ -1,7 +1,6 @@
-"""The `quire` command. One module per group of commands; rich and Typer are used only here.
+"""The `quire` command: one module per group of commands. Only this package uses rich and Typer.
 
-Nothing is imported before it is needed: the demonstration's job kinds live in this package too,
-and the child process that runs them has to stay small.
+Commands import what they run inside their functions, which keeps `quire --help` fast.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""All commands, in the order in which `quire --help` lists them."""
+"""All commands, in the order of `quire --help`."""
 
 import os
 from typing import Annotated
@@ -38,7 +38,7 @@ ORDER = (
 
 
 class InOrder(TyperGroup):
-    """Lists commands as people need them; Typer would put the groups last."""
+    """Lists commands in our order; Typer would put the groups last."""
 
     def list_commands(self, context: typer.Context) -> list[str]:  # type: ignore[override]
         """List the names of the commands."""
@@ -47,10 +47,10 @@ class InOrder(TyperGroup):
 
 app = options.Group(
     cls=InOrder,
-    help="Quire takes in documents and finds what is in them; its jobs survive kill -9.\n\n"
-    "Begin with `quire ingest FOLDER`, then `quire search WORDS`. With `quire up` in another "
-    "terminal the work goes on in the background. Exit codes: 0 done, 1 some work failed, "
-    "2 refused or misused.",
+    help="Quire ingests documents, makes them searchable, and runs jobs that survive kill -9.\n\n"
+    "Start with `quire ingest FOLDER`, then `quire search WORDS`. Run `quire up` in another "
+    "terminal for workers in the background and a dashboard. Exit codes: 0 success, 1 some work "
+    "failed, 2 invalid or refused request.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -72,10 +72,10 @@ Version = Annotated[
 
 @app.callback()
 def root(version: Version = False) -> None:
-    """Take the options that come before a command."""
+    """Handle the options that come before a command."""
     from quire.runtime.signals import PARENT_FD
 
-    if PARENT_FD not in os.environ:  # else whoever started this one has said it
+    if PARENT_FD not in os.environ:  # otherwise the parent process has printed it
         configuration.warn_of_unknown()
 
 

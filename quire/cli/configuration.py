@@ -1,32 +1,44 @@
 """`quire settings` and `quire version`."""
 
+from typing import TYPE_CHECKING, Any
+
 from quire import format
 from quire.cli import console, options, session
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 def settings(json: options.Json = False) -> None:
-    """List every setting, its value and where it comes from."""
+    """List every setting with its value and where it comes from."""
     from quire.control import shown_settings as listing
 
     items = listing.listed(session.load_settings())
     if json:
         console.as_json({"items": items, "next": None})
         return
+    for topic in dict.fromkeys(each["topic"] for each in items):
+        console.say(topic)
+        console.show(_table([each for each in items if each["topic"] == topic]))
+        console.say()
+
+
+def _table(items: list[dict[str, Any]]) -> "Table":
     drawn = console.table("SETTING", "VALUE", "FROM", "WHAT IT DOES", wide="WHAT IT DOES")
     drawn.columns[1].overflow = drawn.columns[3].overflow = "fold"
     drawn.columns[1].no_wrap = drawn.columns[3].no_wrap = False
     for each in items:
         drawn.add_row(each["name"], format.setting(each["value"]), each["from"], each["sentence"])
-    console.show(drawn)
+    return drawn
 
 
 def warn_of_unknown() -> None:
-    """Name variables that are no settings: nobody would see why nothing changed."""
+    """Name QUIRE_* variables that are not settings: a typo would otherwise go unnoticed."""
     from quire.settings import unknown
 
     for name, nearest in unknown():
-        hint = f" Did you mean {nearest}?" if nearest else " `quire settings` lists all."
-        console.note(f"{name}: there is no such setting; it is ignored.{hint}")
+        hint = f" Did you mean {nearest}?" if nearest else " `quire settings` lists them."
+        console.note(f"{name}: no such setting; ignored.{hint}")
 
 
 def version(json: options.Json = False) -> None:
@@ -39,7 +51,7 @@ def version(json: options.Json = False) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what matters."""
+    """Return the versions of Quire, Python and SQLite."""
     import platform
 
     import quire

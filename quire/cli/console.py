@@ -1,4 +1,4 @@
-"""Where output goes: plain lines, JSON, tables. Text of others is made harmless first."""
+"""Prints lines, JSON, tables and live views."""
 
 import contextlib
 import json
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-#: What a shell reports for a program that a closed pipe ended.
+#: The exit code shells report for a program killed by SIGPIPE.
 CLOSED_PIPE = 141
-#: Columns where the output is not a terminal: wide enough that nothing useful is cut.
+#: Width of output that does not go to a terminal: wide enough not to cut anything useful.
 WIDTH_IN_FILES = 160
 REFRESH_SECONDS = 0.5
 REFRESH_IN_FILES = 2.0
@@ -39,7 +39,7 @@ def colour(state: str) -> str:
 
 @contextlib.contextmanager
 def _quiet_end() -> Iterator[None]:
-    """End the command where whoever read its output has gone."""
+    """Exit the command if the reader of its output has gone."""
     try:
         yield
     except BrokenPipeError:
@@ -54,12 +54,12 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Print a remark beside the output, so that a pipe does not get it."""
+    """Print a remark on standard error, so that it does not get into a pipe."""
     typer.echo(text, err=True)
 
 
 def complain(text: str) -> None:
-    """Print an error on one line, red on a terminal."""
+    """Print an error on one line, in red on a terminal."""
     typer.secho(" ".join(text.split()), err=True, fg=typer.colors.RED)
 
 
@@ -75,7 +75,7 @@ def rich_console() -> "Console":
 
     class Ours(Console):
         def on_broken_pipe(self) -> None:
-            # Rich would end with 1, which here means that some work failed.
+            # Rich would exit with 1, which here means that some work failed.
             drop_output()
             raise typer.Exit(CLOSED_PIPE)
 
@@ -84,25 +84,25 @@ def rich_console() -> "Console":
 
 
 def show(what: "RenderableType") -> None:
-    """Print a table or another thing of rich's."""
+    """Print a table or another rich renderable."""
     console = rich_console()
     if console.is_terminal:
         console.print(what)
         return
-    # Rich fills lines up to their width, which a file or a pipe should not get.
+    # Rich pads lines with spaces, which do not belong in a file or a pipe.
     with console.capture() as drawn:
         console.print(what)
     say("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> "Table":
-    """Make an aligned table: columns in `right` to the right, `wide` takes what is left."""
+    """Make a table. Columns in `right` are right-aligned; `wide` takes the remaining width."""
     from rich.table import Table
     from rich.text import Text
 
     class Ours(Table):
         def add_row(self, *cells: Any, **how: Any) -> None:
-            # Rich would shorten all columns alike where the terminal is narrow, ids among them.
+            # On a narrow terminal rich would shorten every column, ids included.
             super().add_row(
                 *(
                     Text(cell, no_wrap=True, overflow="ellipsis") if name == wide else cell
@@ -126,7 +126,7 @@ def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> 
 def watch(
     draw: Callable[[], tuple["RenderableType", bool]], interval: float = REFRESH_SECONDS
 ) -> None:
-    """Draw again and again in place until `draw` says that it is over, or Ctrl-C."""
+    """Redraw in place until `draw` says that it is finished, or Ctrl-C."""
     import time
 
     from rich.live import Live
@@ -148,7 +148,7 @@ def watch(
 
 
 def watch_json(read: Callable[[], tuple[Any, bool]], interval: float = REFRESH_SECONDS) -> None:
-    """Print one line of JSON each time the value changes, until it is over or Ctrl-C."""
+    """Print one line of JSON whenever the value changes, until it is finished or Ctrl-C."""
     import time
 
     before: Any = None
@@ -164,19 +164,19 @@ def watch_json(read: Callable[[], tuple[Any, bool]], interval: float = REFRESH_S
 
 
 def never_fail_on_odd_characters() -> None:
-    """Write what the terminal's encoding lacks as an escape."""
+    """Write characters that the terminal cannot encode as escapes."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def drop_output() -> None:
-    """Send the rest to nowhere: whoever read it has gone."""
+    """Discard further output: its reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def flush() -> None:
-    """Write out what is buffered; a reader that has gone is not an error."""
+    """Flush standard output. A closed pipe is not an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`quire corpus`: named sets of documents and the settings of their pipeline."""
+"""`quire corpus`: named sets of documents and their pipeline settings."""
 
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = options.Group(
     cls=options.OfNames,
-    help="Create, list, show, set or delete corpora.",
+    help="Create, list, show, change or delete corpora.",
     no_args_is_help=True,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
@@ -24,7 +24,7 @@ Pairs = Annotated[
 
 @app.command()
 def create(name: Name, set: options.Set = None, json: options.Json = False) -> None:
-    """Create a corpus, with settings of its own."""
+    """Create a corpus, optionally with its own settings."""
     from quire.control import corpora
 
     session.load_plugins()
@@ -36,7 +36,8 @@ def create(name: Name, set: options.Set = None, json: options.Json = False) -> N
         console.as_json(one)
     else:
         console.say(
-            f"corpus {name} created. Fill it with: quire ingest SOURCE --corpus {shlex.quote(name)}"
+            f"corpus {name} created. Add documents with: "
+            f"quire ingest SOURCE --corpus {shlex.quote(name)}"
         )
 
 
@@ -67,7 +68,7 @@ def listing(json: options.Json = False) -> None:
 
 @app.command()
 def show(name: Name, json: options.Json = False) -> None:
-    """Show a corpus with every setting of its pipeline."""
+    """Show a corpus with all its pipeline settings."""
     from quire.control import corpora
 
     with session.open_app() as opened:
@@ -76,7 +77,7 @@ def show(name: Name, json: options.Json = False) -> None:
         console.as_json(one)
         return
     console.say(f"corpus {name}: {format.count(one['documents'], 'document')}")
-    drawn = console.table("SETTING", "VALUE", "DEFAULT", "WHAT IT IS", wide="WHAT IT IS")
+    drawn = console.table("SETTING", "VALUE", "DEFAULT", "WHAT IT DOES", wide="WHAT IT DOES")
     for key, value, default, sentence in corpora.explained(one["pipeline"]):
         drawn.add_row(key, _value(value), "" if value == default else _value(default), sentence)
     console.show(drawn)
@@ -84,7 +85,7 @@ def show(name: Name, json: options.Json = False) -> None:
 
 @app.command("set")
 def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
-    """Change settings of a corpus; its documents follow at the next ingest."""
+    """Change settings of a corpus. They apply to its documents at their next ingest."""
     from quire.control import corpora
 
     session.load_plugins()
@@ -95,25 +96,25 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
     if json:
         console.as_json({**one, "changed": changed})
     elif not changed:
-        console.say(f"corpus {name}: it was so already. Nothing was changed.")
+        console.say(f"corpus {name}: the settings already have these values. Nothing was changed.")
     else:
         said = ", ".join(f"{key}={_value(one['pipeline'][key])}" for key in changed)
         console.say(f"corpus {name}: {said}.")
         if one["documents"]:
             console.say(
-                "Its documents follow at the next `quire ingest` of their source: "
+                "Its documents change at the next `quire ingest` of their source: "
                 f"{corpora.consequence(changed)}."
             )
 
 
 @app.command()
 def delete(name: Name) -> None:
-    """Delete a corpus; its documents stay."""
+    """Delete a corpus. Its documents are kept."""
     from quire.control import corpora
 
     with session.open_app() as opened:
         left = corpora.delete(opened.caller, name)
-    stay = f" Its {format.count(left, 'document')} stay{'s' if left == 1 else ''}." if left else ""
+    stay = f" {format.count(left, 'document')} kept." if left else ""
     console.say(f"corpus {name} deleted.{stay}")
 
 

@@ -1,4 +1,4 @@
-"""`quire migrate` and `quire doctor`: the schema, and whether what is stored is consistent."""
+"""`quire migrate` and `quire doctor`: the schema and the consistency of the database."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -73,17 +73,17 @@ def migrate(
 Source = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Instead, say whether this source can be listed and read, else why not."
+        metavar="URL", help="Check whether this source can be listed and read, and nothing else."
     ),
 ]
 
 
-Deep = Annotated[bool, typer.Option("--deep", help="Hash the bytes of every stored file again.")]
+Deep = Annotated[
+    bool, typer.Option("--deep", help="Also verify the checksum of every stored file.")
+]
 Repair = Annotated[
     bool,
-    typer.Option(
-        "--repair", help="First mend what can be derived anew: counts, words, locks of no task."
-    ),
+    typer.Option("--repair", help="First repair derived data: counters, text index, stale locks."),
 ]
 
 
@@ -93,9 +93,9 @@ def doctor(
     repair: Repair = False,
     json: options.Json = False,
 ) -> None:
-    """Check that what is stored is consistent.
+    """Check that the stored data is consistent.
 
-    Exits with 1 where it is not.
+    Exits with 1 if it is not.
     """
     from quire.control import doctor as examining
     from quire.fetch.blobs.backend import open_blobs
@@ -106,29 +106,29 @@ def doctor(
     with session.open_app() as opened:
         settings = opened.settings
         session.check_extras(settings)
-        mended = examining.mend(opened.db) if repair else {}
+        repaired = examining.repair_derived(opened.db) if repair else {}
         report = examining.examine(
             opened.db,
             sweep_interval=settings.sweep_interval,
             blobs=open_blobs(settings.for_children),
             deep=deep,
         )
-        found = _troubles(opened.db)
+        found = _problems(opened.db)
     if json:
-        console.as_json({**examining.as_json(report), "mended": mended, "troubles": found})
+        console.as_json({**examining.as_json(report), "repaired": repaired, "problems": found})
     else:
-        for trouble in found:
-            console.say(format.one_line(trouble, 1000))
-        for name, count in mended.items():
-            console.say(f"{name}: mended in {format.count(count, 'place')}.")
+        for problem in found:
+            console.say(format.one_line(problem, 1000))
+        for name, count in repaired.items():
+            console.say(f"{name}: repaired in {format.count(count, 'place')}.")
         for line in lines(report):
             console.say(line)
     if not report.is_healthy:
         raise typer.Exit(1)
 
 
-def _troubles(db: "Database") -> list[str]:
-    """Say what keeps work from going on; it is no fault of what is stored."""
+def _problems(db: "Database") -> list[str]:
+    """List what keeps jobs from running. The stored data may be fine."""
     from quire.control import outages
 
     with db.read() as conn:
@@ -150,10 +150,10 @@ def _examine_source(source: str, json: bool) -> None:
 
 
 def lines(report: "Report") -> Iterator[str]:
-    """Write a report for people."""
+    """Write a report as lines of text."""
     if report.is_healthy:
-        yield f"all {report.checked} invariants hold."
+        yield f"All {report.checked} invariants hold."
     for each in report.violations:
         named = ", ".join(map(str, each.examples))
         places = format.count(each.count, "place")
-        yield f"{each.name}: broken in {places} (for example {named}). {each.sentence}"
+        yield f"{each.name}: violated in {places} (for example {named}). {each.sentence}"

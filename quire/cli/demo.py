@@ -1,7 +1,7 @@
-"""`quire demo`: makes sample documents, takes them in, and searches them.
+"""`quire demo`: creates sample documents, ingests them and searches them.
 
-Two of the samples cannot be read, so that it shows what a failure looks like. A second run finds
-everything done.
+Two of the samples are unreadable on purpose, to show what a failure looks like. A second run finds
+everything unchanged.
 """
 
 import os
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from quire.app import App
 
 CORPUS = "samples"
-#: Samples that are made to fail.
-PLANTED = {"protected.pdf", "broken.pdf"}
+#: Samples that fail on purpose.
+UNREADABLE = {"protected.pdf", "broken.pdf"}
 QUERIES = ("depth over the sill", "how to contest a customs charge")
 
 
 def demo() -> None:
-    """Make sample documents, take them in, and search them.
+    """Create sample documents, ingest them and search them.
 
-    A second run finds everything done.
+    A second run finds everything unchanged.
     """
     raise typer.Exit(run())
 
 
 def run() -> int:
-    """Tell the story; returns the exit code."""
+    """Run the demo; returns the exit code."""
 
     home = Path(os.environ.get("QUIRE_HOME") or ".quire").absolute()
     is_fresh = not home.exists()
     with session.create_app(home=home) as app:
-        console.say(f"home      {home}{' (made just now)' if is_fresh else ''}")
-        folder = _make_samples(app)
-        is_right = _take_in(app, folder)
+        console.say(f"home      {home}{' (created)' if is_fresh else ''}")
+        folder = _create_samples(app)
+        is_right = _ingest(app, folder)
         for query in QUERIES:
             is_right &= _search(app, query)
         is_right &= _examine(app)
@@ -45,39 +45,39 @@ def run() -> int:
         return 0 if is_right else 1
 
 
-def _make_samples(app: "App") -> Path:
+def _create_samples(app: "App") -> Path:
     from quire.demo import samples
 
     folder = app.settings.home / "samples"
     made = samples.make(folder)
-    console.say(f"samples   {len(made)} files in {folder}")
+    console.say(f"samples   {len(made)} files + 1 attachment in {folder}")
     console.say(f"          {', '.join(path.name for path in made)}")
     return folder
 
 
-def _take_in(app: "App", folder: Path) -> bool:
-    """Ingest the folder and tell whether exactly the planted files failed."""
+def _ingest(app: "App", folder: Path) -> bool:
+    """Ingest the folder; tell whether exactly the expected files failed."""
     from quire.cli.ingest import follow
     from quire.control import ingest, queries
 
-    order = ingest.check_request([str(folder)], app.settings.for_children, corpus=CORPUS)
-    [job_id] = app.submit_many([order.submission()])
-    console.say(f"ingest    job {job_id}: fetch, read, cut, embed, index")
+    request = ingest.check_request([str(folder)], app.settings.for_children, corpus=CORPUS)
+    [job_id] = app.submit_many([request.submission()])
+    console.say(f"ingest    job {job_id}: fetch, extract text, chunk, embed, index")
     console.say()
     follow.to_the_end(app, job_id)
     failed = queries.files(app.caller, job_id, states=("failed",))["items"]
     console.say()
     names = {each["name"] for each in failed}
-    if names == PLANTED:
-        console.say("planted   these two failures are as expected: they are made to be unreadable")
+    if names == UNREADABLE:
+        console.say("expected  these two files are unreadable on purpose")
     else:
-        console.say(f"planted   expected {_named(PLANTED)} to fail, got {_named(names)}")
-    if _was_all_known(app, job_id):
-        console.say("reused    every other file was known and unchanged: nothing was read again")
-    return names == PLANTED
+        console.say(f"expected  {_named(UNREADABLE)} to fail, but got {_named(names)}")
+    if _is_all_unchanged(app, job_id):
+        console.say("reused    all other files are unchanged: nothing was read again")
+    return names == UNREADABLE
 
 
-def _was_all_known(app: "App", job_id: int) -> bool:
+def _is_all_unchanged(app: "App", job_id: int) -> bool:
     from quire.control import queries
 
     result = queries.job(app.caller, job_id)["result"] or {}
@@ -89,7 +89,7 @@ def _named(names: set[str]) -> str:
 
 
 def _search(app: "App", query: str) -> bool:
-    """Show what a search finds; tells whether it found anything."""
+    """Print the results of a search; tells whether it found anything."""
     from quire.cli.search import show
     from quire.control.search import search
 
@@ -113,10 +113,10 @@ def _examine(app: "App") -> bool:
 
 def _say_next(is_right: bool) -> None:
     if not is_right:
-        console.say("result    not as promised; see above")
+        console.say("result    not as expected; see above")
     console.say()
-    console.say("Now try:")
-    console.say("  make up                                             # worker and dashboard")
+    console.say("Next:")
+    console.say("  make up                                             # workers and dashboard")
     console.say("  .venv/bin/quire ingest FOLDER                       # your own documents")
     console.say("  .venv/bin/quire documents")
     console.say(f'  .venv/bin/quire search "{QUERIES[0]}"')

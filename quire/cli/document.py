@@ -1,4 +1,4 @@
-"""`quire document`: one document, shown, explained, saved, read, and indexed again."""
+"""`quire document`: shows, explains, saves, reindexes and deletes one document."""
 
 import time
 from pathlib import Path
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 app = options.Group(
     cls=options.OfIds,
-    help="Show, explain, save, index again or delete one document.",
+    help="Show, explain, save, reindex or delete one document.",
     no_args_is_help=True,
 )
-#: Page errors and generations that are listed for people; `--json` has more.
+#: Page errors and generations shown in tables; `--json` has more.
 FEW = 20
-Page = Annotated[int, typer.Option("--page", metavar="N", help="Number of the page, from 1.")]
+Page = Annotated[int, typer.Option("--page", metavar="N", help="Page number, starting at 1.")]
 Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or a folder.")]
 
 
@@ -54,7 +54,7 @@ def pages(
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
-    """List the pages of a document with how each was read."""
+    """List the pages of a document and how each was read."""
     from quire.control import documents
 
     with session.open_app() as opened:
@@ -86,31 +86,36 @@ def pages(
 def save(
     document: options.DocumentId,
     path: Target,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write the original file, as it was taken in, to a path or into a folder."""
+    """Save the original file to a path or into a folder."""
     from quire.control import documents
 
     with session.open_app() as opened:
         goal = documents.save(opened.caller, _blobs(opened), document, path, replace=force)
-    console.say(f"saved as {format.one_line(goal, 1000)}")
+    console.say(f"Saved as {format.one_line(goal, 1000)}")
 
 
 @app.command()
 def reindex(
     document: options.DocumentId,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where it is at work: that work is given up.")
+        bool,
+        typer.Option(
+            "--force", help="Reindex even while it is being indexed: cancels the running job."
+        ),
     ] = False,
     set: options.Set = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the end; exit with 1 unless it succeeded.")
+        bool,
+        typer.Option("--wait", help="Wait until it finishes. Exits with 1 unless it succeeded."),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Index a document again, from its stored bytes; with --set, under settings of its own.
+    """Reindex a document from its stored file.
 
-    What is indexed now stays searchable until the new generation has succeeded.
+    With --set, the document gets settings of its own. The current version stays searchable until
+    the new one has been indexed.
     """
     from quire.cli.ingest import follow
     from quire.control import documents
@@ -123,13 +128,13 @@ def reindex(
     if json:
         console.as_json({"id": job_id})
     else:
-        console.say(f"document {document} is indexed again by job {job_id}.")
-        console.say(f"Follow with: quire job show {job_id} --watch")
+        console.say(f"job {job_id} reindexes document {document}.")
+        console.say(f"Follow it with: quire job show {job_id} --watch")
 
 
 @app.command()
 def delete(document: options.DocumentId) -> None:
-    """Delete a document and what was indexed of it; its source is not touched."""
+    """Delete a document and its index entries. The source is not touched."""
     from quire.control import documents
 
     with session.open_app() as opened:
@@ -139,7 +144,7 @@ def delete(document: options.DocumentId) -> None:
 
 @app.command()
 def explain(document: options.DocumentId, json: options.Json = False) -> None:
-    """Say what a document waits for, who holds it, why it was indexed, and what was reused."""
+    """Explain the state of a document, and what happens next."""
     from quire.control.explain.document import explain_document
 
     with session.open_app() as opened:
@@ -161,9 +166,9 @@ def read(
     text: Annotated[bool, typer.Option("--text", help="Print the page's text.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Read one page in this process, to see what it does to a worker.
+    """Read one page in this process, to debug it.
 
-    A page that kills or stalls its reader does so here too.
+    A page that crashes or hangs a worker does so here too.
     """
     from quire.control import documents
 
@@ -190,7 +195,7 @@ def tokens(
         int, typer.Option("--version", metavar="N", help="1 (plain) or 2 (compact).")
     ] = 1,
 ) -> None:
-    """Print the words of a document with their boxes, as PAWLs JSON."""
+    """Print words with their positions, as PAWLs JSON."""
     from quire.control import documents
 
     if version not in (1, 2):
@@ -208,7 +213,7 @@ def _blobs(opened: "App") -> "Blobs":
 def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:
     size = f", {one.width:g} × {one.height:g} points" if one.width else ""
     console.say(
-        f"page {number}: {format.count(len(one.text.split()), 'word')} by {one.via}{size}, "
+        f"page {number}: {format.count(len(one.text.split()), 'word')} ({one.via}){size}, "
         f"in {format.span(seconds)}"
     )
     if with_text:
@@ -222,24 +227,24 @@ def _facts(one: dict[str, Any]) -> "Table":
 
     now = time.time()
     facts = {
-        "from": format.one_line(one["uri"], 500),
-        "listed by": format.one_line(one["source"], 500),
+        "location": format.one_line(one["uri"], 500),
+        "source": format.one_line(one["source"], 500),
         "type": format.one_line(one["media_type"]),
         "size": format.size(one["size"]) if one["size"] is not None else "",
         "corpora": ", ".join(map(format.one_line, one["corpora"])),
-        "own settings": format.short_json(one["settings"]) if one["settings"] else "",
+        "settings": format.short_json(one["settings"]) if one["settings"] else "",
         "pages": "" if one["pages"] is None else f"{one['pages']:,}",
         "chunks": "" if one["chunks"] is None else f"{one['chunks']:,}",
         "error": format.one_line(one["error"], 1000),
-        "work": reuse_line({**one["reused"], "whole": int(one["reused"]["whole"])}),
+        "reuse": reuse_line({**one["reused"], "whole": int(one["reused"]["whole"])}),
         "generation": _generation(one),
-        "began": format.when(one["processing_started_at"], now)
+        "started": format.when(one["processing_started_at"], now)
         if one["processing_started_at"]
         else "",
-        "ended": format.when(one["processing_finished_at"], now)
+        "finished": format.when(one["processing_finished_at"], now)
         if one["processing_finished_at"]
         else "",
-        "gone": f"from its source, since {format.when(one['gone_at'], now)}"
+        "gone": f"deleted from its source {format.when(one['gone_at'], now)}"
         if one["gone_at"]
         else "",
         "job": "" if one["job_id"] is None else str(one["job_id"]),
@@ -255,12 +260,14 @@ def _facts(one: dict[str, Any]) -> "Table":
 def _generation(one: dict[str, Any]) -> str:
     live = one["live_generation"]
     if live is None:
-        return f"{one['generation']}; none is searchable"
-    return f"{one['generation']}; {live} is searchable"
+        return f"{one['generation']} (not searchable)"
+    return f"{one['generation']} (generation {live} is searchable)"
 
 
 def _errors(one: dict[str, Any]) -> "Table":
-    drawn = console.table("PAGE", "WHY", "ERROR", "TRY IT WITH", right=("PAGE",), wide="ERROR")
+    drawn = console.table(
+        "PAGE", "OUTCOME", "ERROR", "REPRODUCE WITH", right=("PAGE",), wide="ERROR"
+    )
     for each in one["page_errors"][:FEW]:
         drawn.add_row(
             str(each["page"]),
@@ -277,8 +284,8 @@ def _generations(one: dict[str, Any]) -> "Table":
     from quire.model.admission import reason_text as why
 
     drawn = console.table(
-        "GENERATION", "STATE", "JOB", "PAGES", "CHUNKS", "BEGUN", "BECAUSE",
-        right=("GENERATION", "JOB", "PAGES", "CHUNKS"), wide="BECAUSE",
+        "GENERATION", "STATE", "JOB", "PAGES", "CHUNKS", "CREATED", "REASON",
+        right=("GENERATION", "JOB", "PAGES", "CHUNKS"), wide="REASON",
     )  # fmt: skip
     for each in one["generations"][:FEW]:
         drawn.add_row(

@@ -16,15 +16,13 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="STATE",
-        help="Only documents in this state: not_indexed, queued, indexing, success or failed; "
-        "may be repeated.",
+        help="Only documents in this state: not_indexed, queued, indexing, success or failed. "
+        "Repeatable.",
     ),
 ]
-Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this corpus.")]
-Source = Annotated[
-    str | None, typer.Option(metavar="URL", help="Only those that this source listed.")
-]
-Failed = Annotated[bool, typer.Option("--failed", help="Only those that failed.")]
+Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only documents in this corpus.")]
+Source = Annotated[str | None, typer.Option(metavar="URL", help="Only documents from this source.")]
+Failed = Annotated[bool, typer.Option("--failed", help="Only failed documents.")]
 
 
 def documents(
@@ -36,7 +34,7 @@ def documents(
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
-    """List documents, the latest first."""
+    """List documents, newest first."""
 
     filters: dict[str, Any] = {
         "states": ["failed"] if failed else options.document_states(state),
@@ -53,7 +51,7 @@ def documents(
 
 
 def _absolute(source: str | None) -> str | None:
-    """Name a folder as `quire ingest` stored it."""
+    """Return a local path as `quire ingest` stored it."""
     from pathlib import Path
 
     if source is not None and Path(source).expanduser().exists():
@@ -84,7 +82,7 @@ def _drawn(page: dict[str, Any]) -> "Table":
         drawn.add_row(
             str(each["id"]),
             format.one_line(name, 60),
-            format.one_line(format.media_type(each["media_type"]), 20),
+            format.media_type(each["media_type"]),
             Text(state.replace("_", " "), style=console.colour(state)),
             "" if each["pages"] is None else f"{each['pages']:,}",
             "" if each["chunks"] is None else f"{each['chunks']:,}",
@@ -96,9 +94,9 @@ def _drawn(page: dict[str, Any]) -> "Table":
 
 def _detail(each: dict[str, Any]) -> str:
     if each["error"]:
-        return format.one_line(each["error"])
+        return format.without_name(each["error"], each["name"])
     if each["page_errors"]:
         return f"{format.count(each['page_errors'], 'page')} could not be read"
     if each["locked"]:
         return f"job {each['job_id']}"
-    return "gone from its source" if each["gone_at"] else ""
+    return "deleted from its source" if each["gone_at"] else ""

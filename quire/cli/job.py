@@ -1,4 +1,4 @@
-"""`quire job`: one job, shown, explained and acted on."""
+"""`quire job`: shows, explains and changes one job."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,14 +19,14 @@ app = options.Group(
     help="Show, explain or change one job.",
     no_args_is_help=True,
 )
-#: Tasks and runs that are listed for people; `--json` has more.
+#: Tasks and runs shown in tables; `--json` has more.
 FEW = 20
 TRACEBACK_LINES = 20
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until the job is over.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until the job finishes.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait", help="Wait for the end; exit with 1 unless it completed."),
+    typer.Option("--wait", help="Wait until it finishes. Exits with 1 unless it completed."),
 ]
 
 
@@ -34,8 +34,8 @@ WaitHere = Annotated[
     bool,
     typer.Option(
         "--wait",
-        help="Wait for the end; exit with 1 unless it completed. Of an ingest job: where no "
-        "worker runs on the embedded database, run one until then.",
+        help="Wait until it finishes. Exits with 1 unless it completed. For an ingest job on the "
+        "embedded database, runs a worker if there is none.",
     ),
 ]
 OneFile = Annotated[
@@ -44,7 +44,7 @@ OneFile = Annotated[
         "--file",
         parser=options.document_id,
         metavar="DOCUMENT",
-        help="Only this file, which failed; `quire job show` lists them.",
+        help="Only this failed file. `quire job show` lists them.",
     ),
 ]
 
@@ -53,7 +53,7 @@ OneFile = Annotated[
 def show(
     job: options.JobId, watch: Watch = False, wait: Wait = False, json: options.Json = False
 ) -> None:
-    """Show a job with its tasks and runs."""
+    """Show a job with its files, tasks and runs."""
     from quire.cli import waiting
 
     with session.connect() as opened:
@@ -80,16 +80,16 @@ def stop(
         str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")
     ] = None,
 ) -> None:
-    """Stop a job: finished work is kept, and it can be resumed."""
+    """Stop a job. Finished work is kept, and the job can be resumed."""
     _act("stop", job, why=why)
-    console.say(f"job {job} stopped. Go on with: quire job resume {job}")
+    console.say(f"job {job} stopped. Continue with: quire job resume {job}")
 
 
 @app.command()
 def resume(job: options.JobId, wait: WaitHere = False) -> None:
-    """Go on with a stopped or failed job.
+    """Continue a stopped or failed job.
 
-    Only what is pending or failed runs; what was done stays done.
+    Only unfinished and failed tasks run. Finished work is kept.
     """
     _act("resume", job)
     console.say(f"job {job} resumed.{'' if wait else _follow(job)}")
@@ -103,7 +103,7 @@ def cancel(
         str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")
     ] = None,
 ) -> None:
-    """Cancel a job for good."""
+    """Cancel a job. This is final."""
     _act("cancel", job, why=why)
     console.say(f"job {job} cancelled.")
 
@@ -112,14 +112,14 @@ def cancel(
 def retry(
     job: options.JobId,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only what failed, not what was cancelled.")
+        bool, typer.Option("--failed", help="Only failed tasks, not cancelled ones.")
     ] = False,
     file: OneFile = None,
     wait: WaitHere = False,
 ) -> None:
-    """Run again, with fresh attempts, what did not succeed."""
+    """Retry the failed and cancelled tasks of a job, with fresh attempts."""
     _act("retry", job, only_failed=failed, document_id=file)
-    what = f"job {job} runs again" if file is None else f"document {file} of job {job} runs again"
+    what = f"job {job} retried" if file is None else f"document {file} of job {job} retried"
     console.say(f"{what}.{'' if wait else _follow(job)}")
     _wait(job, wait)
 
@@ -127,21 +127,21 @@ def retry(
 @app.command()
 def priority(
     job: options.JobId,
-    number: Annotated[int, typer.Argument(metavar="N", help="1 (first) to 10 (last).")],
+    number: Annotated[int, typer.Argument(metavar="N", help="1 (highest) to 10 (lowest).")],
 ) -> None:
-    """Give a job another priority."""
+    """Change the priority of a job."""
     from quire.control import jobs
 
     with session.open_app() as opened:
         if not jobs.reprioritise(opened.caller, [job], number):
             state = backend.job_of(opened, job)["state"]
-            raise Conflict(f"job {job}: it is {state}, so its priority no longer matters.")
-    console.say(f"job {job} has priority {number} now.")
+            raise Conflict(f"job {job}: it is {state}, so its priority has no effect.")
+    console.say(f"job {job} now has priority {number}.")
 
 
 @app.command()
 def delete(job: options.JobId) -> None:
-    """Delete a job that is over, with its history."""
+    """Delete a finished job, with its history."""
     _act("delete", job)
     console.say(f"job {job} deleted.")
 
@@ -153,7 +153,7 @@ OneTask = Annotated[
 
 @app.command()
 def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
-    """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
+    """Explain what a job or task is waiting for, who runs it, and what happens next."""
 
     with session.connect() as opened:
         answer = opened.explain(job, task)
@@ -161,18 +161,18 @@ def explain(job: options.JobId, task: OneTask = None, json: options.Json = False
         console.as_json(answer)
         return
     what = f"job {job}" if task is None else f"task {task}"
-    console.say(f"{what} is {answer['state']}.")
+    console.say(f"{what}: {answer['state']}.")
     for line in (answer["text"], answer.get("next")):
         if line:
             console.say(format.clean(line))
 
 
 def _follow(job_id: int) -> str:
-    return f" Follow with: quire job show {job_id} --watch"
+    return f" Follow it with: quire job show {job_id} --watch"
 
 
 def _wait(job_id: int, is_wanted: bool) -> None:
-    """Wait for a job that runs again; one that ingests is shown with its files."""
+    """Wait for a job that runs again. An ingest job is shown with its files."""
     from quire.cli import waiting
     from quire.cli.ingest import follow
 
@@ -217,16 +217,19 @@ def _drawn(one: dict[str, Any]) -> "Group":
     if runs:
         parts += [Text(""), _runs(runs)]
     if trace := _trace(one):
-        parts += [Text(""), Text("traceback of the last run that failed", style="bold"), trace]
+        parts += [Text(""), Text("traceback of the last failed run", style="bold"), trace]
     return Group(*parts)
 
 
 def _telling(one: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Pick the tasks and runs to show: beside files, only those that are open or went wrong."""
+    """Pick the tasks and runs to show: with files, only what the files do not tell already."""
     tasks, runs = one["task_list"]["items"], one["attempts"]
     if one["files"]:
-        tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
-        runs = [run for run in runs if run["outcome"] != "done"]
+        told = {each["error"] for each in one["file_list"]["items"][:FEW] if each["error"]}
+        tasks = [
+            t for t in tasks if t["state"] not in ("done", "skipped") and t["error"] not in told
+        ]
+        runs = [r for r in runs if r["outcome"] != "done" and r["error"] not in told]
     return tasks, runs
 
 
@@ -241,22 +244,22 @@ def _facts(one: dict[str, Any]) -> "Table":
     facts = {
         "progress": format.job_progress(one) or format.bar(one["progress"]),
         "files": format.job_files(one) if one["files"] else "",
-        "last said": format.one_line(one["progress_message"]),
-        "about to end": format.when(one["eta_at"], now) if one["eta_at"] else "",
-        "owner": f"{format.one_line(one['owner']['user'])} of {one['owner']['tenant']}",
+        "message": format.one_line(one["progress_message"]) if one["state"] == "running" else "",
+        "estimated end": format.when(one["eta_at"], now) if one["eta_at"] else "",
+        "owner": f"{format.one_line(one['owner']['user'])} (tenant {one['owner']['tenant']})",
         "priority": str(one["priority"]),
         "platform": format.one_line(one["platform"]),
         "account": format.one_line(one["account"]),
         "submitted": format.when(one["created_at"], now),
-        "not before": format.when(one["run_at"], now) if one["run_at"] else "",
+        "starts": format.when(one["run_at"], now) if one["run_at"] else "",
         "started": format.when(one["started_at"], now) if one["started_at"] else "",
-        "ended": ends if one["finished_at"] else "",
+        "finished": ends if one["finished_at"] else "",
         "retries": retries,
         "worker": format.one_line(one["worker_id"]),
         "payload": format.short_json(one["payload"]) if one["payload"] else "",
         "result": format.short_json(one["result"]) if one["result"] is not None else "",
-        "error" if one["state"] == "failed" else "because": format.one_line(one["error"], 1000),
-        "you can": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
+        "error" if one["state"] == "failed" else "reason": format.one_line(one["error"], 1000),
+        "actions": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
     drawn = Table.grid(padding=(0, 2))
     for name, text in facts.items():
@@ -274,7 +277,7 @@ def _files(one: dict[str, Any]) -> "Table":
     )
     for each, name in zip(items, format.distinct_names(items), strict=True):
         state = format.document_state(each)
-        detail = format.one_line(each["error"])
+        detail = format.without_name(each["error"], each["name"])
         if each["page_errors"] and not detail:
             detail = f"{format.count(each['page_errors'], 'page')} could not be read"
         drawn.add_row(
@@ -295,11 +298,18 @@ def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
 
     items = tasks[:FEW]
     drawn = console.table(
-        "TASK", "KIND", "STATE", "TRY", "PROGRESS", "DETAIL", right=("TASK", "TRY"), wide="DETAIL"
+        "TASK",
+        "KIND",
+        "STATE",
+        "ATTEMPT",
+        "PROGRESS",
+        "DETAIL",
+        right=("TASK", "ATTEMPT"),
+        wide="DETAIL",
     )
     for task in items:
-        waits = f"waits: {task['reason']}" if task["reason"] else ""
-        due = f", until {format.when(task['due_at'])}" if task["due_at"] else ""
+        waits = f"waiting: {task['reason']}" if task["reason"] else ""
+        due = f", due {format.when(task['due_at'])}" if task["due_at"] else ""
         drawn.add_row(
             str(task["id"]),
             format.one_line(task["kind"], 30),
@@ -315,8 +325,8 @@ def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
 
 def _runs(attempts: list[dict[str, Any]]) -> "Table":
     drawn = console.table(
-        "RUN OF", "TRY", "OUTCOME", "ENDED", "TOOK", "MEMORY", "WORKER", "ERROR",
-        right=("RUN OF", "TRY", "TOOK", "MEMORY"), wide="ERROR",
+        "TASK", "ATTEMPT", "OUTCOME", "FINISHED", "TOOK", "MEMORY", "WORKER", "ERROR",
+        right=("TASK", "ATTEMPT", "TOOK", "MEMORY"), wide="ERROR",
     )  # fmt: skip
     for run in attempts[:FEW]:
         drawn.add_row(
@@ -341,6 +351,6 @@ def _trace(one: dict[str, Any]) -> str:
         if run["traceback"]:
             lines = format.clean(run["traceback"]).rstrip().split("\n")
             if one["files"] and lines[-1].startswith("quire.errors."):
-                return ""  # a file that cannot be taken in: its reason says all
+                return ""  # an unreadable file: its error says everything
             return "\n".join(f"  {line}" for line in lines[-TRACEBACK_LINES:])
     return ""

@@ -1,4 +1,4 @@
-"""`quire jobs`: lists jobs, and stops, resumes, cancels, retries or deletes many of them."""
+"""`quire jobs`: lists jobs, and stops, resumes, cancels, retries or deletes many at once."""
 
 import sys
 import time
@@ -23,9 +23,9 @@ LARGEST_PAGE = 1000
 
 Limit = Annotated[int, typer.Option(metavar="N", help=f"Jobs to list, at most {LARGEST_PAGE:,}.")]
 Cursor = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="Go on where the last page ended.")
+    str | None, typer.Option(metavar="CURSOR", help="Continue after the previous page.")
 ]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -41,11 +41,11 @@ def jobs(
     watch: Watch = False,
     json: options.Json = False,
 ) -> None:
-    """List jobs, the latest first; or act on all that match with one of the commands below."""
+    """List jobs, newest first, or act on all matching jobs with one of the commands below."""
 
     filters = _filters(state, kind, platform, account, user)
     if (verb := context.invoked_subcommand) is not None:
-        # Ignoring them would let the verb act on more jobs than were meant.
+        # Ignoring them would make the verb act on more jobs than intended.
         if any(filters.values()) or cursor or watch or json:
             raise BadInput(f"jobs: options go after {verb}, as in `quire jobs {verb} --kind K`.")
         return
@@ -64,13 +64,13 @@ def jobs(
 
 
 def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
-    """Apply a verb to all jobs that match and allow it, after asking."""
+    """Apply a verb to all matching jobs whose state allows it, after confirmation."""
     from quire.control import jobs as verbs
 
     with session.open_app() as opened:
         number = _matching(opened, verb, filters)
         if not number:
-            console.say(f"No job that matches can be {PAST[verb]}.")
+            console.say(f"No matching job can be {PAST[verb]}.")
             return
         if not yes:
             _ask(verb, number)
@@ -93,16 +93,18 @@ def _bulk(verb: str) -> Callable[..., None]:
 
 
 for _verb, _sentence in {
-    "stop": "Stop all jobs that match; they can be resumed.",
-    "resume": "Resume the stopped and failed jobs that match.",
-    "cancel": "Cancel all jobs that match, for good.",
-    "delete": "Delete the jobs that match and are over, with their history.",
+    "stop": "Stop all matching jobs. They can be resumed.",
+    "resume": "Resume all matching jobs that are stopped or failed.",
+    "cancel": "Cancel all matching jobs. This is final.",
+    "delete": "Delete all matching jobs that have finished, with their history.",
 }.items():
     app.command(_verb, help=_sentence)(_bulk(_verb))
 
 
-Failed = Annotated[bool, typer.Option("--failed", help="Only what failed or was lost.")]
-Priority = Annotated[int, typer.Argument(metavar="PRIORITY", help="1 (first) to 10 (last).")]
+Failed = Annotated[
+    bool, typer.Option("--failed", help="Only failed and lost tasks, not cancelled ones.")
+]
+Priority = Annotated[int, typer.Argument(metavar="PRIORITY", help="1 (highest) to 10 (lowest).")]
 
 
 @app.command()
@@ -115,7 +117,7 @@ def retry(
     user: options.User = None,
     yes: options.Yes = False,
 ) -> None:
-    """Run again what did not succeed of the jobs that match."""
+    """Retry the failed and cancelled tasks of all matching jobs."""
     _act("retry", _filters(state, kind, platform, account, user), yes, only_failed=failed)
 
 
@@ -129,7 +131,7 @@ def priority(
     user: options.User = None,
     yes: options.Yes = False,
 ) -> None:
-    """Give the jobs that match another priority."""
+    """Change the priority of all matching jobs."""
     from quire.control import submission_checks
 
     submission_checks.priority(priority)
@@ -138,7 +140,7 @@ def priority(
 
 PAST = {
     "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "retried",
-    "delete": "deleted", "reprioritise": "given another priority",
+    "delete": "deleted", "reprioritise": "given this priority",
 }  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def _cursor(text: str | None) -> int | None:
 
 
 def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
-    """Count the jobs that match and whose state allows the verb."""
+    """Count the matching jobs whose state allows the verb."""
     from quire.control import queries
     from quire.control.jobs import states_for
 
@@ -179,10 +181,10 @@ def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
 def _ask(verb: str, number: int) -> None:
     if not sys.stdin.isatty():
         raise BadInput(
-            f"jobs {verb}: {format.count(number, 'job')} would be {PAST[verb]}, and without a "
-            "terminal nobody can be asked. Nothing was changed; add --yes."
+            f"jobs {verb}: {format.count(number, 'job')} would be {PAST[verb]}, and there is "
+            "no terminal to ask for confirmation. Nothing was changed. Add --yes."
         )
-    if not typer.confirm(f"{format.count(number, 'job')} will be {PAST[verb]}. Go on?"):
+    if not typer.confirm(f"{format.count(number, 'job')} will be {PAST[verb]}. Continue?"):
         console.say("Nothing was changed.")
         raise typer.Exit(1)
 

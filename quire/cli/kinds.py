@@ -1,4 +1,4 @@
-"""`quire pause` and `quire unpause`: hold back all jobs of a kind."""
+"""`quire pause` and `quire unpause`: stop starting tasks of a job kind."""
 
 from typing import Annotated
 
@@ -6,26 +6,26 @@ import typer
 
 from quire.cli import console, options, session
 
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="Kind of job.")]
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="Job kind.")]
 
 
 def pause(kind: Kind, plugin: options.Plugins = None) -> None:
-    """Start no more tasks of a kind; running ones go on."""
+    """Pause a job kind. Running tasks finish, no new ones start."""
     from quire.control import jobs
 
     with session.create_app(plugin) as app:
         changed = jobs.pause(app.caller, kind)
     console.say(
-        f"{kind} is paused. Go on with: quire unpause {kind}"
+        f"{kind} is paused. Running tasks finish. Continue with: quire unpause {kind}"
         if changed
-        else f"{kind} was paused already."
+        else f"{kind} is already paused."
     )
 
 
 def unpause(kind: Kind, plugin: options.Plugins = None) -> None:
-    """Let tasks of a paused kind start again."""
+    """Unpause a job kind: its tasks start again."""
     from quire.control import jobs
 
     with session.create_app(plugin) as app:
         changed = jobs.unpause(app.caller, kind)
-    console.say(f"{kind} runs again." if changed else f"{kind} was not paused.")
+    console.say(f"{kind} is active again." if changed else f"{kind} is not paused.")

@@ -1,4 +1,4 @@
-"""`quire logs`: what happened to a job, line by line."""
+"""`quire logs`: the events of a job, line by line."""
 
 import sys
 import time
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from quire.app import App
 
 MOST = 3000
-#: Events looked at again when following: on PostgreSQL an event with a smaller id may come later.
+#: Events read again when following: on PostgreSQL a smaller id may be committed later.
 OVERLAP = 500
 POLL_SECONDS = 0.2
 _VERBS = {
-    "resume": "resumed", "retry": "retried", "task.retry": "failed, tries again",
-    "task.fail": "failed", "task.return": "given back", "task.lose": "lost", "task.died": "died",
+    "resume": "resumed", "retry": "retried", "task.retry": "failed, will retry",
+    "task.fail": "failed", "task.return": "requeued", "task.lose": "lost", "task.died": "died",
+    "document.ready": "indexed",
 }  # fmt: skip
-_NOUNS = {"attempt": "try"}
+_COUNTS = ("pages", "chunks")
 _OWN = ("id", "at", "job_id", "task_id", "name")
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job finishes.")]
 Limit = Annotated[int, typer.Option(metavar="N", help=f"Only the last N events, at most {MOST:,}.")]
 
 
 def logs(
     job: options.JobId, follow: Follow = False, limit: Limit = MOST, json: options.Json = False
 ) -> None:
-    """Print what happened to a job, oldest first.
+    """Print the events of a job, oldest first.
 
-    With --json it is one object; with --json and -f it is one object per line.
+    With --json, the output is one object; with --json and -f, one object per line.
     """
     from quire.cli.backend import job_of
 
@@ -52,9 +53,7 @@ def logs(
         console.say(_line(event))
     if not happened:
         submitted = format.when(one["created_at"])
-        console.say(
-            f"Nothing has happened yet: job {job} is {one['state']}, submitted {submitted}."
-        )
+        console.say(f"No events yet: job {job} is {one['state']}, submitted {submitted}.")
 
 
 def _follow(opened: "App", job_id: int, limit: int, json: bool) -> None:
@@ -64,7 +63,7 @@ def _follow(opened: "App", job_id: int, limit: int, json: bool) -> None:
     seen: list[int] = []
     floor = 0
     while True:
-        # Read before the events: what happened up to the end is then among them.
+        # Read before the events, so that they include everything up to the end.
         over = is_over(job_of(opened, job_id))
         recent = seen[-OVERLAP:]
         after = max(floor, min(recent)) if len(recent) == OVERLAP else floor
@@ -102,13 +101,15 @@ def _shape(event: dict[str, Any]) -> dict[str, Any]:
 
 def _line(event: dict[str, Any]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["at"]))
-    more = {name: value for name, value in event.items() if name not in _OWN and value is not None}
+    more = {name: value for name, value in event.items() if name not in _OWN and value}
     task = f"  task {event['task_id']}" if event["task_id"] else ""
     if event["name"] == "progress":
         text = format.one_line(more.get("message"), 400)
         part = f"{int(more['fraction'] * 100):>3} %  " if "fraction" in more else ""
         return f"{at}{task}  {part}{text}".rstrip()
     name = event["name"].removeprefix("job.")
+    if name in _VERBS and more.get("outcome") == _VERBS[name]:
+        del more["outcome"]
     said = [format.one_line(more.pop(key), 1000) for key in ("error", "why") if key in more]
     said += [_fact(key, value) for key, value in more.items()]
     verb = "" if name in more else _VERBS.get(name, name)
@@ -117,5 +118,7 @@ def _line(event: dict[str, Any]) -> str:
 
 def _fact(name: str, value: Any) -> str:
     if name == "again_in":
-        return f"again in {format.span(value)}"
-    return f"{_NOUNS.get(name, name)} {format.one_line(value, 1000)}"
+        return f"next attempt in {format.span(value)}"
+    if name in _COUNTS:
+        return format.count(value, name.removesuffix("s"))
+    return f"{name.removesuffix('_id')} {format.one_line(value, 1000)}"

@@ -1,4 +1,4 @@
-"""`quire owner`: whose jobs they are, and how each owner's share is set."""
+"""`quire owner`: owners of jobs, and the share of the workers that each may use."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from quire import format
 from quire.cli import console, options, session
 
 app = options.Group(
-    help="List owners; set their policy, weight and cap.",
+    help="List job owners; set their policy, weight and limit.",
     no_args_is_help=True,
 )
 
@@ -17,17 +17,19 @@ Policy = Annotated[
     str | None,
     typer.Option(
         metavar="POLICY",
-        help="A second active job of the user: all (both run), queue (it waits), replace (it stops "
-        "the other), reject (it is refused); default follows QUIRE_USER_POLICY.",
+        help="What happens to a second active job of the user: all (both run), queue (it waits), "
+        "replace (the first is stopped), reject (it is refused), or default (QUIRE_USER_POLICY).",
     ),
 ]
 Weight = Annotated[
     float | None,
-    typer.Option(metavar="N", help="Share beside other owners: 2 gets twice as much as 1."),
+    typer.Option(metavar="N", help="Share relative to other owners: 2 gets twice as much as 1."),
 ]
 MaxRunning = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Tasks of the user that may run at once; 0 removes the cap."),
+    typer.Option(
+        metavar="N", help="Maximum number of the user's tasks that run at once. 0: no limit."
+    ),
 ]
 
 
@@ -43,13 +45,13 @@ def list_(json: options.Json = False) -> None:
         console.as_json({"items": [owner._asdict() for owner in found], "next": None})
         return
     if not found:
-        console.say("No owners yet: one is made with a user's first job.")
+        console.say("No owners yet. A user becomes one with their first job.")
         return
     drawn = console.table(
         "USER", "POLICY", "WEIGHT", "MAX RUNNING", right=("WEIGHT", "MAX RUNNING")
     )
     for owner in found:
-        cap = "no cap" if owner.max_running is None else f"{owner.max_running:,}"
+        cap = "no limit" if owner.max_running is None else f"{owner.max_running:,}"
         drawn.add_row(
             format.one_line(owner.user, 60),
             owner.policy or f"{policy} (default)",
@@ -67,7 +69,7 @@ def set_(
     max_running: MaxRunning = None,
     json: options.Json = False,
 ) -> None:
-    """Set an owner's policy, weight or cap; what is not named stays."""
+    """Set an owner's policy, weight or limit. Options left out do not change."""
     from quire.control import owners
 
     with session.create_app() as opened:
@@ -77,5 +79,5 @@ def set_(
     if json:
         console.as_json(owner._asdict())
         return
-    cap = "no cap" if owner.max_running is None else f"at most {owner.max_running:,} running"
+    cap = "no limit" if owner.max_running is None else f"at most {owner.max_running:,} running"
     console.say(f"{user}: policy {owner.policy or 'default'}, weight {owner.weight:g}, {cap}.")

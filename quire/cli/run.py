@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 Concurrency = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Child processes of a worker; 0 means one per core."),
+    typer.Option(metavar="N", help="Child processes per worker. 0: one per core."),
 ]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", metavar="NAME", help="Queue to serve. May be repeated."),
+    typer.Option("--queue", metavar="NAME", help="Queue to serve. Repeatable."),
 ]
-Workers = Annotated[int, typer.Option(metavar="N", help="Workers to run.")]
+Workers = Annotated[int, typer.Option(metavar="N", help="Number of workers.")]
 
 MOST_WORKERS = 64
 
@@ -37,13 +37,13 @@ def up(
     queue: Queues = None,
     plugin: options.Plugins = None,
     no_api: Annotated[
-        bool, typer.Option("--no-api", help="Without the API and the dashboard.")
+        bool, typer.Option("--no-api", help="Do not start the API and the dashboard.")
     ] = False,
 ) -> None:
     """Run Quire on this machine until Ctrl-C.
 
-    Starts the API with the dashboard, workers and the scheduler, and restarts those that die.
-    Ctrl-C lets running tasks end.
+    Starts the API with the dashboard, workers and the scheduler, and restarts any that die.
+    Ctrl-C lets running tasks finish.
     """
     from quire.runtime import supervisor
 
@@ -54,18 +54,21 @@ def up(
 
 
 Host = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Address to listen on, beside QUIRE_API_HOST.")
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Address to listen on, instead of QUIRE_API_HOST."),
 ]
 Port = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Port to listen on, beside QUIRE_API_PORT; 0 means any free."),
+    typer.Option(
+        metavar="N", help="Port to listen on, instead of QUIRE_API_PORT. 0: any free port."
+    ),
 ]
 
 
 def api(host: Host = None, port: Port = None, plugin: options.Plugins = None) -> None:
     """Serve the API and the dashboard until Ctrl-C.
 
-    It may be restarted at any time: no job notices, and open pages come back by themselves.
+    You can restart it at any time: jobs are not affected, and open pages reconnect.
     """
     settings = _started(None, None, plugin, api_host=host, api_port=port)
     from quire.web import server
@@ -82,8 +85,8 @@ def worker(
 ) -> None:
     """Run one worker until Ctrl-C.
 
-    It claims tasks and runs each in a child process. Ctrl-C lets running tasks end. With
-    QUIRE_BROKER_URL it is a Celery worker too, and claims when a message tells it to.
+    It claims tasks and runs each in a child process. Ctrl-C lets running tasks finish. With
+    QUIRE_BROKER_URL it is also a Celery worker and claims tasks when a message arrives.
     """
     if context.invoked_subcommand is not None:
         return
@@ -99,15 +102,15 @@ def worker(
 
 WorkerIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="WORKER", help="Only these workers; `quire status` lists them."),
+    typer.Argument(metavar="WORKER", help="Only these workers. `quire status` lists them."),
 ]
 
 
 @worker_app.command()
 def drain(worker: WorkerIds = None) -> None:
-    """Let workers on this machine finish what they run, and end.
+    """Let workers on this machine finish their running tasks and exit.
 
-    A worker of `quire up` is started again by it: stop `quire up` instead.
+    `quire up` restarts its workers: stop `quire up` itself instead.
     """
     from quire.control import queries
     from quire.runtime.worker import liveness
@@ -120,9 +123,9 @@ def drain(worker: WorkerIds = None) -> None:
     for row in wanted:
         if liveness.is_here(row):
             os.kill(row.pid, signal.SIGTERM)
-            console.say(f"worker {row.id} (pid {row.pid}) ends when its tasks have.")
+            console.say(f"worker {row.id} (pid {row.pid}) exits when its tasks have finished.")
         else:
-            console.say(f"worker {row.id} is dead, or on another machine ({row.host}).")
+            console.say(f"worker {row.id} is dead, or runs on another machine ({row.host}).")
     if not wanted:
         console.say("No worker is running.")
 
@@ -130,8 +133,8 @@ def drain(worker: WorkerIds = None) -> None:
 def scheduler(plugin: options.Plugins = None) -> None:
     """Run the scheduler until Ctrl-C.
 
-    It lifts tasks that waited long and prunes what is old. With QUIRE_BROKER_URL it also sends
-    the messages for which workers claim.
+    It raises the priority of tasks that have waited long, and deletes old jobs and data. With
+    QUIRE_BROKER_URL it also sends the messages that tell workers to claim.
     """
     from quire.runtime import scheduler as process
 
@@ -146,7 +149,7 @@ def scheduler(plugin: options.Plugins = None) -> None:
 def _started(
     concurrency: int | None, queues: list[str] | None, plugins: list[str] | None, **given: Any
 ) -> "Settings":
-    """Read the settings, begin to log, and refuse at once what could never run."""
+    """Read the settings, set up logging, and refuse what could never run."""
     from quire import log
     from quire.app import App
 
@@ -154,11 +157,11 @@ def _started(
     settings = session.load_settings(plugins, concurrency=concurrency, queues=served, **given)
     log.setup(as_json=settings.log_json, level=settings.log_level)
     for name in settings.plugins:
-        # Looked at, not loaded: only children run what is in it.
+        # Checked but not loaded: only child processes run plugins.
         if name.endswith(".py") and not Path(name).is_file():
             raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
     session.check_extras(settings)
-    # A database that is away comes back, and the loops wait for it; the rest does not.
+    # A database that is down may come back, and the loops wait for it. Other errors are final.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()
     return settings

@@ -1,4 +1,4 @@
-"""`quire search`: finds passages in the documents."""
+"""`quire search`: finds passages in documents."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Query = Annotated[
     list[str],
-    typer.Argument(metavar="QUERY", help='Words to look for; "in quotes" they stand together.'),
+    typer.Argument(metavar="QUERY", help='Words to search for. A "quoted phrase" matches exactly.'),
 ]
 Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only in this corpus.")]
 Documents = Annotated[
@@ -21,23 +21,23 @@ Documents = Annotated[
     typer.Option(
         parser=options.document_id,
         metavar="ID",
-        help="Only in this document; may be repeated.",
+        help="Only in this document. Repeatable.",
     ),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE", help="Only in documents with this metadata; may be repeated."
-    ),
+    typer.Option(metavar="KEY=VALUE", help="Only in documents with this metadata. Repeatable."),
 ]
 MediaType = Annotated[
     str | None,
-    typer.Option("--type", metavar="TYPE", help="Only in files of this type: application/pdf."),
+    typer.Option(
+        "--type", metavar="TYPE", help="Only in files of this media type, as in application/pdf."
+    ),
 ]
-Limit = Annotated[int, typer.Option(metavar="N", help="Most hits, up to 100.")]
+Limit = Annotated[int, typer.Option(metavar="N", help="Number of hits, at most 100.")]
 Mode = Annotated[
     str,
-    typer.Option(metavar="MODE", help="text: by words. vector: by meaning. hybrid: by both."),
+    typer.Option(metavar="MODE", help="text (by words), vector (by meaning) or hybrid (both)."),
 ]
 
 
@@ -51,7 +51,7 @@ def search(
     mode: Mode = "hybrid",
     json: options.Json = False,
 ) -> None:
-    """Find passages in the documents, the best first."""
+    """Search the documents; the best passages come first."""
 
     with session.connect() as opened:
         found = opened.search(
@@ -90,8 +90,8 @@ def _advise(*, is_narrow: bool, mode: str) -> None:
     if mode != "hybrid":
         advice.append("with --mode hybrid")
     console.say(
-        f"Try {', or '.join(advice)}. `quire documents` lists the documents: one that is queued "
-        "or failed is not searched."
+        f"Try {', or '.join(advice)}. `quire documents` lists the documents: queued and failed "
+        "ones are not searched."
     )
 
 

@@ -1,4 +1,4 @@
-"""`quire status`: the home, the counts and the workers on one screen."""
+"""`quire status` and `quire health`: what is running, and whether it is healthy."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 
 
 def status(watch: Watch = False, json: options.Json = False) -> None:
-    """Show the home, what runs and waits, and the workers."""
+    """Show counts of jobs, tasks and documents, and the workers."""
 
     with session.connect() as opened:
         if watch and json:
@@ -42,15 +42,15 @@ def _drawn(found: dict[str, Any]) -> "Group":
     facts.add_row("jobs", _counts(found["jobs"]))
     facts.add_row("tasks", _counts(found["tasks"]))
     is_empty = not any(found["documents"].values())
-    begin = "none yet; take some in with: quire ingest FOLDER"
+    begin = "none yet; add some with: quire ingest FOLDER"
     facts.add_row("documents", begin if is_empty else _counts(found["documents"]))
     if found["paused"]:
         names = ", ".join(format.one_line(kind) for kind in found["paused"])
-        facts.add_row("paused", f"{names} (go on with: quire unpause KIND)")
+        facts.add_row("paused", f"{names} (continue with: quire unpause KIND)")
     if broker := found["broker"]:
-        facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} doorbells rung")
-    for trouble in found.get("troubles", ()):
-        facts.add_row("trouble", format.one_line(trouble, 1000))
+        facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} messages sent")
+    for problem in found.get("problems", ()):
+        facts.add_row("problem", format.one_line(problem, 1000))
     if not found["workers"]:
         facts.add_row("workers", "none; start one with: quire up")
         return Group(facts)

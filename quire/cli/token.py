@@ -1,4 +1,4 @@
-"""`quire token`: what programs sign in to the API with."""
+"""`quire token`: API tokens."""
 
 from typing import Annotated
 
@@ -9,41 +9,41 @@ from quire.cli import console, options, session
 from quire.errors import BadInput, NotFound
 
 app = options.Group(
-    help="Make, list and revoke tokens for the API.",
+    help="Create, list and revoke API tokens.",
     no_args_is_help=True,
 )
 
 
 def token_id(text: str) -> int:
-    """Read a token's id."""
+    """Parse a token id."""
     text = str(text)
     if not (text.isascii() and text.isdigit()):
         raise BadInput(
-            f"token {text[:40]}: not a token id. Ids are whole numbers from 1; `quire token list` "
-            "lists them."
+            f"token {text[:40]}: not a token id. Ids are positive whole numbers. `quire token "
+            "list` lists them."
         )
     if len(text) > 19 or not 1 <= int(text) <= options.LARGEST_ID:
         raise NotFound(f"token {text[:40]}: no such token. `quire token list` lists them.")
     return int(text)
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the token is for.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, to recognise it by.")]
 TokenId = Annotated[int, typer.Argument(parser=token_id, metavar="TOKEN", help="Id of the token.")]
 Scopes = Annotated[
     list[str] | None,
     typer.Option(
         "--scope",
         metavar="SCOPE",
-        help="What it may do: read, write (reads too) or admin (both too); all that its user may "
-        "do, if none is named. May be repeated.",
+        help="Scope: read, write (includes read) or admin (includes both). Default: everything its "
+        "user may do. Repeatable.",
     ),
 ]
 Days = Annotated[
     float | None,
-    typer.Option(metavar="N", help="Days until it expires; without, it does not expire."),
+    typer.Option(metavar="N", help="Days until it expires. Default: never."),
 ]
 Whose = Annotated[
-    str | None, typer.Option("--user", metavar="USER", help="Whose token; yours if none is named.")
+    str | None, typer.Option("--user", metavar="USER", help="User of the token. Default: you.")
 ]
 Only = Annotated[
     str | None, typer.Option("--user", metavar="USER", help="Only tokens of this user.")
@@ -58,7 +58,7 @@ def create(
     user: Whose = None,
     json: options.Json = False,
 ) -> None:
-    """Make a token and print it; it is not shown again."""
+    """Create a token and print it. It is not shown again."""
     from quire.control import access
 
     with session.create_app() as opened:
@@ -71,14 +71,14 @@ def create(
     console.note(
         f"token {made['id']} ({format.one_line(name, 60)}) "
         f"of {format.one_line(made['user'], 60)}: "
-        f"may {', '.join(made['scopes'])}; {ends}. Keep it now, it is not shown again. "
+        f"scopes {', '.join(made['scopes'])}; {ends}. Copy it now: it is not shown again. "
         "Send it as `Authorization: Bearer TOKEN`, or set QUIRE_TOKEN."
     )
 
 
 @app.command("list")
 def listing(user: Only = None, json: options.Json = False) -> None:
-    """List the tokens of this tenant, the latest first."""
+    """List the tokens of this tenant, newest first."""
     from quire.control import access
 
     with session.open_app() as opened:
@@ -89,7 +89,7 @@ def listing(user: Only = None, json: options.Json = False) -> None:
         console.say("No tokens yet. Try: quire token create NAME")
     else:
         drawn = console.table(
-            *("TOKEN", "USER", "MAY", "STATE", "MADE", "LAST USED", "EXPIRES", "NAME"),
+            *("TOKEN", "USER", "SCOPE", "STATE", "CREATED", "LAST USED", "EXPIRES", "NAME"),
             right=("TOKEN",),
             wide="NAME",
         )
@@ -109,7 +109,7 @@ def listing(user: Only = None, json: options.Json = False) -> None:
 
 @app.command()
 def revoke(token: TokenId, json: options.Json = False) -> None:
-    """Revoke a token: whoever has it is not let in any more."""
+    """Revoke a token. It stops working at once."""
     from quire.control import access
 
     with session.open_app() as opened:

@@ -42,10 +42,12 @@ Blobs = Annotated[
 
 
 def transfer(url: Target = None, blobs: Blobs = None, json: options.Json = False) -> None:
-    """Transfer the embedded database to PostgreSQL, or stored files to a bucket.
+    """Move to PostgreSQL, or stored files to a bucket.
 
-    Run it again after an interruption: it continues where it stopped. With --blobs alone, only
-    the files are copied and the database stays where it is.
+    Copies the embedded database of the home to an empty PostgreSQL database, verifies the copy,
+    and marks the old database as moved. With --blobs, also copies the stored files; with --blobs
+    alone, only those, and nothing is switched. If it was interrupted, run it again: it continues
+    where it stopped.
     """
     if url is not None:
         _transfer_database(url, blobs, json)

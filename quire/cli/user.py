@@ -1,4 +1,4 @@
-"""`quire user`: who may sign in, and as what."""
+"""`quire user`: users, their roles and sign-in links."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,21 +11,23 @@ if TYPE_CHECKING:
     from quire.settings import Settings
 
 app = options.Group(
-    help="Add, list and disable users; give them roles and sign-in links.",
+    help="Manage users, their roles and sign-in links.",
     no_args_is_help=True,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 OwnName = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="Name of the user; yours if left out.")
+    str | None, typer.Argument(metavar="NAME", help="Name of the user. Default: you.")
 ]
-_ROLES = "viewer (reads), member (also submits and changes work) or admin (also users and tokens)"
+_ROLES = (
+    "viewer (read), member (also submit and change jobs) or admin (also manage users and tokens)"
+)
 Role = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {_ROLES}.")]
 RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of {_ROLES}.")]
 
 
 @app.command()
 def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> None:
-    """Add a user, or let one who was disabled in again."""
+    """Add a user, or enable a disabled one."""
     from quire.control import access
 
     with session.create_app() as opened:
@@ -36,7 +38,7 @@ def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> 
     else:
         shown = format.one_line(name, 60)
         console.say(
-            f"user {shown} has the role {role}. For a sign-in link: quire user link {shown}"
+            f"user {shown} has the role {role}. Print a sign-in link with: quire user link {shown}"
         )
 
 
@@ -50,9 +52,9 @@ def listing(json: options.Json = False) -> None:
     if json:
         console.as_json({"items": found, "next": None})
     elif not found:
-        console.say("No users yet: the first start of `quire up` makes you the admin.")
+        console.say("No users yet. The first start of `quire up` makes you the admin.")
     else:
-        drawn = console.table("USER", "ROLE", "STATE", "ADDED", "LAST SIGNED IN", wide="USER")
+        drawn = console.table("USER", "ROLE", "STATE", "ADDED", "LAST SIGN-IN", wide="USER")
         for each in found:
             drawn.add_row(
                 format.one_line(each["name"]),
@@ -66,7 +68,7 @@ def listing(json: options.Json = False) -> None:
 
 @app.command("role")
 def give_role(name: Name, role: Role, json: options.Json = False) -> None:
-    """Give a user another role; it counts from the next request on."""
+    """Change a user's role. It applies from their next request."""
     from quire.control import access
 
     with session.open_app() as opened:
@@ -79,7 +81,7 @@ def give_role(name: Name, role: Role, json: options.Json = False) -> None:
 
 @app.command()
 def disable(name: Name, json: options.Json = False) -> None:
-    """Shut a user out: tokens, sessions and links end at once."""
+    """Disable a user. Their tokens, sessions and links stop working at once."""
     from quire.control import access
 
     with session.open_app() as opened:
@@ -88,26 +90,26 @@ def disable(name: Name, json: options.Json = False) -> None:
         console.as_json(changed)
     else:
         shown = format.one_line(name, 60)
-        console.say(f"user {shown} is disabled. `quire user add {shown}` lets them in again.")
+        console.say(f"user {shown} is disabled. Enable with: quire user add {shown}")
 
 
 @app.command()
 def link(name: OwnName = None, json: options.Json = False) -> None:
-    """Print a link that signs a user in to the dashboard once, within 15 minutes."""
+    """Print a one-time link that signs a user in to the dashboard. It works for 15 minutes."""
     from quire.control import sign_in
 
     with session.create_app() as opened:
         made = sign_in.sign_in_link(opened.caller, opened.user if name is None else name)
-        made["url"] = f"{_place(opened.settings)}/sign-in/{made.pop('link')}"
+        made["url"] = f"{_dashboard_url(opened.settings)}/sign-in/{made.pop('link')}"
     if json:
         console.as_json(made)
     else:
         console.say(made["url"])
-        console.note(f"Signs {format.one_line(made['user'], 60)} in once, within 15 minutes.")
+        console.note(f"Signs {format.one_line(made['user'], 60)} in. Works once, for 15 minutes.")
 
 
-def _place(settings: "Settings") -> str:
-    """Return where the dashboard is, as seen from this machine."""
+def _dashboard_url(settings: "Settings") -> str:
+    """Return the URL of the dashboard as seen from this machine."""
     host = settings.api_host
     if host in ("", "0.0.0.0", "::"):  # noqa: S104
         host = "localhost"

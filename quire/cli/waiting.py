@@ -1,4 +1,4 @@
-"""Waits for jobs to end, with a progress bar on a terminal."""
+"""Waits for jobs to finish, with a progress bar on a terminal."""
 
 import contextlib
 import sys
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from quire.cli.backend import Backend
 
 POLL_SECONDS = 0.1
-#: Jobs looked at in one poll; the rest is looked at when these are over.
+#: Jobs per poll; the rest are polled when these have finished.
 PAGE = 200
-#: Nobody works on it: said once, after this many seconds.
+#: Seconds without a worker after which that is reported, once.
 SILENCE_SECONDS = 3.0
 
 Tell = Callable[[int, dict[str, Any] | None], None]
@@ -25,7 +25,7 @@ Tell = Callable[[int, dict[str, Any] | None], None]
 def until_over(
     backend: "Backend", job_ids: Sequence[int], *, quiet: bool = False
 ) -> dict[str, int]:
-    """Wait until every job is over and return how many ended in which state."""
+    """Wait until every job has finished; return the number of jobs by state."""
     left, ended = list(job_ids), dict[str, int]()
     hint_at = time.monotonic() + SILENCE_SECONDS
     with _bar(len(left), quiet) as tell:
@@ -41,23 +41,23 @@ def until_over(
                 return ended
             if hint_at and time.monotonic() > hint_at:
                 hint_at = 0.0
-                _say_if_nobody_works(backend)
+                _warn_without_workers(backend)
             if not over:
                 time.sleep(POLL_SECONDS)
 
 
 def is_over(job: dict[str, Any]) -> bool:
-    """Tell whether nothing more of a job will run by itself."""
+    """Tell whether a job has finished."""
     return job["finished_at"] is not None
 
 
 def exit_code(ended: dict[str, int]) -> int:
-    """Return 0 where every job completed, else 1."""
+    """Return 0 if every job completed, else 1."""
     return 0 if set(ended) <= {"completed"} else 1
 
 
 def outcome(ended: dict[str, int]) -> str:
-    """Say how jobs ended: `3 completed, 1 failed`."""
+    """Write how jobs finished: `3 completed, 1 failed`."""
     return ", ".join(f"{number:,} {state}" for state, number in sorted(ended.items()))
 
 
@@ -65,12 +65,12 @@ def _job(backend: "Backend", job_id: int) -> dict[str, Any]:
     try:
         return backend.job(job_id)
     except NotFound as error:
-        raise NotFound(f"job {job_id}: it was deleted while it was waited for.") from error
+        raise NotFound(f"job {job_id}: it was deleted while this command waited for it.") from error
 
 
-def _say_if_nobody_works(backend: "Backend") -> None:
+def _warn_without_workers(backend: "Backend") -> None:
     if not backend.any_worker():
-        console.note("no worker is running: start one in another terminal with `quire up`.")
+        console.note("No worker is running. Start one in another terminal with `quire up`.")
 
 
 @contextlib.contextmanager

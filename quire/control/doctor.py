@@ -86,8 +86,8 @@ def examine(
     return Report(1 + len(ALL) + (blobs is not None), found)
 
 
-def mend(db: Database) -> dict[str, int]:
-    """Mend what can be derived anew without a doubt; returns how many rows, by invariant."""
+def repair_derived(db: Database) -> dict[str, int]:
+    """Recompute derived data that is wrong; returns how many rows, by invariant."""
     analyse = _analysis(db)
     acts: dict[str, Callable[[Any, Instant], int]] = {
         "documents.locked": repair.fail_abandoned,
@@ -95,14 +95,14 @@ def mend(db: Database) -> dict[str, int]:
         "generations.counts": lambda conn, now: repair.recount(conn),
         "documents.summary": lambda conn, now: repair.copy_live_summary(conn),
     }
-    mended = {}
+    repaired = {}
     for name, act in acts.items():
         total = 0
         while count := db.write(act):
             total += count
         if total:
-            mended[name] = total
-    return mended
+            repaired[name] = total
+    return repaired
 
 
 def _analysis(db: Database) -> Callable[[str, str], str]:

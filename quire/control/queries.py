@@ -38,7 +38,7 @@ Run = dashboard.Run
 
 
 def status(caller: Caller) -> Json:
-    """Count by state, and list workers and troubles."""
+    """Count by state, and list workers and problems."""
     return {**counts(caller), **health(caller)}
 
 
@@ -61,7 +61,7 @@ def health(caller: Caller) -> Json:
         return {
             "workers": _workers(conn, caller),
             "broker": broker_status.standing(conn, now=now, patience=lease),
-            "troubles": outages.listed(conn, caller.tenant, now=now, patience=lease),
+            "problems": outages.listed(conn, caller.tenant, now=now, patience=lease),
         }
 
 
@@ -164,7 +164,7 @@ def overview(caller: Caller, *, running: int, groups: int) -> Json:
             "waiting_is_all": all(one.is_all for one in queued),
             "workers": crew,
             "alive": sum(worker["alive"] for worker in crew),
-            "troubles": outages.listed(
+            "problems": outages.listed(
                 conn, caller.tenant, now=at, patience=caller.db.lease_seconds
             ),
             "is_new": not dashboard.owners_of(conn, caller.tenant),

@@ -1,4 +1,4 @@
-"""The settings in force, as they may be shown: what is secret is masked."""
+"""The settings in effect, with secrets masked."""
 
 import os
 import tomllib
@@ -6,21 +6,23 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from quire.settings import Settings
+from quire.settings import Settings, by_topic
 from quire.store.db import urls
 
-#: Settings whose value opens a door.
+#: Secret settings, masked in output.
 SECRET = frozenset({"embed_api_key", "token"})
 MASK = "***"
 
 
 def listed(found: Settings) -> list[dict[str, Any]]:
-    """List every setting with its value, where that comes from, and its sentence."""
+    """List every setting with its topic, value, origin and description."""
     path = found.home / "quire.toml"
     table = tomllib.loads(path.read_text()) if path.is_file() else {}
+    topics = {name: topic for topic, names in by_topic().items() for name in names}
     return [
         {
             "name": f"QUIRE_{each.name.upper()}",
+            "topic": topics[f"QUIRE_{each.name.upper()}"],
             "value": _value(found, each.name),
             "from": _source(each.name, table),
             "sentence": each.metadata["doc"],
@@ -30,7 +32,10 @@ def listed(found: Settings) -> list[dict[str, Any]]:
 
 
 def _source(name: str, table: dict[str, Any]) -> str:
-    if f"QUIRE_{name.upper()}" in os.environ:
+    key = f"QUIRE_{name.upper()}"
+    if f"{key}_FILE" in os.environ:
+        return f"{key}_FILE"
+    if key in os.environ:
         return "environment"
     return "quire.toml" if name in table else "default"
 

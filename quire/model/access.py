@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: three roles, three scopes, each including the one before it."""
+"""Roles and scopes: three of each, every one including the one before it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """What a user may do in their tenant."""
+    """The role of a user in their tenant."""
 
     VIEWER = "viewer"
     MEMBER = "member"
@@ -14,16 +14,16 @@ class Role(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a request needs, or a token gives."""
+    """A permission that a request needs and a token grants."""
 
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
 
 
-#: What the scopes of a token are written as: each set has the ones before it too.
+#: How the scopes of a token are stored: each set includes the ones before it.
 SCOPE_SETS = tuple(" ".join(list(Scope)[: at + 1]) for at in range(len(Scope)))
-#: What each role may do. A token's scopes can only narrow this.
+#: The scopes of each role. A token can only narrow them.
 MAY = {
     Role.VIEWER: frozenset({Scope.READ}),
     Role.MEMBER: frozenset({Scope.READ, Scope.WRITE}),
@@ -32,28 +32,28 @@ MAY = {
 
 
 def with_lesser(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """Return the scopes and all that are included in them."""
+    """Return the scopes and those they include."""
     order = list(Scope)
     last = max((order.index(scope) for scope in scopes), default=-1)
     return frozenset(order[: last + 1])
 
 
 def written(scopes: Iterable[Scope]) -> str:
-    """Write scopes as they are stored."""
+    """Write scopes in their stored form."""
     kept = frozenset(scopes)
     return " ".join(scope for scope in Scope if scope in kept)
 
 
 class Viewer(NamedTuple):
-    """Whose request it is."""
+    """The user a request is made as."""
 
     tenant: str
     user: str
     role: Role
     scopes: frozenset[Scope]
-    #: What a form must send back with a cookie session; None where a token asks.
+    #: CSRF token that forms must return with a cookie session; None for API tokens.
     csrf: str | None = None
 
     def may(self, scope: Scope) -> bool:
-        """Tell whether the request may do what needs this scope."""
+        """Tell whether the request has this scope."""
         return scope in self.scopes and scope in MAY[self.role]

@@ -1,7 +1,7 @@
-"""What a plugin author marks: a function with `@job` or `@parser`, a class with `@source`.
+"""The decorators of plugins: `@job` and `@parser` mark functions, `@source` marks classes.
 
-A mark only attaches a description; `plugins.py` collects what is marked from modules.
-There is no registry to import into and no side effect of importing.
+A decorator only attaches a description; `plugins.py` collects them from modules. There is no global
+registry, and importing a plugin has no side effects.
 """
 
 import re
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 MARK = "__quire__"
-#: Sources that come with Quire.
+#: Schemes of the built-in sources.
 OWN_SCHEMES = ("file", "http", "https", "gdrive", "s3", "gs", "az")
 
 #: The error about a name that counted the attempts after the first.
@@ -27,7 +27,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind of job: its function and how it is to be run."""
+    """A job kind: its function and how to run it."""
 
     name: str
     function: Callable[..., Any]
@@ -44,7 +44,7 @@ class JobKind:
 
 
 def in_queues(kinds: Iterable[JobKind], queues: Mapping[str, str]) -> list[JobKind]:
-    """Return the kinds, each in the queue that `queues` has for its name, else in its own."""
+    """Return the kinds with their queues replaced by those in `queues`."""
     return [replace(kind, queue=queues.get(kind.name, kind.queue)) for kind in kinds]
 
 
@@ -72,7 +72,9 @@ def job(
     _refuse_old_names(name, renamed)
     _check(name, max_attempts, at_most_once, reason)
     if not _is_name(queue):
-        raise ValueError(f"@job({name!r}): a queue's name has letters, digits, '.', '-' and '_'")
+        raise ValueError(
+            f"@job({name!r}): a queue name consists of letters, digits, '.', '-' and '_'"
+        )
 
     def mark(function: F) -> F:
         kind = JobKind(
@@ -106,7 +108,9 @@ def _refuse_old_names(name: str, given: Mapping[str, object]) -> None:
 
 def _check(name: str, max_attempts: int, at_most_once: bool, reason: str) -> None:
     if not _is_name(name):
-        raise ValueError(f"@job({name!r}): a kind's name has letters, digits, '.', '-' and '_'")
+        raise ValueError(
+            f"@job({name!r}): a kind's name consists of letters, digits, '.', '-' and '_'"
+        )
     if not 1 <= max_attempts <= 1000:
         raise ValueError(f"@job({name!r}): max_attempts must be 1 to 1000, not {max_attempts}")
     if at_most_once and not reason:
@@ -115,7 +119,7 @@ def _check(name: str, max_attempts: int, at_most_once: bool, reason: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class ParserKind:
-    """A reader of files: the types it reads and its function, which is given the path of one."""
+    """A parser: its media types and its function, which takes the path of a file."""
 
     name: str
     function: Callable[..., Any]
@@ -127,10 +131,10 @@ class ParserKind:
 def parser(
     *media_types: str, name: str = "", suffixes: Sequence[str] = (), version: int = 1
 ) -> Callable[[F], F]:
-    """Mark a function that takes a file's path and yields its pages.
+    """Mark a function that takes the path of a file and yields its pages.
 
-    A file whose bytes do not tell its type is of the first of `media_types` where its name ends
-    with one of `suffixes`. A change of `version` reads files anew instead of using known pages.
+    A file whose type cannot be detected from its bytes has the first of `media_types` if its name
+    ends with one of `suffixes`. Increase `version` to have files parsed again.
     """
 
     def mark(function: F) -> F:
@@ -147,17 +151,17 @@ def _check_parser(
 ) -> None:
     if not _is_name(name) or name == "auto":
         raise ValueError(
-            f"@parser {name!r}: a parser's name has letters, digits, '.', '-' and '_', "
+            f"@parser {name!r}: a parser's name consists of letters, digits, '.', '-' and '_', "
             "and is not 'auto'"
         )
     if not media_types:
-        raise ValueError(f"@parser {name!r}: which media types does it read?")
+        raise ValueError(f"@parser {name!r}: no media type given")
     for each in media_types:
         if not _MEDIA_TYPE.fullmatch(each):
-            raise ValueError(f"@parser {name!r}: {each!r} is not a media type in small letters")
+            raise ValueError(f"@parser {name!r}: {each!r} is not a lower-case media type")
     if isinstance(suffixes, str) or not all(map(_SUFFIX.fullmatch, suffixes)):
         raise ValueError(
-            f"@parser {name!r}: suffixes are a tuple like ('.epub',) in small letters, "
+            f"@parser {name!r}: suffixes are a tuple of lower-case strings, as in ('.epub',), "
             f"not {suffixes!r}"
         )
     if type(version) is not int:
@@ -166,25 +170,25 @@ def _check_parser(
 
 @dataclass(frozen=True, slots=True)
 class SourceKind:
-    """A kind of place that files come from: its scheme, and the class that lists and reads it."""
+    """A source: its URL scheme, and the class that lists and reads its files."""
 
     name: str
     maker: Callable[[], Any]
 
 
 def source(scheme: str) -> Callable[[C], C]:
-    """Mark a class, made without arguments, that lists and reads the files at `scheme:` URLs.
+    """Mark a class that lists and reads the files at `scheme:` URLs. It takes no arguments.
 
-    `items(url)` yields an `Item` for each file; `read(item, start)` yields its bytes from
-    `start` on.
+    `items(url)` yields an `Item` for each file; `read(item, start)` yields its bytes from offset
+    `start`.
     """
     if not _SCHEME.fullmatch(scheme):
         raise ValueError(
-            f"@source({scheme!r}): a scheme's name begins with a letter and has two or more small "
-            "letters, digits, '+', '.' and '-'"
+            f"@source({scheme!r}): a scheme consists of two or more lower-case letters, digits, "
+            "'+', '.' or '-', and starts with a letter"
         )
     if scheme in OWN_SCHEMES:
-        raise ValueError(f"@source({scheme!r}): Quire has a source of this name itself")
+        raise ValueError(f"@source({scheme!r}): Quire has a built-in source of this name")
 
     def mark(maker: C) -> C:
         for method in ("items", "read"):

@@ -27,7 +27,7 @@ def test_every_block_of_the_readme_runs(home: Path):
             elif block.language == "python":
                 markdown.run_python(block, namespace, home, f"{README} block {at}")
     text = "".join(ran)
-    assert "these two failures are as expected" in text
+    assert "these two files are unreadable on purpose" in text
     assert "handbook.pdf" in text
     assert "ingestion.md" in text
     assert "hello Ada" in text

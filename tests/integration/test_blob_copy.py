@@ -41,7 +41,7 @@ def test_files_are_copied_proved_and_used_from_there(
     again = quire("transfer", "--blobs", bucket_url, "--json").json
     assert (again["copied"], again["present"], again["not_copied"]) == (0, taken_in, {})
     shutil.rmtree(home / "blobs")
-    assert "blobs.files: broken in 3 places" in quire("doctor").out
+    assert "blobs.files: violated in 3 places" in quire("doctor").out
     monkeypatch.setenv("QUIRE_BLOBS", bucket_url)
     assert quire("doctor", "--deep").code == 0
     saved = quire("document", "save", 1, tmp_path / "saved.txt")

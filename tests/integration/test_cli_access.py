@@ -51,7 +51,7 @@ def test_users_are_added_given_roles_and_disabled(quire: Run):
     assert quire("user", "disable", "bob", "--json").json["disabled_at"]
     listed = quire("user", "list").out
     assert "disabled" in listed
-    assert "LAST SIGNED IN" in listed
+    assert "LAST SIGN-IN" in listed
     assert quire("user", "add", "bob", "--role", "viewer", "--json").json["disabled_at"] is None
 
 
@@ -59,7 +59,7 @@ def test_a_link_signs_in(quire: Run):
     made = quire("user", "link")
     path = made.out.strip().removeprefix("http://127.0.0.1:8750")
     assert path.startswith("/sign-in/")
-    assert "Signs ada in once" in made.err
+    assert "Works once, for 15 minutes" in made.err
     app = App(load())
     client = signing.stranger(signing.api_of(app))
     assert client.post(path).status_code == 303

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.integration.cli_command"]
 
-NOBODY = "no worker is running: start one in another terminal with `quire up`.\n"
+NOBODY = "No worker is running. Start one in another terminal with `quire up`.\n"
 PLAIN = ("--set", "embedder=none", "--set", "thumbnails=false", "--set", "ocr=never")
 
 
@@ -104,7 +104,7 @@ def test_a_failed_file_is_tried_again_with_a_worker_of_its_own(
     (folder / "empty.txt").write_text("not any more")
     ended = quire("job", "retry", 1, "--file", bad["id"], "--wait")
     assert ended.code == 0, ended
-    assert f"document {bad['id']} of job 1 runs again." in ended.out
+    assert f"document {bad['id']} of job 1 retried." in ended.out
     assert quire("job", "show", 1, "--json").json["files"] == {"success": 3}
     assert quire("job", "retry", 1, "--file", bad["id"]).code == 2
 
@@ -186,7 +186,7 @@ def test_ctrl_c_stops_the_job_and_says_how_to_go_on(start: Start, quire: Run, ho
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "job 1 stopped; what is done stays done." in err
+    assert "job 1 stopped. Finished files are kept." in err
     assert "quire job resume 1 --wait" in err
     job = quire("job", "show", 1, "--json").json
     assert job["state"] == "stopped"
@@ -218,7 +218,7 @@ def test_a_job_that_another_worker_runs_goes_on_after_ctrl_c(
             until(lambda: quire("jobs", "--json").json["items"])
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
-    assert "job 1 goes on. Follow it with: quire job show 1 --watch" in err
+    assert "job 1 keeps running. Follow it with: quire job show 1 --watch" in err
     assert quire("job", "show", 1, "--json").json["state"] == "pending"
 
 
@@ -256,7 +256,7 @@ def test_a_watched_folder_gives_what_has_settled(start: Start, quire: Run, folde
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Watching;" in out
+    assert "Watching." in out
     assert "1 file of" in out
 
 
@@ -302,7 +302,7 @@ def test_documents_are_listed_shown_and_explained(
     assert quire("documents", "--source", folder, "--json").json["next"] is None
     shown = quire("document", "show", 3).out
     assert "document 3  b.pdf  success" in shown
-    assert "1; 1 is searchable" in shown
+    assert "1 (generation 1 is searchable)" in shown
     assert "First indexed as version 1." in quire("document", "explain", 3).out
     assert "quire job retry 1 --file 2" in quire("document", "explain", 2).out
     assert "2 success, 1 failed" in quire("status").out
@@ -325,7 +325,7 @@ def test_a_document_is_saved_read_and_its_words_exported(
     nowhere = quire("document", "save", 3, home / "nodir" / "x.pdf")
     assert (nowhere.code, "no such folder" in nowhere.err) == (2, True)
     read = quire("document", "read", 3, "--page", 2, "--text").out
-    assert "page 2: 4 words by text" in read
+    assert "page 2: 4 words (text)" in read
     assert "stand on the quay" in read
     assert quire("document", "read", 3, "--page", 9).code == 2
     pages = quire("document", "pages", 3, "--json").json["items"]
@@ -341,7 +341,7 @@ def test_a_document_is_indexed_again_and_deleted(
 ):
     quire = quire_on_each
     submitted(quire, work, folder)
-    assert "by job 2" in quire("document", "reindex", 3).out
+    assert "job 2 reindexes" in quire("document", "reindex", 3).out
     refused = quire("document", "reindex", 3)
     assert (refused.code, "--force" in refused.err) == (2, True)
     deleted = quire("document", "delete", 3)
@@ -394,7 +394,7 @@ def test_a_corpus_from_creation_to_deletion(
     assert quire("corpus", "set", "tales", "overlap=5000").code == 2
     [one] = quire("corpus", "list", "--json").json["items"]
     assert one["settings"] == {"chunk_tokens": 200, "overlap": 16}
-    assert "Its 1 document stays." in quire("corpus", "delete", "tales").out
+    assert "1 document kept." in quire("corpus", "delete", "tales").out
     assert "No corpora yet" in quire("corpus", "list").out
 
 

@@ -81,7 +81,7 @@ def test_a_job_is_stopped_resumed_cancelled_retried_and_deleted(quire_on_each):
     assert state() == "cancelled"
     assert quire("job", "retry", 1).code == 0
     assert state() == "pending"
-    assert quire("job", "priority", 1, 9).out == "job 1 has priority 9 now.\n"
+    assert quire("job", "priority", 1, 9).out == "job 1 now has priority 9.\n"
     quire("job", "cancel", 1)
     assert quire("job", "delete", 1).out == "job 1 deleted.\n"
     assert quire("job", "show", 1).code == 2
@@ -97,7 +97,7 @@ def test_what_the_state_does_not_allow_is_refused_with_what_is_possible(quire):
     assert resumed.code == 2
     assert "Possible now: stop, cancel." in resumed.err
     quire("job", "cancel", 1)
-    assert "its priority no longer matters" in quire("job", "priority", 1, 3).err
+    assert "its priority has no effect" in quire("job", "priority", 1, 3).err
 
 
 VERBS = [
@@ -131,7 +131,7 @@ def test_jobs_of_another_tenant_do_not_exist(quire, monkeypatch):
     assert quire("job", "stop", 1).code == 2
     assert quire("logs", 1).code == 2
     assert quire("jobs", "--json").json == {"items": [], "next": None}
-    assert quire("jobs", "cancel", "--yes").out == "No job that matches can be cancelled.\n"
+    assert quire("jobs", "cancel", "--yes").out == "No matching job can be cancelled.\n"
 
 
 def test_verbs_act_on_all_jobs_that_match(quire_on_each):
@@ -156,7 +156,7 @@ def test_without_a_terminal_verbs_on_many_jobs_want_to_be_told_yes(quire):
 
 def test_on_a_terminal_verbs_on_many_jobs_ask(quire, home):
     quire("submit", "noop", "--count", 2)
-    assert "2 jobs will be cancelled. Go on? [y/N]" in on_terminal(["jobs", "cancel"], "n\n")
+    assert "2 jobs will be cancelled. Continue? [y/N]" in on_terminal(["jobs", "cancel"], "n\n")
     assert quire("status", "--json").json["jobs"]["pending"] == 2
     assert "2 jobs cancelled." in on_terminal(["jobs", "cancel"], "y\n")
     assert quire("status", "--json").json["jobs"]["cancelled"] == 2
@@ -194,7 +194,7 @@ def test_a_job_is_shown_with_its_tasks_and_runs(quire_on_each):
 def test_logs_tell_what_happened_in_order(quire_on_each):
     quire = quire_on_each
     quire("submit", "noop")
-    assert quire("logs", 1).out.startswith("Nothing has happened yet: job 1 is pending")
+    assert quire("logs", 1).out.startswith("No events yet: job 1 is pending")
     quire("job", "stop", 1, "--why", "lunch")
     quire("job", "resume", 1)
     quire("job", "priority", 1, 2)
@@ -239,7 +239,7 @@ def test_explain_says_what_a_job_waits_for(quire_on_each):
 def test_a_kind_is_paused_and_let_go(quire_on_each):
     quire = quire_on_each
     assert quire("pause", "noop").code == 0
-    assert quire("pause", "noop").out == "noop was paused already.\n"
+    assert quire("pause", "noop").out == "noop is already paused.\n"
     assert quire("status", "--json").json["paused"] == ["noop"]
     quire("submit", "noop")
     assert quire("unpause", "noop").out == "noop runs again.\n"

@@ -14,7 +14,7 @@ pytest_plugins = ["tests.integration.cli_command"]
 COMMANDS = [
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
     "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "doctor", "health", "deploy", "settings", "demo", "version",
+    "migrate", "transfer", "doctor", "health", "deploy", "settings", "demo", "version",
 ]  # fmt: skip
 GROUPS = {
     "user": ["add", "list", "role", "disable", "link"],
@@ -50,6 +50,7 @@ def test_every_option_is_explained(quire, command):
     for arguments in [(command,), *((command, each) for each in GROUPS.get(command, ()))]:
         ended = quire(*arguments, "--help")
         assert ended.code == 0
+        assert "{" not in ended.out and "<" not in ended.out  # arguments read QUERY..., not {QUERY}
         for line in ended.out.partition("Options:\n")[2].partition("\n\n")[0].splitlines():
             if line.startswith("  -"):
                 assert len(line.split("  ")) > 2 or len(line.strip()) > 20, line
@@ -85,14 +86,14 @@ READERS = [
 def test_reading_commands_never_make_a_home(quire, home, arguments):
     ended = quire(*arguments)
     assert ended.code != 0
-    assert ended.err.startswith(f"home {home}: there is no Quire here yet.")
+    assert ended.err.startswith(f"home {home}: there is no Quire database here yet.")
     assert list(home.iterdir()) == []
 
 
 def test_an_empty_home_says_how_to_begin(quire):
     assert "`quire ingest FOLDER`" in quire("status").err
     quire("migrate")
-    assert "take some in with: quire ingest FOLDER" in quire("status").out
+    assert "add some with: quire ingest FOLDER" in quire("status").out
 
 
 def test_a_database_that_is_away_is_named_as_people_write_it(quire):
@@ -126,8 +127,7 @@ def test_a_variable_that_is_no_setting_is_named_once(quire, monkeypatch):
     ended = quire("status", "--json")
     assert ended.json["workers"] == []
     assert ended.err == (
-        "QUIRE_CONCURENCY: there is no such setting; it is ignored. Did you mean "
-        "QUIRE_CONCURRENCY?\n"
+        "QUIRE_CONCURENCY: no such setting; ignored. Did you mean QUIRE_CONCURRENCY?\n"
     )
     monkeypatch.setenv("QUIRE_PARENT_FD", "none")  # a supervisor has said it
     assert quire("status").err == ""
@@ -185,7 +185,7 @@ def test_a_database_server_without_the_schema_is_not_touched_before_migrate(
         for arguments in (("status",), ("submit", "noop"), ("jobs",)):
             ended = quire(*arguments)
             assert ended.code == 2
-            assert "run `quire migrate`" in ended.err
+            assert "Run `quire migrate`" in ended.err
         assert "applied" in quire("migrate").out
         assert quire("submit", "noop", "--json").json == {"id": 1}
     finally:
@@ -196,7 +196,7 @@ def test_a_half_made_home_asks_for_migrate(quire, home):
     (home / "quire.db").touch()
     ended = quire("status")
     assert ended.code == 2
-    assert "run `quire migrate`" in ended.err
+    assert "Run `quire migrate`" in ended.err
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(quire, monkeypatch):
@@ -241,7 +241,7 @@ def test_doctor_finds_nothing_in_a_sound_database(quire_on_each):
     found = quire_on_each("doctor", "--json").json
     assert found["healthy"] is True
     assert found["violations"] == []
-    assert quire_on_each("doctor").out == f"all {found['checked']} invariants hold.\n"
+    assert quire_on_each("doctor").out == f"All {found['checked']} invariants hold.\n"
 
 
 def test_doctor_names_what_is_wrong_and_exits_with_1(quire_on_each):
@@ -254,7 +254,7 @@ def test_doctor_names_what_is_wrong_and_exits_with_1(quire_on_each):
     app.close()
     ended = quire_on_each("doctor")
     assert ended.code == 1
-    assert "broken in" in ended.out
+    assert "violated in" in ended.out
     assert quire_on_each("doctor", "--json").json["violations"]
 
 

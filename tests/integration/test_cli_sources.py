@@ -71,8 +71,8 @@ def test_a_source_that_cannot_be_listed_is_in_the_summary_and_in_what_shows_the_
     reason = f"{web.url}/none.pdf: not found (HTTP 404)."
     said = summed_up(f"{web.url}/none.pdf", folder)
     assert "       1  indexed" in said
-    assert "       1  of the sources could not be listed" in said
-    assert f"could not be listed:\n  {reason}" in said
+    assert "       1  source could not be listed" in said
+    assert f"Could not be listed:\n  {reason}" in said
     assert said.count("none.pdf") == 1
     assert "quire job retry 1 --failed --wait" in said
     shown = " ".join(quire("job", "show", 1).out.split())
@@ -124,7 +124,7 @@ def test_a_pattern_that_matched_nothing_is_named(summed_up: Callable[..., str], 
     (folder / "[draft].md").write_text("lantern words")
     said = summed_up(folder, "--include", "*.txt", "--include", "*.dcox", "--include", "[[]*.md")
     assert "       2  indexed" in said
-    assert "no file matched: *.dcox\n" in said
+    assert "No file matched: *.dcox\n" in said
     assert said.count("no file matched") == 1
 
 
@@ -132,7 +132,7 @@ def test_what_was_left_out_is_named_with_the_reason(summed_up: Callable[..., str
     for number in range(8):
         (folder / f"{number} link").symlink_to("nowhere")
     said = summed_up(folder)
-    assert "       8  left out: no regular files, or not readable" in said
+    assert "       8  skipped: not regular files, or not readable" in said
     assert "/0%20link: a dangling symlink" in said
     assert said.count("a dangling symlink") == 5
 

@@ -50,7 +50,7 @@ def test_submit_waits_for_the_end_and_tells_it_by_its_exit_code(quire_on_each, s
     assert len(one["attempts"]) == 2
     assert "it never works" in quire("job", "show", 2).out
     assert "Permanent: it never works" in quire("job", "show", 2).out
-    assert "failed, tries again: not yet" in quire("logs", 1).out
+    assert "failed, will retry: not yet" in quire("logs", 1).out
     assert quire("job", "show", 2, "--wait").code == 1
     assert quire("job", "show", 1, "--wait", "--json").json["state"] == "completed"
     assert quire("doctor").code == 0
@@ -85,7 +85,10 @@ def test_a_drained_worker_ends_by_itself(quire, start):
     with start("worker", "--concurrency", "1") as process:
         quire("submit", "noop", "--wait")
         assert quire("worker", "drain", "w-none").code == 2
-        assert f"(pid {process.pid}) ends when its tasks have." in quire("worker", "drain").out
+        assert (
+            f"(pid {process.pid}) exits when its tasks have finished."
+            in quire("worker", "drain").out
+        )
         assert process.wait(timeout=60) == 0
     assert quire("worker", "drain").out == "No worker is running.\n"
 
@@ -112,7 +115,7 @@ def test_the_demonstration_shows_failures_and_hits_and_its_second_run_reads_noth
         out, err = first.communicate(timeout=110)
     assert first.returncode == 0, out + err
     assert "10 of 10 files done, 2 failed" in err
-    assert "these two failures are as expected" in out
+    assert "these two files are unreadable on purpose" in out
     assert "handbook.pdf" in out.partition("search    ")[2]
     with start("demo") as second:
         out, err = second.communicate(timeout=60)

@@ -84,7 +84,7 @@ def test_a_killed_move_goes_on_where_it_was(quire, embedded: Site, pg_url: str):
     assert "tasks: 30,000 of 30,000" in ended.err
     assert "Continued an interrupted transfer." in ended.out
     assert "Counts and checksums match." in ended.out
-    assert "all " in ended.out and "invariants hold" in ended.out
+    assert "All " in ended.out and "invariants hold" in ended.out
     assert str(embedded.home) in ended.out
     assert copied() == 30_000
 

@@ -121,4 +121,4 @@ def test_a_later_quire_is_refused_before_the_migration_and_names_it(site: Site, 
     later.adds(ADDITIVE, oldest=LAST)
     ended = later.command("status")
     assert ended.returncode == 2
-    assert "run `quire migrate` first" in ended.stderr
+    assert "Run `quire migrate` first" in ended.stderr

@@ -199,7 +199,7 @@ def test_two_parsers_or_two_sources_of_one_name_are_refused(tmp_path):
 def test_two_types_for_one_suffix_are_refused(tmp_path):
     other = BOOKS.partition("@source")[0].replace("epub+zip", "x-book").replace('"epub"', '"book"')
     said = refused(tmp_path, BOOKS, other)
-    assert "*.epub are application/x-book" in said
+    assert "*.epub as application/x-book" in said
     assert "parser 'epub' that they are application/epub+zip" in said
 
 
@@ -208,9 +208,9 @@ def test_two_types_for_one_suffix_are_refused(tmp_path):
     [
         (("application/pdf",), {"name": "auto"}, "not 'auto'"),
         (("application/pdf",), {"name": "a b"}, "name"),
-        ((), {"name": "a"}, "which media types"),
-        (("pdf",), {"name": "a"}, "'pdf' is not a media type"),
-        (("Application/PDF",), {"name": "a"}, "small letters"),
+        ((), {"name": "a"}, "no media type"),
+        (("pdf",), {"name": "a"}, "'pdf' is not a lower-case media type"),
+        (("Application/PDF",), {"name": "a"}, "lower-case"),
         (("a/b",), {"name": "a", "suffixes": ".epub"}, "suffixes are a tuple"),
         (("a/b",), {"name": "a", "suffixes": ("epub",)}, "suffixes are a tuple"),
         (("a/b",), {"name": "a", "version": "2"}, "whole number"),
@@ -223,7 +223,7 @@ def test_a_parser_with_a_bad_description_is_refused(types, more, said):
 
 @pytest.mark.parametrize("scheme", ["", "a", "SFTP", "s ftp", "sftp:", "1st", *OWN_SCHEMES])
 def test_a_source_with_a_bad_or_a_taken_scheme_is_refused(scheme):
-    with pytest.raises(ValueError, match=r"scheme|Quire has a source"):
+    with pytest.raises(ValueError, match=r"scheme|Quire has a built-in source"):
         source(scheme)
 
 

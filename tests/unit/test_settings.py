@@ -162,7 +162,7 @@ def test_a_value_may_come_from_a_file_of_its_own(tmp_path):
 def test_a_value_that_is_given_twice_is_refused(tmp_path):
     (tmp_path / "secret").write_text("x")
     given = {"QUIRE_TOKEN": "y", "QUIRE_TOKEN_FILE": str(tmp_path / "secret")}
-    with pytest.raises(BadInput, match="QUIRE_TOKEN: given twice"):
+    with pytest.raises(BadInput, match="QUIRE_TOKEN: set twice"):
         load(tmp_path, given)
 
 

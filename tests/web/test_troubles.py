@@ -67,11 +67,11 @@ def test_pages_and_api_say_that_the_bucket_was_away_until_tasks_get_further(each
     shelf.end(lease, "outage", error=away)
     for place in ("/", "/workers"):
         assert away in visitor.get(place).text
-    [told] = visitor.client.get("/api/status").json()["troubles"]
+    [told] = visitor.client.get("/api/status").json()["problems"]
     assert away in told and "does not count as an attempt" in told
     stranger = each_front.visitor(tenant="other")
     assert away not in stranger.get("/").text
-    assert stranger.client.get("/api/status").json()["troubles"] == []
+    assert stranger.client.get("/api/status").json()["problems"] == []
     shelf.drain()
     assert away not in visitor.get("/").text
 

@@ -381,7 +381,7 @@ class Status(Shape):
     workers: list[Worker]
     paused: list[str]
     broker: Broker | None
-    troubles: list[str] = Field(description="What keeps work from going on.")
+    problems: list[str] = Field(description="What keeps work from going on.")
 
 
 class Waiting(Shape):

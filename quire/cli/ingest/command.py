@@ -1,4 +1,4 @@
-"""`quire ingest`: from sources to searchable documents, with or without a running server."""
+"""`quire ingest`: fetches, reads and indexes documents, with or without a running server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,33 +17,41 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE",
-        help="Files, folders, patterns in quotes, https://, gdrive:ID, s3://, gs:// or az://.",
+        help="Files, folders, quoted glob patterns, https://, gdrive:ID, s3://, gs:// or az://.",
     ),
 ]
 Corpus = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Put the documents into this corpus; made if missing."),
+    typer.Option(
+        metavar="NAME", help="Add the documents to this corpus. It is created if missing."
+    ),
 ]
 Include = Annotated[
     list[str] | None,
-    typer.Option(metavar="GLOB", help="Only files that match, as in '*.pdf'. May be repeated."),
+    typer.Option(metavar="GLOB", help="Only matching files, as in '*.pdf'. Repeatable."),
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(metavar="GLOB", help="No files that match, as in 'drafts/**'. May be repeated."),
+    typer.Option(metavar="GLOB", help="Skip matching files, as in 'drafts/**'. Repeatable."),
 ]
-Hidden = Annotated[bool, typer.Option("--hidden", help="Also files whose names begin with a dot.")]
-Force = Annotated[bool, typer.Option("--force", help="Index files again that have not changed.")]
+Hidden = Annotated[
+    bool, typer.Option("--hidden", help="Include files whose names start with a dot.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Reindex files even if they have not changed.")
+]
 Wait = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Wait for the end; exit with 1 if a file failed.")
+    bool,
+    typer.Option("--wait/--no-wait", help="Wait until it finishes. Exits with 1 if a file failed."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only list what is new, changed, the same or gone.")
+    bool,
+    typer.Option("--dry-run", help="Only list which files are new, changed, unchanged or gone."),
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", help="Go on and take in what comes or changes, until Ctrl-C.")
+    bool, typer.Option("--watch", help="Keep ingesting new and changed files until Ctrl-C.")
 ]
-Priority = Annotated[int, typer.Option(metavar="N", help="1 (first) to 10 (last).")]
+Priority = Annotated[int, typer.Option(metavar="N", help="1 (highest) to 10 (lowest).")]
 
 
 def ingest(
@@ -60,14 +68,15 @@ def ingest(
     priority: Priority = DEFAULT_PRIORITY,
     json: options.Json = False,
 ) -> None:
-    """Take in documents: fetch, read, cut, embed and index them.
+    """Ingest files, folders, URLs and buckets.
 
-    Where no worker runs on the embedded database, it runs its own. Files that have not changed
-    since they were indexed cost nothing.
+    Fetches documents, extracts their text (with OCR if needed), chunks, embeds and indexes it.
+    Files that have not changed since they were indexed are skipped. On the embedded database it
+    runs its own worker if there is none.
     """
     from quire.cli.ingest import follow
     from quire.control import corpora, submission_checks
-    from quire.control import ingest as asking
+    from quire.control import ingest as control
 
     submission_checks.priority(priority)
     settings = session.load_settings()
@@ -77,7 +86,7 @@ def ingest(
             _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
         )
     session.load_plugins()
-    order = asking.check_request(
+    request = control.check_request(
         sources,
         settings.for_children,
         corpus=corpus,
@@ -85,20 +94,20 @@ def ingest(
         force=force,
         options={"include": include or [], "exclude": exclude or [], "hidden": hidden},
     )
-    if lacking := corpora.lacking(order.settings, settings.embed_url):
+    if lacking := corpora.lacking(request.settings, settings.embed_url):
         console.note(lacking)
     if dry_run:
-        _look_only(order, json)
+        _preview(request, json)
         return
     if not settings.database_url:
-        session.check_extras(settings)  # its worker is on this machine
+        session.check_extras(settings)  # the worker runs on this machine
     with session.create_app() as app:
         if watch:
             from quire.cli.ingest import watch as ingest_watch
 
-            ingest_watch.run(app, order, priority)
+            ingest_watch.run(app, request, priority)
             return
-        [job_id] = app.submit_many([order.submission(priority)])
+        [job_id] = app.submit_many([request.submission(priority)])
         if not wait:
             _say_submitted(job_id, json)
             return
@@ -124,7 +133,7 @@ def _send(
     if not is_plain:
         raise Refused(
             "ingest: --set, --force, --dry-run, --watch and --priority need the database. Nothing "
-            "was sent; run it on the machine of the server, or unset QUIRE_URL."
+            "was uploaded. Run it on the server's machine, or unset QUIRE_URL."
         )
     settings = session.load_settings()
     options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
@@ -137,19 +146,19 @@ def _say_submitted(job_id: int, json: bool) -> None:
         console.as_json({"id": job_id})
         return
     console.say(f"job {job_id} submitted.")
-    console.say(f"Follow with: quire job show {job_id} --watch")
+    console.say(f"Follow it with: quire job show {job_id} --watch")
 
 
-def _look_only(order: "IngestRequest", json: bool) -> None:
-    from quire.control import ingest as asking
+def _preview(request: "IngestRequest", json: bool) -> None:
+    from quire.control import ingest as control
 
     settings = session.load_settings()
     is_begun = bool(settings.database_url) or Path(settings.home / "quire.db").exists()
     if is_begun:
         with session.open_app() as app:
-            _list(asking.preview(app.caller, settings.for_children, order), json)
+            _list(control.preview(app.caller, settings.for_children, request), json)
     else:
-        _list(asking.preview(None, settings.for_children, order), json)
+        _list(control.preview(None, settings.for_children, request), json)
 
 
 def _list(found: Any, json: bool) -> None:

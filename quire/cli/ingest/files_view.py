@@ -1,4 +1,4 @@
-"""How an ingest job looks while it runs: a bar for all files, a line for each file at work."""
+"""The live view of an ingest job: a bar for all files, a line for each file in progress."""
 
 import contextlib
 import sys
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from quire.app import App
 
-#: Seconds between two looks; more where a look itself takes long.
+#: Seconds between polls; longer if a poll itself takes long.
 LOOK_SECONDS = 0.2
-#: Seconds between two lines where the output is not a terminal.
+#: Seconds between lines when the output is not a terminal.
 LINE_SECONDS = 2.0
-#: Seconds over which pages per second are counted.
+#: Seconds over which pages per second are averaged.
 RATE_SECONDS = 10.0
 BAR = 20
 
 
 class Picture(NamedTuple):
-    """How far a job is at one moment."""
+    """The progress of a job at one moment."""
 
     job: dict[str, Any]
     at_work: list[dict[str, Any]]
@@ -36,7 +36,7 @@ class Picture(NamedTuple):
 def follow(
     app: "App", job_id: int, check: Callable[[], None], *, quiet: bool = False
 ) -> dict[str, Any]:
-    """Draw a job until it is over, and return it; `check` may raise to end the wait."""
+    """Draw a job until it finishes, and return it. `check` may raise to end the wait."""
     rate = Rate()
     with _drawn(quiet) as draw:
         while True:
@@ -46,12 +46,12 @@ def follow(
             if seen.job["finished_at"] is not None:
                 return seen.job
             check()
-            # A look at a job of a hundred thousand files must not be all that the machine does.
+            # Polling a job of a hundred thousand files must not use all of the machine.
             time.sleep(max(LOOK_SECONDS, 4 * (time.monotonic() - began)))
 
 
 def look(app: "App", job_id: int) -> Picture:
-    """Read how far a job is."""
+    """Read the progress of a job."""
     from quire.control import queries
 
     job = queries.find_job(app.caller, job_id)
@@ -61,13 +61,13 @@ def look(app: "App", job_id: int) -> Picture:
 
 
 class Rate:
-    """Pages per second, over the last seconds."""
+    """Pages per second, averaged over the last seconds."""
 
     def __init__(self) -> None:
         self._told: deque[tuple[float, int]] = deque()
 
     def tell(self, pages: int, at: float) -> float | None:
-        """Take a count and return the rate, once there is something to compare with."""
+        """Add a count; return the rate, once there is an earlier count to compare with."""
         self._told.append((at, pages))
         while at - self._told[0][0] > RATE_SECONDS and len(self._told) > 2:
             self._told.popleft()
@@ -76,7 +76,7 @@ class Rate:
 
 
 def summary_line(seen: Picture, rate: float | None) -> str:
-    """Write how far a job is on one line."""
+    """Write the progress of a job on one line."""
     job = seen.job
     parts = [format.job_files(job) if job["files"] else _before_files(job)]
     if rate:
@@ -94,7 +94,7 @@ def _before_files(job: dict[str, Any]) -> str:
 
 
 def work_line(each: dict[str, Any]) -> str:
-    """Write what is done with one file."""
+    """Write the progress of one file."""
     if each["of"] > 1:
         return f"{each['pages']:,} of {each['of']:,} pages"
     said = format.one_line(each["message"], 40)
@@ -118,7 +118,7 @@ def _drawn(quiet: bool) -> Iterator[Callable[[Picture, float | None], None]]:
 
 
 def _lines() -> Callable[[Picture, float | None], None]:
-    """Write a line when something has changed, but not too often."""
+    """Print a line when something has changed, but not too often."""
     last, due = "", 0.0
 
     def tell(seen: Picture, rate: float | None) -> None:
@@ -133,7 +133,7 @@ def _lines() -> Callable[[Picture, float | None], None]:
 
 
 def picture(seen: Picture, rate: float | None) -> "RenderableType":
-    """Draw the bar and the files at work."""
+    """Draw the bar and the files in progress."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

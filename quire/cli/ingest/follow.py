@@ -1,4 +1,4 @@
-"""Waits for an ingest job, runs a worker for it if none lives, and says how it ended."""
+"""Waits for an ingest job, runs a worker for it if there is none, and prints the result."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,19 @@ from quire.cli.ingest import files_view, own_worker
 if TYPE_CHECKING:
     from quire.app import App
 
-#: Files that are named for people; `--json` and `quire job show` have more.
+#: Files that are listed; `--json` and `quire job show` have more.
 FEW = 20
 MOST = 1000
 INTERRUPTED = 130
 
 
 def to_the_end(app: "App", job_id: int, *, json: bool = False) -> int:
-    """Follow a job until it is over and report on it; returns the exit code."""
+    """Follow a job until it finishes and print the result; returns the exit code."""
     with own_worker.if_needed(app) as worker:
         try:
             job = files_view.follow(app, job_id, worker.check, quiet=json)
         except KeyboardInterrupt:
-            _leave(app, job_id, is_ours=worker.is_here)
+            _leave(app, job_id, is_ours=worker.is_running)
             raise typer.Exit(INTERRUPTED) from None
     if json:
         console.as_json(ending(app, job))
@@ -33,20 +33,20 @@ def to_the_end(app: "App", job_id: int, *, json: bool = False) -> int:
 
 
 def _leave(app: "App", job_id: int, *, is_ours: bool) -> None:
-    """Say what becomes of a job that is no longer waited for."""
+    """Print what happens to a job after Ctrl-C."""
     from quire.control import jobs
 
     if is_ours:
         jobs.stop(app.caller, [job_id], why="Ctrl-C")
-        console.note(f"\njob {job_id} stopped; what is done stays done. "
-                     f"Go on with: quire job resume {job_id} --wait")  # fmt: skip
+        console.note(f"\njob {job_id} stopped. Finished files are kept. "
+                     f"Continue with: quire job resume {job_id} --wait")  # fmt: skip
         return
-    console.note(f"\njob {job_id} goes on. Follow it with: quire job show {job_id} --watch; "
+    console.note(f"\njob {job_id} keeps running. Follow it with: quire job show {job_id} --watch; "
                  f"stop it with: quire job stop {job_id}")  # fmt: skip
 
 
 def ending(app: "App", job: dict[str, Any]) -> dict[str, Any]:
-    """Return how a job ended, for programs."""
+    """Return the result of a job as JSON."""
     names = ("id", "state", "files", "files_with_errors", "result", "error")
     return {
         **{name: job[name] for name in names},
@@ -68,7 +68,7 @@ def _reused(app: "App", job_id: int) -> dict[str, Any]:
 
 
 def say_ending(app: "App", job: dict[str, Any]) -> None:
-    """Say how a job ended: counts, what was reused, and each failure with its reason."""
+    """Print the result of a job: counts, reuse, and each failure with its reason."""
     took = format.job_duration(job)
     console.say(f"job {job['id']} {job['state']}{f' after {took}' if took else ''}.")
     for count, noun in _counts(job):
@@ -76,29 +76,30 @@ def say_ending(app: "App", job: dict[str, Any]) -> None:
     _say_listing(job["result"] or {})
     if line := reuse_line(_reused(app, job["id"])):
         console.say(line)
-    _say_files(app, job, "failed (document, reason):", states=("failed",))
+    _say_files(app, job, "Failed (document, reason):", states=("failed",))
     if job["files_with_errors"]:
-        _say_files(app, job, "pages that could not be read:", with_errors=True, states=("success",))
+        _say_files(app, job, "Pages that could not be read:", with_errors=True, states=("success",))
     if job["error"] and not job["files"].get("failed") and not _unlisted(job):
         console.say(f"error: {format.one_line(job['error'], 400)}")
     _say_next(app, job)
 
 
 def _counts(job: dict[str, Any]) -> list[tuple[int, str]]:
-    """List how many files there are of each kind, those that needed nothing among them."""
+    """Count the files by result, including those that needed no work."""
     files, listed = job["files"], job["result"] or {}
     good = files.get("success", 0) - job["files_with_errors"]
+    unlisted = len(listed.get("unlisted", ()))
     found = [
         (good, "indexed"),
         (job["files_with_errors"], "indexed with errors: some pages could not be read"),
         (files.get("failed", 0), "failed"),
         (files.get("cancelled", 0), "cancelled"),
-        (files.get("pending", 0) + files.get("indexing", 0), "not done yet"),
+        (files.get("pending", 0) + files.get("indexing", 0), "not finished"),
         (listed.get("unchanged", 0), "unchanged since they were indexed"),
-        (listed.get("waiting", 0) + listed.get("running", 0), "queued already"),
+        (listed.get("waiting", 0) + listed.get("running", 0), "already queued"),
         (listed.get("gone", 0), "gone from the source"),
-        (listed.get("left_out", 0), "left out: no regular files, or not readable"),
-        (len(listed.get("unlisted", ())), "of the sources could not be listed"),
+        (listed.get("left_out", 0), "skipped: not regular files, or not readable"),
+        (unlisted, f"source{'' if unlisted == 1 else 's'} could not be listed"),
     ]
     shown = [each for each in found if each[0]]
     return shown or [(0, "files found")]
@@ -109,15 +110,15 @@ def _unlisted(job: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _say_listing(listed: dict[str, Any]) -> None:
-    """Name what the listing could not do, and what it passed over."""
+    """Print what the listing could not read or skipped."""
     for pattern in listed.get("unmatched", ()):
-        console.say(f"no file matched: {format.one_line(pattern, 100)}")
+        console.say(f"No file matched: {format.one_line(pattern, 100)}")
     sections = {
-        "left out:": [
+        "Skipped:": [
             f"{format.one_line(each['uri'], 300)}: {format.one_line(each['reason'])}"
             for each in listed.get("left_out_first", ())
         ],
-        "could not be listed:": [
+        "Could not be listed:": [
             format.one_line(each["error"], 400) for each in listed.get("unlisted", ())[:FEW]
         ],
     }
@@ -132,7 +133,7 @@ def _say_listing(listed: dict[str, Any]) -> None:
 def reuse_line(stats: dict[str, Any]) -> str:
     """Write what was reused from earlier work, if anything."""
     text = format.reuse(stats)
-    return f"reused: {text}" if text else ""
+    return f"Reused: {text}" if text else ""
 
 
 def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> None:
@@ -143,11 +144,10 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
     console.say(title)
     for each, known in zip(page["items"], format.distinct_names(page["items"]), strict=True):
         name = format.one_line(known, 60)
-        reason = format.one_line(each["error"], 400)
+        reason = format.without_name(each["error"], each["name"], 400)
         if each["state"] == "success":
             reason = f"{format.count(each['page_errors'], 'page')} of {each['pages']:,}"
-        said = f"{name}: {reason.removeprefix(format.one_line(each['name'], 60) + ': ')}"
-        console.say(f"  {each['document_id']:>8}  {said}")
+        console.say(f"  {each['document_id']:>8}  {name}: {reason}")
     if page["next"]:
         console.say(f"More: quire job show {job['id']}")
 
@@ -157,12 +157,12 @@ def _say_next(app: "App", job: dict[str, Any]) -> None:
 
     if job["files"].get("failed") or _unlisted(job):
         console.say()
-        console.say(f"Try the failed ones again with: quire job retry {job['id']} --failed --wait")
+        console.say(f"Retry the failed ones with: quire job retry {job['id']} --failed --wait")
     held = (job["result"] or {}).get("waiting", 0) + (job["result"] or {}).get("running", 0)
     if held and (sources := job["payload"].get("sources")):
         found = queries.files_held_by_other_jobs(app.caller, job["id"], sources)
         for each in found[:5]:
             console.say(
-                f"job {each['job_id']} holds {format.count(each['files'], 'file')}; see: "
+                f"job {each['job_id']} has {format.count(each['files'], 'file')} of them; see: "
                 f"quire job explain {each['job_id']}"
             )

@@ -1,4 +1,4 @@
-"""A worker for the length of one command, where none runs on the embedded database."""
+"""A worker for the duration of one command, if none runs on the embedded database."""
 
 import contextlib
 import os
@@ -14,13 +14,13 @@ from quire.errors import WorkerStartFailed
 if TYPE_CHECKING:
     from quire.app import App
 
-#: Where its log goes, in the home.
+#: Its log file in the home.
 LOG = "ingest.log"
 
 
-#: Seconds between two looks whether a worker of somebody else still lives.
-LOOK_SECONDS = 5.0
-NOBODY = "no worker is running: start one in another terminal with `quire up`."
+#: Seconds between checks that another worker is still alive.
+CHECK_SECONDS = 5.0
+NO_WORKER = "No worker is running. Start one in another terminal with `quire up`."
 
 
 class OwnWorker:
@@ -30,38 +30,38 @@ class OwnWorker:
         self._app = app
         self._process = process
         self._is_alone = False
-        self._look_at = 0.0
+        self._check_at = 0.0
 
     @property
-    def is_here(self) -> bool:
+    def is_running(self) -> bool:
         """Tell whether this command runs its own worker."""
         return self._process is not None
 
     def check(self) -> None:
-        """Raise where the worker has ended before its work did; say so of somebody else's."""
+        """Raise if our worker has exited; warn if no other worker is alive."""
         if self._process is None:
-            self._look()
+            self._warn_without_workers()
         if self._process is not None and (code := self._process.poll()) is not None:
             raise WorkerStartFailed(
-                f"worker: it ended with code {code}. Its log: {self._app.settings.home / LOG}; "
-                "nothing that was done is lost, run `quire up` to go on."
+                f"worker: it exited with code {code}. Its log is {self._app.settings.home / LOG}. "
+                "Finished work is kept. Run `quire up` to continue."
             )
 
-    def _look(self) -> None:
-        """Say when nobody works any more: this would be waited for in silence."""
+    def _warn_without_workers(self) -> None:
+        """Warn once when the last worker is gone."""
         from quire.cli import backend
 
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._check_at:
             return
-        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._check_at = time.monotonic() + CHECK_SECONDS
         was_alone, self._is_alone = self._is_alone, not backend.any_worker(self._app)
         if self._is_alone and not was_alone:
-            console.note(NOBODY)
+            console.note(NO_WORKER)
 
 
 @contextlib.contextmanager
 def if_needed(app: "App") -> Iterator[OwnWorker]:
-    """Run a worker during the block, unless one lives or the database is a server's."""
+    """Run a worker during the block, unless one is alive or the database is PostgreSQL."""
     from quire.cli import backend
 
     if not app.db.is_embedded or backend.any_worker(app):
@@ -70,7 +70,7 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
         yield other
         return
     session.check_extras(app.settings)
-    parent_pipe, held = os.pipe()
+    parent_pipe, write_end = os.pipe()
     try:
         process = _started(app, parent_pipe)
     finally:
@@ -80,17 +80,17 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
     finally:
         process.terminate()
         process.wait()
-        os.close(held)
+        os.close(write_end)
 
 
 def _queues(app: "App") -> list[str]:
-    """Name every queue that a kind is in: nobody else is there to serve one."""
+    """List the queues of all kinds: no other worker serves them."""
     used = {kind.queue for kind in app.registry.kinds.values()} | set(app.settings.queues)
     return [word for queue in sorted(used) for word in ("--queue", queue)]
 
 
 def _started(app: "App", parent_pipe: int) -> "subprocess.Popen[bytes]":
-    """Start a worker that ends when this process does, however that happens."""
+    """Start a worker that exits when this process does, however that happens."""
     from quire.runtime.signals import PARENT_FD
 
     with (app.settings.home / LOG).open("ab") as log:
@@ -101,6 +101,6 @@ def _started(app: "App", parent_pipe: int) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C is for this command, which then stops the job.
+            # Ctrl-C goes to this command, which then stops the job.
             start_new_session=True,
         )

@@ -1,4 +1,4 @@
-"""`quire ingest` with a server: files of this machine are sent there, and taken in there."""
+"""`quire ingest` with a server: uploads files of this machine to it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from quire.cli.backend import RemoteBackend
     from quire.fetch.items import SourceOptions
 
-#: Files of one request, which become one job.
+#: Files per request; each request becomes one job.
 BATCH = 100
 
 
@@ -25,17 +25,17 @@ def run(
     wait: bool,
     json: bool,
 ) -> int:
-    """Send all files that are there and return the exit code."""
+    """Upload all matching files and return the exit code."""
     found = [path for source in sources for path in _files(source, options)]
     if not found:
-        raise BadInput("ingest: there is no file that matches. Nothing was sent.")
+        raise BadInput("ingest: no file matches. Nothing was uploaded.")
     ids = [
         int(far.client.upload(*found[start : start + BATCH], corpus=corpus)["id"])
         for start in range(0, len(found), BATCH)
     ]
     if not json:
         named = ", ".join(map(str, ids))
-        console.say(f"{format.count(len(found), 'file')} sent; job {named} takes them in.")
+        console.say(f"{format.count(len(found), 'file')} uploaded; job {named} ingests them.")
     ended = waiting.until_over(far, ids, quiet=json) if wait else {}
     if json:
         answer = {"id": ids[0], "ids": ids, "sent": len(found)}
@@ -53,8 +53,8 @@ def _files(source: str, options: "SourceOptions") -> Iterator[Path]:
         source = str(file_path(source))
     elif "://" in source or source.startswith("gdrive:"):
         raise Refused(
-            f"source {source[:100]}: only files of this machine are sent to a server. Nothing was "
-            "sent; run it on the machine of the server, or unset QUIRE_URL."
+            f"source {source[:100]}: only local files can be uploaded to a server. Nothing was "
+            "uploaded. Run it on the server's machine, or unset QUIRE_URL."
         )
     for page in FolderSource(source, options).pages():
         for skipped in page.skipped:

@@ -1,4 +1,4 @@
-"""`quire ingest --watch`: looks at sources again and again, and submits what has settled."""
+"""`quire ingest --watch`: polls sources and submits files that have stopped changing."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from quire.fetch.sources.watch import Observation
 
 INTERRUPTED = 130
-#: Files that one job names; more make several jobs.
+#: Files per job; more become several jobs.
 BATCH = 500
 
 
-def run(app: "App", order: "IngestRequest", priority: int) -> None:
-    """Watch the sources of an order until Ctrl-C."""
-    console.say("Watching; a file is taken when it has not changed for some seconds. End: Ctrl-C")
+def run(app: "App", request: "IngestRequest", priority: int) -> None:
+    """Watch the requested sources until Ctrl-C."""
+    console.say(
+        "Watching. A file is ingested once it has not changed for some seconds. Stop with Ctrl-C."
+    )
     jobs: list[int] = []
     with own_worker.if_needed(app) as worker:
-        watches = [Watched(app, order, url, priority) for url in order.sources]
+        watches = [Watched(app, request, url, priority) for url in request.sources]
         try:
             while True:
                 jobs = _tell_ended(app, jobs)
@@ -41,17 +43,17 @@ def run(app: "App", order: "IngestRequest", priority: int) -> None:
 
 
 class Watched:
-    """One source that is watched."""
+    """One watched source."""
 
-    def __init__(self, app: "App", order: "IngestRequest", url: str, priority: int) -> None:
+    def __init__(self, app: "App", request: "IngestRequest", url: str, priority: int) -> None:
         self.next_at = 0.0
         self._app = app
-        self._order = replace(order, sources=(url,))
+        self._request = replace(request, sources=(url,))
         self._priority = priority
-        self._sightings: dict[str, Observation] = {}
+        self._observations: dict[str, Observation] = {}
 
     def look(self, now: float) -> list[int]:
-        """Look at the source if it is time to, and submit what has settled; returns the jobs."""
+        """List the source if it is due, submit what has stopped changing; returns the jobs."""
         from quire.errors import QuireError
         from quire.fetch.sources import watch
 
@@ -63,13 +65,13 @@ class Watched:
             console.note(format.one_line(str(error), 400))
             self.next_at = now + watch.RESCAN_SECONDS
             return []
-        found = watch.find_stable(self._sightings, items, now, rescan=watch.STABILITY_SECONDS)
-        self._sightings, self.next_at = found.observations, found.next_at
+        found = watch.find_stable(self._observations, items, now, rescan=watch.STABILITY_SECONDS)
+        self._observations, self.next_at = found.observations, found.next_at
         if not found.stable and not found.gone:
             return []
-        # A whole listing also sees what is gone, but would take what is still being written.
+        # A full listing also finds deleted files, but would ingest files still being written.
         if all(each.taken for each in found.observations.values()):
-            return self._submit([self._order], f"{format.count(len(found.stable), 'file')}")
+            return self._submit([self._request], f"{format.count(len(found.stable), 'file')}")
         return self._submit(
             list(self._parts(found.stable)), format.count(len(found.stable), "file")
         )
@@ -77,31 +79,31 @@ class Watched:
     def _items(self) -> "Iterator[Item]":
         from quire.ingest import resources
 
-        [url] = self._order.sources
-        source = resources.source_of(self._app.settings.for_children, url, self._order.options)
+        [url] = self._request.sources
+        source = resources.source_of(self._app.settings.for_children, url, self._request.options)
         for page in source.pages(None):
             yield from page.items
 
-    def _parts(self, ripe: "Sequence[Item]") -> "Iterator[IngestRequest]":
-        names = ["/" + _plain("/".join(filter(None, (i.folder, i.name)))) for i in ripe]
+    def _parts(self, stable: "Sequence[Item]") -> "Iterator[IngestRequest]":
+        names = ["/" + _plain("/".join(filter(None, (i.folder, i.name)))) for i in stable]
         for start in range(0, len(names), BATCH):
             include = names[start : start + BATCH]
-            yield replace(self._order, options={**self._order.options, "include": include})
+            yield replace(self._request, options={**self._request.options, "include": include})
 
-    def _submit(self, orders: "Sequence[IngestRequest]", what: str) -> list[int]:
-        ids = self._app.submit_many([each.submission(self._priority) for each in orders])
+    def _submit(self, requests: "Sequence[IngestRequest]", what: str) -> list[int]:
+        ids = self._app.submit_many([each.submission(self._priority) for each in requests])
         for job_id in ids:
-            console.say(f"{_clock()} job {job_id}: {what} of {self._order.sources[0]}")
+            console.say(f"{_clock()} job {job_id}: {what} from {self._request.sources[0]}")
         return ids
 
 
 def _plain(path: str) -> str:
-    """Write a path as a pattern that matches nothing else."""
+    """Escape a path, so that as a pattern it matches only itself."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in path)
 
 
 def _tell_ended(app: "App", jobs: Sequence[int]) -> list[int]:
-    """Say how jobs ended; returns those that have not."""
+    """Print how jobs finished; returns those still running."""
     from quire.cli.backend import job_of
 
     left = []
@@ -118,7 +120,7 @@ def _tell_ended(app: "App", jobs: Sequence[int]) -> list[int]:
 def _tell_left(jobs: Sequence[int]) -> None:
     if jobs:
         named = ", ".join(map(str, jobs))
-        console.note(f"\nNot finished: job {named}. Any worker goes on with it: quire up")
+        console.note(f"\nNot finished: job {named}. Any worker continues it: quire up")
 
 
 def _clock() -> str:
