@@ -61,7 +61,10 @@ def test_a_file_that_is_lost_is_named_and_the_rest_is_copied(
     first.unlink()
     made = quire("transfer", "--blobs", bucket_url)
     assert made.code == 1
-    assert f"not copied: blob {first.parent.name}{first.name}: its file is missing" in made.out
+    assert (
+        f"not copied: blob {first.parent.name}{first.name}: missing from {home / 'blobs'}"
+        in made.out
+    )
     assert "1 file could not be copied" in made.out
     assert len(buckets.keys_at(bucket_url, moto_url)) == taken_in - 1
 

@@ -193,7 +193,7 @@ def test_ctrl_c_stops_the_job_and_says_how_to_go_on(start: Start, quire: Run, ho
     assert job["files"]["pending"] > 0
     assert quire("status", "--json").json["workers"] == []
     held = quire("ingest", place / "249.txt", *PLAIN, "--wait")
-    assert "1  queued already" in held.out
+    assert "1  already queued" in held.out
     assert "quire job explain 1" in held.out
     assert quire("job", "resume", 1, "--wait").code == 0
     assert _items(quire, "jobs")[-1]["files"] == {"success": 250}
@@ -257,7 +257,7 @@ def test_a_watched_folder_gives_what_has_settled(start: Start, quire: Run, folde
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Watching." in out
-    assert "1 file of" in out
+    assert "1 file from" in out
 
 
 def _files(quire: Run) -> dict[str, int]:

@@ -202,7 +202,7 @@ def test_logs_tell_what_happened_in_order(quire_on_each):
     assert [event["name"] for event in items] == ["job.stopped", "job.resume", "job.priority"]
     assert all(event["at"].endswith("Z") for event in items)
     lines = [line[21:] for line in quire("logs", 1).out.splitlines()]
-    assert lines == ["stopped: lunch", "resumed", "priority 2"]
+    assert lines == ["stopped: lunch; by ada", "resumed", "priority 2"]
     assert len(quire("logs", 1, "--limit", 1).out.splitlines()) == 1
     assert quire("logs", 1, "--limit", 0).code == 2
 
@@ -210,7 +210,7 @@ def test_logs_tell_what_happened_in_order(quire_on_each):
 def test_following_the_log_of_a_job_that_is_over_ends_at_once(quire):
     quire("submit", "noop")
     quire("job", "cancel", 1)
-    assert quire("logs", 1, "-f").out.endswith("cancelled\n")
+    assert quire("logs", 1, "-f").out.endswith("cancelled: by ada\n")
     assert quire("logs", 1, "-f", "--json").json["name"] == "job.cancelled"
 
 
@@ -232,7 +232,7 @@ def test_explain_says_what_a_job_waits_for(quire_on_each):
     answer = quire_on_each("job", "explain", 1, "--json").json
     assert (answer["id"], answer["state"]) == (1, "pending")
     text = quire_on_each("job", "explain", 1).out
-    assert text.startswith("job 1 is pending.\n")
+    assert text.startswith("job 1: pending.\n")
     assert answer["next"] in text
 
 
@@ -242,8 +242,8 @@ def test_a_kind_is_paused_and_let_go(quire_on_each):
     assert quire("pause", "noop").out == "noop is already paused.\n"
     assert quire("status", "--json").json["paused"] == ["noop"]
     quire("submit", "noop")
-    assert quire("unpause", "noop").out == "noop runs again.\n"
-    assert quire("unpause", "noop").out == "noop was not paused.\n"
+    assert quire("unpause", "noop").out == "noop is active again.\n"
+    assert quire("unpause", "noop").out == "noop is not paused.\n"
     assert quire("status", "--json").json["tasks"]["ready"] == 1
     assert quire("pause", "nope").code == 2
 

@@ -125,7 +125,7 @@ def test_a_pattern_that_matched_nothing_is_named(summed_up: Callable[..., str], 
     said = summed_up(folder, "--include", "*.txt", "--include", "*.dcox", "--include", "[[]*.md")
     assert "       2  indexed" in said
     assert "No file matched: *.dcox\n" in said
-    assert said.count("no file matched") == 1
+    assert said.count("No file matched") == 1
 
 
 def test_what_was_left_out_is_named_with_the_reason(summed_up: Callable[..., str], folder: Path):

@@ -200,7 +200,7 @@ def test_two_types_for_one_suffix_are_refused(tmp_path):
     other = BOOKS.partition("@source")[0].replace("epub+zip", "x-book").replace('"epub"', '"book"')
     said = refused(tmp_path, BOOKS, other)
     assert "*.epub as application/x-book" in said
-    assert "parser 'epub' that they are application/epub+zip" in said
+    assert "parser 'epub' declares it as application/epub+zip" in said
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,6 @@ def _say_next(app: "App", job: dict[str, Any]) -> None:
         found = queries.files_held_by_other_jobs(app.caller, job["id"], sources)
         for each in found[:5]:
             console.say(
-                f"job {each['job_id']} has {format.count(each['files'], 'file')} of them; see: "
+                f"job {each['job_id']} has {each['files']:,} of these files; see: "
                 f"quire job explain {each['job_id']}"
             )
