@@ -101,7 +101,7 @@ def test_a_database_that_is_away_is_named_as_people_write_it(quire):
     ended = quire("transfer", "postgresql://nobody@127.0.0.1:1/x")
     assert ended.code == 1
     assert ended.err.startswith("database postgresql://nobody@127.0.0.1:1/x: connection failed")
-    assert "a command has to be given again" in ended.err
+    assert "run a failed command again" in ended.err
 
 
 def test_former_options_and_settings_are_named_with_what_replaced_them(quire, monkeypatch):
