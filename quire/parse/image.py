@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_FRAMES = 100_000
-MAX_PIXELS = 180_000_000  # Pillow only warns at its own limit
+MAX_PIXELS = 180_000_000  # about where Pillow raises an error instead of a warning
 _MAX_OCR_PIXELS = 25_000_000
 _DEFAULT_DPI = 150.0
 

@@ -8,6 +8,7 @@ of JSON with the size of the PNG that follows, or with an error.
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def can_render(media_type: str | None) -> bool:
 def page_png(path: Path, media_type: str, number: int, width: int) -> bytes:
     """Return a page as PNG, `width` pixels wide or less to stay below MAX_PIXELS."""
     if media_type == file_type.PDF:
-        picture = _pdf_page(path, number, width)
+        picture = _pdf_page(path, number, lambda wide, high: width / max(wide, 1.0), MAX_PIXELS)
     else:
         picture = _image_frame(path, number, width)
     buffer = io.BytesIO()
@@ -50,7 +51,7 @@ def thumbnail(path: Path, media_type: str) -> bytes | None:
     """Return page 1 as a JPEG of at most 300 by 300 pixels, or None if it cannot be rendered."""
     try:
         if media_type == file_type.PDF:
-            return _jpeg(_first_pdf_page(path))
+            return _jpeg(_pdf_page(path, 1, _thumbnail_scale, THUMBNAIL_SIDE**2))
         if media_type.startswith("image/"):
             with open_image(path) as image:
                 image.draft("RGB", (THUMBNAIL_SIDE * 2, THUMBNAIL_SIDE * 2))
@@ -60,7 +61,14 @@ def thumbnail(path: Path, media_type: str) -> bytes | None:
     return None
 
 
-def _pdf_page(path: Path, number: int, width: int) -> "Image":
+def _thumbnail_scale(width: float, height: float) -> float:
+    return THUMBNAIL_SIDE / max(width, height, 1.0)
+
+
+def _pdf_page(
+    path: Path, number: int, scale: Callable[[float, float], float], max_pixels: int
+) -> "Image":
+    """Render a page; `scale` returns pixels per point for its width and height."""
     import pypdfium2
     from PIL import Image
 
@@ -70,27 +78,11 @@ def _pdf_page(path: Path, number: int, width: int) -> "Image":
             raise Unreadable(f"page {number}: the file has {len(document):,} pages.")
         page = document[number - 1]
         try:
-            pixels = pdf.render(page, width / max(page.get_size()[0], 1.0), MAX_PIXELS)
+            pixels = pdf.render(page, scale(*page.get_size()), max_pixels)
         finally:
             page.close()
     except pypdfium2.PdfiumError as error:
         raise Unreadable(f"page {number}: cannot be rendered ({error}).") from error
-    return Image.fromarray(pixels[:, :, ::-1])
-
-
-def _first_pdf_page(path: Path) -> "Image":
-    import pypdfium2
-    from PIL import Image
-
-    try:
-        page = pdf.open_document(path)[0]
-        try:
-            scale = THUMBNAIL_SIDE / max(*page.get_size(), 1.0)
-            pixels = pdf.render(page, scale, THUMBNAIL_SIDE**2)
-        finally:
-            page.close()
-    except pypdfium2.PdfiumError as error:
-        raise Unreadable(f"{path.name}: page 1 cannot be rendered ({error}).") from error
     return Image.fromarray(pixels[:, :, ::-1])
 
 

@@ -28,7 +28,7 @@ class PageKeys(NamedTuple):
     images: int  # distinct images in the file
 
 
-class _TooTangled(Exception):
+class _TooManyCycles(Exception):
     """The objects have too many reference cycles."""
 
 
@@ -55,7 +55,7 @@ def compute(path: Path, count: int) -> PageKeys | None:
             hasher = _Hasher(pdf)
             keys = tuple(hasher.page(page.obj) for page in pdf.pages)
             return PageKeys(keys, hasher.images)
-    except (pikepdf.PdfError, _TooTangled, RecursionError, ValueError, TypeError, OSError):
+    except (pikepdf.PdfError, _TooManyCycles, RecursionError, ValueError, TypeError, OSError):
         return None
     except (AttributeError, KeyError, IndexError, RuntimeError):  # objects of the wrong type
         return None
@@ -144,7 +144,7 @@ class _Hasher:
             self._cycle_to = min(self._cycle_to, self._open[key])
             return b"circle-%d" % (depth - self._open[key])
         if depth >= _MAX_DEPTH:
-            raise _TooTangled
+            raise _TooManyCycles
         outer, self._cycle_to = self._cycle_to, _MAX_DEPTH
         self._open[key] = depth
         try:
@@ -157,7 +157,7 @@ class _Hasher:
         else:
             self._repeats += 1
             if self._repeats > _MAX_REPEATS:
-                raise _TooTangled
+                raise _TooManyCycles
         self._cycle_to = min(outer, self._cycle_to)
         return digest
 
