@@ -1,1 +1,1 @@
-"""Lists sources and brings their bytes here."""
+"""Lists sources, downloads files and stores them as blobs."""

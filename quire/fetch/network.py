@@ -86,7 +86,7 @@ def resolve(host: str, port: int, options: SourceOptions) -> list[str]:
 
 
 def require_allowed(url: str, options: SourceOptions) -> None:
-    """Judge the host of an endpoint that a library of others will connect to."""
+    """Check the host of an endpoint that a third-party library connects to."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"endpoint {url}: is not an http or https URL.")

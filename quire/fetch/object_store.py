@@ -226,25 +226,15 @@ class Bucket:
         return self._open(replace(self._timeouts, request_seconds=seconds, retries=0))
 
     def _open(self, timeouts: Timeouts) -> Any:
-        load_obstore()
-        from obstore import store
-
-        kinds = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
-        kind: Any = kinds[self.scheme]
-        given: dict[str, Any] = {}
-        if self.endpoint:
-            given["base_url" if self.scheme == "gs" else "endpoint"] = self.endpoint
-        return kind(
+        return open_store(
+            self.scheme,
             self.name,
-            client_options={
-                "allow_http": self.endpoint.startswith("http://"),
-                "timeout": timedelta(seconds=timeouts.request_seconds),
-            },
+            self.endpoint,
+            timeout=timeouts.request_seconds,
             retry_config={
                 "max_retries": timeouts.retries,
                 "retry_timeout": timedelta(seconds=timeouts.retry_seconds),
             },
-            **given,
         )
 
     @contextmanager
@@ -305,6 +295,22 @@ def parse_bucket_url(url: str) -> tuple[str, str, str]:
             "or leave it empty to use a folder in QUIRE_HOME."
         )
     return scheme.lower(), name, "/".join(filter(None, prefix.split("/")))
+
+
+def open_store(scheme: str, bucket: str, endpoint: str, *, timeout: float, **options: Any) -> Any:
+    """Open an obstore store; `endpoint` replaces the cloud's own."""
+    load_obstore()
+    from obstore import store
+
+    kinds = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+    kind: Any = kinds[scheme]
+    if endpoint:
+        options["base_url" if scheme == "gs" else "endpoint"] = endpoint
+    client = {
+        "allow_http": endpoint.startswith("http://"),
+        "timeout": timedelta(seconds=timeout),
+    }
+    return kind(bucket, client_options=client, **options)
 
 
 def part_size(size: int) -> int:

@@ -18,7 +18,8 @@ REPORT_INTERVAL = 20.0
 
 def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -> "Source":
     """Open the source that a job names, with its options."""
-    from quire.fetch.sources.registry import BUCKETS, SourceOptions, open_source
+    from quire.fetch.items import SourceOptions
+    from quire.fetch.sources.registry import BUCKETS, open_source
 
     # From the settings only: a job must not choose where the operator's token is sent.
     is_bucket = url.partition("://")[0].lower() in BUCKETS

@@ -1,1 +1,1 @@
-"""Blob storage: bytes kept under their SHA-256, in a folder or in a bucket."""
+"""Blob storage: files stored under their SHA-256, in a folder or a bucket."""

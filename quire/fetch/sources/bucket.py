@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused, install_hint
@@ -33,14 +33,10 @@ from quire.fetch.object_store import (
     REFUSED_STATUS,
     first_line,
     load_obstore,
+    open_store,
 )
 from quire.fetch.sources.globs import path_filter
 from quire.fetch.transfer.download import Remote, transfer
-
-if TYPE_CHECKING:
-    from obstore.store import AzureStore, GCSStore, S3Store
-
-    Store = AzureStore | GCSStore | S3Store
 
 _VALID_FOR = timedelta(hours=1)
 
@@ -56,7 +52,7 @@ class BucketSource:
             raise BadInput(f"{url}: no bucket given. Write {self._scheme}://BUCKET/PREFIX.")
         self._options = options
         self._is_included = path_filter(options.include, options.exclude)
-        self._store: Store | None = None
+        self._store: Any = None
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List in key order; the cursor is the last key."""
@@ -146,31 +142,22 @@ class BucketSource:
             url = str(obstore.sign(self._client(), "GET", named, _VALID_FOR))
         return Request(fix_signature(url) if self._scheme == "az" else url)
 
-    def _client(self) -> "Store":
+    def _client(self) -> Any:
         if self._store is None:
-            self._store = self._open()
+            if self._options.endpoint:
+                require_allowed(self._options.endpoint, self._options)
+            credentials: dict[str, str] = {}
+            if self._scheme == "gs" and self._options.credentials:
+                credentials["application_credentials"] = str(self._options.credentials)
+            self._store = open_store(
+                self._scheme,
+                self._bucket,
+                self._options.endpoint,
+                timeout=60.0,
+                retry_config={"max_retries": len(self._options.limits.delays)},
+                **credentials,
+            )
         return self._store
-
-    def _open(self) -> "Store":
-        from obstore import store
-
-        endpoint = self._options.endpoint
-        if endpoint:
-            require_allowed(endpoint, self._options)
-        kinds = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
-        kind: Any = kinds[self._scheme]
-        given: dict[str, Any] = {}
-        if endpoint:
-            given["base_url" if self._scheme == "gs" else "endpoint"] = endpoint
-        if self._scheme == "gs" and self._options.credentials:
-            given["application_credentials"] = str(self._options.credentials)
-        opened: Store = kind(
-            self._bucket,
-            client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
-            retry_config={"max_retries": len(self._options.limits.delays)},
-            **given,
-        )
-        return opened
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -4,19 +4,8 @@ import re
 from collections.abc import Mapping
 
 from quire.errors import BadInput
-from quire.fetch.items import Item, ListingPage, Skipped, Source, SourceOptions, fingerprint
+from quire.fetch.items import Source, SourceOptions
 from quire.model.contracts import SourceKind
-
-__all__ = [
-    "Item",
-    "ListingPage",
-    "Skipped",
-    "Source",
-    "SourceOptions",
-    "fingerprint",
-    "open_source",
-    "set_plugin_sources",
-]
 
 BUCKETS = ("s3", "gs", "az")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
