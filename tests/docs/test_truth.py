@@ -70,3 +70,14 @@ def test_operations_names_every_process_that_quire_up_starts():
     assert len(started) == 3
     text = markdown.section("docs/operations.md", "Start and stop")
     assert [name for name in started if f"`quire {name}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("title", "most"),
+    [("One task, from claim to settlement", 12), ("One document, from listing to search", 20)],
+)
+def test_a_walk_through_the_code_names_modules_that_exist(title: str, most: int):
+    rows = markdown.rows(markdown.section("docs/ARCHITECTURE.md", title))
+    modules = [markdown.quoted(row[1])[0] for row in rows]
+    assert [name for name in modules if not (markdown.ROOT / "quire" / name).is_file()] == []
+    assert len(set(modules)) == len(modules) <= most
