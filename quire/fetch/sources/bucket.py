@@ -36,7 +36,7 @@ from quire.fetch.object_store import (
     open_store,
 )
 from quire.fetch.sources.globs import path_filter
-from quire.fetch.transfer.download import Remote, transfer
+from quire.fetch.transfer.download import Remote, download
 
 _VALID_FOR = timedelta(hours=1)
 
@@ -96,7 +96,7 @@ class BucketSource:
         """Download the verified bytes to `part`."""
         key = item.uri.removeprefix(f"{self._scheme}://{self._bucket}/")
         remote = Remote(lambda: self._request(key), etag_is_md5=self._scheme == "s3")
-        return transfer(remote, item, part, self._options, progress, check)
+        return download(remote, item, part, self._options, progress, check)
 
     def doctor(self) -> list[str]:
         """Say whether the bucket can be listed and read."""

@@ -20,7 +20,7 @@ from quire.fetch.items import Check, Fetched, Item, ListingPage, Progress, Skipp
 from quire.fetch.names import printable_name
 from quire.fetch.sources.drive_api import DriveApi
 from quire.fetch.sources.globs import matcher, path_filter
-from quire.fetch.transfer.download import Remote, transfer
+from quire.fetch.transfer.download import Remote, download
 
 _HOSTS = frozenset({"drive.google.com", "docs.google.com"})
 _IN_PATH = re.compile(r"/(?:d|folders|drive/shared-drives)/([A-Za-z0-9_-]{10,})")
@@ -117,7 +117,7 @@ class DriveSource:
             refresh=self._api.refresh,
             exported=exported,
         )
-        return transfer(remote, item, part, self._options, progress, check)
+        return download(remote, item, part, self._options, progress, check)
 
     def doctor(self) -> list[str]:
         """Say whether the file or folder can be listed and read."""

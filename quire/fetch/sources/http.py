@@ -13,7 +13,7 @@ from quire.fetch.http_client import HttpClient, Request, Response, RetryableErro
 from quire.fetch.items import Check, Fetched, Item, ListingPage, Progress, SourceOptions
 from quire.fetch.names import safe_name
 from quire.fetch.transfer import response_headers
-from quire.fetch.transfer.download import Remote, refusal, transfer
+from quire.fetch.transfer.download import Remote, download, refusal
 from quire.fetch.transfer.retry import RetryBudget
 
 _LISTED = "listed"
@@ -38,7 +38,7 @@ class HttpSource:
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Download the verified bytes to `part`."""
         remote = Remote(lambda: Request(self._url, self._headers))
-        return transfer(remote, item, part, self._options, progress, check)
+        return download(remote, item, part, self._options, progress, check)
 
     def doctor(self) -> list[str]:
         """Say whether the file can be read."""

@@ -54,7 +54,7 @@ class PluginSource:
         if item.size is not None and item.size > max_bytes:
             raise part_file.too_large(item.name, item.size, max_bytes)
         with PartFile(part, item.name, keep=_resumable_bytes(item, part)) as file:
-            return _PluginTransfer(
+            return _PluginDownload(
                 self._new_plugin, item, file, self._options, progress, check
             ).finish()
 
@@ -110,8 +110,8 @@ class PluginSource:
         return item._replace(name=safe_name(item.name), folder=printable_name(item.folder))
 
 
-class _PluginTransfer:
-    """State of one transfer from a plugin."""
+class _PluginDownload:
+    """State of one download from a plugin."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class _Changed(Exception):
     """The file changed at the source during the transfer."""
 
 
-def transfer(
+def download(
     remote: Remote,
     item: Item,
     path: Path,
@@ -49,16 +49,16 @@ def transfer(
     """Download the verified bytes of an item to `path`, resuming an earlier run."""
     if item.size is not None and item.size > options.max_bytes:
         raise part_file.too_large(item.name, item.size, options.max_bytes)
-    note = {} if remote.exported else usable_note(item, path)
+    note = {} if remote.exported else resumable_note(item, path)
     kept = int(str(note.get("kept", 0)))
     with HttpClient(options, check) as http, PartFile(path, item.name, keep=kept) as part:
-        run = _Transfer(remote, item, part, http, options, progress, check)
+        run = _Download(remote, item, part, http, options, progress, check)
         run.resume(note)
         return run.finish()
 
 
-class _Transfer:
-    """State of one transfer."""
+class _Download:
+    """State of one download."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class _Transfer:
         )
 
 
-def usable_note(item: Item, path: Path) -> dict[str, object]:
+def resumable_note(item: Item, path: Path) -> dict[str, object]:
     """Return the note of an earlier run if it certainly belongs to the item's bytes."""
     note = part_file.read_note(path)
     etag, kept = note.get("etag"), note.get("kept")
