@@ -1,4 +1,4 @@
-"""The measurements beside other queues: through a broker, against plain Celery and PgQueuer."""
+"""Measurements that compare with other queues: through a broker, plain Celery, PgQueuer."""
 
 from __future__ import annotations
 

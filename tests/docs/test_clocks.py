@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Modules and packages that read the wall clock, and why they may.
 WALL_CLOCK = {
     "quire/clock.py": "the one source of stored times",
-    "quire/cli/": "shows how long ago something happened; resolves a relative start time",
+    "quire/format.py": "shows how long ago something happened",
+    "quire/cli/": "resolves a relative start time",
     "quire/fetch/blobs/cache.py": "compares with the modification times of files",
 }
 WALL_CALLS = {
