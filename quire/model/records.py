@@ -1,4 +1,4 @@
-"""What the store returns: frozen, without behaviour, the same on every database."""
+"""Records that the store takes and returns: immutable, without behaviour."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ DEFAULT_PRIORITY = 5
 
 
 class Owner(NamedTuple):
-    """Whose work it is; fair shares and policies are per owner."""
+    """A user of a tenant; fair shares, policies and caps are per owner."""
 
     id: int
     tenant: str
@@ -20,7 +20,7 @@ class Owner(NamedTuple):
 
 
 class KindRow(NamedTuple):
-    """A job kind as the database knows it: what to write on its tasks, and whether it is paused."""
+    """A job kind as stored: the defaults of its tasks, and since when it is paused."""
 
     name: str
     queue: str
@@ -30,7 +30,7 @@ class KindRow(NamedTuple):
 
 
 class About(NamedTuple):
-    """What of a document a task works on, and which other tasks it must not run beside."""
+    """The document and pages that a task works on, and its exclusive key."""
 
     document_id: int | None = None
     generation: int | None = None
@@ -41,7 +41,7 @@ class About(NamedTuple):
 
 
 class EndedTask(NamedTuple):
-    """A task of a document that has just ended, for those who keep documents."""
+    """A task of a document that has just ended."""
 
     id: int
     move: str
@@ -57,14 +57,14 @@ class EndedTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One job to be created. `ref` names it for `after` of others in the same call."""
+    """A job to create. Other submissions of the same call may name its `ref` in `after`."""
 
     kind: str
     payload: dict[str, Any] = field(default_factory=dict)
     priority: int = DEFAULT_PRIORITY
     run_at: float | None = None
     after: Sequence[int | str] = ()
-    after_failure: str = "cancel"  # or "run": what the failure of a predecessor does
+    after_failure: str = "cancel"  # or "run": what happens if a predecessor fails
     platform: str | None = None
     account: str | None = None
     ref: str | None = None
@@ -73,23 +73,23 @@ class Submission:
 
 
 class ChildTask(NamedTuple):
-    """A task to be inserted: by a submission, or by a handler as a child of its own task."""
+    """A task that a handler adds to its job."""
 
     kind: str
     payload: str | None
     cost: float = 1.0
     run_at: float | None = None
-    after: tuple[int, ...] = ()  # positions of earlier seeds of the same call
+    after: tuple[int, ...] = ()  # positions of earlier children of the same transaction
     after_failure: str = "cancel"
     about: About = About()
 
 
-#: States of a worker that has not ended, as far as anyone has noticed.
+#: States of a worker that is not known to have ended.
 WORKER_LIVE = ("running", "draining")
 
 
 class WorkerRow(NamedTuple):
-    """A worker process, alive or not."""
+    """A worker process, alive or ended."""
 
     id: str
     host: str
@@ -103,6 +103,6 @@ class WorkerRow(NamedTuple):
     started_at: float
     heartbeat_at: float
     stopped_at: float | None
-    #: What brings its doorbells, password hidden, and since when it has claimed without them.
+    #: The broker URL of its doorbells, without password; since when it claims without them.
     broker: str | None = None
     alone_since: float | None = None

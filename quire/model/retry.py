@@ -1,16 +1,16 @@
-"""When a failed task tries again: a pure function of the error, the attempts and the crashes."""
+"""When a failed task runs again: a function of its attempts and crashes."""
 
 from dataclasses import dataclass
 
-#: Deaths of worker or host that a task may suffer before it is given up as lost.
+#: After so many deaths of its worker or host a task is given up as lost.
 MAX_CRASHES = 10
 
 
 def delay_after_death(crashes: int) -> float:
-    """Return the wait after the `crashes`-th death: none after two, then 1 s, doubling.
+    """Return the delay after the `crashes`-th death: none for the first two, then 1 s, doubling.
 
-    Whatever kills worker after worker would else find the same innocent tasks at the head of the
-    queue each time, until they had died often enough to be given up.
+    Without it, whatever kills worker after worker would meet the same innocent tasks at the head
+    of the queue each time, until they are given up.
     """
     return 0.0 if crashes < 3 else float(2 ** (crashes - 3))
 

@@ -10,40 +10,40 @@ from typing import NamedTuple
 
 
 class TaskState(StrEnum):
-    """Where a task stands."""
+    """The states of a task."""
 
-    BLOCKED = "blocked"  # not claimable; `reason` says why and `due_at` until when, if known
+    BLOCKED = "blocked"  # not claimable; `reason` says why, `due_at` until when if known
     READY = "ready"  # claimable now
     RUNNING = "running"  # leased to a worker
     DONE = "done"
-    FAILED = "failed"  # a permanent error, or attempts spent
+    FAILED = "failed"  # a permanent error, or no attempts left
     CANCELLED = "cancelled"
-    SKIPPED = "skipped"  # overtaken before any costly work
-    LOST = "lost"  # given up; its outcome was never seen
+    SKIPPED = "skipped"  # superseded before any costly work
+    LOST = "lost"  # given up; its outcome is unknown
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The states of a job."""
 
     PENDING = "pending"  # no task of it has been claimed yet
     RUNNING = "running"
     COMPLETED = "completed"  # every task succeeded
-    FAILED = "failed"  # some task failed or was lost; can resume
-    STOPPED = "stopped"  # by a person or a policy; can resume
+    FAILED = "failed"  # some task failed or was lost; can be resumed
+    STOPPED = "stopped"  # by a person or a policy; can be resumed
     CANCELLED = "cancelled"
 
 
 class Reason(StrEnum):
-    """Why a blocked task waits."""
+    """Why a task is blocked."""
 
     DUE = "due"  # its time has not come
-    BACKOFF = "backoff"  # failed, tries again later
+    BACKOFF = "backoff"  # failed, runs again later
     AFTER = "after"  # a predecessor has not ended
     CAP = "cap"  # its owner runs as many tasks as allowed
     USER_BUSY = "user_busy"  # its owner's other job runs first
     PAUSED = "paused"  # its kind is paused
     STOPPED = "stopped"  # its job is stopped
-    NO_WORKER = "no_worker"  # the worker that met it does not know its kind
+    NO_WORKER = "no_worker"  # the worker that tried to claim it does not know its kind
     LOCK_HELD = "lock_held"  # another task with the same exclusive key runs
 
 
@@ -152,7 +152,7 @@ JOB_DELETABLE = tuple(s for s in J if s not in JOB_ACTIVE)
 
 
 def allowed(state: str) -> list[str]:
-    """List what a person may do to a job in `state`."""
+    """List the verbs that a person may use on a job in `state`."""
     verbs = [name for name, move in JOB_MOVES.items() if move.by_user and state in move.sources]
     return verbs + (["delete"] if state in JOB_DELETABLE else [])
 

@@ -49,7 +49,7 @@ def test_a_key_makes_a_job_only_once(each_house: House):
         "/api/jobs", headers={"Idempotency-Key": "k1"}, json={"kind": "noop", "priority": 1}
     )
     assert other.status_code == 409
-    assert "fresh key" in other.json()["remedy"]
+    assert "new key" in other.json()["remedy"]
     assert len(each_house.admin.get("/api/jobs").json()["items"]) == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store.queue import claim, fenced, job_actions, settle
+from quire.store.queue import claim, commit_recovery, fenced, job_actions, settle
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 
@@ -261,7 +261,7 @@ def test_after_a_lost_commit_reply_the_judge_waits_for_a_commit_under_way(pg_sta
 
     def judge() -> str | None:
         with pg_stage.db.begin() as conn:
-            return settle.was_settled(conn, lease.task_id, lease.fence)
+            return commit_recovery.outcome_of(conn, lease.task_id, lease.fence)
 
     with pg_stage.db.begin() as conn:
         settle.settle(conn, [ending(lease)], now=pg_stage.now())

@@ -75,7 +75,7 @@ def test_a_task_that_met_its_key_held_ten_times_is_given_up_with_a_plain_reason(
     assert give_up(stage, holder) == []
     row = stage.task(second)
     assert (row.state, row.attempt, row.lock_tries) == ("failed", 0, 10)
-    assert row.error == "another task of the same document ran each of the 10 times it was tried"
+    assert row.error == "another task of the same document was running at each of 10 tries"
     assert (stage.job(second).state, stage.job(second).error) == ("failed", row.error)
     assert "job.failed" in stage.events(second)
     assert stage.task(first).state == "running"

@@ -7,7 +7,7 @@ import pytest
 from quire.control import jobs as verbs
 from quire.errors import LeaseLost
 from quire.model.retry import delay_after_death
-from quire.store.queue import settle
+from quire.store.queue import commit_recovery, fenced, settle
 from tests.store.stage import Stage, ending
 
 
@@ -292,11 +292,11 @@ def test_after_a_lost_commit_reply_the_history_tells_how_the_run_ended(stage: St
     stage.one()
     [lease] = stage.claim()
     with stage.db.begin() as conn:
-        assert settle.was_settled(conn, lease.task_id, lease.fence) is None
+        assert commit_recovery.outcome_of(conn, lease.task_id, lease.fence) is None
     stage.settle(ending(lease))
     with stage.db.begin() as conn:
-        assert settle.was_settled(conn, lease.task_id, lease.fence) == "done"
-        assert settle.was_settled(conn, lease.task_id, lease.fence + 1) is None
+        assert commit_recovery.outcome_of(conn, lease.task_id, lease.fence) == "done"
+        assert commit_recovery.outcome_of(conn, lease.task_id, lease.fence + 1) is None
 
 
 def test_any_text_of_an_error_can_be_stored(stage: Stage):
@@ -314,26 +314,19 @@ def test_any_text_of_an_error_can_be_stored(stage: Stage):
 
 
 def test_a_step_is_kept_once_and_found_by_the_next_run(stage: Stage):
-    from quire.store.queue import steps
-
     stage.one()
     [lease] = stage.claim()
-    with stage.db.begin() as conn:
-        settle.hold(conn, lease.task_id, lease.fence)
-        assert steps.found(conn, lease.task_id, "fetch") == (False, None)
-        steps.store(conn, lease.task_id, "fetch", lease.fence, '"etag"', now=stage.now())
+    assert fenced.find_step(stage.db, lease.task_id, "fetch") == (False, None)
+    assert fenced.step(stage.db, *lease[:2], "fetch", lambda: "etag", False) == "etag"
     stage.reap("w1")
     [heir] = stage.claim()
-    with stage.db.read() as conn:
-        assert steps.found(conn, heir.task_id, "fetch") == (True, '"etag"')
-        assert steps.found(conn, heir.task_id, "parse") == (False, None)
+    assert fenced.find_step(stage.db, heir.task_id, "fetch") == (True, "etag")
+    assert fenced.find_step(stage.db, heir.task_id, "parse") == (False, None)
+    assert fenced.step(stage.db, *heir[:2], "fetch", lambda: "other", False) == "etag"
 
 
 def test_a_step_without_a_result_is_found_too(stage: Stage):
-    from quire.store.queue import steps
-
     stage.one()
     [lease] = stage.claim()
-    with stage.db.begin() as conn:
-        steps.store(conn, lease.task_id, "s", lease.fence, None, now=stage.now())
-        assert steps.found(conn, lease.task_id, "s") == (True, None)
+    fenced.step(stage.db, *lease[:2], "s", lambda: None, False)
+    assert fenced.find_step(stage.db, lease.task_id, "s") == (True, None)

@@ -190,7 +190,7 @@ class Context:
     def _wake_workers(self, transactions: "list[Transaction]") -> None:
         """Wake the workers of this home if committed transactions have added tasks."""
         home = self._backend.settings.get("home")
-        if home and any(transaction.has_seeds for transaction in transactions):
+        if home and any(transaction.has_children for transaction in transactions):
             from quire.runtime import wakeup
 
             wakeup.wake(Path(home))

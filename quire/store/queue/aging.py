@@ -1,4 +1,4 @@
-"""Aging: who waits long rises, one priority at a time; the job keeps the one asked for."""
+"""Aging: tasks that wait long get a higher priority, one level at a time; jobs keep theirs."""
 
 import sqlalchemy as sa
 
@@ -12,8 +12,8 @@ t = tasks.c
 
 
 def promote(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
-    """Lift at most the first task per owner and priority that waited for `after` seconds."""
-    lifted = []
+    """Promote the first task per owner and priority if it waited for `after` seconds."""
+    promoted = []
     for row in conn.execute(_heads()).all():
         if row.task_id is None:
             continue
@@ -32,12 +32,12 @@ def promote(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
             .where(t.id == task.id, is_state(t.state, TaskState.READY))
             .values(priority=task.priority - 1, fair_tag=tag, ready_at=now.wall)
         )
-        lifted.append(task.id)
-    return lifted
+        promoted.append(task.id)
+    return promoted
 
 
 def _heads() -> sa.Select[tuple[int, int, float]]:
-    """Find each owner's first ready task per queue and priority, by one index look-up each."""
+    """Select each owner's first ready task per queue and priority, one index lookup each."""
     b = _bands().subquery("b")
     first = (
         sa.select(t.id)
@@ -58,7 +58,7 @@ def _heads() -> sa.Select[tuple[int, int, float]]:
 
 
 def _bands() -> sa.Select[tuple[str, int]]:
-    # Every priority below the first, of every queue that was ever claimed from.
+    # Every priority below the highest, of every queue that was ever claimed from.
     # A UNION, because SQLite cannot name the columns of VALUES.
     levels = sa.union_all(
         *(sa.select(sa.literal_column(str(p), sa.Integer).label("priority")) for p in range(2, 11))

@@ -28,6 +28,16 @@ def recorded(conn: sa.Connection, settlements: Sequence[Settlement]) -> set[int]
     }
 
 
+def outcome_of(conn: sa.Connection, task_id: int, fence: int) -> str | None:
+    """Return how this very run ended, if it did."""
+    dialect.lock_rows(conn, tasks, [task_id])
+    a = attempts.c
+    outcome: str | None = conn.scalar(
+        sa.select(a.outcome).where(a.task_id == task_id, a.fence == fence)
+    )
+    return outcome
+
+
 def _recorded(conn: sa.Connection) -> sa.Select[Any]:
     a = attempts.c
     query = sa.select(a.task_id, a.fence, a.worker_id, a.outcome)

@@ -1,8 +1,8 @@
 """Dependencies: an edge says that a task waits for another task, or for a whole job.
 
-When a predecessor ends, its edges are marked satisfied once, and each successor loses their
-count in the same transaction. Two predecessors that end at the same instant meet on the
-successor's row lock, so exactly one of them sees the count reach zero.
+When a predecessor ends, its edges are marked as satisfied once, and the successor's `waits` is
+lowered in the same transaction. Two predecessors that end at the same time are serialised by the
+row lock of the successor, so exactly one of them sees the count reach zero.
 """
 
 from collections import Counter
@@ -63,7 +63,9 @@ def _satisfy(
 ) -> Satisfied:
     if not ended:
         return Satisfied([], {})
-    statement = dialect.cached(conn, ("satisfy", before.name), lambda: _satisfying(conn, before))
+    statement = dialect.cached(
+        conn, ("satisfy", before.name), lambda: _satisfy_statement(conn, before)
+    )
     values = {"over": dialect.encode_ids(conn, sorted(ended)), "wall": now.wall}
     met = conn.execute(statement, values).all()
     cancelled = {
@@ -71,11 +73,11 @@ def _satisfy(
         for row in met
         if row.on_failure == "cancel" and ended[row.before] not in SUCCEEDED
     }
-    free = _lower(conn, Counter(row.task_id for row in met))
+    free = _lower_waits(conn, Counter(row.task_id for row in met))
     return Satisfied(sorted(set(free) - set(cancelled)), cancelled)
 
 
-def _satisfying(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
+def _satisfy_statement(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
     return (
         sa.update(edges)
         .where(dialect.id_in(conn, before, "over"), edges.c.satisfied_at.is_(None))
@@ -84,17 +86,17 @@ def _satisfying(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
     )
 
 
-def _lower(conn: sa.Connection, fewer: Mapping[int, int]) -> list[int]:
-    """Take the satisfied edges off each successor's count; returns those that reached zero."""
+def _lower_waits(conn: sa.Connection, fewer: Mapping[int, int]) -> list[int]:
+    """Lower the `waits` of successors; returns those that wait for nothing any more."""
     if not fewer:
         return []
     dialect.lock_rows(conn, tasks, list(fewer))
-    statement = dialect.cached(conn, "edges.lower", lambda: _lowering(conn))
+    statement = dialect.cached(conn, "lower waits", lambda: _lower_statement(conn))
     rows = conn.execute(statement, {"fewer": dialect.encode_rows(sorted(fewer.items()))})
     return [r.id for r in rows if not r.waits and r.reason == Reason.AFTER]
 
 
-def _lowering(conn: sa.Connection) -> sa.Update:
+def _lower_statement(conn: sa.Connection) -> sa.Update:
     f = dialect.json_rows(conn, "fewer", {"id": "int", "count": "int"})
     return (
         sa.update(tasks)
@@ -105,7 +107,7 @@ def _lowering(conn: sa.Connection) -> sa.Update:
 
 
 def reopen(conn: sa.Connection, task_ids: Sequence[int]) -> None:
-    """Let tasks that run again wait for those of them that they waited for the first time."""
+    """Make tasks that run again wait for each other as they did the first time."""
     back = sa.and_(
         edges.c.task_id.in_(task_ids),
         edges.c.before_task_id.in_(task_ids),

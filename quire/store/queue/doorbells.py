@@ -1,6 +1,6 @@
-"""Doorbells: for which tasks to ring, how often was rung, and how the broker does.
+"""Doorbells: messages of a broker that tell workers to claim.
 
-Nothing here is needed to run a task. A row that is lost or wrong costs one more ring.
+Nothing here is needed to run a task. A row that is lost or wrong costs one more message.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ _ADVANCE = (
 
 
 class ReadyTask(NamedTuple):
-    """A ready task to ring for; its numbers are for people who look at the message."""
+    """A ready task to send a message for; the ids only help people who read the message."""
 
     task_id: int
     job_id: int
@@ -38,7 +38,7 @@ class ReadyTask(NamedTuple):
 
 
 class DoorbellState(NamedTuple):
-    """What is known of a queue's doorbells."""
+    """The doorbells of a queue and the state of its broker."""
 
     queue: str
     seq: int
@@ -53,7 +53,7 @@ _COLUMNS = [d[name] for name in DoorbellState._fields]
 
 
 def slots(conn: sa.Connection, *, now: Instant, patience: float) -> dict[str, int]:
-    """Count the children of live workers that wait for doorbells, by queue."""
+    """Count the children of live workers that use doorbells, by queue."""
     found: dict[str, int] = {}
     for worker in served_workers(conn, now=now, patience=patience):
         for queue in worker.queues.split(","):
@@ -62,7 +62,7 @@ def slots(conn: sa.Connection, *, now: Instant, patience: float) -> dict[str, in
 
 
 def missed_queues(conn: sa.Connection, *, now: Instant, patience: float) -> set[str]:
-    """List the queues of which some live worker has missed doorbells."""
+    """List the queues with a live worker that misses doorbells."""
     alone = [
         w for w in served_workers(conn, now=now, patience=patience) if w.alone_since is not None
     ]
@@ -70,7 +70,7 @@ def missed_queues(conn: sa.Connection, *, now: Instant, patience: float) -> set[
 
 
 def served_workers(conn: sa.Connection, *, now: Instant, patience: float) -> list[WorkerRow]:
-    """List the live workers that a broker serves."""
+    """List the live workers that use a broker."""
     return [
         row
         for row in worker_rows.live(conn)
@@ -79,17 +79,17 @@ def served_workers(conn: sa.Connection, *, now: Instant, patience: float) -> lis
 
 
 def head(conn: sa.Connection, queue: str, limit: int) -> list[ReadyTask]:
-    """List the ready tasks at the head of a queue's order."""
+    """List the ready tasks at the head of a queue."""
     return [ReadyTask(*row) for row in conn.execute(_HEAD, {"queue": queue, "limit": limit})]
 
 
 def states(conn: sa.Connection) -> dict[str, DoorbellState]:
-    """Return what is known, by queue."""
+    """Return the doorbells of all queues."""
     return {row.queue: DoorbellState(*row) for row in conn.execute(sa.select(*_COLUMNS))}
 
 
 def advance(conn: sa.Connection, queue: str, *, seen: int, count: int, now: Instant) -> bool:
-    """Take the next numbers of a queue; False where another dispatcher has just rung."""
+    """Advance the sequence of a queue; returns False if another dispatcher was faster."""
     values: dict[str, Any] = {"of": queue, "seen": seen, "count": count, "at": now.wall}
     return conn.execute(_ADVANCE, values).rowcount > 0
 
@@ -97,7 +97,7 @@ def advance(conn: sa.Connection, queue: str, *, seen: int, count: int, now: Inst
 def record_broker(
     conn: sa.Connection, broker: str, queues: Iterable[str], *, now: Instant, error: str | None
 ) -> None:
-    """Write down that the broker was asked, and whether it answered."""
+    """Record whether the broker responded."""
     for queue in sorted(queues):
         values = {"queue": queue, "broker": broker, "looked_at": now.wall, "error": error}
         names = ["broker", "looked_at", "error"]

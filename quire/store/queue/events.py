@@ -1,4 +1,4 @@
-"""The append-only record of what happened to jobs."""
+"""The append-only log of what happened to jobs."""
 
 import json
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ from quire.store.db import bulk
 from quire.store.db.schema.queue import events
 from quire.store.queue.owners import jobs_of_tenant
 
-#: Events of a job that are shown.
+#: How many events of a job are shown.
 SHOWN = 3000
 _COLUMNS = ("at", "job_id", "task_id", "name", "detail", "tenant")
 
 
 class Event(NamedTuple):
-    """Something that happened."""
+    """An event of a job or a task."""
 
     job_id: int | None
     name: str
     task_id: int | None = None
     detail: dict[str, Any] | None = None
-    #: Whose it is, where no job says so.
+    #: The tenant, for events without a job.
     tenant: str | None = None
 
 
@@ -45,7 +45,7 @@ def record(conn: sa.Connection, happened: Iterable[Event], *, now: Instant) -> N
 def tail(
     conn: sa.Connection, tenant: str, job_id: int, *, after_id: int = 0, limit: int = 3000
 ) -> list[dict[str, Any]]:
-    """Return the last events of a tenant's job, oldest first; those after `after_id` only."""
+    """Return the last events of a job after `after_id`, oldest first; none of another tenant."""
     if not jobs_of_tenant(conn, tenant, [job_id]):
         return []
     found = conn.execute(
@@ -60,7 +60,7 @@ def tail(
 def page(
     conn: sa.Connection, tenant: str, job_id: int, *, cursor: int | None, limit: int
 ) -> dict[str, Any]:
-    """List events of a tenant's job, oldest first; without a cursor from the last 3,000 on."""
+    """List a page of events of a job, oldest first; without a cursor, of the last 3,000."""
     e = events.c
     if not jobs_of_tenant(conn, tenant, [job_id]):
         return {"items": [], "next": None}
@@ -85,7 +85,7 @@ def _shape(row: Any) -> dict[str, Any]:
 
 
 def prune(conn: sa.Connection, *, before: float, limit: int) -> int:
-    """Delete old events of jobs that are over; returns how many."""
+    """Delete old events of ended jobs; returns how many."""
     from quire.store.db.schema.queue import jobs
 
     old = (
@@ -94,7 +94,7 @@ def prune(conn: sa.Connection, *, before: float, limit: int) -> int:
         .where(
             events.c.at < before,
             sa.or_(jobs.c.id.is_(None), jobs.c.finished_at < before),
-            # SQLite would give the last row's id out again, and readers be past it already.
+            # SQLite would reuse the id of the last row, and readers are already past it.
             events.c.id < sa.select(sa.func.max(events.c.id)).scalar_subquery(),
         )
         .order_by(events.c.id)

@@ -1,7 +1,7 @@
-"""Tasks that must not run beside each other: at most one running task has an exclusive key.
+"""Exclusive keys: at most one running task has the same key.
 
-A claim that meets a held key puts the task off for a while, and gives it up after some tries.
-The unique index over running tasks is what makes it true; this module keeps claims off it.
+A claim that meets a held key makes the task wait, and fails it after some tries. The guarantee is
+a unique index over running tasks; this module keeps claims from violating it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ MAX_TRIES = 10
 
 
 def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
-    """Return those exclusive keys of the head that a running task has."""
+    """Return the exclusive keys of these tasks that a running task holds."""
     keys = {row.exclusive_key for row in head if row.exclusive_key is not None}
     if not keys:
         return set()
@@ -41,12 +41,12 @@ def _running(conn: sa.Connection) -> sa.Select[Any]:
 def wait_for_key(
     conn: sa.Connection, ids: Sequence[int], moves: Transition, *, now: Instant
 ) -> None:
-    """Let ready tasks wait for the holder of their key, or fail them after ten tries."""
-    # Every tenth time: a task that is revived after it failed has ten tries again.
+    """Make ready tasks wait for the holder of their key, or fail them after ten tries."""
+    # Every tenth time, because a revived task has ten tries again.
     rows = conn.execute(sa.select(t.id, t.lock_tries + 1).where(t.id.in_(sorted(ids)))).all()
     waiting = [(task_id, tries) for task_id, tries in rows if tries % MAX_TRIES]
     locked_out = [(task_id, tries) for task_id, tries in rows if tries % MAX_TRIES == 0]
-    why = f"another task of the same document ran each of the {MAX_TRIES} times it was tried"
+    why = f"another task of the same document was running at each of {MAX_TRIES} tries"
     held = {"reason": Reason.LOCK_HELD.value, "due_at": now.wall + WAIT_SECONDS}
     tries = ("lock_tries",)
     moves.apply(waiting, "hold", source=TaskState.READY, columns=tries, **held)

@@ -1,4 +1,7 @@
-"""A handler's own writes: in one transaction with the end of its task, under its fence."""
+"""A handler's own writes, under the fence of its task.
+
+`ending` commits them together with the end of the task, `write` and `step` while it still runs.
+"""
 
 import contextlib
 import json
@@ -14,8 +17,10 @@ from quire.model.records import About, ChildTask
 from quire.model.states import TASK_MOVES, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import Database
+from quire.store.db.schema.queue import steps
 from quire.store.db.schema.queue import tasks as tasks_table
 from quire.store.queue import (
+    commit_recovery,
     counters,
     dependencies,
     job_transition,
@@ -23,11 +28,10 @@ from quire.store.queue import (
     new_tasks,
     owners,
     settle,
-    steps,
 )
 
 NOTHING = About()
-#: How a run ends that its own transaction ended.
+#: How a run can end in its own transaction.
 _OWN_ENDS = (TaskState.DONE, TaskState.SKIPPED, TaskState.FAILED)
 _MINE = tasks_table.c.id == sa.bindparam("task")
 _COST = sa.select(tasks_table.c.cost).where(_MINE)
@@ -35,22 +39,22 @@ _WEIGH = sa.update(tasks_table).where(_MINE).values(cost=sa.bindparam("weight"))
 
 
 class Transaction:
-    """What a handler writes through; its statements take `:name` parameters on every database."""
+    """What a handler writes with; SQL takes `:name` parameters on every database."""
 
     def __init__(self, conn: sa.Connection, row: Any, now: Instant) -> None:
         self._conn = conn
         self._row = row
         self._now = now
-        self._seeds: list[ChildTask] = []
-        self._heavier = 0.0
+        self._children: list[ChildTask] = []
+        self._added_cost = 0.0
         self.result: str | None = None
         self.move = "finish"
         self.error: str | None = None
 
     @property
-    def has_seeds(self) -> bool:
-        """Tell whether it adds tasks."""
-        return bool(self._seeds)
+    def has_children(self) -> bool:
+        """Whether child tasks are added."""
+        return bool(self._children)
 
     @property
     def connection(self) -> sa.Connection:
@@ -59,23 +63,23 @@ class Transaction:
 
     @property
     def now(self) -> Instant:
-        """The moment of the transaction."""
+        """The time of the transaction."""
         return self._now
 
     @property
     def owner_id(self) -> int:
-        """Whose job it is."""
+        """The owner of the job."""
         return int(self._row.owner_id)
 
     def weigh(self, cost: float) -> None:
-        """Say how much of its job's work this task was, where its children do the rest."""
+        """Set the share of this task in its job's work, where its children do the rest."""
         mine = {"task": self._row.id}
         before = self._conn.scalar(_COST, mine)
         self._conn.execute(_WEIGH, mine | {"weight": cost})
-        self._heavier += cost - (before or 0.0)
+        self._added_cost += cost - (before or 0.0)
 
     def skip(self, why: str) -> None:
-        """End the task as skipped: there was nothing left to do."""
+        """End the task as skipped: there is nothing left to do."""
         self.move, self.error = "skip", why
 
     def fail(self, why: str) -> None:
@@ -85,7 +89,7 @@ class Transaction:
     def execute(
         self, sql: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
     ) -> list[tuple[Any, ...]]:
-        """Run a statement; returns its rows, if it has any."""
+        """Run a statement and return its rows, if any."""
         found = self._conn.execute(sa.text(sql), parameters or None)
         return [tuple(row) for row in found] if found.returns_rows else []
 
@@ -103,56 +107,56 @@ class Transaction:
         after_failure: str = "cancel",
         about: About = NOTHING,
     ) -> int:
-        """Add a child task to the job; returns its number, for `after` of later ones."""
-        seed = ChildTask(
+        """Add a child task to the job; returns its number, for `after` of later children."""
+        child = ChildTask(
             kind, json.dumps(dict(payload or {}), allow_nan=False), cost, None, tuple(after),
             after_failure, about,
         )  # fmt: skip
-        if any(not 0 <= each < len(self._seeds) for each in seed.after):
+        if any(not 0 <= each < len(self._children) for each in child.after):
             raise Refused(f"spawn({kind!r}): `after` names a child that was not spawned before it")
-        self._seeds.append(seed)
-        return len(self._seeds) - 1
+        self._children.append(child)
+        return len(self._children) - 1
 
-    def plant(self) -> None:
-        """Insert the children, before the parent leaves: the job never looks finished between."""
-        if not self._seeds and not self._heavier:
+    def insert_children(self) -> None:
+        """Insert the children before the parent ends, so that the job never looks finished."""
+        if not self._children and not self._added_cost:
             return
         conn, now = self._conn, self._now
         known = kinds.by_name(conn)
-        if unknown := sorted({s.kind for s in self._seeds} - set(known)):
+        if unknown := sorted({child.kind for child in self._children} - set(known)):
             raise Refused(
                 f"spawn: no job kind {', '.join(unknown)}. Known kinds: {', '.join(known)}."
             )
-        awaited = {each for seed in self._seeds for each in seed.after}
-        plantings = [
+        awaited = {each for child in self._children for each in child.after}
+        children = [
             new_tasks.NewTask(
                 job_id=self._row.job_id,
-                kind=known[seed.kind],
+                kind=known[child.kind],
                 priority=self._row.priority,
-                cost=seed.cost,
-                payload=seed.payload,
+                cost=child.cost,
+                payload=child.payload,
                 parent_id=self._row.id,
-                waits=len(set(seed.after)),
+                waits=len(set(child.after)),
                 has_successors=at in awaited,
-                about=seed.about,
+                about=child.about,
             )
-            for at, seed in enumerate(self._seeds)
+            for at, child in enumerate(self._children)
         ]
-        ids = dialect.reserve_ids(conn, tasks_table, len(plantings))
+        ids = dialect.reserve_ids(conn, tasks_table, len(children))
         owner = owners.by_id(conn, self._row.owner_id)
-        planted = new_tasks.plan(conn, owner, plantings, ids, now=now)
-        new_tasks.insert(conn, planted)
-        arrows = [
-            (None, ids[before], ids[at], seed.after_failure)
-            for at, seed in enumerate(self._seeds)
-            for before in sorted(set(seed.after))
+        planned = new_tasks.plan(conn, owner, children, ids, now=now)
+        new_tasks.insert(conn, planned)
+        waiting = [
+            (None, ids[before], ids[at], child.after_failure)
+            for at, child in enumerate(self._children)
+            for before in sorted(set(child.after))
         ]
-        dependencies.add(conn, arrows)
+        dependencies.add(conn, waiting)
         deltas = counters.Deltas()
         delta = deltas[self._row.job_id]
-        for state in planted.states:
+        for state in planned.states:
             delta.move(None, state)
-        delta.cost_total = sum(p.cost for p in plantings) + self._heavier
+        delta.cost_total = sum(child.cost for child in children) + self._added_cost
         job_transition.update_counters(conn, deltas, now=now)
 
 
@@ -166,9 +170,9 @@ def ending(
     began_at: float = 0.0,
     spent: float | None = None,
 ) -> Iterator[Transaction]:
-    """Open a task's last transaction: the block's writes and the task's end commit together.
+    """Open the last transaction of a task: the block's writes and the end commit together.
 
-    It began at `began_at`, or `spent` seconds ago: a host's own clock may be wrong.
+    The run began at `began_at`, or `spent` seconds ago: the clock of a host may be wrong.
     """
     with confirm_commit(db, task_id, fence), db.begin() as conn:
         now = db.now(conn)
@@ -176,7 +180,7 @@ def ending(
         row = settle.hold(conn, task_id, fence)
         transaction = Transaction(conn, row, now)
         yield transaction
-        transaction.plant()
+        transaction.insert_children()
         done = Settlement(
             task_id, fence, row.job_id, transaction.move, TASK_MOVES[transaction.move].target,
             result=transaction.result, error=transaction.error, began_at=began_at,
@@ -189,55 +193,63 @@ def ending(
 
 @contextlib.contextmanager
 def confirm_commit(db: Database, task_id: int, fence: int) -> Iterator[None]:
-    """After an error around COMMIT, ask whether it happened: the attempt's row is the judge."""
+    """Suppress a lost connection if the COMMIT has happened: then the attempt has its row."""
     try:
         yield
     except DatabaseUnavailable:
         with db.begin() as conn:
-            if settle.was_settled(conn, task_id, fence) not in _OWN_ENDS:
+            if commit_recovery.outcome_of(conn, task_id, fence) not in _OWN_ENDS:
                 raise
 
 
 def write(db: Database, task_id: int, fence: int, act: Any) -> Any:
-    """Make a write of a task that goes on, under its fence; it may be made again by a retry."""
+    """Write under the fence of a task that keeps running; a retry of the task writes again."""
 
     def whole(conn: sa.Connection, now: Instant) -> Any:
         transaction = Transaction(conn, settle.hold(conn, task_id, fence), now)
         result = act(transaction)
-        transaction.plant()
+        transaction.insert_children()
         return result
 
     return db.write(whole)
 
 
 def find_step(db: Database, task_id: int, name: str) -> tuple[bool, Any]:
-    """Return whether a step was made, and its result."""
+    """Return whether a step is done, and its result."""
     with db.read() as conn:
-        is_made, text = steps.found(conn, task_id, name)
-    return is_made, _decoded(text)
+        is_done, text = _stored_step(conn, task_id, name)
+    return is_done, _decoded(text)
+
+
+def _stored_step(conn: sa.Connection, task_id: int, name: str) -> tuple[bool, str | None]:
+    mine = steps.c.task_id == task_id, steps.c.name == name
+    row = conn.execute(sa.select(steps.c.result).where(*mine)).one_or_none()
+    return (False, None) if row is None else (True, row.result)
 
 
 def step(
     db: Database, task_id: int, fence: int, name: str, compute: Any, takes_transaction: bool
 ) -> Any:
-    """Return the step's stored result, or make it and store it under the fence."""
-    is_made, value = find_step(db, task_id, name)
-    if is_made:
+    """Return the stored result of a step, or compute it and store it under the fence."""
+    is_done, value = find_step(db, task_id, name)
+    if is_done:
         return value
     value = None if takes_transaction else compute()
 
     def act(conn: sa.Connection, now: Instant) -> Any:
         row = settle.hold(conn, task_id, fence)
-        is_made, text = steps.found(conn, task_id, name)
-        if is_made:  # our own COMMIT of an earlier call went through unseen
+        is_done, text = _stored_step(conn, task_id, name)
+        if is_done:  # by an earlier call whose COMMIT got no reply
             return _decoded(text)
         result = value
         if takes_transaction:
             transaction = Transaction(conn, row, now)
             result = compute(transaction)
-            transaction.plant()
+            transaction.insert_children()
             dialect.notify(conn)
-        steps.store(conn, task_id, name, fence, _encoded(result, f"step {name!r}"), now=now)
+        text = _encoded(result, f"step {name!r}")
+        row = {"task_id": task_id, "name": name, "fence": fence, "result": text, "at": now.wall}
+        conn.execute(sa.insert(steps).values(**row))
         return result
 
     return db.write(act)

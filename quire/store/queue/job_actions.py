@@ -1,7 +1,7 @@
 """What people do to jobs: stop, resume, cancel, retry, reprioritise, delete; many at a time.
 
-A stop first ends the leases of running tasks (fence + 1) in the transaction that sets the job.
-Waiting tasks follow in bounded batches: a claim that meets one in between moves it itself.
+A stop ends the leases of running tasks in the transaction that stops the job. Waiting tasks follow
+in bounded batches; a claim that meets one in between moves it itself.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def halt(
     by: str | None = None,
     now: Instant,
 ) -> list[int]:
-    """Stop or cancel jobs (`verb`): from this commit on nothing of theirs is written.
+    """Stop or cancel jobs (`verb`): after this commit their tasks write nothing.
 
     Returns the jobs that were in a state that allows it.
     """
@@ -44,8 +44,8 @@ def halt(
     error = sa.func.coalesce(why, j.error)
     done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=error)
     changed = [row.id for row in done]
-    # A claim may have committed between the two locks. What is locked now is a claim or a settle
-    # that waits for our job row; it will find the job halted and revoke by itself.
+    # A claim may have committed between the two locks. What is locked now belongs to a claim or
+    # settle that waits for the job row; it will find the job halted and revoke its tasks itself.
     running |= _running(conn, changed, skip_locked=True)
     if target == JobState.CANCELLED:
         # Before the tasks end: the documents go back to what they were.
@@ -65,7 +65,7 @@ def halt(
 def sweep_halted(
     conn: sa.Connection, job_ids: Sequence[int] = (), *, now: Instant, limit: int = BATCH
 ) -> int:
-    """Move waiting tasks of halted jobs out of the queue; returns how many. Call until 0."""
+    """Move waiting tasks of halted jobs out of the queue; returns how many. Call it until 0."""
     halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(limit)
     if job_ids:
         halting = halting.where(j.id.in_(list(job_ids)))
@@ -74,7 +74,7 @@ def sweep_halted(
         .join(jobs, j.id == t.job_id)
         .where(
             t.job_id.in_(list(conn.scalars(halting))),
-            # Blocked tasks of a stopped job keep their own reason; they are out of the way.
+            # Blocked tasks of a stopped job keep their reason: they are not in the queue.
             sa.or_(
                 is_state(t.state, TaskState.READY),
                 sa.and_(is_state(t.state, TaskState.BLOCKED), is_state(j.state, J_CANCELLED)),
@@ -97,7 +97,7 @@ def sweep_halted(
 
 
 def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
-    """End leases that outlived a stop by a hair: running tasks whose job is not active."""
+    """End leases that a stop has missed: running tasks whose job is not active."""
     rows = conn.execute(
         sa.select(t.id, t.fence)
         .join(jobs, j.id == t.job_id)
@@ -119,8 +119,8 @@ def revive(
 ) -> list[int]:
     """Resume or retry jobs (`verb`): tasks that ended in `states` get fresh attempts.
 
-    Stopped tasks go on where they were. With a document, only its tasks run again, also of a job
-    that is still at work. Returns the jobs that could.
+    Stopped tasks continue where they were. With a document, only its tasks run again, even if the
+    job is still active. Returns the jobs that were in a state that allows it.
     """
     dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, states))
     dialect.lock_rows(conn, jobs, job_ids)
@@ -152,7 +152,7 @@ def revive(
 def release_stopped(
     conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int = BATCH
 ) -> int:
-    """Let the stopped tasks of active jobs go on; returns how many were looked at. Call until 0."""
+    """Release stopped tasks of active jobs; returns how many were examined. Call it until 0."""
     ids = conn.scalars(
         sa.select(t.id)
         .join(jobs, j.id == t.job_id)
@@ -173,14 +173,14 @@ def release_stopped(
 
 
 def reviving(conn: sa.Connection, limit: int = 200) -> list[int]:
-    """List jobs whose revival was not finished: by a process that died, or that is still at it."""
+    """List jobs whose stopped tasks are not all released yet; the process may have died."""
     return list(conn.scalars(sa.select(j.id).where(j.is_reviving).order_by(j.id).limit(limit)))
 
 
 def reprioritise(
     conn: sa.Connection, job_ids: Sequence[int], priority: int, *, now: Instant
 ) -> list[int]:
-    """Give jobs another priority; their ready tasks take a fresh place in the order."""
+    """Change the priority of jobs; their ready tasks get a new place in the order."""
     held = [TaskState.READY, TaskState.RUNNING]
     dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, held))
     changed = list(
@@ -196,7 +196,7 @@ def reprioritise(
     transition.transition(conn, [(i,) for i in ids], "hold", source=TaskState.READY, now=now, **due)
     conn.execute(
         sa.update(tasks)
-        # A running one too: it may come back to the queue.
+        # Running tasks too: they may return to the queue.
         .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED, TaskState.RUNNING))
         .values(priority=priority)
     )
@@ -210,7 +210,7 @@ def reprioritise(
 
 
 def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list[int]:
-    """Delete jobs that are over, with all their rows; those that wait for them are cancelled."""
+    """Delete ended jobs with all their rows; tasks that wait for them are cancelled."""
     dialect.lock_rows(conn, jobs, job_ids)
     gone = conn.execute(
         sa.select(j.id, j.state, j.has_successors).where(
@@ -228,17 +228,17 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
             sa.or_(edges_table.c.task_id.in_(own), edges_table.c.before_job_id.in_(ids))
         )
     )
-    _tell_of_deletion(conn, ids, now)
+    _record_deletion(conn, ids, now)
     conn.execute(sa.delete(events_table).where(events_table.c.job_id.in_(ids)))
     conn.execute(sa.delete(tasks).where(t.job_id.in_(ids)))
     conn.execute(sa.delete(jobs).where(j.id.in_(ids)))
     return ids
 
 
-def _tell_of_deletion(conn: sa.Connection, job_ids: Sequence[int], now: Instant) -> None:
-    """Record it before the jobs' own events go: SQLite gives the last row's id out again.
+def _record_deletion(conn: sa.Connection, job_ids: Sequence[int], now: Instant) -> None:
+    """Record the deletion before the events of the jobs are deleted.
 
-    Whoever reads on from that row would then miss what came in its place.
+    SQLite reuses the id of the last row, and a reader past that id would miss the new event.
     """
     tenants = conn.execute(
         sa.select(j.id, owners_table.c.tenant)

@@ -1,4 +1,4 @@
-"""Job kinds as the database knows them: what workers announced, and what is paused."""
+"""Job kinds as stored: what workers announced, and which are paused."""
 
 from collections.abc import Iterable
 
@@ -15,9 +15,9 @@ _KINDS = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at)
 
 
 def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[str, str]]:
-    """Write down the kinds that a process can run; sorted, so that two never deadlock.
+    """Store the kinds that a process can run, in sorted order to avoid deadlocks.
 
-    Returns the old and the new queue of those that were in another one.
+    Returns the old and the new queue of kinds that changed their queue.
     """
     queues = {name: row.queue for name, row in by_name(conn).items()}
     moved = {}
@@ -40,12 +40,12 @@ def by_name(conn: sa.Connection) -> dict[str, KindRow]:
 
 
 def pause(conn: sa.Connection, name: str, *, now: Instant) -> bool:
-    """Keep tasks of a kind from being claimed; returns whether it was not paused before."""
+    """Stop claims of a kind; returns False if it was already paused."""
     return _set_paused_at(conn, name, now.wall, kinds.c.paused_at.is_(None))
 
 
 def unpause(conn: sa.Connection, name: str) -> bool:
-    """Let tasks of a kind be claimed again; returns whether it was paused."""
+    """Allow claims of a kind again; returns whether it was paused."""
     return _set_paused_at(conn, name, None, kinds.c.paused_at.is_not(None))
 
 

@@ -1,4 +1,4 @@
-"""Counts of rare things that leave no row of their own; they only grow."""
+"""Counters of rare events that leave no row of their own; they only grow."""
 
 import sqlalchemy as sa
 
@@ -9,7 +9,7 @@ _PREFIX = "tally."
 
 
 def add(conn: sa.Connection, name: str, count: int) -> None:
-    """Add to a count; last in a transaction, as all who count the same wait for it."""
+    """Add to a counter; last in a transaction, because others wait for its row."""
     if count:
         key, value = _PREFIX + name, sa.cast(meta.c.value, sa.BigInteger)
         dialect.upsert(conn, meta, {"key": key, "value": "0"}, ["key"], [])
@@ -18,6 +18,6 @@ def add(conn: sa.Connection, name: str, count: int) -> None:
 
 
 def read(conn: sa.Connection) -> dict[str, int]:
-    """Return all counts by name."""
+    """Return all counters by name."""
     rows = conn.execute(sa.select(meta).where(meta.c.key.startswith(_PREFIX)))
     return {row.key.removeprefix(_PREFIX): int(row.value) for row in rows}

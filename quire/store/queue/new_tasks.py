@@ -1,4 +1,4 @@
-"""Inserts tasks, each at once in the state and at the place in the order that it starts from."""
+"""Inserts tasks, each in its first state and at its place in the fair order."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 class NewTask(NamedTuple):
-    """A task about to be inserted."""
+    """A task to insert."""
 
     job_id: int
     kind: KindRow
@@ -39,7 +39,7 @@ class NewTask(NamedTuple):
 
 
 class PlannedTasks(NamedTuple):
-    """Rows ready to be written, and the state each task starts in."""
+    """Rows to insert, and the first state of each task."""
 
     rows: list[list[Any]]
     states: list[str]
@@ -48,20 +48,20 @@ class PlannedTasks(NamedTuple):
 def plan(
     conn: sa.Connection,
     owner: Owner,
-    plantings: Sequence[NewTask],
+    new: Sequence[NewTask],
     ids: Sequence[int],
     *,
     now: Instant,
 ) -> PlannedTasks:
-    """Find the state and the place of each task.
+    """Find the first state and the place of each task.
 
-    Without the owner's row lock two callers may give equal tags, which only costs fairness.
+    Without the row lock of the owner, two callers may give equal tags; that only costs fairness.
     """
-    reasons = [_reason(p, now) for p in plantings]
-    free = [p for p, reason in zip(plantings, reasons, strict=True) if reason is None]
+    reasons = [_reason(task, now) for task in new]
+    free = [p for p, reason in zip(new, reasons, strict=True) if reason is None]
     tags = order.last_tags(conn, {(owner.id, p.kind.queue, p.priority) for p in free})
     rows, states = [], []
-    for task_id, p, reason in zip(ids, plantings, reasons, strict=True):
+    for task_id, p, reason in zip(ids, new, reasons, strict=True):
         tag, ready_at = 0.0, None
         if reason is None:
             band = owner.id, p.kind.queue, p.priority
@@ -73,9 +73,9 @@ def plan(
     return PlannedTasks(rows, states)
 
 
-def insert(conn: sa.Connection, planted: PlannedTasks) -> None:
-    """Insert what was planned."""
-    bulk.bulk_insert(conn, tasks, _COLUMNS, planted.rows)
+def insert(conn: sa.Connection, planned: PlannedTasks) -> None:
+    """Insert planned tasks."""
+    bulk.bulk_insert(conn, tasks, _COLUMNS, planned.rows)
 
 
 def _reason(p: NewTask, now: Instant) -> str | None:

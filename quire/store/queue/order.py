@@ -34,7 +34,7 @@ _LAST_TAGS = sa.select(
 def last_tags(
     conn: sa.Connection, bands_of: Iterable[tuple[int, str, int]]
 ) -> dict[tuple[int, str, int], float]:
-    """Return for each (owner, queue, priority) the tag that the next task's is added to."""
+    """Return for each (owner, queue, priority) the tag that the next tag is added to."""
     found = {}
     for owner_id, queue, priority in sorted(set(bands_of)):
         band = {"owner": owner_id, "queue": queue, "priority": priority}
@@ -67,7 +67,7 @@ def placed(
 
 
 def blocking_reason(row: Any, now: Instant) -> tuple[str | None, float | None]:
-    """Return why a task cannot run now, and until when if that is known; (None, None) if it can."""
+    """Return why a task cannot run now, and until when if known; (None, None) if it can."""
     if row.job_state not in JOB_ACTIVE:
         return Reason.STOPPED, None
     if row.waits:
@@ -82,11 +82,11 @@ def blocking_reason(row: Any, now: Instant) -> tuple[str | None, float | None]:
 
 
 def is_behind(job: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Tell whether another job with the same exclusive key goes first."""
+    """Return the condition that another job with the same exclusive key goes first."""
     other = jobs.alias("other")
     return sa.and_(
         job.c.exclusive_key.is_not(None),
-        job.c.state != JobState.RUNNING,  # or a running job could wait for one that waits for it
+        job.c.state != JobState.RUNNING,  # else a running job could wait for one that waits for it
         sa.exists().where(
             other.c.owner_id == job.c.owner_id,
             is_state(other.c.state, *JOB_ACTIVE),
@@ -101,8 +101,8 @@ def is_behind(job: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def takes_turn(job: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Tell whether a job has an open task that waits for no predecessor."""
-    # A job that waits for a later one of the same user must let it pass, or both wait for ever.
+    """Return the condition that a job has an open task that waits for no predecessor."""
+    # A job that waits for a later job of the same user must let it pass, or both wait forever.
     task = tasks.alias("own")
     return sa.exists().where(
         task.c.job_id == job.c.id,
@@ -112,7 +112,7 @@ def takes_turn(job: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def next_in_turn(conn: sa.Connection, owner_ids: Collection[int], limit: int = 500) -> list[int]:
-    """List tasks of owners that wait for another job of theirs and need not any more."""
+    """List tasks that waited for another job of their owner and may run now."""
     t = tasks.c
     waiting = (
         sa.select(t.id)
@@ -139,15 +139,15 @@ def blocked_by(reason: str) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def advance_band(conn: sa.Connection, queue: str, priority: int, tag: float) -> None:
-    """Remember how far the fair order of a queue and priority has got; it only grows."""
-    statement = dialect.cached(conn, "advance band", lambda: _advancing(conn))
+    """Record how far the fair order of a queue and priority has got; it only grows."""
+    statement = dialect.cached(conn, "advance band", lambda: _advance_statement(conn))
     changed = conn.execute(statement, {"of": queue, "at": priority, "tag": tag})
     if not changed.rowcount:
         row = {"queue": queue, "priority": priority, "claimed_tag": tag}
         dialect.upsert(conn, bands, row, ["queue", "priority"], [])
 
 
-def _advancing(conn: sa.Connection) -> sa.Update:
+def _advance_statement(conn: sa.Connection) -> sa.Update:
     b, tag = bands.c, sa.bindparam("tag", type_=sa.Double)
     return (
         sa.update(bands)
@@ -157,11 +157,11 @@ def _advancing(conn: sa.Connection) -> sa.Update:
 
 
 def _candidates(conn: sa.Connection, ids: Sequence[int]) -> Sequence[Any]:
-    statement = dialect.cached(conn, "release candidates", lambda: _choosing(conn))
+    statement = dialect.cached(conn, "release candidates", lambda: _candidate_query(conn))
     return conn.execute(statement, {"wanted": dialect.encode_rows([[i] for i in ids])}).all()
 
 
-def _choosing(conn: sa.Connection) -> sa.Select[Any]:
+def _candidate_query(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.json_rows(conn, "wanted", {"id": "int"})
     columns = [tasks.c[c] for c in ("id", "job_id", "owner_id", "queue", "cost", "waits", "run_at")]
     return (

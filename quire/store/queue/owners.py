@@ -1,4 +1,4 @@
-"""Owners: a tenant's user, with a weight in the fair order, a policy and a cap."""
+"""Owners: the users of a tenant, each with a weight in the fair order, a policy and a cap."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _LOCKED = _OWNER.with_for_update(key_share=True)
 
 
 def lock_or_create(conn: sa.Connection, tenant: str, user: str) -> Owner:
-    """Return the owner, made if missing, with its row locked: first in the lock order."""
+    """Return the owner with its row locked, created if missing; owners are locked first."""
     whose = {"tenant": tenant, "user": user}
     row = conn.execute(_LOCKED, whose).one_or_none()
     if row is None:
@@ -27,7 +27,7 @@ def lock_or_create(conn: sa.Connection, tenant: str, user: str) -> Owner:
 
 
 def find(conn: sa.Connection, tenant: str, user: str) -> Owner | None:
-    """Return the owner if it exists."""
+    """Return the owner, or None."""
     row = conn.execute(_OWNER, {"tenant": tenant, "user": user}).one_or_none()
     return Owner(*row) if row else None
 
@@ -41,7 +41,7 @@ def by_id(conn: sa.Connection, owner_id: int) -> Owner:
 
 
 def list_owners(conn: sa.Connection, tenant: str) -> list[Owner]:
-    """List a tenant's owners by name."""
+    """List the owners of a tenant by name."""
     rows = conn.execute(
         sa.select(owners).where(owners.c.tenant == tenant).order_by(owners.c.user_name)
     )
@@ -49,12 +49,12 @@ def list_owners(conn: sa.Connection, tenant: str) -> list[Owner]:
 
 
 def change(conn: sa.Connection, owner_id: int, **values: object) -> None:
-    """Set an owner's weight, policy or cap."""
+    """Set the weight, policy or cap of an owner."""
     conn.execute(sa.update(owners).where(owners.c.id == owner_id).values(**values))
 
 
 def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) -> list[Owner]:
-    """Return the owners of jobs, locked where a policy is to be decided."""
+    """Return the owners of jobs; `lock` for a decision by policy."""
     query = (
         sa.select(owners)
         .where(owners.c.id.in_(sa.select(jobs.c.owner_id).where(jobs.c.id.in_(list(job_ids)))))
@@ -67,7 +67,7 @@ def of_jobs(conn: sa.Connection, job_ids: Sequence[int], *, lock: bool = False) 
 def has_job(
     tenant: str | sa.BindParameter[str], job_id: int | sa.BindParameter[int]
 ) -> sa.ColumnElement[bool]:
-    """Tell, inside a statement, whether a job is the tenant's."""
+    """Return the condition that a job belongs to the tenant."""
     mine, whose = jobs.alias("mine"), owners.alias("whose")
     return sa.exists().where(
         mine.c.id == job_id, mine.c.owner_id == whose.c.id, whose.c.tenant == tenant

@@ -1,4 +1,4 @@
-"""What running tasks say about themselves: fractions and messages, under the fence only."""
+"""Progress of running tasks: fractions and messages, written under the fence."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
     told = [(i, fence, _fraction(f), _message(m)) for i, fence, f, m in reports]
     job_of = _write(conn, _merged(told), now)
     told = [r for r in told if r[:2] in job_of]
-    _pass_on(conn, told, job_of)
+    _copy_to_jobs(conn, told, job_of)
     events.record(
         conn,
         [
@@ -41,12 +41,12 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
 def _write(conn: sa.Connection, told: Sequence[Report], now: Instant) -> dict[tuple[int, int], int]:
     """Update the tasks; returns the job of each run (task, fence) that still holds its lease."""
     dialect.lock_rows(conn, tasks, [r[0] for r in told])
-    statement = dialect.cached(conn, "progress of tasks", lambda: _telling(conn))
+    statement = dialect.cached(conn, "progress of tasks", lambda: _report_statement(conn))
     kept = conn.execute(statement, {"told": dialect.encode_rows(told), "told_at": now.wall})
     return {(row.id, row.fence): row.job_id for row in kept}
 
 
-def _telling(conn: sa.Connection) -> Any:
+def _report_statement(conn: sa.Connection) -> Any:
     p = dialect.json_rows(conn, "told", _REPORTS)
     return (
         sa.update(tasks)
@@ -60,17 +60,17 @@ def _telling(conn: sa.Connection) -> Any:
     )
 
 
-def _pass_on(
+def _copy_to_jobs(
     conn: sa.Connection, told: Sequence[Report], job_of: dict[tuple[int, int], int]
 ) -> None:
-    """Let a job of a single task show that task's progress; others count finished cost only."""
+    """Copy the progress of a job's only task to the job; other jobs count finished cost."""
     lines = _merged([(job_of[r[:2]], 0, r[2], r[3]) for r in told])
     dialect.lock_rows(conn, jobs, [line[0] for line in lines])
-    statement = dialect.cached(conn, "progress of jobs", lambda: _passing_on(conn))
+    statement = dialect.cached(conn, "progress of jobs", lambda: _copy_statement(conn))
     conn.execute(statement, {"lines": dialect.encode_rows(lines)})
 
 
-def _passing_on(conn: sa.Connection) -> sa.Update:
+def _copy_statement(conn: sa.Connection) -> sa.Update:
     p = dialect.json_rows(conn, "lines", _REPORTS)
     total: Any = sum((j[f"tasks_{state}"] for state in TaskState), sa.literal_column("0"))
     higher = dialect.greatest(conn, j.progress, sa.func.coalesce(p.c.fraction, 0.0))
@@ -85,7 +85,7 @@ def _passing_on(conn: sa.Connection) -> sa.Update:
 
 
 def _merged(told: Sequence[Report]) -> list[Report]:
-    """Make one report of several of one run: the greatest fraction, the last message."""
+    """Merge the reports of one run: the greatest fraction and the last message."""
     merged: dict[tuple[int, int], Report] = {}
     for task_id, fence, fraction, message in told:
         _, _, best, last = merged.get((task_id, fence), (0, 0, None, None))

@@ -33,7 +33,7 @@ def release_due(conn: sa.Connection, *, now: Instant, limit: int = 500) -> int:
 
 
 def next_due_at(conn: sa.Connection) -> float | None:
-    """Return when the next blocked task falls due."""
+    """Return when the next blocked task is due."""
     found: float | None = conn.scalar(_NEXT_DUE)
     return found
 
@@ -49,7 +49,7 @@ def blocked_for(
 
 
 def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -> None:
-    """Release as many tasks of capped owners as they have room for, beside those already ready."""
+    """Release tasks of capped owners until their free slots are filled."""
     for owner_id, free in sorted(room.items()):
         queued = sa.select(sa.literal(1)).where(
             is_state(tasks.c.state, READY), tasks.c.owner_id == owner_id
@@ -75,13 +75,13 @@ def owners_waiting(conn: sa.Connection) -> list[int]:
 
 
 def no_longer_paused(conn: sa.Connection, limit: int = 500) -> list[int]:
-    """List tasks that wait for the pause of a kind that is not paused."""
+    """List tasks blocked as paused whose kind is active again."""
     waiting = _blocked_by(Reason.PAUSED.value).join(kinds, kinds.c.name == tasks.c.kind)
     return list(conn.scalars(waiting.where(kinds.c.paused_at.is_(None)).limit(limit)))
 
 
 def no_longer_capped(conn: sa.Connection, limit: int = 500) -> list[int]:
-    """List tasks that wait for the cap of an owner who has none."""
+    """List tasks blocked by a cap whose owner has none any more."""
     waiting = _blocked_by(Reason.CAP.value).join(owners, owners.c.id == tasks.c.owner_id)
     return list(conn.scalars(waiting.where(owners.c.max_running.is_(None)).limit(limit)))
 

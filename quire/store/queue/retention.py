@@ -1,4 +1,4 @@
-"""Which jobs are old enough to be forgotten: never one that another still waits for."""
+"""Which jobs are old enough to delete; never one that another job still waits for."""
 
 import sqlalchemy as sa
 

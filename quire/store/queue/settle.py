@@ -1,7 +1,7 @@
-"""Ends runs of tasks. Every write here names (task, fence): a zombie's matches no row.
+"""Renews leases and ends runs of tasks. Every write names (task, fence): a zombie's matches no row.
 
-The holder settles what it ran (`settle`) and renews what it still runs (`renew`). Anyone else
-may only revoke or reap, and both raise the fence in the same statement.
+The holder settles what it ran (`settle`) and renews what it still runs (`renew`). Anyone else can
+only revoke or reap, and both raise the fence.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from quire.model.outcomes import Settlement
 from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import TASK_MOVES, JobState, TaskState
 from quire.store.db import dialect
-from quire.store.db.schema.queue import attempts, is_state, jobs, tasks
+from quire.store.db.schema.queue import is_state, jobs, tasks
 from quire.store.queue import job_transition
 from quire.store.queue.transition import Transition
 
@@ -33,8 +33,8 @@ def renew(
 ) -> set[int]:
     """Extend the leases (task, fence); returns the tasks that are still held.
 
-    One whose row is locked is not waited for: its own child is about to end it, and one that
-    stays in that transaction must not cost this worker its other leases.
+    Locked rows are skipped: the child is about to end its task, and if it hangs in that
+    transaction, the worker must not lose its other leases.
     """
     if not held:
         return set()
@@ -53,11 +53,11 @@ def renew(
 
 def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
     """Return which of the leases (task, fence) have not been revoked or lost."""
-    statement = dialect.cached(conn, "still held", lambda: _still_holding(conn))
+    statement = dialect.cached(conn, "still held", lambda: _still_held(conn))
     return set(conn.scalars(statement, {"held": dialect.encode_rows(held)}))
 
 
-def _still_holding(conn: sa.Connection) -> sa.Select[Any]:
+def _still_held(conn: sa.Connection) -> sa.Select[Any]:
     h = dialect.json_rows(conn, "held", _HELD)
     same = sa.and_(h.c.id == t.id, h.c.fence == t.fence)
     return sa.select(t.id).join(h, same).where(is_state(t.state, RUNNING))
@@ -65,17 +65,17 @@ def _still_holding(conn: sa.Connection) -> sa.Select[Any]:
 
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
     """Lock a running task and its job for a fenced write, or raise LeaseLost."""
-    statement = dialect.cached(conn, "hold", _holding)
+    statement = dialect.cached(conn, "hold", _hold)
     row = conn.execute(statement, {"task": task_id, "held": fence}).one_or_none()
     if row is not None and not job_transition.lock_inactive(conn, [row.job_id]):
         return row
     raise LeaseLost(
         f"task {task_id}: the lease with fence {fence} was ended by a stop, a cancel or a new "
-        "holder. Nothing of this transaction is written."
+        "holder. This transaction was rolled back."
     )
 
 
-def _holding() -> sa.Select[Any]:
+def _hold() -> sa.Select[Any]:
     return (
         sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence, jobs.c.priority)
         .join(jobs, jobs.c.id == t.job_id)
@@ -102,18 +102,6 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
     done = moves.end([_storable(e) for e in settlements if e.job_id not in stopped])
     moves.conclude()
     return done
-
-
-def was_settled(conn: sa.Connection, task_id: int, fence: int) -> str | None:
-    """Return how this very run ended, if it did: the judge after a COMMIT whose reply was lost."""
-    # That COMMIT may still be under way: the lock waits for it.
-    dialect.lock_rows(conn, tasks, [task_id])
-    found: str | None = conn.scalar(
-        sa.select(attempts.c.outcome).where(
-            attempts.c.task_id == task_id, attempts.c.fence == fence
-        )
-    )
-    return found
 
 
 def revoke(

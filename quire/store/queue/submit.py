@@ -1,4 +1,4 @@
-"""Creates jobs with their first task; idempotent by the key of the call."""
+"""Creates jobs with their first task; idempotent by the key of the request."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 class CheckedSubmission(NamedTuple):
-    """A submission that was checked: its payload encoded, its kind found."""
+    """A valid submission with its encoded payload and its kind."""
 
     wish: Submission
     payload: str
@@ -38,14 +38,14 @@ _REMEMBER = sa.insert(submissions)
 
 
 def find_by_key(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> list[int] | None:
-    """Return the jobs that this key made before, or refuse a key used for another body."""
+    """Return the jobs that this key created before; refuse a key that had another body."""
     row = conn.execute(_EARLIER, {"owner": owner_id, "call": key}).one_or_none()
     if row is None:
         return None
     if row.body_hash != body_hash:
         raise Conflict(
             f"idempotency key {key!r}: it was used for another request. Nothing was submitted; "
-            "use a fresh key, or repeat the first request unchanged."
+            "use a new key, or repeat the first request unchanged."
         )
     return list(json.loads(row.job_ids))
 
@@ -59,7 +59,7 @@ def store_key(
     *,
     now: Instant,
 ) -> None:
-    """Keep the key of a call with what it made."""
+    """Store the key of a request with the jobs that it created."""
     row = {
         "owner_id": owner_id,
         "key": key,
@@ -71,12 +71,12 @@ def store_key(
 
 
 def prune_keys(conn: sa.Connection, *, before: float) -> int:
-    """Forget old keys; returns how many."""
+    """Delete old keys; returns how many."""
     return conn.execute(sa.delete(submissions).where(submissions.c.created_at < before)).rowcount
 
 
 def active_jobs(conn: sa.Connection, owner_id: int, *, lock: bool = False) -> list[int]:
-    """List an owner's pending and running jobs; locked, none of them ends unseen."""
+    """List the active jobs of an owner; while they are locked, none of them can end."""
     query = (
         sa.select(jobs.c.id)
         .where(jobs.c.owner_id == owner_id, is_state(jobs.c.state, *JOB_ACTIVE))
@@ -94,12 +94,12 @@ def insert(
     is_behind: bool,
     now: Instant,
 ) -> list[int]:
-    """Insert jobs with one task each; `is_behind` says that another job of the owner goes first."""
+    """Insert jobs with one task each; `is_behind`: another job of the owner goes first."""
     job_ids = dialect.reserve_ids(conn, jobs, len(orders))
     task_ids = dialect.reserve_ids(conn, tasks_table, len(orders))
     before, over = _predecessors(conn, owner, orders, job_ids)
     awaited = {job_id for some in before for job_id in some}
-    plantings = [
+    new = [
         new_tasks.NewTask(
             job_id=job_id,
             kind=order.kind,
@@ -112,19 +112,19 @@ def insert(
         )
         for at, (order, job_id) in enumerate(zip(orders, job_ids, strict=True))
     ]
-    planted = new_tasks.plan(conn, owner, plantings, task_ids, now=now)
+    planned = new_tasks.plan(conn, owner, new, task_ids, now=now)
     rows = [
         _row(owner, order, p, state, exclusive_key, p.job_id in awaited, now)
-        for order, p, state in zip(orders, plantings, planted.states, strict=True)
+        for order, p, state in zip(orders, new, planned.states, strict=True)
     ]
     bulk.bulk_insert(conn, jobs, _COLUMNS, rows)
-    new_tasks.insert(conn, planted)
-    arrows = [
+    new_tasks.insert(conn, planned)
+    waiting = [
         (job_id, None, task_id, order.wish.after_failure)
         for order, task_id, some in zip(orders, task_ids, before, strict=True)
         for job_id in some
     ]
-    dependencies.add(conn, arrows)
+    dependencies.add(conn, waiting)
     transition.satisfy_jobs(conn, over, now=now)
     if exclusive_key is not None:
         transition.release_next_jobs(conn, [owner.id], now=now)
@@ -154,7 +154,7 @@ def _predecessors(
     orders: Sequence[CheckedSubmission],
     job_ids: Sequence[int],
 ) -> tuple[list[list[int]], dict[int, str]]:
-    """Return for each order the jobs it has to wait for, and those of them that failed already."""
+    """Return the jobs that each submission waits for, and those that already failed."""
     refs = {o.wish.ref: i for o, i in zip(orders, job_ids, strict=True) if o.wish.ref is not None}
     named = {job_id for o in orders for job_id in o.wish.after if isinstance(job_id, int)}
     states = _states_of(conn, owner, named)

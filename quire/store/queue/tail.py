@@ -1,8 +1,8 @@
-"""Reads events in the order in which they became visible, so that a reader misses none.
+"""Reads events in an order in which no later commit can insert one, so that a reader misses none.
 
-On PostgreSQL an id is drawn before the commit: a later id may be seen first. There the order is
-(transaction, id), and only transactions older than every open one are read: nothing can come
-before what was read. SQLite writes one transaction at a time, so that its ids are the order.
+PostgreSQL assigns an id before the commit, so a higher id may become visible first. There events
+are ordered by (transaction, id), and only transactions older than every open one are read. SQLite
+writes one transaction at a time, so the ids are the order.
 """
 
 import json
@@ -25,7 +25,7 @@ PAGE = 500
 
 
 class Cursor(NamedTuple):
-    """A place in the order of events: everything up to it has been read."""
+    """A position in the order of events: everything up to it has been read."""
 
     xid: int
     id: int
@@ -35,18 +35,18 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """Read what `str` made."""
+        """Parse the text of a cursor."""
         found = _TEXT.fullmatch(text)
         if found is None:
             raise BadInput(
                 f"cursor {text[:40]!r}: not a cursor of the event stream. Give the last `id` that "
-                "was received, or none to begin with what comes next."
+                "you received, or none to start with new events."
             )
         return cls(int(found[1]), int(found[2]))
 
 
 class StreamedEvent(NamedTuple):
-    """One event, whose it is, and where it stands in the order."""
+    """An event with its tenant and its position in the order."""
 
     cursor: Cursor
     tenant: str
@@ -56,9 +56,9 @@ class StreamedEvent(NamedTuple):
 
 
 def head(conn: sa.Connection) -> Cursor:
-    """Return the place behind everything that can be read now."""
+    """Return the cursor behind everything that can be read now."""
     if settled := dialect.oldest_active_xid(conn):
-        # Its own events, and those of later ones, are still to come.
+        # Events of this transaction and of later ones are still to come.
         return Cursor(settled, 0)
     return Cursor(0, conn.scalar(sa.select(sa.func.max(e.id))) or 0)
 
@@ -72,7 +72,7 @@ def read_after(
     job_id: int | None = None,
     limit: int = PAGE,
 ) -> list[StreamedEvent]:
-    """List the events of tenants behind a cursor, in order; up to another cursor, of one job."""
+    """List the events of tenants after a cursor, in order; optionally up to another, of one job."""
     settled = dialect.oldest_active_xid(conn)
     place: Any = sa.tuple_(e.xid, e.id) if settled else e.id
     whose = sa.func.coalesce(e.tenant, owners.c.tenant)
@@ -110,18 +110,18 @@ def _happened(row: Any) -> StreamedEvent:
 
 
 class Activity(NamedTuple):
-    """What changes when work is submitted or claimed, of which no event is written."""
+    """What a submission or a claim changes: these write no event."""
 
     last_job_id: int
     running: tuple[tuple[int, int, int], ...]  # job, task, fence
 
     def of_job(self, job_id: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the part about one job."""
+        """Return the running tasks of one job."""
         return tuple(each for each in self.running if each[0] == job_id)
 
 
 def activity(conn: sa.Connection, tenant: str) -> Activity:
-    """Return a tenant's latest job and running tasks; two that are equal mean that none changed."""
+    """Return the latest job and the running tasks of a tenant; equal values mean no change."""
     own: Sequence[int] = conn.scalars(sa.select(owners.c.id).where(owners.c.tenant == tenant)).all()
     latest = [sa.select(sa.func.max(j.id).label("id")).where(j.owner_id == o) for o in own]
     last = conn.scalar(sa.select(sa.func.max(sa.union_all(*latest).subquery().c.id))) if own else 0

@@ -1,4 +1,4 @@
-"""Workers: one row for each life of a worker process."""
+"""Workers: one row per worker process, kept for a while after its end."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _COLUMNS = [workers.c[name] for name in WorkerRow._fields]
 
 
 def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: Instant) -> None:
-    """Write down a worker that starts; once, though it may ask again after a lost COMMIT."""
+    """Insert a worker that starts; may be called again after a lost COMMIT."""
     values = {**row._asdict(), "kinds": json.dumps(sorted(kinds))}
     values.update(started_at=now.wall, heartbeat_at=now.wall)
     dialect.upsert(conn, workers, values, ["id"], ["heartbeat_at"])
@@ -25,7 +25,7 @@ def register(conn: sa.Connection, row: WorkerRow, kinds: Sequence[str], *, now: 
 def heartbeat(
     conn: sa.Connection, worker_id: str, *, now: Instant, alone_since: float | None = None
 ) -> bool:
-    """Record that a worker lives; False where it was declared dead meanwhile."""
+    """Record a heartbeat; returns False if the worker was declared dead."""
     done = conn.execute(
         sa.update(workers)
         .where(workers.c.id == worker_id, workers.c.state.in_(LIVE))
@@ -35,7 +35,7 @@ def heartbeat(
 
 
 def revive(conn: sa.Connection, worker_id: str, *, now: Instant) -> None:
-    """Put a worker that was declared dead, and is not, back among the living."""
+    """Mark a worker as running again that was wrongly declared dead."""
     conn.execute(
         sa.update(workers)
         .where(workers.c.id == worker_id)
@@ -56,7 +56,7 @@ def set_state(conn: sa.Connection, ids: Sequence[str], state: str, *, now: Insta
 
 
 def live(conn: sa.Connection) -> list[WorkerRow]:
-    """List workers that have not ended, as far as anyone has noticed."""
+    """List workers that are not known to have ended."""
     rows = conn.execute(
         sa.select(*_COLUMNS).where(workers.c.state.in_(LIVE)).order_by(workers.c.started_at)
     )
@@ -64,7 +64,7 @@ def live(conn: sa.Connection) -> list[WorkerRow]:
 
 
 def silent(conn: sa.Connection, *, before: float) -> list[str]:
-    """List workers that should live but have not beaten since `before`."""
+    """List live workers without a heartbeat since `before`."""
     return list(
         conn.scalars(
             sa.select(workers.c.id).where(
@@ -75,7 +75,7 @@ def silent(conn: sa.Connection, *, before: float) -> list[str]:
 
 
 def kinds_served(conn: sa.Connection) -> list[tuple[WorkerRow, set[str]]]:
-    """List live workers with the kinds that each can run."""
+    """List live workers with the kinds that they can run."""
     rows = conn.execute(
         sa.select(*_COLUMNS, workers.c.kinds).where(workers.c.state.in_(LIVE))
     ).all()
