@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 app = options.Group(
     help="List jobs, or change all that match.",
 )
-LARGEST_PAGE = 1000
 
-Limit = Annotated[int, typer.Option(metavar="N", help=f"Jobs to list, at most {LARGEST_PAGE:,}.")]
-Cursor = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="Continue after the previous page.")
-]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 
 
@@ -36,8 +31,8 @@ def jobs(
     platform: options.Platform = None,
     account: options.Account = None,
     user: options.User = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    limit: options.Limit = 50,
+    cursor: options.Cursor = None,
     watch: Watch = False,
     json: options.Json = False,
 ) -> None:
@@ -49,9 +44,7 @@ def jobs(
         if any(filters.values()) or cursor or watch or json:
             raise BadInput(f"jobs: options go after {verb}, as in `quire jobs {verb} --kind K`.")
         return
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise BadInput(f"--limit: {limit} is not between 1 and {LARGEST_PAGE:,}.")
-    filters.update(limit=limit, cursor=_cursor(cursor))
+    filters.update(limit=options.limit(limit), cursor=options.cursor(cursor))
     with session.connect() as opened:
         if watch and json:
             console.watch_json(lambda: (opened.page_of_jobs(**filters), False))
@@ -158,14 +151,6 @@ def _filters(
         "account": account,
         "user": user,
     }
-
-
-def _cursor(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadInput(f"--cursor: {text[:40]!r} is not the `next` of an earlier page.")
-    return int(text)
 
 
 def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:

@@ -176,7 +176,7 @@ def test_commands_use_the_server(remote: Run, at: Served, tmp_path: Path):
     assert remote("job", "show", job_id, "--json").json["error"] == "later"
     assert "resumed" in remote("job", "resume", job_id).out
     assert "cancelled" in remote("job", "cancel", job_id).out
-    assert "runs again" in remote("job", "retry", job_id).out
+    assert "retried" in remote("job", "retry", job_id).out
     assert f"job {job_id} is pending" in remote("job", "explain", job_id).out
     assert remote("status", "--json").json["jobs"]["pending"] == 3
     assert at.url in remote("status").out
@@ -203,7 +203,7 @@ def test_files_are_ingested_by_the_server(remote: Run, at: Served, tmp_path: Pat
     for source in ("https://example.com/a.pdf", "s3://bucket/x"):
         refused = remote("ingest", source)
         assert refused.code == 2
-        assert "only files of this machine" in refused.err
+        assert "only local files can be uploaded" in refused.err
     assert remote("ingest", folder, "--force").code == 2
 
 
