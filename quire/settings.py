@@ -394,8 +394,13 @@ def _parsed(name: str, raw: Any, default: Any) -> Any:
             return tuple(part.strip() for part in parts if part.strip())
         return type(default)(raw)
     except (TypeError, ValueError, AttributeError) as error:
-        wanted = type(default).__name__.replace("tuple", "list")
-        raise BadInput(f"{name}: {raw!r} is not a valid {wanted}.") from error
+        wanted = _TYPES.get(type(default), "valid value")
+        raise BadInput(f"{name}: {raw!r} is not a {wanted}.") from error
+
+
+_TYPES: dict[type, str] = {
+    bool: "boolean (true or false)", int: "whole number", float: "number", tuple: "list",
+}  # fmt: skip
 
 
 def _boolean(raw: Any) -> bool:

@@ -1,7 +1,7 @@
 """All commands, in the order of `quire --help`."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,6 +29,7 @@ from quire.cli import (
     user,
 )
 from quire.cli.ingest import command
+from quire.errors import BadInput
 
 ORDER = (
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
@@ -43,6 +44,14 @@ class InOrder(TyperGroup):
     def list_commands(self, context: typer.Context) -> list[str]:  # type: ignore[override]
         """List the names of the commands."""
         return list(ORDER)
+
+    def resolve_command(self, context: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Find the command; a former one is named with what replaced it."""
+        if args[0] == "bench":
+            raise BadInput(
+                "quire bench is gone. Run `python -m benchmarks` in a checkout of Quire."
+            )
+        return super().resolve_command(context, args)
 
 
 app = options.Group(

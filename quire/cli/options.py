@@ -20,27 +20,25 @@ LARGEST_PAGE = 1000
 
 def job_id(text: str) -> int:
     """Parse a job id."""
-    text = str(text)
-    if not (text.isascii() and text.isdigit()):
-        raise BadInput(
-            f"job {text}: not a job id. Ids are positive whole numbers. `quire jobs` lists them."
-        )
-    # Checked before `int`, which refuses thousands of digits.
-    if len(text) > 19 or not 1 <= int(text) <= LARGEST_ID:
-        raise NotFound(f"job {text[:40]}: no such job. `quire jobs` lists them.")
-    return int(text)
+    return parse_id("job", text, "quire jobs")
 
 
 def document_id(text: str) -> int:
     """Parse a document id."""
+    return parse_id("document", text, "quire documents")
+
+
+def parse_id(noun: str, text: str, listing: str) -> int:
+    """Parse the id of something that the command `listing` lists."""
     text = str(text)
     if not (text.isascii() and text.isdigit()):
         raise BadInput(
-            f"document {text}: not a document id. Ids are positive whole numbers. `quire "
-            "documents` lists them."
+            f"{noun} {text[:40]}: not a {noun} id. Ids are positive whole numbers. `{listing}` "
+            "lists them."
         )
+    # Checked before `int`, which refuses thousands of digits.
     if len(text) > 19 or not 1 <= int(text) <= LARGEST_ID:
-        raise NotFound(f"document {text[:40]}: no such document. `quire documents` lists them.")
+        raise NotFound(f"{noun} {text[:40]}: no such {noun}. `{listing}` lists them.")
     return int(text)
 
 

@@ -6,7 +6,6 @@ import typer
 
 from quire import format
 from quire.cli import console, options, session
-from quire.errors import BadInput, NotFound
 
 app = options.Group(
     help="Create, list and revoke API tokens.",
@@ -16,15 +15,7 @@ app = options.Group(
 
 def token_id(text: str) -> int:
     """Parse a token id."""
-    text = str(text)
-    if not (text.isascii() and text.isdigit()):
-        raise BadInput(
-            f"token {text[:40]}: not a token id. Ids are positive whole numbers. `quire token "
-            "list` lists them."
-        )
-    if len(text) > 19 or not 1 <= int(text) <= options.LARGEST_ID:
-        raise NotFound(f"token {text[:40]}: no such token. `quire token list` lists them.")
-    return int(text)
+    return options.parse_id("token", text, "quire token list")
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, to recognise it by.")]

@@ -111,6 +111,7 @@ def test_former_options_and_settings_are_named_with_what_replaced_them(quire, mo
     )  # fmt: skip
     assert "quire transfer --blobs URL" in quire("migrate", "--blobs", "s3://x").err
     assert "no target" in quire("transfer").err
+    assert "python -m benchmarks" in quire("bench", "queue").err
     quire("migrate")
     ended = quire("search", "x", "--mode", "fused")
     assert "mode 'fused' was renamed to 'hybrid'" in ended.err
