@@ -1,4 +1,4 @@
-"""Quire's API from Python: the same verbs, the same JSON and the same errors as on its machine.
+"""Client for the HTTP API: the same actions, JSON and errors as the local `App`.
 
 with Client("http://localhost:8750", token) as quire:
     job_id = quire.submit("greet", {"name": "Ada"})
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: Which error a problem stands for, by its title; `api.problems` has the other direction.
+#: Error class by the title of a problem; `api.problems` maps the other way.
 BY_TITLE: dict[str, type[errors.QuireError]] = {
     "Not signed in": errors.NotSignedIn,
     "Not allowed": errors.Forbidden,
@@ -29,28 +29,28 @@ BY_TITLE: dict[str, type[errors.QuireError]] = {
     "Too many requests": errors.TooMany,
     "Not found": errors.NotFound,
     "Gone": errors.Gone,
-    "A store or source refuses": errors.SourceRefused,
+    "Storage or source refused": errors.SourceRefused,
     "Conflict": errors.Conflict,
     "Another job is active": errors.UserBusy,
-    "Unknown kind": errors.UnknownKind,
-    "Not accepted": errors.BadInput,
-    "The database is not available": errors.DatabaseUnavailable,
-    "Cannot be read": errors.Unreadable,
+    "Unknown job kind": errors.UnknownKind,
+    "Invalid request": errors.BadInput,
+    "Database unavailable": errors.DatabaseUnavailable,
+    "Unreadable file": errors.Unreadable,
     "Refused": errors.Refused,
-    "Try again": errors.Transient,
+    "Temporarily unavailable": errors.Transient,
 }
 _BY_STATUS: dict[int, type[errors.QuireError]] = {
     401: errors.NotSignedIn, 403: errors.Forbidden, 404: errors.NotFound, 409: errors.Conflict,
     410: errors.Gone, 413: errors.TooLarge, 422: errors.BadInput, 429: errors.TooMany,
 }  # fmt: skip
-#: A stream that says nothing for so long is dead: the server speaks every 15 seconds.
+#: Seconds of silence after which a stream is dead; the server sends a comment every 15 seconds.
 SILENCE = 45.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 PAGE = 200
 
 
 class Client:
-    """One server and one token; use it in a `with` block, or close it."""
+    """A connection to one server. Use it in a `with` block, or close it."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
         import httpx
@@ -86,11 +86,11 @@ class Client:
         return self._get(f"/api/jobs/{job_id}")
 
     def page_of_jobs(self, *, limit: int = 50, cursor: str | None = None, **filters: Any) -> Json:
-        """Return one page of jobs, the latest first: state, kind, platform, account, user."""
+        """Return one page of jobs, latest first; filters: state, kind, platform, account, user."""
         return self._get("/api/jobs", limit=limit, cursor=cursor, **filters)
 
     def jobs(self, **filters: Any) -> Iterator[Json]:
-        """Go through all jobs that match, the latest first."""
+        """Iterate over all jobs that match, latest first."""
         return self._all("/api/jobs", filters)
 
     def stop(self, job_id: int, *, why: str | None = None) -> Json:
@@ -98,30 +98,30 @@ class Client:
         return self._post(f"/api/jobs/{job_id}/stop", {"why": why})
 
     def cancel(self, job_id: int, *, why: str | None = None) -> Json:
-        """Cancel a job for good."""
+        """Cancel a job permanently."""
         return self._post(f"/api/jobs/{job_id}/cancel", {"why": why})
 
     def resume(self, job_id: int) -> Json:
-        """Go on with a stopped or failed job."""
+        """Resume a stopped or failed job."""
         return self._post(f"/api/jobs/{job_id}/resume")
 
     def retry(
         self, job_id: int, *, only_failed: bool = False, document_id: int | None = None
     ) -> Json:
-        """Run again what did not succeed."""
+        """Run unsuccessful tasks again."""
         body = {"only_failed": only_failed, "document_id": document_id}
         return self._post(f"/api/jobs/{job_id}/retry", body)
 
     def reprioritise(self, job_id: int, priority: int) -> Json:
-        """Give a job another priority, 1 (first) to 10."""
+        """Change the priority of a job, 1 (highest) to 10 (lowest)."""
         return self._post(f"/api/jobs/{job_id}/priority", {"priority": priority})
 
     def delete(self, job_id: int) -> None:
-        """Delete a job that is over."""
+        """Delete a job that has ended."""
         self._ask("DELETE", f"/api/jobs/{job_id}")
 
     def explain(self, job_id: int, *, task: int | None = None) -> Json:
-        """Say what a job, or one task of it, waits for and what happens next."""
+        """Explain what a job or one of its tasks waits for, and what happens next."""
         return self._get(f"/api/jobs/{job_id}/explain", task=task)
 
     def part_of_job(self, job_id: int, part: str, **how: Any) -> Json:
@@ -131,7 +131,7 @@ class Client:
     # ------------------------------------------------------------------ documents
 
     def upload(self, *files: Path, corpus: str | None = None, key: str | None = None) -> Json:
-        """Send files, which become documents of one job: its id, and theirs."""
+        """Upload files; returns the id of their job and of their documents."""
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         with contextlib.ExitStack() as stack:
             opened = [stack.enter_context(_opened(path)) for path in files]
@@ -150,15 +150,15 @@ class Client:
     def page_of_documents(
         self, *, limit: int = 50, cursor: str | None = None, **filters: Any
     ) -> Json:
-        """Return one page of documents, the latest first: state, corpus, source."""
+        """Return one page of documents, latest first; filters: state, corpus, source."""
         return self._get("/api/documents", limit=limit, cursor=cursor, **filters)
 
     def documents(self, **filters: Any) -> Iterator[Json]:
-        """Go through all documents that match, the latest first."""
+        """Iterate over all documents that match, latest first."""
         return self._all("/api/documents", filters)
 
     def search(self, query: str, *, where: Mapping[str, str] | None = None, **how: Any) -> Json:
-        """Find passages: mode, corpus, document, media_type, limit."""
+        """Search; options: mode, corpus, document, media_type, limit."""
         pairs = [f"{name}={value}" for name, value in (where or {}).items()]
         return self._get("/api/search", q=query, where=pairs or None, **how)
 
@@ -176,7 +176,7 @@ class Client:
         cursor: str | None = None,
         hints: bool = False,
     ) -> Iterator[Json]:
-        """Follow what happens, for ever: it comes back by itself and misses nothing.
+        """Follow events for ever; reconnects automatically and misses nothing.
 
         Each has its `cursor`. With `hints` also `queue.changed`, which is not stored.
         """
@@ -196,7 +196,7 @@ class Client:
             wait = min(wait * 2, LONGEST_WAIT)
 
     def _stream(self, job: int | None, names: Sequence[str], cursor: str | None) -> Iterator[Json]:
-        """Give the messages of one connection, until it ends."""
+        """Yield the messages of one connection."""
         import httpx
 
         params = _given({"job": job, "names": ",".join(names) or None})
@@ -248,7 +248,7 @@ class Client:
 
 
 def _error(answer: "httpx.Response") -> errors.QuireError:
-    """Turn a problem back into the error that it was."""
+    """Return the error that a problem stands for."""
     try:
         body = answer.json()
         what, title = f"{body['detail']} {body.get('remedy', '')}".strip(), body["title"]
@@ -278,7 +278,7 @@ def _read(answer: "httpx.Response") -> Json:
 
 
 def _messages(lines: Iterable[str]) -> Iterator[Json]:
-    """Read a stream of events; one without data still tells the cursor."""
+    """Parse an event stream; a message without data still carries the cursor."""
     event: Json = {}
     is_bye = False
     for line in lines:

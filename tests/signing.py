@@ -74,4 +74,4 @@ def member(
 
 def api_of(app: App) -> FastAPI:
     """Return the web application of an app."""
-    return frame.build(app)
+    return frame.create_api(app)

@@ -1,4 +1,4 @@
-"""Puts the API together: routes, errors, security headers."""
+"""The web application: routes, errors, security headers."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire import plugins
 from quire.api import problems
-from quire.api.body_limits import Bounded
-from quire.api.request_ids import Traced
-from quire.api.routes.metrics import Meters
+from quire.api.body_limits import BodyLimitMiddleware
+from quire.api.request_ids import RequestIdMiddleware
+from quire.api.routes.metrics import MetricsExporter
 from quire.api.state import AppState
-from quire.api.stream import Tail
+from quire.api.stream import EventBroadcaster
 from quire.app import App
 
 HEADERS = {
@@ -26,19 +26,32 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+_DESCRIPTION = (
+    "Submit and manage jobs, upload and search documents. Authenticate with "
+    "`Authorization: Bearer TOKEN`; `quire token create` creates a token. Errors are "
+    "problem+json: `detail` says what happened, `remedy` what to do. Lists return `items` and "
+    "`next`; pass `next` as `cursor` to get the next page."
+)
 
-def build(app: App, *more: APIRouter) -> FastAPI:
-    """Make the web application of an app; `more` are routers beside the API's own."""
-    api = FastAPI(title="Quire", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+
+def create_api(app: App, *more: APIRouter) -> FastAPI:
+    """Create the FastAPI application; `more` are routers besides the API's own."""
+    api = FastAPI(
+        title="Quire",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
     plugins.equip(app.registry)  # settings may name a plugin's parser
     api.state.app_state = AppState(app)
-    api.state.meters = Meters(app)
-    api.state.tail = Tail(app.db, app.settings.api_max_streams)
+    api.state.meters = MetricsExporter(app)
+    api.state.tail = EventBroadcaster(app.db, app.settings.api_max_streams)
     problems.install(api)
-    # What is added last is outermost: each answer gets its id and headers, failures too.
-    api.add_middleware(Bounded)
-    api.add_middleware(Traced, observe=api.state.meters.observe)
-    api.add_middleware(Secured)
+    # The last one added is the outermost: every response gets an ID and headers, errors too.
+    api.add_middleware(BodyLimitMiddleware)
+    api.add_middleware(RequestIdMiddleware, observe=api.state.meters.observe)
+    api.add_middleware(SecurityHeadersMiddleware)
     for router in (*routers(), *more):
         api.include_router(router)
     return api
@@ -73,14 +86,14 @@ def routers() -> Sequence[APIRouter]:
     ]  # fmt: skip
 
 
-class Secured:
-    """Adds the security headers; pure ASGI, so that uploads and streams pass piece by piece."""
+class SecurityHeadersMiddleware:
+    """Adds security headers; pure ASGI, so that uploads and streams are not buffered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
 
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":

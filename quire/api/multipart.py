@@ -1,4 +1,4 @@
-"""Reads multipart/form-data as it comes: nothing of a file is held in memory or written twice."""
+"""Parse multipart/form-data as a stream: files are neither held in memory nor written twice."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -8,26 +8,26 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from quire.errors import BadInput
 
-#: Bytes of a field that is not a file.
+#: Maximum bytes of a field that is not a file.
 MOST_FIELD = 10_000
 
 
 class Begin(NamedTuple):
-    """A part begins: a file where it has a file's name, else a field."""
+    """The start of a part: a file if it has a file name, else a field."""
 
     name: str
     filename: str | None
 
 
 class End(NamedTuple):
-    """A part has ended."""
+    """The end of a part."""
 
 
 Event = Begin | bytes | End
 
 
 class _Reader:
-    """Turns pieces of a body into events; the parser calls it back."""
+    """Turns chunks of a body into events; called by the parser."""
 
     def __init__(self, boundary: bytes) -> None:
         self.happened: list[Event] = []
@@ -77,12 +77,12 @@ class _Reader:
 
 
 def _unescaped(filename: str) -> str:
-    """Undo what browsers do to a name, and nothing else: `%` itself they leave."""
+    """Undo the escaping of browsers, which do not escape `%` itself."""
     return filename.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Return what divides the parts, or refuse."""
+    """Return the boundary, or raise BadInput."""
     _, told = parse_options_header(content_type)
     if not (found := told.get(b"boundary")):
         raise BadInput("upload: multipart/form-data without a boundary. Nothing was stored.")
@@ -90,7 +90,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def events(pieces: Iterable[bytes], boundary: bytes) -> Iterator[Event]:
-    """Yield what comes, in order; refuse a form that is malformed or ends too early."""
+    """Yield events in order; raise BadInput if the form is malformed or truncated."""
     reader = _Reader(boundary)
     for piece in pieces:
         try:
@@ -102,11 +102,11 @@ def events(pieces: Iterable[bytes], boundary: bytes) -> Iterator[Event]:
         happened, reader.happened = reader.happened, []
         yield from happened
     if not reader.is_whole:
-        raise BadInput("upload: the form ended in the middle. Nothing was stored; send it again.")
+        raise BadInput("upload: the form is truncated. Nothing was stored; upload it again.")
 
 
 def until_end(stream: Iterator[Event]) -> Iterator[bytes]:
-    """Yield the bytes of the part that has begun."""
+    """Yield the bytes of the current part."""
     for event in stream:
         if isinstance(event, End):
             return
@@ -115,7 +115,7 @@ def until_end(stream: Iterator[Event]) -> Iterator[bytes]:
 
 
 def field_of(name: str, stream: Iterator[Event]) -> str:
-    """Return the text of a field that has begun."""
+    """Return the text of the current field."""
     got = b""
     for piece in until_end(stream):
         got += piece

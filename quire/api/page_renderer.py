@@ -1,4 +1,4 @@
-"""Draws pages in one process beside the API, one at a time and within a time limit."""
+"""Render page images in one child process of the API, one at a time, with a time limit."""
 
 import atexit
 import json
@@ -13,14 +13,14 @@ from typing import NoReturn
 
 from quire.errors import Transient, Unreadable
 
-#: Seconds for one picture, and seconds to wait for the ones before it.
+#: Seconds for one image, and seconds to wait for earlier requests.
 SECONDS = 20.0
 PATIENCE = 30.0
 _LONGEST_HEAD = 64 << 10
 
 
-class Easel:
-    """A process that draws; it is started when first asked and replaced when it had to be ended."""
+class PageRenderer:
+    """The child process; started on first use and replaced after it was killed."""
 
     def __init__(self, seconds: float = SECONDS, patience: float = PATIENCE) -> None:
         self.seconds = seconds
@@ -29,9 +29,11 @@ class Easel:
         self._child: subprocess.Popen[bytes] | None = None
 
     def draw(self, path: Path, media_type: str, page: int, width: int) -> bytes:
-        """Return a page as PNG, or say why it cannot be drawn."""
+        """Return a page as PNG, or raise Unreadable."""
         if not self._lock.acquire(timeout=self.patience):
-            raise Transient(f"page {page}: too many pictures are drawn now. Try again soon.")
+            raise Transient(
+                f"page {page}: too many page images are being rendered. Try again in a moment."
+            )
         try:
             asked = {"path": str(path), "media_type": media_type, "page": page, "width": width}
             return self._draw(asked, page)
@@ -39,7 +41,7 @@ class Easel:
             self._lock.release()
 
     def close(self) -> None:
-        """End the process that draws, if one runs."""
+        """Kill the child process, if there is one."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -59,7 +61,7 @@ class Easel:
         except TimeoutError:
             self._give_up(page, f"it takes longer than {self.seconds:g} s")
         except (OSError, ValueError):
-            self._give_up(page, "the process that drew it ended")
+            self._give_up(page, "the rendering process crashed")
         raise Unreadable(told["error"])
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -77,7 +79,7 @@ class Easel:
 
     def _give_up(self, page: int, why: str) -> NoReturn:
         self.close()
-        raise Unreadable(f"page {page}: cannot be drawn ({why}). Its text is not affected.")
+        raise Unreadable(f"page {page}: cannot be rendered ({why}). Its text is not affected.")
 
     def _read_head(self, number: int, until: float) -> bytes:
         got = b""
@@ -105,6 +107,6 @@ def _some(number: int, until: float) -> bytes:
     return piece
 
 
-#: One for each process that serves the API.
-shared = Easel()
+#: One per API process.
+shared = PageRenderer()
 atexit.register(shared.close)

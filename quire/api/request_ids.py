@@ -1,4 +1,4 @@
-"""Names every request: its id is in the answer's headers and in every log line made for it."""
+"""Give every request an ID, which is in the response headers and in its log lines."""
 
 import re
 import time
@@ -14,19 +14,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quire import log
 
 HEADER = "X-Request-Id"
-#: What a caller may choose; anything else would let them write into the log.
+#: IDs that a client may choose; anything else could inject text into the log.
 _GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: A sign-in link is as good as a password.
 _SECRET = re.compile(r"^(/sign-in/).*")
-#: Asked for every few seconds by machines; logged only on request.
+#: Requested every few seconds by machines; logged at debug level.
 _QUIET = ("/healthz", "/readyz", "/metrics", "/static/")
 
-#: Method, route, status and seconds of a request that was answered.
+#: Method, route, status and duration in seconds of a completed request.
 Observe = Callable[[str, str, int, float], None]
 
 
-class Traced:
-    """Pure ASGI: an answer goes through piece by piece, so that streams are not held back."""
+class RequestIdMiddleware:
+    """Pure ASGI, so that streaming responses are not buffered."""
 
     def __init__(self, app: ASGIApp, observe: Observe | None = None) -> None:
         self._app = app
@@ -53,7 +53,7 @@ class Traced:
             except Exception as error:
                 if status:
                     raise
-                await (await _fault(scope, error))(scope, receive, named)
+                await (await _error_response(scope, error))(scope, receive, named)
             finally:
                 self._note(scope, status or 499, time.perf_counter() - began)
 
@@ -73,13 +73,13 @@ class Traced:
 
 
 def route_of(scope: Scope) -> str:
-    """Return the route that served a request, with names where ids were; "" if none did."""
+    """Return the path template of the route that served a request, or an empty string."""
     route: Any = scope.get("route")
     return str(getattr(route, "path", ""))
 
 
-async def _fault(scope: Scope, error: Exception) -> Response:
-    """Answer here what the framework would answer outside of us, without id and headers."""
+async def _error_response(scope: Scope, error: Exception) -> Response:
+    """Return the 500 response here; Starlette would send it without our headers."""
     answer: Response = await scope["app"].exception_handlers[Exception](Request(scope), error)
     return answer
 

@@ -1,7 +1,7 @@
-"""Keeps answers that took long to make, for a time that goes by how long they took.
+"""Cache slow responses, for a time in proportion to what they cost.
 
-Counting a million jobs takes a second. Dashboards that ask for it all the time would keep a core
-busy; with this, at most a tenth of one.
+Counting a million jobs takes a second. Dashboards that poll would keep a core busy; with this
+cache, at most a tenth of one.
 """
 
 import threading
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-#: What is made faster than this is made anew each time.
+#: Responses that take less than this are not cached.
 QUICK = 0.1
 _SHARE = 10.0
 _LONGEST = 60.0
@@ -21,23 +21,23 @@ class _Kept(NamedTuple):
     until: float
 
 
-class Recent:
-    """Answers by key; safe to use from several threads, of which one makes what is missing."""
+class ResponseCache:
+    """Responses by key; thread-safe. Only one thread computes at a time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._making = threading.Lock()
 
-    def of(self, key: str, make: Callable[[], Any]) -> tuple[Any, float]:
-        """Return the answer and its age in seconds."""
+    def get(self, key: str, compute: Callable[[], Any]) -> tuple[Any, float]:
+        """Return the response and its age in seconds."""
         if (kept := self._fresh(key)) is not None:
             return kept.answer, self._clock() - kept.at
         with self._making:
             if (kept := self._fresh(key)) is not None:
                 return kept.answer, self._clock() - kept.at
             began = self._clock()
-            answer = make()
+            answer = compute()
             took = self._clock() - began
             self._kept.pop(key, None)
             if took >= QUICK:

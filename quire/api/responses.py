@@ -1,4 +1,4 @@
-"""Answers of the API: JSON that any client can read, ETags, and how failures are documented."""
+"""API responses: JSON, ETags, and the documentation of errors in the OpenAPI document."""
 
 import hashlib
 import json
@@ -13,40 +13,40 @@ _SCHEMA = {
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string"},
-        "title": {"type": "string", "description": "What kind of failure it is."},
+        "title": {"type": "string", "description": "The kind of error."},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What happened."},
         "remedy": {"type": "string", "description": "What happens next, or what to do."},
         "errors": {
             "type": "array",
-            "description": "Of a request that is not accepted: each place that is wrong.",
+            "description": "All invalid fields of a request (422).",
             "items": {
                 "type": "object",
-                "properties": {"place": {"type": "string"}, "wrong": {"type": "string"}},
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
             },
         },
     },
 }
 _TITLES = {
-    400: "Not readable", 401: "Not signed in", 403: "Not allowed", 404: "Not found",
+    400: "Malformed request", 401: "Not signed in", 403: "Not allowed", 404: "Not found",
     409: "Conflict", 410: "Gone", 413: "Too large", 416: "Range not satisfiable",
-    422: "Not accepted", 429: "Too many requests",
-    502: "A store or source refuses", 503: "Not available now",
+    422: "Invalid request", 429: "Too many requests",
+    502: "Storage or source refused", 503: "Temporarily unavailable",
 }  # fmt: skip
-#: What every route may answer.
+#: Errors that every route can return.
 _ANY = (400, 401, 403, 413, 422, 429, 503)
 
 
-class Answer(JSONResponse):
-    """JSON in ASCII: half a surrogate pair in a stored text cannot be sent in any other way."""
+class ApiResponse(JSONResponse):
+    """JSON in ASCII, because stored text may contain lone surrogates, which UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
-        """Write the body."""
+        """Encode the body."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def failing(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Document the failures of a route: those named, and those that every route has."""
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Document the errors of a route: those given, and those of every route."""
     return {status: _failure(status) for status in sorted({*statuses, *_ANY})}
 
 
@@ -65,33 +65,33 @@ def _failure(status: int) -> dict[str, Any]:
     }
 
 
-def giving(model: Any, *failures: int, status: int = 200, why: str = "") -> dict[str, Any]:
-    """Document what a route gives, as arguments of its decorator."""
-    good = {"model": model, "description": why or "Done"}
+def returns(model: Any, *failures: int, status: int = 200, why: str = "") -> dict[str, Any]:
+    """Return the arguments of a route decorator that document its responses."""
+    good = {"model": model, "description": why or "Success"}
     return {
         "status_code": status,
-        "responses": {status: good, **failing(*failures)},
-        "response_class": Answer,
+        "responses": {status: good, **problem_responses(*failures)},
+        "response_class": ApiResponse,
     }
 
 
-def tagged(request: Request, content: Any) -> Response:
-    """Answer with an ETag, or with 304 where the requester has the same already."""
-    answer = Answer(content)
+def with_etag(request: Request, content: Any) -> Response:
+    """Respond with an ETag, or with 304 if the client has this version."""
+    answer = ApiResponse(content)
     tag = f'"{hashlib.blake2b(bytes(answer.body), digest_size=16).hexdigest()}"'
-    if is_known(request, tag):
-        return unchanged(tag)
+    if matches_etag(request, tag):
+        return not_modified(tag)
     answer.headers["ETag"] = tag
     answer.headers["Cache-Control"] = "private, no-cache"
     return answer
 
 
-def is_known(request: Request, tag: str) -> bool:
-    """Tell whether the requester says that it has this version."""
+def matches_etag(request: Request, tag: str) -> bool:
+    """Tell whether the client has this version (`If-None-Match`)."""
     told = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
     return "*" in told or tag in (each.removeprefix("W/") for each in told)
 
 
-def unchanged(tag: str) -> Response:
-    """Answer that nothing has changed."""
+def not_modified(tag: str) -> Response:
+    """Respond 304."""
     return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "private, no-cache"})

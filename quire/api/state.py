@@ -6,8 +6,8 @@ import time
 
 from fastapi import Request
 
-from quire.api.auth.rate_limit import Rates
-from quire.api.response_cache import Recent
+from quire.api.auth.rate_limit import RateLimiter
+from quire.api.response_cache import ResponseCache
 from quire.app import App
 from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, SchemaAhead
@@ -18,7 +18,7 @@ from quire.settings import Settings
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 
-#: How long the schema is taken for what it was.
+#: Seconds for which the schema version is cached.
 SCHEMA_SECONDS = 2.0
 
 
@@ -30,7 +30,7 @@ class AppState:
         self._known_until = 0.0
 
     def require_known_schema(self) -> None:
-        """Serve nobody on a schema that this Quire is too old for; it may have changed."""
+        """Raise DatabaseUnavailable if a newer Quire has upgraded the schema."""
         if time.monotonic() < self._known_until:
             return
         try:
@@ -42,7 +42,7 @@ class AppState:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The effective settings."""
         return self.app.settings
 
     @property
@@ -52,18 +52,18 @@ class AppState:
 
     @functools.cached_property
     def blobs(self) -> Blobs:
-        """Where the bytes of documents are."""
+        """The blob store."""
         return open_blobs(self.settings.for_children)
 
     @functools.cached_property
-    def rates(self) -> Rates:
-        """How often each requester has asked lately."""
-        return Rates(self.settings.api_requests_per_minute)
+    def rates(self) -> RateLimiter:
+        """Rate limits of this process."""
+        return RateLimiter(self.settings.api_requests_per_minute)
 
     @functools.cached_property
-    def recent(self) -> Recent:
-        """Answers that took long to make."""
-        return Recent()
+    def recent(self) -> ResponseCache:
+        """Cached slow responses."""
+        return ResponseCache()
 
     def caller(self, viewer: Viewer) -> Caller:
         """Return the signed-in user as verbs and queries take it."""

@@ -1,7 +1,7 @@
-"""One reader of events for the whole process, and what each open stream gets of it.
+"""Broadcast events to open streams (SSE), from one reader per process.
 
-It reads while somebody listens, encodes each event once, and hands one piece a round to every
-stream: a hundred streams cost little more than one. A stream that does not keep up is let go.
+It polls while there are listeners, encodes each event once and hands one chunk per round to every
+stream, so a hundred streams cost little more than one. A stream that falls behind is closed.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from quire.store.db.engine import Database
 from quire.store.queue import tail
 from quire.store.queue.tail import Activity, Cursor, StreamedEvent
 
-INTERVAL = 0.25
-#: Seconds between two tries while the database is away.
-AWAY = 1.0
-#: Pieces that wait for a stream: at one a round, so many rounds it may lag behind.
-DEPTH = 64
+POLL_SECONDS = 0.25
+#: Seconds between retries while the database is unavailable.
+RETRY_SECONDS = 1.0
+#: Chunks that may wait for one stream, at one per round.
+QUEUE_LENGTH = 64
 RETRY_AFTER = 5.0
-#: Says that jobs were submitted or tasks claimed. It is not stored, and has no cursor.
+#: Jobs were submitted or tasks claimed. Not stored, so it has no cursor.
 CHANGED = "queue.changed"
 
 
-class Wanted(NamedTuple):
-    """What a stream is about."""
+class EventFilter(NamedTuple):
+    """Which events a stream gets."""
 
     tenant: str
     job_id: int | None = None
     names: frozenset[str] = frozenset()
 
     def fits(self, tenant: str, job_id: int | None, name: str) -> bool:
-        """Tell whether an event is for this stream."""
+        """Tell whether an event matches."""
         if tenant != self.tenant or self.job_id not in (None, job_id):
             return False
         return not self.names or any(
@@ -45,37 +45,37 @@ class Wanted(NamedTuple):
 
 
 class Listener:
-    """One open stream: where it stands, and what waits for it."""
+    """One open stream: its position and the chunks that wait for it."""
 
-    def __init__(self, wanted: Wanted, user: str) -> None:
+    def __init__(self, wanted: EventFilter, user: str) -> None:
         self.wanted = wanted
         self.user = user
-        #: Everything up to here is in the stream; set when it has joined.
+        #: Everything up to here was sent; set when it joins.
         self.at = Cursor(0, 0)
         self.joined_at = Cursor(0, 0)
         self.ended: str | None = None
         self._pieces: deque[tuple[Cursor, bytes]] = deque()
-        self._ring = asyncio.Event()
+        self._has_news = asyncio.Event()
 
     def put(self, cursor: Cursor, piece: bytes) -> None:
-        """Let a piece wait for the stream, or end it: a slow one must not fill the memory."""
-        if len(self._pieces) >= DEPTH:
-            self.end("This stream was read too slowly. Come back with the cursor.")
+        """Queue a chunk, or end the stream if it is too slow."""
+        if len(self._pieces) >= QUEUE_LENGTH:
+            self.end("The stream was read too slowly. Reconnect with the cursor.")
             return
         self._pieces.append((cursor, piece))
-        self._ring.set()
+        self._has_news.set()
 
     def end(self, why: str) -> None:
-        """Let it take what waits, and no more."""
+        """End the stream after the chunks that already wait."""
         self.ended = self.ended or why
-        self._ring.set()
+        self._has_news.set()
 
     async def take(self, within: float) -> bytes:
-        """Return what waits, b"" if nothing came in time or it has ended."""
+        """Return the waiting chunks, or b"" on timeout and at the end."""
         if not self._pieces and self.ended is None:
-            self._ring.clear()
+            self._has_news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ring.wait(), max(within, 0.0))
+                await asyncio.wait_for(self._has_news.wait(), max(within, 0.0))
         pieces = []
         while self._pieces:
             cursor, piece = self._pieces.popleft()
@@ -84,8 +84,8 @@ class Listener:
         return b"".join(pieces)
 
 
-class Tail:
-    """The reader and its streams; lives on the event loop."""
+class EventBroadcaster:
+    """The reader and its streams; used on the event loop only."""
 
     def __init__(self, db: Database, most: int) -> None:
         self._db = db
@@ -97,26 +97,26 @@ class Tail:
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
-        self._trouble: QuireError | None = None
+        self._error: QuireError | None = None
 
     @property
     def count(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return len(self._open)
 
-    async def join(self, viewer: Viewer, wanted: Wanted, cursor: Cursor | None) -> Listener:
-        """Open a stream behind a cursor, or behind now; `leave` must follow."""
+    async def join(self, viewer: Viewer, wanted: EventFilter, cursor: Cursor | None) -> Listener:
+        """Open a stream after a cursor, or from now on; `leave` must follow."""
         self._admit(viewer)
         listener = Listener(wanted, viewer.user)
         try:
             async with self._starting:
                 if self._reading is None or self._reading.done():
                     self._at = await asyncio.to_thread(self._head)
-                    self._pulses, self._trouble = {}, None
+                    self._pulses, self._error = {}, None
                     self._reading = asyncio.create_task(self._read_on())
-                if self._trouble is not None:
-                    raise DatabaseUnavailable(str(self._trouble))
-                # From here to the end nothing else runs: no event can slip in between.
+                if self._error is not None:
+                    raise DatabaseUnavailable(str(self._error))
+                # No await from here on, so no event can be missed in between.
                 listener.joined_at = self._at
                 listener.at = cursor or self._at
                 self._listeners.add(listener)
@@ -126,12 +126,12 @@ class Tail:
         return listener
 
     def leave(self, listener: Listener) -> None:
-        """Forget a stream that was closed."""
+        """Remove a closed stream."""
         self._listeners.discard(listener)
         self._open.remove((listener.wanted.tenant, listener.user))
 
     async def missed(self, listener: Listener) -> AsyncIterator[bytes]:
-        """Give what happened between the stream's cursor and the moment it joined."""
+        """Yield the events between the stream's cursor and the moment it joined."""
         until = listener.joined_at
         while listener.at < until:
             found = await asyncio.to_thread(self._between, listener.wanted, listener.at, until)
@@ -145,10 +145,10 @@ class Tail:
         listener.at = max(listener.at, until)
 
     def close(self) -> None:
-        """End all streams: the process is about to leave."""
+        """End all streams, because the process stops."""
         self._is_closed = True
         for listener in self._listeners:
-            listener.end("The server restarts. Come back with the cursor.")
+            listener.end("The server is restarting. Reconnect with the cursor.")
         if self._reading is not None:
             self._reading.cancel()
 
@@ -156,17 +156,17 @@ class Tail:
         who = (viewer.tenant, viewer.user)
         most_of_one = max(self._most // 2, 1)
         if self._is_closed:
-            raise TooMany("events: the server is about to leave.", retry_after=RETRY_AFTER)
+            raise TooMany("events: the server is stopping.", retry_after=RETRY_AFTER)
         if self.count >= self._most:
             raise TooMany(
-                f"events: {self._most:,} streams are open, which is the limit. Close a page that "
-                "is not looked at, or raise QUIRE_API_MAX_STREAMS.",
+                f"events: {self._most:,} streams are open, which is the limit. Close pages "
+                "that you do not need, or raise QUIRE_API_MAX_STREAMS.",
                 retry_after=RETRY_AFTER,
             )
         if self._open.count(who) >= most_of_one:
             raise TooMany(
                 f"events: user {viewer.user} has {most_of_one:,} streams open, which is the limit "
-                "for one. Close a page that is not looked at.",
+                "per user. Close pages that you do not need.",
                 retry_after=RETRY_AFTER,
             )
         self._open.append(who)
@@ -174,38 +174,38 @@ class Tail:
     async def _read_on(self) -> None:
         try:
             while self._listeners:
-                await asyncio.sleep(INTERVAL if await self._round() else AWAY)
+                await asyncio.sleep(POLL_SECONDS if await self._round() else RETRY_SECONDS)
         finally:
             for listener in self._listeners:
-                listener.end("The server restarts. Come back with the cursor.")
+                listener.end("The server is restarting. Reconnect with the cursor.")
 
     async def _round(self) -> bool:
-        """Read what is there and hand it out; False while the database is away."""
+        """Read new events and broadcast them; False while the database is unavailable."""
         while True:
             tenants = {listener.wanted.tenant for listener in self._listeners}
             try:
                 found, pulses = await asyncio.to_thread(self._read, tenants)
             except QuireError as error:
                 log.trouble("events.wait", error)
-                self._trouble = error
+                self._error = error
                 return False
-            self._trouble = None
-            self._spread(found, pulses)
+            self._error = None
+            self._broadcast(found, pulses)
             if len(found) < tail.PAGE:
                 return True
 
-    def _spread(self, found: Sequence[StreamedEvent], pulses: dict[str, Activity]) -> None:
+    def _broadcast(self, found: Sequence[StreamedEvent], pulses: dict[str, Activity]) -> None:
         if found:
             self._at = found[-1].cursor
         lines = [(each, _line(each)) for each in found]
-        pieces: dict[Wanted, bytes] = {}
+        pieces: dict[EventFilter, bytes] = {}
         for listener in list(self._listeners):
             wanted = listener.wanted
             if wanted not in pieces:
                 pieces[wanted] = _joined(lines, wanted) + self._hint(wanted, pulses)
             piece = pieces[wanted]
             if lines and listener.at >= lines[0][0].cursor:
-                # Its cursor is from a process that had read further than this one.
+                # Its cursor is from a process that had read further.
                 own = [each for each in lines if each[0].cursor > listener.at]
                 piece = _joined(own, wanted)
             if piece:
@@ -214,7 +214,7 @@ class Tail:
                 self._listeners.discard(listener)
         self._pulses = pulses
 
-    def _hint(self, wanted: Wanted, pulses: dict[str, Activity]) -> bytes:
+    def _hint(self, wanted: EventFilter, pulses: dict[str, Activity]) -> bytes:
         before, now = self._pulses.get(wanted.tenant), pulses.get(wanted.tenant)
         if before is None or now is None or before == now:
             return b""
@@ -234,20 +234,20 @@ class Tail:
             found = tail.read_after(conn, set(tenants), self._at)
             return found, {tenant: tail.activity(conn, tenant) for tenant in tenants}
 
-    def _between(self, wanted: Wanted, after: Cursor, until: Cursor) -> list[StreamedEvent]:
+    def _between(self, wanted: EventFilter, after: Cursor, until: Cursor) -> list[StreamedEvent]:
         with self._db.read() as conn:
             return tail.read_after(conn, [wanted.tenant], after, until=until, job_id=wanted.job_id)
 
 
 def message(shape: dict[str, Any], *, cursor: Cursor | None = None, name: str = "") -> bytes:
-    """Write one message of a stream; without data it only tells where the reader stands."""
+    """Encode one message; without data it only carries the cursor."""
     lines = [f"id: {cursor}"] if cursor is not None else []
     lines += [f"event: {name}"] if name else []
     lines += [f"data: {json.dumps(shape, separators=(',', ':'))}"] if shape else []
     return ("\n".join(lines) + "\n\n").encode()
 
 
-def _joined(lines: Sequence[tuple[StreamedEvent, bytes]], wanted: Wanted) -> bytes:
+def _joined(lines: Sequence[tuple[StreamedEvent, bytes]], wanted: EventFilter) -> bytes:
     return b"".join(text for e, text in lines if wanted.fits(e.tenant, e.job_id, e.name))
 
 

@@ -48,7 +48,8 @@ def _drawn(found: dict[str, Any]) -> "Group":
         names = ", ".join(format.one_line(kind) for kind in found["paused"])
         facts.add_row("paused", f"{names} (continue with: quire unpause KIND)")
     if broker := found["broker"]:
-        facts.add_row("broker", f"{broker['url']}, {sum(broker['rung'].values()):,} messages sent")
+        sent = sum(broker["messages_sent"].values())
+        facts.add_row("broker", f"{broker['url']}, {sent:,} messages sent")
     for problem in found.get("problems", ()):
         facts.add_row("problem", format.one_line(problem, 1000))
     if not found["workers"]:

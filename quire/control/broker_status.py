@@ -28,16 +28,16 @@ def standing(
     rows = [known[name] for name in sorted(names) if name in known]
     return {
         "url": served[0].broker,
-        "rung": {row.queue: row.seq for row in rows},
-        "rung_at": iso(max((row.rung_at for row in rows if row.rung_at), default=None)),
-        "looked_at": iso(max((row.looked_at for row in rows if row.looked_at), default=None)),
+        "messages_sent": {row.queue: row.seq for row in rows},
+        "last_sent_at": iso(max((row.rung_at for row in rows if row.rung_at), default=None)),
+        "last_checked_at": iso(max((row.looked_at for row in rows if row.looked_at), default=None)),
         "failing_since": iso(min((r.failing_since for r in rows if r.failing_since), default=None)),
         "error": next((row.error for row in rows if row.error), None),
-        "trouble": _trouble(served, rows, now),
+        "problem": _problem(served, rows, now),
     }
 
 
-def _trouble(
+def _problem(
     served: list[WorkerRow], rows: list[doorbells.DoorbellState], now: Instant
 ) -> str | None:
     """Return the first problem, or None."""

@@ -12,7 +12,7 @@ from quire.store.reports import outages, waiting
 def listed(conn: Connection, tenant: str | None, *, now: Instant, patience: float) -> list[str]:
     """List all problems of a tenant, or of all tenants."""
     broker = broker_status.standing(conn, now=now, patience=patience)
-    told = [broker["trouble"]] if broker and broker["trouble"] else []
+    told = [broker["problem"]] if broker and broker["problem"] else []
     told += _unserved(conn, tenant, now, patience)
     return told + _away(conn, tenant, now)
 

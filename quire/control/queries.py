@@ -360,7 +360,7 @@ def _workers(conn: Connection, caller: Caller) -> list[Json]:
             "started_at": iso(row.started_at),
             "heartbeat_at": iso(row.heartbeat_at),
             "broker": row.broker,
-            "alone_since": iso(row.alone_since),
+            "broker_silent_since": iso(row.alone_since),
         }
         for row in worker_rows.live(conn)
     ]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from quire.web import admin, assets, corpora, documents, jobs, overview, search
-from quire.web.rendering import trouble, wants_page
+from quire.web.rendering import error_page, wants_page
 
 
 def routers() -> Sequence[APIRouter]:
@@ -23,6 +23,6 @@ def install(api: FastAPI) -> None:
     async def answer(request: Request, error: Exception) -> Response:
         if not wants_page(request):
             return await known(request, error)
-        return trouble(request, error)
+        return error_page(request, error)
 
     api.add_exception_handler(HTTPException, answer)

@@ -189,7 +189,7 @@ def wants_page(request: Request) -> bool:
     return asks and not request.url.path.startswith("/api/")
 
 
-def trouble(request: Request, error: Exception) -> Response:
+def error_page(request: Request, error: Exception) -> Response:
     """Answer an error with a page; who is not signed in goes to the sign-in page."""
     if isinstance(error, NotSignedIn):
         return RedirectResponse("/sign-in", 303)
@@ -208,7 +208,7 @@ def trouble(request: Request, error: Exception) -> Response:
 def _viewer(request: Request) -> Viewer | None:
     """Return the viewer, so that an error page keeps their navigation; None if that fails too."""
     try:
-        return authenticate.whose(request)
+        return authenticate.authenticate(request)
     except QuireError:
         return None
 
@@ -243,6 +243,6 @@ class PageRoute(APIRoute):
             except (QuireError, RequestValidationError, HTTPException) as error:
                 if not wants_page(request):
                     raise
-                return trouble(request, error)
+                return error_page(request, error)
 
         return answer

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from quire import log
 from quire.api import app as frame
 from quire.api.auth import authenticate
-from quire.api.stream import Tail
+from quire.api.stream import EventBroadcaster
 from quire.app import App
 from quire.control import sign_in
 from quire.errors import DatabaseUnavailable, Refused
@@ -41,7 +41,7 @@ STALLED_MS = 30_000
 
 def create(app: App) -> FastAPI:
     """Create the web application: API, dashboard and static files."""
-    api = frame.build(app, *pages.routers())
+    api = frame.create_api(app, *pages.routers())
     pages.install(api)
     return api
 
@@ -105,7 +105,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE,
             )
         )
-        self._tail: Tail = api.state.tail
+        self._tail: EventBroadcaster = api.state.tail
         self._sock = sock
 
     @property

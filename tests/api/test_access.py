@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from quire.api.auth import authenticate
-from quire.api.models.access import AuditRow, MadeToken, Me, SignInLink, Token, User
+from quire.api.models.access import AuditEntry, CreatedToken, Me, SignInLink, Token, User
 from quire.clock import FakeClock
 from quire.control import access, sign_in
 from quire.testing import scratch_app
@@ -117,7 +117,7 @@ def test_a_token_is_made_listed_used_and_revoked(api: FastAPI):
     client = signing.by_session(api, "member")
     made = client.post("/api/tokens", json={"name": "ci", "scopes": ["read"], "days": 7})
     assert (made.status_code, made.headers["Cache-Control"]) == (201, "no-store")
-    token = MadeToken(**made.json())
+    token = CreatedToken(**made.json())
     [listed] = client.get("/api/tokens").json()["items"]
     assert Token(**listed).id == token.id
     assert "token" not in listed
@@ -226,7 +226,7 @@ def test_the_audit_has_every_change_with_its_address(api: FastAPI):
         ("admin", "token.revoke", "ci"),
         ("admin", "token.create", "ci"),
     ]
-    assert {AuditRow(**row).address for row in items} == {"testclient"}
+    assert {AuditEntry(**row).address for row in items} == {"testclient"}
     secret = token["token"]
     assert secret not in client.get("/api/audit").text
     page = client.get("/api/audit", params={"limit": 1, "action": "user.role"}).json()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from quire.api.page_renderer import Easel
+from quire.api.page_renderer import PageRenderer
 from quire.demo import samples
 from quire.errors import Unreadable
 from tests.api.house import House, sailing_book
@@ -115,7 +115,7 @@ def test_a_page_that_takes_too_long_or_kills_its_drawer_leaves_the_next_one_alon
 ):
     path = house.folder / "book.pdf"
     path.write_bytes(sailing_book())
-    easel = Easel(seconds=0.0)
+    easel = PageRenderer(seconds=0.0)
     with pytest.raises(Unreadable, match="longer than"):
         easel.draw(path, "application/pdf", 1, 100)
     easel.seconds = 60.0

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from quire.api import app as frame
 from quire.api.auth import authenticate
 from quire.api.auth.authenticate import Admin, Reader, Writer
-from quire.api.auth.rate_limit import FAILURES, REMEMBERED, Buckets, network
+from quire.api.auth.rate_limit import FAILURES_PER_MINUTE, MAX_CLIENTS, TokenBuckets, network
 from quire.clock import FakeClock
 from quire.control import access, sign_in
 from quire.errors import BadInput
@@ -66,7 +66,7 @@ def clock() -> FakeClock:
 def api(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
     blank.put(home)
     app = scratch_app(home, clock=clock, user="ada")
-    yield frame.build(app, router)
+    yield frame.create_api(app, router)
     app.close()
 
 
@@ -75,7 +75,7 @@ def opened(home: Path, clock: FakeClock) -> Iterator[FastAPI]:
     """The same with authentication off."""
     blank.put(home)
     app = scratch_app(home, clock=clock, user="ada", api_auth=False)
-    yield frame.build(app, router)
+    yield frame.create_api(app, router)
     app.close()
 
 
@@ -106,7 +106,7 @@ def test_without_a_token_nobody_is_let_in(api: FastAPI):
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert answer.headers["content-type"] == "application/problem+json"
-    assert "no token and no session" in answer.json()["detail"]
+    assert "not authenticated" in answer.json()["detail"]
     assert "quire token create" in answer.json()["remedy"]
     assert audit(api) == []
 
@@ -171,7 +171,7 @@ def test_a_session_changes_nothing_without_its_csrf(api: FastAPI):
     ):
         answer = client.post("/echo/declared", data=form)
         assert answer.status_code == 403
-        assert answer.json()["detail"] == "csrf: missing, or of another session."
+        assert answer.json()["detail"] == "CSRF token: missing, or of another session."
     assert client.post("/echo/read", data={"word": "x"}).status_code == 403
     assert client.post("/echo/raw", content=b"x").status_code == 403
     assert (
@@ -258,13 +258,13 @@ def test_where_auth_is_off_old_cookies_do_no_harm_and_wrong_tokens_are_refused(o
 def test_requests_of_a_user_are_limited_and_the_limit_passes(home: Path, clock: FakeClock):
     blank.put(home)
     app = scratch_app(home, clock=clock, user="ada", api_requests_per_minute=30)
-    api = frame.build(app, router)
+    api = frame.create_api(app, router)
     mine, again = signing.by_token(api, "member"), signing.by_token(api, "member")
     other = signing.by_token(api, "viewer")
     assert [mine.get("/echo/r").status_code for _ in range(30)] == [200] * 30
     refused = again.get("/echo/r")
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
-    assert "more than 30 a minute" in refused.json()["detail"]
+    assert "more than 30 per minute" in refused.json()["detail"]
     assert other.get("/echo/r").status_code == 200
     clock.advance(2)
     assert [mine.get("/echo/r").status_code for _ in range(2)] == [200, 429]
@@ -276,24 +276,24 @@ def test_requests_of_a_user_are_limited_and_the_limit_passes(home: Path, clock: 
 def test_failed_sign_ins_of_an_address_are_limited_more_strictly(api: FastAPI, clock: FakeClock):
     good, bad = signing.by_token(api), signing.stranger(api)
     bad.headers["Authorization"] = "Bearer quire_wrong"
-    found = [bad.get("/echo/r") for _ in range(FAILURES + 2)]
-    assert [each.status_code for each in found] == [401] * FAILURES + [429] * 2
+    found = [bad.get("/echo/r") for _ in range(FAILURES_PER_MINUTE + 2)]
+    assert [each.status_code for each in found] == [401] * FAILURES_PER_MINUTE + [429] * 2
     assert found[-1].headers["Retry-After"] == "6"
-    assert len(audit(api)) == FAILURES
+    assert len(audit(api)) == FAILURES_PER_MINUTE
     # Who has a good token is let in from the same address.
     assert good.get("/echo/r").status_code == 200
     links = [bad.post("/sign-in/wrong").status_code for _ in range(2)]
-    assert (links, len(audit(api))) == ([429, 429], FAILURES)
+    assert (links, len(audit(api))) == ([429, 429], FAILURES_PER_MINUTE)
     clock.advance(6)
     assert bad.get("/echo/r").status_code == 401
 
 
 def test_the_buckets_do_not_grow_without_end():
-    buckets = Buckets(5)
-    for n in range(REMEMBERED + 50):
+    buckets = TokenBuckets(5)
+    for n in range(MAX_CLIENTS + 50):
         assert buckets.take(f"10.0.0.{n}", 0.0) == 0.0
-    assert len(buckets._left) == REMEMBERED
-    assert Buckets(0).take("x", 0.0) == 0.0
+    assert len(buckets._left) == MAX_CLIENTS
+    assert TokenBuckets(0).take("x", 0.0) == 0.0
     assert network("2001:db8::1") == network("2001:db8::2") != network("2001:db8:0:1::1")
     assert network("10.0.0.1") == "10.0.0.1"
     assert network("testclient") == "testclient"

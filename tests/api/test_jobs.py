@@ -279,7 +279,7 @@ def test_a_body_above_the_limit_is_refused(house: House, is_told: bool):
     )
     assert answer.status_code == 413
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert f"{body_limits.MOST:,}" in answer.json()["detail"]
+    assert f"{body_limits.MAX_BYTES:,}" in answer.json()["detail"]
 
 
 def test_a_kind_is_paused_and_goes_on(house: House):

@@ -92,7 +92,7 @@ def test_a_fault_of_ours_is_a_problem_with_id_and_headers(home: Path):
         raise ZeroDivisionError("internal secret")
 
     app = App(load({}, home=home, api_auth=False))
-    api: FastAPI = frame.build(app, router)
+    api: FastAPI = frame.create_api(app, router)
     running = Served(app, api=api).start()
     answer = running.http.get("/fault")
     running.stop()

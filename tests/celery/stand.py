@@ -120,7 +120,7 @@ def trouble(site: Site) -> str:
     db = site.app.db
     with db.read() as conn:
         found = broker_status.standing(conn, now=db.now(conn), patience=60.0)
-    return (found or {}).get("trouble") or ""
+    return (found or {}).get("problem") or ""
 
 
 def explained(site: Site, job_id: int) -> str:

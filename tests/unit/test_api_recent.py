@@ -1,6 +1,6 @@
 """Answers that took long are kept for a time that goes by how long they took."""
 
-from quire.api.response_cache import Recent
+from quire.api.response_cache import ResponseCache
 
 
 class Watch:
@@ -13,7 +13,7 @@ class Watch:
 
 def test_what_is_made_quickly_is_made_anew_and_what_takes_long_is_kept_for_a_while():
     watch = Watch()
-    recent = Recent(watch)
+    recent = ResponseCache(watch)
     made: list[float] = []
 
     def make(seconds: float) -> int:
@@ -21,30 +21,30 @@ def test_what_is_made_quickly_is_made_anew_and_what_takes_long_is_kept_for_a_whi
         made.append(seconds)
         return len(made)
 
-    assert [recent.of("quick", lambda: make(0.01)) for _ in range(2)] == [(1, 0.0), (2, 0.0)]
-    assert recent.of("slow", lambda: make(2.0)) == (3, 0.0)
+    assert [recent.get("quick", lambda: make(0.01)) for _ in range(2)] == [(1, 0.0), (2, 0.0)]
+    assert recent.get("slow", lambda: make(2.0)) == (3, 0.0)
     watch.now += 5.0
-    assert recent.of("slow", lambda: make(2.0)) == (3, 5.0)
-    assert recent.of("other", lambda: make(0.01)) == (4, 0.0)
+    assert recent.get("slow", lambda: make(2.0)) == (3, 5.0)
+    assert recent.get("other", lambda: make(0.01)) == (4, 0.0)
     watch.now += 15.01  # ten times as long as it took
-    assert recent.of("slow", lambda: make(0.01)) == (5, 0.0)
-    assert recent.of("slow", lambda: make(0.01)) == (6, 0.0)
-    recent.of("dear", lambda: make(1_000.0))
+    assert recent.get("slow", lambda: make(0.01)) == (5, 0.0)
+    assert recent.get("slow", lambda: make(0.01)) == (6, 0.0)
+    recent.get("dear", lambda: make(1_000.0))
     watch.now += 59.0
-    assert recent.of("dear", lambda: make(1.0)) == (7, 59.0)
+    assert recent.get("dear", lambda: make(1.0)) == (7, 59.0)
     watch.now += 2.0
-    assert recent.of("dear", lambda: make(1.0)) == (8, 0.0)
+    assert recent.get("dear", lambda: make(1.0)) == (8, 0.0)
 
 
 def test_a_failure_is_not_kept():
-    recent = Recent()
+    recent = ResponseCache()
 
     def fail() -> None:
         raise ValueError("no")
 
     for _ in range(2):
         try:
-            recent.of("key", fail)
+            recent.get("key", fail)
         except ValueError:
             continue
         raise AssertionError("it was kept")

@@ -253,7 +253,7 @@ def test_a_page_shows_only_what_the_role_may_do(front: Front, role: str):
     assert "Corpora" in visitor.get("/corpora").text
     assert not any(f.action.startswith("/kinds/") for f in visitor.get("/workers").forms)
     for place in ("/users", "/settings", "/audit"):
-        assert "needs the scope admin" in visitor.get(place, 403).text
+        assert "needs the permission admin" in visitor.get(place, 403).text
         assert place not in visitor.get("/").links
 
 
@@ -313,7 +313,7 @@ def test_a_page_says_that_the_database_is_not_available_and_tries_again(
     visitor.get("/jobs")
     pg_server.stop("immediate")
     page = visitor.get("/jobs", 503)
-    assert "The database is not available" in page.text
+    assert "Database unavailable" in page.text
     assert ("meta", "http-equiv", "refresh") in page.attributes
     assert int(visitor.answer.headers["retry-after"]) > 0
     pg_server.start()

@@ -45,7 +45,7 @@ def test_pages_and_api_say_that_the_broker_does_not_answer_and_what_happens(each
     serve(each_front.shelf.db, None)
     assert f"notified of new tasks by the broker at {BROKER}." in visitor.get("/workers").text
     assert BROKER not in visitor.get("/").text
-    assert visitor.client.get("/api/status").json()["broker"]["trouble"] is None
+    assert visitor.client.get("/api/status").json()["broker"]["problem"] is None
 
     serve(each_front.shelf.db, "TimeoutError: timed out")
     for place in ("/", "/workers"):
@@ -54,7 +54,7 @@ def test_pages_and_api_say_that_the_broker_does_not_answer_and_what_happens(each
         assert "(TimeoutError: timed out)" in text
         assert INSTEAD in text
     told = visitor.client.get("/api/status").json()["broker"]
-    assert told["trouble"].startswith(TOLD)
+    assert told["problem"].startswith(TOLD)
     assert told["error"] == "TimeoutError: timed out"
 
 
@@ -97,4 +97,4 @@ def test_commands_say_so_too(quire: Run, home: Path, monkeypatch: pytest.MonkeyP
     status = quire("status")
     assert TOLD in status.out, status.err
     assert TOLD in quire("doctor").out
-    assert quire("status", "--json").json["broker"]["trouble"].startswith(TOLD)
+    assert quire("status", "--json").json["broker"]["problem"].startswith(TOLD)

@@ -1,7 +1,7 @@
-"""Lets requests in: by a token, by a session's cookie, or all of this machine where auth is off.
+"""Authenticate requests by token or session cookie, or allow localhost if authentication is off.
 
-A browser sends a cookie whoever wrote the page. So a request by cookie that may change something
-must come from a page of this site and bring the session's csrf, which only such a page knows.
+Browsers also send the cookie with requests of other sites. A request by cookie that can change
+something must therefore come from this origin and carry the session's CSRF token.
 """
 
 import hmac
@@ -21,20 +21,20 @@ from quire.settings import Settings
 
 COOKIE = "quire_session"
 CSRF_HEADER = "X-CSRF-Token"
-#: The field of a form, or the parameter of an address, that carries the csrf.
+#: Form field or query parameter that carries the CSRF token.
 CSRF_FIELD = "csrf"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM = "application/x-www-form-urlencoded"
 
 
 async def sent_csrf(request: Request) -> str | None:
-    """Return the csrf that a request brings. A form stays readable for the route."""
-    if request.method in SAFE or COOKIE not in request.cookies or bearer(request) is not None:
+    """Return the CSRF token of a request. The route can still read the form."""
+    if request.method in SAFE or COOKIE not in request.cookies or bearer_token(request) is not None:
         return None
     for given in (request.headers.get(CSRF_HEADER), request.query_params.get(CSRF_FIELD)):
         if given:
             return given
-    # Only this kind: a file that is uploaded would have to arrive before it could be refused.
+    # Not multipart forms: the whole upload would have to arrive before it could be refused.
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM:
         field = (await request.form()).get(CSRF_FIELD)
         return field if isinstance(field, str) else None
@@ -42,11 +42,11 @@ async def sent_csrf(request: Request) -> str | None:
 
 
 def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] = None) -> Viewer:
-    """Return whose request it is, or refuse it."""
+    """Authenticate a request and count it against the rate limit."""
     app_state = app_state_of(request)
     now = app_state.db.clock.now().lease
     try:
-        viewer = whose(request, sent)
+        viewer = authenticate(request, sent)
     except NotSignedIn:
         app_state.rates.count(network(address_of(request)), now)
         raise
@@ -55,31 +55,31 @@ def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] 
     return viewer
 
 
-def whose(request: Request, sent: str | None = None) -> Viewer:
-    """Return whose request it is, or refuse it; it is not counted against the rate."""
+def authenticate(request: Request, sent: str | None = None) -> Viewer:
+    """Return the user of a request, or raise NotSignedIn; not counted against the rate limit."""
     app_state = app_state_of(request)
     app_state.require_known_schema()
-    if (token := bearer(request)) is not None:
+    if (token := bearer_token(request)) is not None:
         return _by_token(request, token)
     is_open = not app_state.settings.api_auth
     if is_open:
-        _refuse_other_names(request)
+        _require_loopback_host(request)
     if (cookie := request.cookies.get(COOKIE)) is not None:
         try:
             viewer = sign_in.viewer_by_session(app_state.db, cookie)
         except NotSignedIn:
-            # A browser keeps the cookie of an earlier time; where all are let in it does no harm.
+            # An old cookie does no harm while authentication is off.
             if not is_open:
                 raise
         else:
-            _guard(request, viewer, sent)
+            _require_csrf(request, viewer, sent)
             return viewer
     if not is_open:
         raise NotSignedIn(
-            "request: has no token and no session. Send `Authorization: Bearer TOKEN`; "
-            "`quire token create` makes one, `quire user link` signs in to the dashboard."
+            "request: not authenticated. Send `Authorization: Bearer TOKEN`; `quire token create` "
+            "creates a token, `quire user link` prints a sign-in link for the dashboard."
         )
-    refuse_other_sites(request)
+    require_same_origin(request)
     return Viewer(app_state.settings.tenant, app_state.app.user, Role.ADMIN, frozenset(Scope))
 
 
@@ -95,74 +95,74 @@ def _by_token(request: Request, token: str) -> Viewer:
         raise
 
 
-def bearer(request: Request) -> str | None:
-    """Return the token that a request brings; other schemes of authorization are not ours."""
+def bearer_token(request: Request) -> str | None:
+    """Return the bearer token of a request; other schemes are ignored."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
 def address_of(request: Request) -> str:
-    """Return the address that a request came from."""
+    """Return the client's IP address."""
     return request.client.host if request.client else "unknown"
 
 
 def is_https(request: Request) -> bool:
-    """Tell whether the requester sees HTTPS: here, or at a proxy in front.
+    """Tell whether the client uses HTTPS, here or at a proxy.
 
-    Who lies about it harms nobody else.
+    The header can be forged, which affects only the client itself.
     """
     told = request.headers.get("x-forwarded-proto", "").strip().lower()
     return "https" in (request.url.scheme, told)
 
 
-def _guard(request: Request, viewer: Viewer, sent: str | None) -> None:
+def _require_csrf(request: Request, viewer: Viewer, sent: str | None) -> None:
     if request.method in SAFE:
         return
-    refuse_other_sites(request)
+    require_same_origin(request)
     if not hmac.compare_digest((sent or "").encode(), (viewer.csrf or "").encode()):
         raise Forbidden(
-            "csrf: missing, or of another session. Nothing was changed; load the page again."
+            "CSRF token: missing, or of another session. Nothing was changed. Reload the page."
         )
 
 
-def refuse_other_sites(request: Request) -> None:
-    """Refuse what a browser sends for a page of another site, where it may change something."""
+def require_same_origin(request: Request) -> None:
+    """Refuse unsafe requests that a page of another site makes a browser send."""
     if request.method in SAFE:
         return
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         is_own = site in ("same-origin", "none")
     else:
-        is_own = origin is None or _place(origin) == request.headers.get("host", "").lower()
+        is_own = origin is None or _host_of(origin) == request.headers.get("host", "").lower()
     if not is_own:
         raise Forbidden(
-            "request: sent by a page of another site. Nothing was changed; open Quire itself. "
-            "A proxy in front of Quire has to pass the Host header on."
+            "request: sent by a page of another site. Nothing was changed. Open Quire directly. "
+            "A reverse proxy in front of Quire must pass on the Host header."
         )
 
 
-def _place(origin: str) -> str | None:
+def _host_of(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
         return None
 
 
-def _refuse_other_names(request: Request) -> None:
-    """Refuse a name of another site that was made to point here, where no one is asked who."""
+def _require_loopback_host(request: Request) -> None:
+    """Refuse host names other than localhost, against DNS rebinding."""
     try:
         name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     except ValueError:
         name = ""
     if not is_loopback(name):
         raise Forbidden(
-            f"host {name[:100]!r}: with QUIRE_API_AUTH off only localhost is answered. "
+            f"host {name[:100]!r}: while QUIRE_API_AUTH is off, only localhost is served. "
             "Open http://localhost, or turn authentication on."
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a name or an address is this machine's own."""
+    """Tell whether a host name or address is a loopback one."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -172,16 +172,17 @@ def is_loopback(host: str) -> bool:
 
 
 def require_bind_allowed(settings: Settings) -> None:
-    """Refuse to listen where others could come in without being asked who they are."""
+    """Refuse to listen on a public address while authentication is off."""
     if not settings.api_auth and not is_loopback(settings.api_host):
         raise BadInput(
-            f"QUIRE_API_HOST: {settings.api_host!r} can be reached by others, and QUIRE_API_AUTH "
-            "is off. Nothing was started; turn authentication on, or listen on 127.0.0.1."
+            f"QUIRE_API_HOST: {settings.api_host!r} is reachable from other machines, and "
+            "QUIRE_API_AUTH is off. Nothing was started. Turn authentication on, or listen on "
+            "127.0.0.1."
         )
 
 
-#: For the OpenAPI document alone: they say how to sign in, and refuse nothing.
-_TOKEN = HTTPBearer(auto_error=False, description="A token of `quire token create`.")
+#: Only for the OpenAPI document: they document authentication and refuse nothing.
+_TOKEN = HTTPBearer(auto_error=False, description="A token created with `quire token create`.")
 _SESSION = APIKeyCookie(name=COOKIE, auto_error=False, description="A session of the dashboard.")
 
 
@@ -193,8 +194,8 @@ def _needs(scope: Scope) -> object:
     ) -> Viewer:
         if not viewer.may(scope):
             raise Forbidden(
-                f"user {viewer.user}: this needs the scope {scope}. Ask an admin of the tenant, "
-                "or use another token."
+                f"user {viewer.user}: this needs the permission {scope}. Ask an admin of the "
+                "tenant, or use another token."
             )
         return viewer
 

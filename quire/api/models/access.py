@@ -1,19 +1,19 @@
-"""What requests about access carry, and the JSON that they are answered with."""
+"""Request and response models for users, tokens and the audit log."""
 
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from quire.api.models.requests import Body, Short
-from quire.api.models.responses import Shape
+from quire.api.models.requests import RequestModel, Short
+from quire.api.models.responses import ResponseModel
 from quire.control.access import LONGEST_DAYS
 from quire.model.access import Role, Scope
 
 
-class TokenBody(Body):
-    """A token to be made."""
+class NewToken(RequestModel):
+    """A token to create."""
 
-    name: Short = Field(examples=["nightly import"], description="What it is for.")
+    name: Short = Field(examples=["nightly import"], description="What the token is for.")
     scopes: list[Scope] | None = Field(
         None,
         min_length=1,
@@ -28,21 +28,21 @@ class TokenBody(Body):
     user: Short | None = Field(None, description="Whose token; admins may name another user.")
 
 
-class UserBody(Body):
-    """A user to be added."""
+class NewUser(RequestModel):
+    """A user to add."""
 
     name: Short = Field(examples=["ada"])
     role: Role = Role.MEMBER
 
 
-class RoleBody(Body):
-    """Another role."""
+class NewRole(RequestModel):
+    """The new role of a user."""
 
     role: Role
 
 
-class Token(Shape):
-    """A token, without what it is known by."""
+class Token(ResponseModel):
+    """A token without its secret."""
 
     id: int
     name: str = Field(examples=["nightly import"])
@@ -55,13 +55,13 @@ class Token(Shape):
     last_used_at: str | None
 
 
-class MadeToken(Token):
-    """A token that was made just now."""
+class CreatedToken(Token):
+    """A new token with its secret."""
 
-    token: str = Field(description="It is not shown again.", examples=["quire_…"])
+    token: str = Field(description="The secret. It is not shown again.", examples=["quire_…"])
 
 
-class User(Shape):
+class User(ResponseModel):
     """A user of the tenant."""
 
     id: int
@@ -72,8 +72,8 @@ class User(Shape):
     disabled_at: str | None
 
 
-class SignInLink(Shape):
-    """Signs a user in to the dashboard once."""
+class SignInLink(ResponseModel):
+    """A one-time link that signs a user in to the dashboard."""
 
     user: str
     path: str = Field(examples=["/sign-in/…"])
@@ -81,22 +81,22 @@ class SignInLink(Shape):
     expires_at: str
 
 
-class Me(Shape):
-    """Who asks."""
+class Me(ResponseModel):
+    """The user of this request."""
 
     tenant: str
     user: str
     role: Role
     scopes: list[Scope]
-    csrf: str | None = Field(description="Of a session: what unsafe requests must send back.")
+    csrf: str | None = Field(description="CSRF token of a session; unsafe requests must send it.")
 
 
-class AuditRow(Shape):
-    """Something that was done about access."""
+class AuditEntry(ResponseModel):
+    """One entry of the audit log."""
 
     id: int
     at: str
-    user: str | None = Field(description="Who did it; null where nobody known was let in.")
+    user: str | None = Field(description="Who did it; null for an unknown user.")
     action: str = Field(examples=["token.create"])
     subject: str | None
     detail: dict[str, Any]

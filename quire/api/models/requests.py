@@ -20,17 +20,17 @@ from quire.model.contracts import ATTEMPTS
 from quire.model.states import DocumentState, JobState
 
 LARGEST_ID = 2**63 - 1
-LARGEST_PAGE = 1000
+MAX_LIMIT = 1000
 #: No NUL, which PostgreSQL cannot store or compare.
 PLAIN = r"^[^\x00]*$"
 
 JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of the job.")]
 DocumentId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of the document.")]
 PageNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the page, from 1.")]
-Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many to list.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Number of items per page.")]
 Cursor = Annotated[
     int | None,
-    Query(ge=0, le=LARGEST_ID, description="The `next` of the page before."),
+    Query(ge=0, le=LARGEST_ID, description="`next` of the previous page."),
 ]
 Text = Annotated[str | None, Query(max_length=LONGEST, pattern=PLAIN)]
 LongText = Annotated[str | None, Query(max_length=4000, pattern=PLAIN)]
@@ -40,24 +40,26 @@ Key = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=LONGEST,
-        description="The same key with the same body makes it only once, for 24 hours.",
+        description="Requests with the same key and body have effect once within 24 hours.",
     ),
 ]
-_States = Query(description="State, or several with commas; may be repeated.", max_length=20)
+_States = Query(
+    description="One or more states, separated by commas; may be repeated.", max_length=20
+)
 States = Annotated[list[str] | None, _States]
 
 Short = Annotated[str, Field(min_length=1, max_length=LONGEST, pattern=PLAIN)]
 Id = Annotated[StrictInt, Field(ge=1, le=LARGEST_ID)]
-Priority = Annotated[StrictInt, Field(ge=1, le=10, description="1 (first) to 10 (last).")]
+Priority = Annotated[StrictInt, Field(ge=1, le=10, description="1 (highest) to 10 (lowest).")]
 
 
-class Body(BaseModel):
-    """A JSON body; a field that is not known is refused, as it is likely a slip."""
+class RequestModel(BaseModel):
+    """A JSON body. Unknown fields are rejected, because they are likely typos."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Submit(Body):
+class Submit(RequestModel):
     """A job to be made."""
 
     kind: Short = Field(examples=["wait"])
@@ -81,27 +83,27 @@ class Submit(Body):
         return body
 
 
-class Why(Body):
-    """A reason, shown with the job."""
+class StopReason(RequestModel):
+    """Why a job is stopped or cancelled; shown with the job."""
 
     why: Annotated[str, Field(max_length=1000, pattern=PLAIN)] | None = None
 
 
-class Again(Body):
-    """What of a job is run again."""
+class RetryOptions(RequestModel):
+    """Which part of a job to run again."""
 
     only_failed: StrictBool = False
     document_id: Id | None = None
 
 
-class Urgency(Body):
-    """Another priority."""
+class NewPriority(RequestModel):
+    """The new priority of a job."""
 
     priority: Priority
 
 
-class Filter(Body):
-    """Which jobs; what is left out means any."""
+class Filter(RequestModel):
+    """Which jobs; an omitted field matches any."""
 
     state: list[str] = Field(default_factory=list, max_length=20)
     kind: Short | None = None
@@ -110,36 +112,38 @@ class Filter(Body):
     user: Short | None = None
 
 
-class Bulk(Body):
-    """A verb for all jobs that match and allow it."""
+class Bulk(RequestModel):
+    """An action on all jobs that match and whose state allows it."""
 
     verb: str = Field(pattern="^(stop|resume|cancel|retry|delete)$", examples=["stop"])
     filter: Filter = Field(default_factory=Filter)
-    only_failed: Annotated[StrictBool, Field(description="Of retry: only what failed.")] = False
+    only_failed: Annotated[StrictBool, Field(description="For retry: only failed tasks.")] = False
 
 
 Setting = Annotated[str, Field(max_length=1000)] | StrictInt | StrictBool
 Settings = Annotated[dict[str, Setting], Field(max_length=50)]
 
 
-class CorpusBody(Body):
-    """A corpus to be created."""
+class NewCorpus(RequestModel):
+    """A corpus to create."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = Field(examples=["letters"])
     settings: Settings = Field(default_factory=dict, examples=[{"chunk_tokens": 200}])
 
 
-class CorpusChange(Body):
-    """Settings of a corpus that get another value."""
+class CorpusChange(RequestModel):
+    """New values of settings of a corpus."""
 
     settings: Settings = Field(examples=[{"chunk_tokens": 200}])
 
 
-class Reindex(Body):
-    """How a document is indexed again."""
+class Reindex(RequestModel):
+    """Options for indexing a document again."""
 
     settings: Settings = Field(default_factory=dict)
-    force: Annotated[StrictBool, Field(description="Also where it is at work.")] = False
+    force: Annotated[
+        StrictBool, Field(description="Also while it is being indexed; cancels that.")
+    ] = False
     priority: Priority = 5
 
 
@@ -154,7 +158,7 @@ def document_states(given: Sequence[str] | None) -> list[str] | None:
 
 
 def checked_states(given: Sequence[str] | None, known: Sequence[str]) -> list[str] | None:
-    """Check names of states against those that there are; None means any."""
+    """Check names of states; None means any."""
     wanted = [part for text in given or () for part in text.split(",") if part]
     for each in wanted:
         if each not in known:

@@ -1,4 +1,4 @@
-"""The JSON that routes answer with, for the OpenAPI document; the same as `--json` of commands.
+"""Response models, for the OpenAPI document; the same JSON as the `--json` output of the CLI.
 
 The read models of the store write answers. Tests check them against these, routes do not.
 """
@@ -11,28 +11,28 @@ Item = TypeVar("Item")
 Counts = dict[str, int]
 
 
-class Shape(BaseModel):
-    """A JSON object that may get more fields in later releases."""
+class ResponseModel(BaseModel):
+    """A JSON object. Later releases may add fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Listed(Shape, Generic[Item]):
+class ListOf(ResponseModel, Generic[Item]):
     """One page of a list."""
 
     items: list[Item]
-    next: str | None = Field(description="The cursor of the next page; null on the last.")
+    next: str | None = Field(description="Cursor of the next page; null on the last page.")
 
 
-class Owner(Shape):
-    """Whose work it is."""
+class Owner(ResponseModel):
+    """The tenant and user that a job belongs to."""
 
     tenant: str
     user: str
 
 
-class Job(Shape):
-    """What a user asked for."""
+class Job(ResponseModel):
+    """A unit of work that a user submitted; it consists of tasks."""
 
     id: int = Field(examples=[77])
     kind: str = Field(examples=["ingest"])
@@ -40,7 +40,7 @@ class Job(Shape):
     account: str | None
     owner: Owner
     state: str = Field(examples=["running"])
-    allowed: list[str] = Field(description="Verbs that the state allows.", examples=[["stop"]])
+    allowed: list[str] = Field(description="Actions that the state allows.", examples=[["stop"]])
     priority: int
     payload: dict[str, Any]
     progress: float = Field(ge=0, le=1)
@@ -61,8 +61,8 @@ class Job(Shape):
     is_listing: bool
 
 
-class Task(Shape):
-    """What a worker claims."""
+class Task(ResponseModel):
+    """The unit that a worker claims and runs."""
 
     id: int
     kind: str
@@ -79,8 +79,8 @@ class Task(Shape):
     error: str | None
 
 
-class Attempt(Shape):
-    """One run of a task."""
+class Attempt(ResponseModel):
+    """One attempt to run a task."""
 
     task_id: int
     attempt: int
@@ -94,7 +94,7 @@ class Attempt(Shape):
     worker_id: str | None
 
 
-class Event(Shape):
+class Event(ResponseModel):
     """Something that happened to a job."""
 
     id: int
@@ -104,8 +104,8 @@ class Event(Shape):
     name: str
 
 
-class File(Shape):
-    """A document as one job sees it."""
+class File(ResponseModel):
+    """The state of a document in one job."""
 
     document_id: int
     name: str
@@ -119,8 +119,8 @@ class File(Shape):
     why: str
 
 
-class Explanation(Shape):
-    """What something waits for, who holds it and what happens next, in plain words."""
+class Explanation(ResponseModel):
+    """What a job or task waits for, which worker runs it, and what happens next."""
 
     id: int
     state: str
@@ -131,7 +131,7 @@ class Explanation(Shape):
     until: str | None
 
 
-class DocumentExplanation(Shape):
+class DocumentExplanation(ResponseModel):
     """What a document waits for, why it was indexed and what was reused."""
 
     id: int
@@ -143,20 +143,20 @@ class DocumentExplanation(Shape):
     next: str
 
 
-class Made(Shape):
-    """What was made."""
+class Created(ResponseModel):
+    """The id of the new job."""
 
     id: int
 
 
-class Changed(Shape):
-    """How many were changed."""
+class Changed(ResponseModel):
+    """How many jobs were changed."""
 
     verb: str
     count: int
 
 
-class Kind(Shape):
+class Kind(ResponseModel):
     """A kind of job."""
 
     name: str
@@ -166,16 +166,16 @@ class Kind(Shape):
     paused_at: str | None
 
 
-class Paused(Shape):
-    """Whether a kind is paused now, and whether it was so before."""
+class Paused(ResponseModel):
+    """Whether a kind is paused, and whether this request changed that."""
 
     name: str
     paused: bool
     changed: bool
 
 
-class Document(Shape):
-    """One file's identity."""
+class Document(ResponseModel):
+    """A file, its current generation and its state."""
 
     id: int
     name: str
@@ -201,13 +201,13 @@ class Document(Shape):
     gone_at: str | None
 
 
-class DocumentLine(Document):
+class DocumentSummary(Document):
     """A document in a list."""
 
     page_errors: int
 
 
-class PageError(Shape):
+class PageError(ResponseModel):
     """A page that could not be read."""
 
     page: int
@@ -215,8 +215,8 @@ class PageError(Shape):
     error: str | None
 
 
-class Generation(Shape):
-    """One (re)index of a document."""
+class Generation(ResponseModel):
+    """One indexing run of a document, numbered from 1."""
 
     generation: int
     state: str
@@ -228,15 +228,15 @@ class Generation(Shape):
     created_at: str
 
 
-class DocumentWhole(Document):
+class DocumentDetails(Document):
     """A document with its page errors and generations."""
 
     page_errors: list[PageError]
     generations: list[Generation]
 
 
-class PageLine(Shape):
-    """How a page was read."""
+class PageSummary(ResponseModel):
+    """A page and how its text was extracted."""
 
     page: int
     label: str | None
@@ -250,8 +250,8 @@ class PageLine(Shape):
     error: str | None
 
 
-class Word(Shape):
-    """A word with its box, in points from the top left."""
+class Word(ResponseModel):
+    """A word with its bounding box, in points from the top left."""
 
     x: float
     y: float
@@ -260,7 +260,7 @@ class Word(Shape):
     text: str
 
 
-class PageWhole(Shape):
+class PageDetails(ResponseModel):
     """A page with its text and words."""
 
     page: int
@@ -274,8 +274,8 @@ class PageWhole(Shape):
     error: str | None
 
 
-class Chunk(Shape):
-    """A unit of search: a part of a page's text."""
+class Chunk(ResponseModel):
+    """A part of a page's text; the unit of search."""
 
     page: int
     ordinal: int
@@ -286,23 +286,23 @@ class Chunk(Shape):
     tokens: int
 
 
-class UploadedFile(Shape):
-    """A document that an upload made, or had made before."""
+class UploadedFile(ResponseModel):
+    """A document of an upload, new or already known."""
 
     id: int
     name: str
     state: str
 
 
-class Uploaded(Shape):
+class Uploaded(ResponseModel):
     """The job of an upload, and its documents."""
 
     id: int
     documents: list[UploadedFile]
 
 
-class Hit(Shape):
-    """A passage that was found."""
+class Hit(ResponseModel):
+    """A passage that matches."""
 
     document_id: int
     name: str
@@ -313,15 +313,15 @@ class Hit(Shape):
     boxes: list[list[float]]
 
 
-class Found(Shape):
-    """The hits of a search, best first."""
+class SearchResults(ResponseModel):
+    """The matching passages, best first."""
 
     items: list[Hit]
     mode: str
     took_ms: float
 
 
-class Corpus(Shape):
+class Corpus(ResponseModel):
     """A named set of documents."""
 
     id: int
@@ -330,48 +330,50 @@ class Corpus(Shape):
     documents: int
 
 
-class CorpusWhole(Corpus):
+class CorpusDetails(Corpus):
     """A corpus with every setting of its pipeline."""
 
     pipeline: dict[str, Any]
 
 
-class CorpusChanged(CorpusWhole):
+class CorpusChanged(CorpusDetails):
     """A corpus after a change."""
 
     changed: list[str]
 
 
-class Worker(Shape):
+class Worker(ResponseModel):
     """A process that runs tasks."""
 
     id: str
     host: str
     pid: int
     alive: bool
-    running: int = Field(description="Tasks of this tenant that it runs.")
+    running: int = Field(description="Number of this tenant's tasks that it runs.")
     state: str
     concurrency: int
     queues: list[str]
     started_at: str
     heartbeat_at: str
-    broker: str | None = Field(description="What brings its doorbells, without the password.")
-    alone_since: str | None = Field(description="Since when it has claimed without the broker.")
+    broker: str | None = Field(description="URL of its message broker, without the password.")
+    broker_silent_since: str | None = Field(
+        description="Since when it has polled the database because the broker is silent."
+    )
 
 
-class Broker(Shape):
-    """What brings the doorbells of Celery, and how it does."""
+class Broker(ResponseModel):
+    """The message broker that notifies workers, and its state."""
 
     url: str
-    rung: dict[str, int] = Field(description="Doorbells rung so far, by queue.")
-    rung_at: str | None
-    looked_at: str | None
+    messages_sent: dict[str, int] = Field(description="Messages sent so far, by queue.")
+    last_sent_at: str | None
+    last_checked_at: str | None
     failing_since: str | None
     error: str | None
-    trouble: str | None = Field(description="What is wrong and what happens meanwhile.")
+    problem: str | None = Field(description="What is wrong, and what happens meanwhile.")
 
 
-class Status(Shape):
+class Status(ResponseModel):
     """Counts by state, and the workers."""
 
     home: str
@@ -381,20 +383,20 @@ class Status(Shape):
     workers: list[Worker]
     paused: list[str]
     broker: Broker | None
-    problems: list[str] = Field(description="What keeps work from going on.")
+    problems: list[str] = Field(description="What keeps tasks from running.")
 
 
-class Waiting(Shape):
-    """Pending jobs of a platform and kind."""
+class PendingCount(ResponseModel):
+    """The number of pending jobs of a platform and kind."""
 
     platform: str | None
     kind: str
     count: int
 
 
-class SchedulerStatus(Shape):
-    """What runs, what waits, and whether a worker lives."""
+class SchedulerStatus(ResponseModel):
+    """What runs, what waits, and whether a worker is alive."""
 
     running: list[Job]
-    pending_counts: list[Waiting]
+    pending_counts: list[PendingCount]
     worker_healthy: bool

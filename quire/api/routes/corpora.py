@@ -1,4 +1,4 @@
-"""Corpora: named sets of documents and the settings of their pipeline."""
+"""Corpora: named sets of documents with pipeline settings."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import Answer, failing, giving, tagged
+from quire.api.responses import ApiResponse, problem_responses, returns, with_etag
 from quire.api.state import app_state_of
 from quire.control import corpora as verbs
 
@@ -16,38 +16,42 @@ router = APIRouter(prefix="/api/corpora", tags=["corpora"])
 Name = Annotated[str, Path(max_length=100, pattern=requests.PLAIN, description="Name of a corpus.")]
 
 
-@router.get("", summary="List corpora", **giving(models.Listed[models.Corpus]))
+@router.get("", summary="List corpora", **returns(models.ListOf[models.Corpus]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the tenant's corpora with the number of their documents."""
-    return Answer({"items": verbs.listed(app_state_of(request).caller(viewer)), "next": None})
+    return ApiResponse({"items": verbs.listed(app_state_of(request).caller(viewer)), "next": None})
 
 
-@router.post("", summary="Create a corpus", **giving(models.CorpusWhole, 409, status=201))
-def create(request: Request, viewer: Writer, body: requests.CorpusBody) -> Response:
-    """Create a corpus, with settings of its own."""
+@router.post("", summary="Create a corpus", **returns(models.CorpusDetails, 409, status=201))
+def create(request: Request, viewer: Writer, body: requests.NewCorpus) -> Response:
+    """Create a corpus with settings."""
     caller = app_state_of(request).caller(viewer)
     verbs.create(caller, body.name, body.settings)
     place = f"/api/corpora/{quote(body.name, safe='')}"
-    return Answer(verbs.shown(caller, body.name), 201, headers={"Location": place})
+    return ApiResponse(verbs.shown(caller, body.name), 201, headers={"Location": place})
 
 
-@router.get("/{name:path}", summary="Show a corpus", **giving(models.CorpusWhole, 404))
+@router.get("/{name:path}", summary="Show a corpus", **returns(models.CorpusDetails, 404))
 def show(request: Request, viewer: Reader, name: Name) -> Response:
     """Show a corpus with every setting of its pipeline."""
-    return tagged(request, verbs.shown(app_state_of(request).caller(viewer), name))
+    return with_etag(request, verbs.shown(app_state_of(request).caller(viewer), name))
 
 
-@router.patch("/{name:path}", summary="Change a corpus", **giving(models.CorpusChanged, 404))
+@router.patch("/{name:path}", summary="Change a corpus", **returns(models.CorpusChanged, 404))
 def change(request: Request, viewer: Writer, name: Name, body: requests.CorpusChange) -> Response:
-    """Change settings of a corpus; its documents follow at the next ingest."""
+    """Change settings of a corpus; its documents change at their next ingest."""
     caller = app_state_of(request).caller(viewer)
     changed = verbs.change(caller, name, body.settings)
     consequence = verbs.consequence(changed)
-    return Answer({**verbs.shown(caller, name), "changed": changed, "consequence": consequence})
+    return ApiResponse(
+        {**verbs.shown(caller, name), "changed": changed, "consequence": consequence}
+    )
 
 
-@router.delete("/{name:path}", summary="Delete a corpus", status_code=204, responses=failing(404))
+@router.delete(
+    "/{name:path}", summary="Delete a corpus", status_code=204, responses=problem_responses(404)
+)
 def delete(request: Request, viewer: Writer, name: Name) -> Response:
-    """Delete a corpus; its documents stay."""
+    """Delete a corpus; its documents are kept."""
     verbs.delete(app_state_of(request).caller(viewer), name)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Documents: list, show, read, index again, delete; and their original bytes and pictures."""
+"""Documents: list, show, re-index, delete; their pages, chunks, files and images."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,14 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.problems import problem
-from quire.api.responses import Answer, failing, giving, is_known, tagged, unchanged
+from quire.api.responses import (
+    ApiResponse,
+    matches_etag,
+    not_modified,
+    problem_responses,
+    returns,
+    with_etag,
+)
 from quire.api.state import AppState, app_state_of
 from quire.control import document_content as content
 from quire.control import documents as verbs
@@ -21,7 +28,7 @@ from quire.control.explain.document import explain_document
 from quire.fetch.names import safe_name
 
 router = APIRouter(prefix="/api/documents", tags=["documents"])
-#: Types that a browser may show; all else is saved. SVG and HTML can carry scripts.
+#: Types that are shown inline; others are downloaded. SVG and HTML can contain scripts.
 SHOWN = {
     "application/pdf": "application/pdf",
     "image/png": "image/png",
@@ -45,22 +52,22 @@ _BYTES: dict[str, Any] = {
             "description": "The bytes",
             "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
         },
-        206: {"description": "The range asked for"},
-        304: {"description": "Not changed"},
+        206: {"description": "The requested range"},
+        304: {"description": "Not modified"},
         307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
-        **failing(400, 404, 410, 416, 502),
+        **problem_responses(400, 404, 410, 416, 502),
     },
 }
 _PICTURE: dict[str, Any] = {
     "response_class": Response,
     "responses": {
         200: {
-            "description": "The picture",
+            "description": "The image",
             "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
         },
-        304: {"description": "Not changed"},
+        304: {"description": "Not modified"},
         307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
-        **failing(404, 410, 502),
+        **problem_responses(404, 410, 502),
     },
 }
 
@@ -78,19 +85,19 @@ class _Stored(FileResponse):
                 await send(message)
 
         await super().__call__(scope, receive, pass_on)
-        if refused:  # in plain text, for a range that is none or lies outside the file
+        if refused:  # Starlette answers invalid ranges in plain text
             status = refused[0]["status"]
             told = Headers(raw=refused[0]["headers"]).get("content-range")
             answer = problem(
-                status, "Range not satisfiable" if status == 416 else "Not accepted",
-                "range: not a part of the file. Ask for bytes=FIRST-LAST, or for the whole.",
+                status, "Range not satisfiable" if status == 416 else "Invalid request",
+                "range: outside of the file. Request bytes=FIRST-LAST, or the whole file.",
                 headers={"Content-Range": told} if told else None,
             )  # fmt: skip
             await answer(scope, receive, send)
 
 
-@router.get("", summary="List documents, the latest first", **giving(
-    models.Listed[models.DocumentLine], 404
+@router.get("", summary="List documents", **returns(
+    models.ListOf[models.DocumentSummary], 404
 ))  # fmt: skip
 def listing(
     request: Request,
@@ -104,26 +111,29 @@ def listing(
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List the tenant's documents that match; go on with `next` as `cursor`."""
+    """List the documents that match, latest first."""
     states = requests.document_states(state)
     page = queries.documents(
         app_state_of(request).caller(viewer), limit=limit, cursor=cursor, states=states,
         corpus=corpus, source=source, name=name, media_type=media_type, parent_id=parent_id,
     )  # fmt: skip
-    return Answer(page)
+    return ApiResponse(page)
 
 
-@router.get("/{document_id}", summary="Show a document", **giving(models.DocumentWhole, 404))
+@router.get("/{document_id}", summary="Show a document", **returns(models.DocumentDetails, 404))
 def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
     """Show a document with its page errors and generations."""
-    return tagged(request, queries.document(app_state_of(request).caller(viewer), document_id))
+    return with_etag(request, queries.document(app_state_of(request).caller(viewer), document_id))
 
 
 @router.delete(
-    "/{document_id}", summary="Delete a document", status_code=204, responses=failing(404, 409)
+    "/{document_id}",
+    summary="Delete a document",
+    status_code=204,
+    responses=problem_responses(404, 409),
 )
 def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
-    """Delete a document that nothing works on; its source is not touched."""
+    """Delete a document that no job is working on; its source is not changed."""
     verbs.delete(app_state_of(request).caller(viewer), document_id)
     return Response(status_code=204)
 
@@ -131,7 +141,7 @@ def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -
 @router.post(
     "/{document_id}/reindex",
     summary="Index a document again",
-    **giving(models.Made, 404, 409, status=201),
+    **returns(models.Created, 404, 409, status=201),
 )
 def reindex(
     request: Request,
@@ -139,40 +149,40 @@ def reindex(
     document_id: requests.DocumentId,
     body: requests.Reindex | None = None,
 ) -> Response:
-    """Index a document again from its stored bytes; what is live stays so until it succeeded."""
+    """Index a document again from its stored file; the live version stays until it succeeds."""
     how = body or requests.Reindex()
     job_id = verbs.reindex(
         app_state_of(request).caller(viewer), document_id, how.settings,
         force=how.force, priority=how.priority,
     )  # fmt: skip
-    return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
+    return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 
 @router.get(
     "/{document_id}/explain",
     summary="Explain a document",
-    **giving(models.DocumentExplanation, 404),
+    **returns(models.DocumentExplanation, 404),
 )
 def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
-    """Say what a document waits for, why it was indexed, and what was reused."""
-    return Answer(explain_document(app_state_of(request).caller(viewer), document_id))
+    """Explain what a document waits for, why it was indexed, and what was reused."""
+    return ApiResponse(explain_document(app_state_of(request).caller(viewer), document_id))
 
 
 @router.get(
     "/{document_id}/generations",
     summary="List a document's generations",
-    **giving(models.Listed[models.Generation], 404),
+    **returns(models.ListOf[models.Generation], 404),
 )
 def generations(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
-    """List the newest (re)indexes of a document, newest first; there is no next page."""
+    """List the latest generations of a document, newest first; there is no next page."""
     found = queries.document(app_state_of(request).caller(viewer), document_id)
-    return Answer({"items": found["generations"], "next": None})
+    return ApiResponse({"items": found["generations"], "next": None})
 
 
 @router.get(
     "/{document_id}/pages",
     summary="List a document's pages",
-    **giving(models.Listed[models.PageLine], 404),
+    **returns(models.ListOf[models.PageSummary], 404),
 )
 def pages(
     request: Request,
@@ -181,33 +191,37 @@ def pages(
     limit: requests.Limit = 50,
     cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
 ) -> Response:
-    """List the pages of a document with how each was read."""
+    """List the pages of a document and how each was read."""
     caller = app_state_of(request).caller(viewer)
-    return Answer(verbs.pages(caller, document_id, limit=limit, cursor=cursor))
+    return ApiResponse(verbs.pages(caller, document_id, limit=limit, cursor=cursor))
 
 
-@router.get("/{document_id}/pages/{number}", summary="Show a page", **giving(models.PageWhole, 404))
+@router.get(
+    "/{document_id}/pages/{number}", summary="Show a page", **returns(models.PageDetails, 404)
+)
 def page(
     request: Request, viewer: Reader, document_id: requests.DocumentId, number: requests.PageNumber
 ) -> Response:
-    """Show a page with its text, and its words with their boxes in points."""
-    return tagged(request, content.page(app_state_of(request).caller(viewer), document_id, number))
+    """Show a page with its text and the bounding boxes of its words, in points."""
+    return with_etag(
+        request, content.page(app_state_of(request).caller(viewer), document_id, number)
+    )
 
 
-@router.get("/{document_id}/pages/{number}/image", summary="Draw a page", **_PICTURE)
+@router.get("/{document_id}/pages/{number}/image", summary="Render a page", **_PICTURE)
 def image(
     request: Request,
     viewer: Reader,
     document_id: requests.DocumentId,
     number: requests.PageNumber,
-    width: Annotated[int, Query(ge=16, le=2400, description="Pixels across.")] = 900,
+    width: Annotated[int, Query(ge=16, le=2400, description="Width in pixels.")] = 900,
 ) -> Response:
-    """Draw a page as PNG; of PDFs and pictures only."""
+    """Render a page as PNG; only for PDFs and images."""
     app_state = app_state_of(request)
     found = content.drawable(app_state.caller(viewer), document_id, number)
     tag = f'"{found.digest[:32]}-{number}-{width}"'
-    if is_known(request, tag):
-        return unchanged(tag)
+    if matches_etag(request, tag):
+        return not_modified(tag)
 
     def draw() -> bytes:
         path = app_state.blobs.checked_path(found.digest, found.size)
@@ -220,21 +234,23 @@ def image(
     return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
 
-@router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **giving(Any, 404))
+@router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **returns(Any, 404))
 def tokens(
     request: Request,
     viewer: Reader,
     document_id: requests.DocumentId,
     version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
 ) -> Response:
-    """Return the words of all pages with their boxes, in the PAWLs form."""
-    return tagged(request, verbs.tokens(app_state_of(request).caller(viewer), document_id, version))
+    """Return the words of all pages with their bounding boxes, in PAWLs format."""
+    return with_etag(
+        request, verbs.tokens(app_state_of(request).caller(viewer), document_id, version)
+    )
 
 
 @router.get(
     "/{document_id}/chunks",
     summary="List a document's chunks",
-    **giving(models.Listed[models.Chunk], 404),
+    **returns(models.ListOf[models.Chunk], 404),
 )
 def chunks(
     request: Request,
@@ -243,9 +259,9 @@ def chunks(
     limit: requests.Limit = 50,
     cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}\.\d{1,9}$")] = None,
 ) -> Response:
-    """List the units of search that a document was cut into, in the order of its text."""
+    """List the chunks of a document in text order."""
     caller = app_state_of(request).caller(viewer)
-    return Answer(content.chunks(caller, document_id, limit=limit, cursor=cursor))
+    return ApiResponse(content.chunks(caller, document_id, limit=limit, cursor=cursor))
 
 
 @router.get("/{document_id}/file", summary="Get the original file", **_BYTES)
@@ -255,15 +271,15 @@ def original(
     document_id: requests.DocumentId,
     download: bool = False,
 ) -> Response:
-    """Get a document's bytes under its own name; ranges work. Only harmless types are shown."""
+    """Download the original file; supports ranges. Only safe types are shown inline."""
     app_state = app_state_of(request)
     kept = content.original_of(app_state.caller(viewer), document_id)
     return _file(request, app_state, kept, is_saved=download)
 
 
-@router.get("/{document_id}/thumbnail", summary="Get a small picture of page 1", **_BYTES)
+@router.get("/{document_id}/thumbnail", summary="Get a thumbnail of page 1", **_BYTES)
 def thumbnail(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
-    """Get the JPEG that was made of the first page."""
+    """Get a JPEG of the first page."""
     app_state = app_state_of(request)
     kept = content.thumbnail_of(app_state.caller(viewer), document_id)
     return _file(request, app_state, kept, is_saved=False)
@@ -273,8 +289,8 @@ def _file(
     request: Request, app_state: AppState, found: content.Kept, *, is_saved: bool
 ) -> Response:
     tag = f'"{found.digest[:32]}"'
-    if is_known(request, tag):
-        return unchanged(tag)
+    if matches_etag(request, tag):
+        return not_modified(tag)
     shown = None if is_saved else SHOWN.get(found.media_type or "")
     kind = shown or "application/octet-stream"
     if _is_linked(request, app_state):
@@ -291,7 +307,7 @@ def _file(
 
 
 def _is_linked(request: Request, app_state: AppState) -> bool:
-    """Tell whether a link into the bucket is wanted, and the asker may follow it."""
-    # The policy of our own pages lets them show nothing from elsewhere.
+    """Tell whether to redirect to a presigned URL that the client may follow."""
+    # The CSP forbids our own pages to show content of other origins.
     is_within_page = request.headers.get("sec-fetch-dest", "") not in ("", "document", "empty")
     return app_state.settings.blob_presigned_urls and not is_within_page

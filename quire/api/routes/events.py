@@ -1,7 +1,7 @@
-"""The stream of events (SSE): what happens, as it happens, to whoever listens.
+"""The event stream (SSE).
 
-A message's `id` is a cursor; whoever comes back with it (`Last-Event-ID`, or `?cursor=`) misses
-nothing. A message named `bye` is the last of its stream and says why it ends.
+The `id` of a message is a cursor: a client that reconnects with it (`Last-Event-ID` or
+`?cursor=`) misses nothing. The last message of a stream is named `bye` and says why it ends.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from quire.api.auth.authenticate import Reader, whose
+from quire.api.auth.authenticate import Reader, authenticate
 from quire.api.models import requests
-from quire.api.responses import failing
+from quire.api.responses import problem_responses
 from quire.api.state import AppState, app_state_of
-from quire.api.stream import Listener, Tail, Wanted, message
+from quire.api.stream import EventBroadcaster, EventFilter, Listener, message
 from quire.control import queries
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Scope as Allowed
@@ -25,9 +25,9 @@ from quire.model.access import Viewer
 from quire.store.queue.tail import Cursor
 
 router = APIRouter(prefix="/api/events", tags=["events"])
-#: Seconds between two signs of life; then also the session is looked at again.
+#: Seconds between keep-alive comments; the session is checked at the same time.
 BEAT = 15.0
-#: What a browser waits before it comes back.
+#: Milliseconds that a browser waits before it reconnects.
 RETRY_MS = 1000
 MOST_NAMES = 20
 
@@ -37,40 +37,44 @@ _EXAMPLE = (
 )
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Messages, until either side closes.",
+        "description": "Messages, until either side closes the connection.",
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
     },
-    **failing(404),
+    **problem_responses(404),
 }
 
 
-@router.get("", summary="Follow what happens", responses=_ANSWERS, response_class=StreamingResponse)
+@router.get("", summary="Follow events", responses=_ANSWERS, response_class=StreamingResponse)
 async def follow(
     request: Request,
     viewer: Reader,
-    job: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID, description="Of a job.")] = None,
+    job: Annotated[
+        int | None, Query(ge=1, le=requests.LARGEST_ID, description="Only events of this job.")
+    ] = None,
     names: Annotated[
         str | None,
-        Query(max_length=500, description="Names or families, with commas: job,document.ready"),
+        Query(
+            max_length=500, description="Names or prefixes, separated by commas: job,document.ready"
+        ),
     ] = None,
     cursor: Annotated[
-        str | None, Query(max_length=40, description="Go on behind this `id`.")
+        str | None, Query(max_length=40, description="Continue after this `id`.")
     ] = None,
     last_event_id: Annotated[str | None, Header(max_length=40)] = None,
 ) -> StreamingResponse:
     """Stream the tenant's events from now on, or from a cursor."""
-    # A browser repeats the address it first had, so that what it received last counts.
+    # A browser reconnects with its first URL, so the header takes precedence.
     given = last_event_id or cursor
     after = Cursor.parse(given) if given else None
-    wanted = Wanted(viewer.tenant, job, _names(names))
-    await asyncio.to_thread(_look, app_state_of(request), viewer, job)
-    tail: Tail = request.app.state.tail
+    wanted = EventFilter(viewer.tenant, job, _names(names))
+    await asyncio.to_thread(_check, app_state_of(request), viewer, job)
+    tail: EventBroadcaster = request.app.state.tail
     listener = await tail.join(viewer, wanted, after)
     return Stream(tail, listener, _pieces(request, viewer, tail, listener))
 
 
-def _look(app_state: AppState, viewer: Viewer, job: int | None) -> None:
-    """Refuse a job that is not there, and everyone while the database is away."""
+def _check(app_state: AppState, viewer: Viewer, job: int | None) -> None:
+    """Raise NotFound for an unknown job, and DatabaseUnavailable before the stream starts."""
     if job is not None:
         queries.job(app_state.caller(viewer), job)
     else:
@@ -78,15 +82,17 @@ def _look(app_state: AppState, viewer: Viewer, job: int | None) -> None:
 
 
 class Stream(StreamingResponse):
-    """Gives the stream's place back however it ends."""
+    """Frees the slot of the stream however it ends."""
 
-    def __init__(self, tail: Tail, listener: Listener, pieces: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self, tail: EventBroadcaster, listener: Listener, pieces: AsyncIterator[bytes]
+    ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(pieces, media_type="text/event-stream", headers=headers)
         self._tail, self._listener = tail, listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve it."""
+        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -94,9 +100,9 @@ class Stream(StreamingResponse):
 
 
 async def _pieces(
-    request: Request, viewer: Viewer, tail: Tail, listener: Listener
+    request: Request, viewer: Viewer, tail: EventBroadcaster, listener: Listener
 ) -> AsyncIterator[bytes]:
-    # The cursor at once: who loses the connection before the first event can go on from here.
+    # The cursor first: a client that disconnects before the first event can continue from here.
     yield f"retry: {RETRY_MS}\n".encode() + message({}, cursor=listener.at)
     try:
         async for piece in tail.missed(listener):
@@ -112,23 +118,23 @@ async def _pieces(
             yield _bye(listener, listener.ended)
             return
         if time.monotonic() >= due:
-            if why := await asyncio.to_thread(_shut_out, request, viewer):
+            if why := await asyncio.to_thread(_no_longer_allowed, request, viewer):
                 yield _bye(listener, why)
                 return
             yield b": \n\n"
             due = time.monotonic() + BEAT
 
 
-def _shut_out(request: Request, viewer: Viewer) -> str | None:
-    """Say why the stream may not go on: its session or token has ended since."""
+def _no_longer_allowed(request: Request, viewer: Viewer) -> str | None:
+    """Return why the stream must end: its session or token is no longer valid."""
     try:
-        now = whose(request)
+        now = authenticate(request)
     except (DatabaseUnavailable, TooMany):
         return None
     except QuireError as error:
         return str(error)
     same = now.tenant == viewer.tenant and now.user == viewer.user and now.may(Allowed.READ)
-    return None if same else "The session is another one now. Come back."
+    return None if same else "The session has changed. Reconnect."
 
 
 def _bye(listener: Listener, why: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Whether this process lives, and whether it can serve: for load balancers and supervisors."""
+"""Liveness and readiness, for load balancers and supervisors."""
 
 from fastapi import APIRouter, Request, Response
 
-from quire.api.responses import Answer, failing
+from quire.api.responses import ApiResponse, problem_responses
 from quire.api.state import app_state_of
 from quire.errors import DatabaseUnavailable, Refused, SchemaAhead
 from quire.store.db import migrate
@@ -10,17 +10,20 @@ from quire.store.db import migrate
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Is the process alive?", response_class=Answer)
+@router.get("/healthz", summary="Is the process alive?", response_class=ApiResponse)
 async def alive() -> Response:
-    """Answer at once, whatever the database does."""
-    return Answer({"status": "alive"})
+    """Respond at once, whatever the state of the database."""
+    return ApiResponse({"status": "alive"})
 
 
 @router.get(
-    "/readyz", summary="Can requests be served?", responses=failing(), response_class=Answer
+    "/readyz",
+    summary="Can requests be served?",
+    responses=problem_responses(),
+    response_class=ApiResponse,
 )
 def ready(request: Request) -> Response:
-    """Answer when the database does and its schema is this Quire's; else 503."""
+    """Respond 200 if the database is reachable and its schema is current, else 503."""
     app_state = app_state_of(request)
     try:
         with app_state.db.read() as conn:
@@ -33,4 +36,4 @@ def ready(request: Request) -> Response:
             "Run `quire migrate`.",
             retry_after=30,
         )
-    return Answer({"status": "ready"})
+    return ApiResponse({"status": "ready"})

@@ -1,4 +1,4 @@
-"""Interactive docs of the API, from files of an installed package: no request leaves the origin."""
+"""Swagger UI from an installed package, so that no request leaves the origin."""
 
 from functools import cache
 from importlib.resources import files
@@ -24,7 +24,7 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <div id="docs"></div>
-<noscript><p>This page needs JavaScript. The document it shows is
+<noscript><p>This page needs JavaScript. The API description is at
 <a href="/api/openapi.json">/api/openapi.json</a>.</p></noscript>
 <script src="/api/docs/swagger-ui-bundle.js"></script>
 <script src="/api/docs/start.js"></script>
@@ -43,19 +43,19 @@ _START = """SwaggerUIBundle({
 
 @router.get("")
 def page() -> Response:
-    """Show the page."""
+    """Return the page."""
     return HTMLResponse(_PAGE)
 
 
 @router.get("/start.js")
 def start() -> Response:
-    """Give the script that starts the page; inline it would be refused by the policy."""
+    """Return the start script; the CSP forbids inline scripts."""
     return Response(_START, media_type="text/javascript")
 
 
 @router.get("/{name}")
 def file(name: str) -> Response:
-    """Give a file of Swagger UI."""
+    """Return a file of Swagger UI."""
     if name not in _FILES:
         raise HTTPException(404)
     headers = {"Cache-Control": "public, max-age=86400"}

@@ -1,4 +1,4 @@
-"""Jobs: list, submit, show, change, and what happened to them."""
+"""Jobs: list, submit, show, change; their tasks, attempts, files and events."""
 
 from typing import Annotated, Any
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import Answer, failing, giving, tagged
+from quire.api.responses import ApiResponse, problem_responses, returns, with_etag
 from quire.api.state import app_state_of
 from quire.control import jobs as verbs
 from quire.control import queries
@@ -19,7 +19,7 @@ from quire.model.records import Submission
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 
-@router.get("", summary="List jobs, the latest first", **giving(models.Listed[models.Job]))
+@router.get("", summary="List jobs", **returns(models.ListOf[models.Job]))
 def listing(
     request: Request,
     viewer: Reader,
@@ -31,19 +31,19 @@ def listing(
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List the tenant's jobs that match; go on with `next` as `cursor`."""
+    """List the jobs that match, latest first."""
     page = queries.jobs(
         app_state_of(request).caller(viewer), limit=limit, cursor=cursor, account=account,
         user=user, states=requests.job_states(state), kind=kind, platform=platform,
     )  # fmt: skip
-    return Answer(page)
+    return ApiResponse(page)
 
 
-@router.post("", summary="Submit a job", **giving(models.Made, 404, 409, 413, status=201))
+@router.post("", summary="Submit a job", **returns(models.Created, 404, 409, 413, status=201))
 def submit(
     request: Request, viewer: Writer, body: requests.Submit, key: requests.Key = None
 ) -> Response:
-    """Make a job; its `Location` says where it is."""
+    """Submit a job; `Location` is its URL."""
     wish = Submission(
         body.kind,
         body.payload,
@@ -57,12 +57,12 @@ def submit(
         max_attempts=body.max_attempts,
     )
     [job_id] = verbs.submit(app_state_of(request).caller(viewer), [wish], key=key)
-    return Answer({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
+    return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 
-@router.post("/bulk", summary="Change all jobs that match", **giving(models.Changed, 409))
+@router.post("/bulk", summary="Change all jobs that match", **returns(models.Changed, 409))
 def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
-    """Apply a verb to every job that matches and whose state allows it; answers how many."""
+    """Apply an action to every job that matches and whose state allows it."""
     wanted = body.filter
     count = verbs.in_bulk(
         app_state_of(request).caller(viewer),
@@ -74,101 +74,114 @@ def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
         account=wanted.account,
         user=wanted.user,
     )
-    return Answer({"verb": body.verb, "count": count})
+    return ApiResponse({"verb": body.verb, "count": count})
 
 
-@router.get("/{job_id}", summary="Show a job", **giving(models.Job, 404))
+@router.get("/{job_id}", summary="Show a job", **returns(models.Job, 404))
 def show(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
-    """Show a job; with an ETag, so that asking again is cheap."""
-    return tagged(request, queries.job(app_state_of(request).caller(viewer), job_id))
+    """Show a job. The ETag makes polling cheap."""
+    return with_etag(request, queries.job(app_state_of(request).caller(viewer), job_id))
 
 
-@router.delete("/{job_id}", summary="Delete a job", status_code=204, responses=failing(404, 409))
+@router.delete(
+    "/{job_id}", summary="Delete a job", status_code=204, responses=problem_responses(404, 409)
+)
 def delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
-    """Delete a job that is over, with its history."""
+    """Delete a job that has ended, with its history."""
     verbs.one(app_state_of(request).caller(viewer), "delete", job_id)
     return Response(status_code=204)
 
 
-@router.post("/{job_id}/stop", summary="Stop a job", **giving(models.Job, 404, 409))
+@router.post("/{job_id}/stop", summary="Stop a job", **returns(models.Job, 404, 409))
 def stop(
-    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Why | None = None
+    request: Request,
+    viewer: Writer,
+    job_id: requests.JobId,
+    body: requests.StopReason | None = None,
 ) -> Response:
-    """Stop a job: finished work is kept, and it can resume."""
+    """Stop a job. Finished work is kept, and the job can be resumed."""
     return _act(request, viewer, "stop", job_id, why=body.why if body else None)
 
 
-@router.post("/{job_id}/resume", summary="Resume a job", **giving(models.Job, 404, 409))
+@router.post("/{job_id}/resume", summary="Resume a job", **returns(models.Job, 404, 409))
 def resume(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
-    """Go on with a stopped or failed job: only what is pending or failed runs."""
+    """Resume a stopped or failed job: only pending and failed tasks run."""
     return _act(request, viewer, "resume", job_id)
 
 
-@router.post("/{job_id}/cancel", summary="Cancel a job", **giving(models.Job, 404, 409))
+@router.post("/{job_id}/cancel", summary="Cancel a job", **returns(models.Job, 404, 409))
 def cancel(
-    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Why | None = None
+    request: Request,
+    viewer: Writer,
+    job_id: requests.JobId,
+    body: requests.StopReason | None = None,
 ) -> Response:
-    """Cancel a job for good."""
+    """Cancel a job permanently."""
     return _act(request, viewer, "cancel", job_id, why=body.why if body else None)
 
 
-@router.post("/{job_id}/retry", summary="Run again what failed", **giving(models.Job, 404, 409))
+@router.post("/{job_id}/retry", summary="Retry a job", **returns(models.Job, 404, 409))
 def retry(
-    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Again | None = None
+    request: Request,
+    viewer: Writer,
+    job_id: requests.JobId,
+    body: requests.RetryOptions | None = None,
 ) -> Response:
-    """Run again, with fresh attempts, what did not succeed; only what failed, or only one file."""
-    how = body or requests.Again()
+    """Run unsuccessful tasks again with new attempts; all, only failed ones, or one file."""
+    how = body or requests.RetryOptions()
     return _act(
         request, viewer, "retry", job_id,
         only_failed=how.only_failed, document_id=how.document_id,
     )  # fmt: skip
 
 
-@router.post("/{job_id}/priority", summary="Reprioritise a job", **giving(models.Job, 404, 409))
+@router.post(
+    "/{job_id}/priority", summary="Change the priority of a job", **returns(models.Job, 404, 409)
+)
 def priority(
-    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.Urgency
+    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.NewPriority
 ) -> Response:
-    """Give a job another priority, 1 (first) to 10."""
+    """Change the priority of a job, 1 (highest) to 10 (lowest)."""
     return _act(request, viewer, "reprioritise", job_id, priority=body.priority)
 
 
-@router.get("/{job_id}/explain", summary="Explain a job", **giving(models.Explanation, 404))
+@router.get("/{job_id}/explain", summary="Explain a job", **returns(models.Explanation, 404))
 def explain(
     request: Request,
     viewer: Reader,
     job_id: requests.JobId,
     task: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
 ) -> Response:
-    """Say what a job, or one task of it, waits for, who holds it, and what happens next."""
+    """Explain what a job or one of its tasks waits for, and what happens next."""
     caller = app_state_of(request).caller(viewer)
     answer = explaining.explain_job(caller, job_id)
     if task is not None:
         answer = explaining.explain_task(caller, task)
         if answer["job_id"] != job_id:
             raise NotFound(f"task {task}: no such task in job {job_id}.")
-    return Answer(answer)
+    return ApiResponse(answer)
 
 
 @router.get(
     "/{job_id}/events",
-    summary="List what happened to a job",
-    **giving(models.Listed[models.Event], 404),
+    summary="List a job's events",
+    **returns(models.ListOf[models.Event], 404),
 )
-def happened(
+def events(
     request: Request,
     viewer: Reader,
     job_id: requests.JobId,
     limit: Annotated[int, Query(ge=1, le=queries.LOGGED)] = queries.LOGGED,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List events, oldest first: the last 3,000, or with a cursor those after it."""
+    """List events, oldest first: the last 3,000, or those after a cursor."""
     caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
-    return Answer(queries.log(caller, job_id, cursor=cursor, limit=limit))
+    return ApiResponse(queries.log(caller, job_id, cursor=cursor, limit=limit))
 
 
 @router.get(
-    "/{job_id}/tasks", summary="List a job's tasks", **giving(models.Listed[models.Task], 404)
+    "/{job_id}/tasks", summary="List a job's tasks", **returns(models.ListOf[models.Task], 404)
 )
 def tasks(
     request: Request,
@@ -177,14 +190,16 @@ def tasks(
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List the tasks that a job is made of, oldest first."""
+    """List the tasks of a job, oldest first."""
     caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
-    return Answer(queries.tasks(caller, job_id, limit=limit, cursor=cursor))
+    return ApiResponse(queries.tasks(caller, job_id, limit=limit, cursor=cursor))
 
 
 @router.get(
-    "/{job_id}/attempts", summary="List a job's runs", **giving(models.Listed[models.Attempt], 404)
+    "/{job_id}/attempts",
+    summary="List a job's attempts",
+    **returns(models.ListOf[models.Attempt], 404),
 )
 def attempts(
     request: Request,
@@ -193,15 +208,15 @@ def attempts(
     task_id: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
     limit: requests.Limit = 100,
 ) -> Response:
-    """List the latest runs of a job's tasks; those of one task by `task_id`."""
+    """List the latest attempts of a job's tasks, or of one task."""
     caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
     items = queries.attempts(caller, job_id, task_id=task_id, limit=limit)
-    return Answer({"items": items, "next": None})
+    return ApiResponse({"items": items, "next": None})
 
 
 @router.get(
-    "/{job_id}/files", summary="List a job's files", **giving(models.Listed[models.File], 404)
+    "/{job_id}/files", summary="List a job's files", **returns(models.ListOf[models.File], 404)
 )
 def listed_files(
     request: Request,
@@ -212,17 +227,17 @@ def listed_files(
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List the files of a job, oldest first; of some states, or with page errors."""
+    """List the files of a job, oldest first; by state, or only those with page errors."""
     caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
     page = queries.files(
         caller, job_id, states=requests.checked_states(state, queries.FILE_STATES) or (),
         with_errors=with_errors, limit=limit, cursor=cursor,
     )  # fmt: skip
-    return Answer(page)
+    return ApiResponse(page)
 
 
 def _act(request: Request, viewer: Viewer, verb: str, job_id: int, **how: Any) -> Response:
     caller = app_state_of(request).caller(viewer)
     verbs.one(caller, verb, job_id, **how)
-    return Answer(queries.job(caller, job_id))
+    return ApiResponse(queries.job(caller, job_id))

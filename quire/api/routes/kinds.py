@@ -1,4 +1,4 @@
-"""Kinds of jobs: list, pause, go on. A kind is shared by all tenants, so this takes an admin."""
+"""Kinds of jobs: list, pause, unpause. All tenants share them, so pausing needs an admin."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 from quire.api.auth.authenticate import Admin, Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import Answer, giving
+from quire.api.responses import ApiResponse, returns
 from quire.api.state import app_state_of
 from quire.control import jobs as verbs
 from quire.control import queries
@@ -16,21 +16,21 @@ router = APIRouter(prefix="/api/kinds", tags=["kinds"])
 Name = Annotated[str, Path(max_length=200, pattern=requests.PLAIN, description="Kind of job.")]
 
 
-@router.get("", summary="List kinds of jobs", **giving(models.Listed[models.Kind]))
+@router.get("", summary="List kinds of jobs", **returns(models.ListOf[models.Kind]))
 def listing(request: Request, viewer: Reader) -> Response:
     """List the kinds that workers have announced."""
-    return Answer({"items": queries.kinds(app_state_of(request).caller(viewer)), "next": None})
+    return ApiResponse({"items": queries.kinds(app_state_of(request).caller(viewer)), "next": None})
 
 
-@router.post("/{name}/pause", summary="Pause a kind", **giving(models.Paused))
+@router.post("/{name}/pause", summary="Pause a kind", **returns(models.Paused))
 def pause(request: Request, viewer: Admin, name: Name) -> Response:
-    """Start no more tasks of a kind; running ones go on."""
+    """Stop new tasks of a kind; running ones finish."""
     changed = verbs.pause(app_state_of(request).caller(viewer), name)
-    return Answer({"name": name, "paused": True, "changed": changed})
+    return ApiResponse({"name": name, "paused": True, "changed": changed})
 
 
-@router.post("/{name}/unpause", summary="Let a kind go on", **giving(models.Paused))
+@router.post("/{name}/unpause", summary="Unpause a kind", **returns(models.Paused))
 def unpause(request: Request, viewer: Admin, name: Name) -> Response:
     """Let tasks of a paused kind start again."""
     changed = verbs.unpause(app_state_of(request).caller(viewer), name)
-    return Answer({"name": name, "paused": False, "changed": changed})
+    return ApiResponse({"name": name, "paused": False, "changed": changed})

@@ -1,9 +1,8 @@
-"""Figures for Prometheus: of the tenant's work from the database, of HTTP from this process.
+"""Prometheus metrics: a tenant's work from the database, HTTP requests from this process.
 
-All processes write the rows that are counted, so that every API process tells the same. Counts of
-rows that retention has deleted are gone: each process adds up the rises it saw instead, so that
-a counter never falls, but begins at what is kept when the process starts. Figures are kept for a
-while, longer where counting takes longer.
+Counts come from rows that all processes write, so every API process reports the same. Retention
+deletes rows, so each process adds up the increases that it sees: a counter never falls, but starts
+at what is stored when the process starts. Results are cached, longer if counting takes longer.
 """
 
 import dataclasses
@@ -18,58 +17,60 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from quire.api.auth.authenticate import Reader
-from quire.api.responses import failing
+from quire.api.responses import problem_responses
 from quire.app import App
 from quire.control import queries
 from quire.control.queries import Metrics
 
 router = APIRouter(tags=["health"])
-#: Seconds that figures are kept at least, and as a multiple of what counting took.
+#: Seconds for which results are cached: at least, and as a multiple of what counting took.
 KEEP, KEEP_FACTOR = 2.0, 20.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Figures", "content": {"text/plain": {"schema": {"type": "string"}}}},
-    **failing(),
+    200: {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}},
+    **problem_responses(),
 }
 
 
-class Meters:
-    """The figures of one API process."""
+class MetricsExporter:
+    """The metrics of one API process."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.registry = CollectorRegistry()
         self._requests = Counter(
-            "quire_http_requests", "Requests answered by this process.",
+            "quire_http_requests", "Requests served by this process.",
             ["method", "route", "status"], registry=self.registry,
         )  # fmt: skip
         self._seconds = Histogram(
-            "quire_http_request_seconds", "Seconds until the answer of this process was sent.",
+            "quire_http_request_seconds", "Request duration in this process.",
             ["method", "route"], registry=self.registry, buckets=_BUCKETS,
         )  # fmt: skip
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[float, Metrics]] = {}
         self._known: dict[str, set[tuple[str, str]]] = {}
-        self._rises = Rises()
+        self._totals_by_key = MonotonicCounters()
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one request that was answered."""
+        """Count one completed request."""
         self._requests.labels(method, route, str(status)).inc()
-        # A stream lasts as long as somebody looks.
+        # A stream lasts as long as a page is open.
         if route != "/api/events":
             self._seconds.labels(method, route).observe(seconds)
 
     def text(self, tenant: str, streams: int) -> bytes:
-        """Write a tenant's figures; the tenant that commands act for gets this process's too."""
+        """Return a tenant's metrics; the default tenant also gets those of this process."""
         with self._lock:
             counted = self._counted(tenant)
-            told = list(_told(counted, lambda *at: self._rises.total(tenant, *at)))
+            told = list(_families(counted, lambda *at: self._totals_by_key.total(tenant, *at)))
         written = generate_latest(_Fixed(told))
         if tenant == self._app.settings.tenant:
-            open_now = GaugeMetricFamily("quire_http_streams", "Event streams open here.", streams)
+            open_now = GaugeMetricFamily(
+                "quire_http_streams", "Open event streams of this process.", streams
+            )
             # Metrics for all tenants together, so not for each to see.
             refused = CounterMetricFamily(
-                "quire_refused_settles", "Ends of runs refused because the lease was lost.",
+                "quire_refused_settles", "Results refused because the lease was lost.",
                 counted.refused,
             )  # fmt: skip
             written += generate_latest(_Fixed([open_now, refused]))
@@ -86,7 +87,7 @@ class Meters:
         return counted
 
     def _with_gone(self, tenant: str, counted: Metrics) -> Metrics:
-        """Count what is no longer there as none, so that a rise from none is seen."""
+        """Count deleted rows as 0, so that an increase from 0 is seen."""
         gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
         self._known[tenant] = {*gone, *counted.runs}
         return counted._replace(runs=gone | counted.runs)
@@ -95,15 +96,15 @@ class Meters:
         return queries.metrics(dataclasses.replace(self._app.caller, tenant=tenant))
 
 
-class Rises:
-    """Adds up how much counts rose, so that deleted rows do not make a counter fall."""
+class MonotonicCounters:
+    """Sums the increases of counts, so that deleted rows do not make a counter fall."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[Any, ...], float] = {}
         self._totals: dict[tuple[Any, ...], float] = {}
 
     def total(self, *key_and_count: Any) -> float:
-        """Return the sum of the rises of a count under a key."""
+        """Return the sum of the increases of a count."""
         *key, count = key_and_count
         at = tuple(key)
         rise = max(count - self._last.get(at, 0.0), 0.0)
@@ -113,7 +114,7 @@ class Rises:
 
 
 class _Fixed:
-    """What was counted, as the library wants to collect it."""
+    """A fixed set of metrics, as a prometheus_client collector."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -122,11 +123,11 @@ class _Fixed:
         return self._families
 
 
-@router.get("/metrics", summary="Figures for Prometheus", responses=_ANSWERS)
+@router.get("/metrics", summary="Prometheus metrics", responses=_ANSWERS)
 def metrics(request: Request, viewer: Reader) -> Response:
-    """Tell the figures of the tenant in the text format of Prometheus."""
+    """Return the tenant's metrics in the Prometheus text format."""
     state = request.app.state
-    meters: Meters = state.meters
+    meters: MetricsExporter = state.meters
     text = meters.text(viewer.tenant, state.tail.count)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
@@ -134,32 +135,34 @@ def metrics(request: Request, viewer: Reader) -> Response:
 Total = Callable[..., float]
 
 
-def _told(c: Metrics, total: Total) -> Iterator[Metric]:
-    yield _gauges("quire_tasks", "Tasks that are kept.", ("kind", "state"), c.tasks)
+def _families(c: Metrics, total: Total) -> Iterator[Metric]:
+    yield _gauges("quire_tasks", "Stored tasks.", ("kind", "state"), c.tasks)
     yield _gauges(
-        "quire_oldest_ready_seconds", "Age of the oldest task that could be claimed.", ("kind",),
+        "quire_oldest_ready_seconds", "Age of the oldest ready task.", ("kind",),
         {(kind,): age for kind, age in c.oldest.items()},
     )  # fmt: skip
-    yield GaugeMetricFamily("quire_workers_alive", "Workers that live.", c.alive)
+    yield GaugeMetricFamily("quire_workers_alive", "Workers that are alive.", c.alive)
     yield from _of_runs(c, total)
-    made = CounterMetricFamily("quire_work", "Pages and vectors made or reused.",
+    made = CounterMetricFamily("quire_work", "Pages and vectors computed or reused.",
                                labels=["what", "how"])  # fmt: skip
     for key, count in c.work.items():
         what, _, how = key.rpartition("_")
         made.add_metric([what, how], total("work", key, count))
     yield made
     yield CounterMetricFamily(
-        "quire_fetched_bytes", "Bytes of different files fetched or uploaded.",
+        "quire_fetched_bytes", "Bytes of distinct files fetched or uploaded.",
         total("bytes", c.bytes_kept),
     )  # fmt: skip
 
 
 def _of_runs(c: Metrics, total: Total) -> Iterator[Metric]:
     labels = ["kind", "outcome"]
-    settles = CounterMetricFamily("quire_settles", "Runs that ended.", labels=labels)
-    seconds = CounterMetricFamily("quire_run_seconds", "Seconds of runs.", labels=labels)
+    settles = CounterMetricFamily("quire_settles", "Attempts that ended.", labels=labels)
+    seconds = CounterMetricFamily("quire_run_seconds", "Total duration of attempts.", labels=labels)
     claims = CounterMetricFamily("quire_claims", "Tasks claimed.", labels=["kind"])
-    lost = CounterMetricFamily("quire_lease_losses", "Runs whose lease ended.", labels=["kind"])
+    lost = CounterMetricFamily(
+        "quire_lease_losses", "Attempts whose lease expired.", labels=["kind"]
+    )
     claimed: dict[str, int] = {}
     died: dict[str, int] = {}
     for (kind, outcome), (count, spent) in c.runs.items():

@@ -1,4 +1,4 @@
-"""Search: passages in the documents, the best first."""
+"""Search documents; returns passages, best first."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from quire.api.auth.authenticate import Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import Answer, giving
+from quire.api.responses import ApiResponse, returns
 from quire.api.state import AppState, app_state_of
 from quire.control import search as control
 from quire.errors import BadInput
@@ -21,11 +21,18 @@ Id = Annotated[int, Query(ge=1, le=requests.LARGEST_ID)]
 Pair = Annotated[str, Query(max_length=500, pattern=requests.PLAIN)]
 
 
-@router.get("", summary="Search the documents", **giving(models.Found, 404))
+@router.get("", summary="Search the documents", **returns(models.SearchResults, 404))
 def search(
     request: Request,
     viewer: Reader,
-    q: Annotated[str, Query(min_length=1, max_length=control.LONGEST, description="Words.")],
+    q: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=control.LONGEST,
+            description='Words, a question or a topic; "quoted" words must be adjacent.',
+        ),
+    ],
     mode: Annotated[
         str, Query(max_length=20, description="hybrid (words and meaning), text or vector.")
     ] = "hybrid",
@@ -35,7 +42,7 @@ def search(
     media_type: requests.Text = None,
     limit: Annotated[int, Query(ge=1, le=control.MOST)] = 10,
 ) -> Response:
-    """Find passages by words, by meaning, or both; each hit says where to look."""
+    """Find passages by words, by meaning, or both."""
     app_state = app_state_of(request)
     found = control.search(
         app_state.db,
@@ -49,7 +56,7 @@ def search(
         media_type=media_type,
         embedder=lambda name: _embedder(app_state, name),
     )
-    return Answer(found)
+    return ApiResponse(found)
 
 
 def _embedder(app_state: AppState, name: str) -> Embedder:

@@ -1,6 +1,6 @@
-"""The pages that begin and end a session of the dashboard.
+"""Sign in to and out of the dashboard.
 
-Opening a link only shows a button: programs that preview links would use it up.
+Opening a sign-in link only shows a button, because link previews would use it up.
 """
 
 from html import escape
@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from quire.api.auth.authenticate import (
     COOKIE,
     address_of,
-    bearer,
+    bearer_token,
     is_https,
-    refuse_other_sites,
+    require_same_origin,
     sent_csrf,
     viewer_of,
 )
@@ -42,15 +42,15 @@ _PAGE = """<!doctype html>
 </html>
 """
 _HOW = (
-    "<p>On the machine that runs Quire, this command prints a link that signs you in:</p>"
+    "<p>On the machine that runs Quire, this command prints a sign-in link:</p>"
     '<pre class="mono">quire user link</pre>'
-    "<p>An admin can also make one for you.</p>"
+    "<p>An admin can also create one for you.</p>"
 )
 
 
 @router.get("/sign-in")
 def how(request: Request) -> Response:
-    """Say how one signs in."""
+    """Explain how to sign in."""
     if not app_state_of(request).settings.api_auth:
         return RedirectResponse("/", 303)
     return _page("Sign in to Quire", _HOW)
@@ -72,8 +72,8 @@ def ask(request: Request, link: str) -> Response:
 
 @router.post("/sign-in/{link}")
 def enter(request: Request, link: str) -> Response:
-    """Use the link: begin a session and set its cookie."""
-    refuse_other_sites(request)
+    """Use the link: start a session and set its cookie."""
+    require_same_origin(request)
     app_state = app_state_of(request)
     s, address = app_state.settings, address_of(request)
     try:
@@ -102,14 +102,14 @@ def enter(request: Request, link: str) -> Response:
 
 @router.post("/sign-out")
 def leave(request: Request, sent: Annotated[str | None, Depends(sent_csrf)]) -> Response:
-    """End the session; one that has ended already is no reason to refuse."""
+    """End the session, if there is one."""
     answer = RedirectResponse("/sign-in", 303)
     answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
     try:
         viewer = viewer_of(request, sent)
     except NotSignedIn:
         return answer
-    if bearer(request) is None and (cookie := request.cookies.get(COOKIE)):
+    if bearer_token(request) is None and (cookie := request.cookies.get(COOKIE)):
         address = address_of(request)
         sign_in.sign_out(app_state_of(request).db, cookie, viewer, address=address)
     return answer
@@ -119,7 +119,7 @@ def _refused(request: Request, error: NotSignedIn) -> Response:
     app_state = app_state_of(request)
     app_state.rates.count_failure(address_of(request), app_state.db.clock.now().lease)
     what = str(error).partition(". ")[0].removeprefix("sign-in link: ")
-    return _page("This link does not sign you in", f"<p>It {escape(what)}.</p>{_HOW}", status=401)
+    return _page("This sign-in link is not valid", f"<p>It {escape(what)}.</p>{_HOW}", status=401)
 
 
 def _page(title: str, body: str, *, status: int = 200) -> HTMLResponse:

@@ -4,14 +4,14 @@ from fastapi import APIRouter, Request, Response
 
 from quire.api.auth.authenticate import Reader
 from quire.api.models import responses as models
-from quire.api.responses import Answer, giving
+from quire.api.responses import ApiResponse, returns
 from quire.api.state import app_state_of
 from quire.control import queries
 
 router = APIRouter(prefix="/api", tags=["status"])
 
 
-@router.get("/status", summary="Count by state", **giving(models.Status))
+@router.get("/status", summary="Count by state", **returns(models.Status))
 def status(request: Request, viewer: Reader) -> Response:
     """Count the tenant's jobs, tasks and documents by state, and list workers.
 
@@ -19,20 +19,20 @@ def status(request: Request, viewer: Reader) -> Response:
     """
     app_state = app_state_of(request)
     caller = app_state.caller(viewer)
-    counts, age = app_state.recent.of(f"status {viewer.tenant}", lambda: queries.counts(caller))
+    counts, age = app_state.recent.get(f"status {viewer.tenant}", lambda: queries.counts(caller))
     answer = {"home": str(app_state.settings.home), **counts, **queries.health(caller)}
-    return Answer(answer, headers={"Age": str(round(age))})
+    return ApiResponse(answer, headers={"Age": str(round(age))})
 
 
-@router.get("/scheduler/status", summary="What runs and waits", **giving(models.SchedulerStatus))
+@router.get("/scheduler/status", summary="What runs and waits", **returns(models.SchedulerStatus))
 def scheduler(request: Request, viewer: Reader) -> Response:
     """List running jobs in the order in which they started, and count pending ones by kind."""
     app_state = app_state_of(request)
     caller = app_state.caller(viewer)
-    pending, _ = app_state.recent.of(
+    pending, _ = app_state.recent.get(
         f"pending {viewer.tenant}", lambda: queries.pending_jobs_by_kind(caller)
     )
-    return Answer(
+    return ApiResponse(
         {
             "running": queries.running_jobs(caller),
             "pending_counts": pending,

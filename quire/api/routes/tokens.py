@@ -1,4 +1,4 @@
-"""Tokens: everyone has their own; admins see and revoke all of the tenant."""
+"""Tokens: users manage their own; admins manage all of the tenant."""
 
 from typing import Annotated
 
@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path, Request, Response
 from quire.api.auth.authenticate import Reader, address_of
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.models.access import MadeToken, Token, TokenBody
-from quire.api.responses import Answer, giving
+from quire.api.models.access import CreatedToken, NewToken, Token
+from quire.api.responses import ApiResponse, returns
 from quire.api.state import app_state_of
 from quire.control import access
 from quire.errors import Forbidden
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api/tokens", tags=["access"])
 TokenId = Annotated[int, Path(ge=1, le=requests.LARGEST_ID, description="Id of the token.")]
 
 
-@router.get("", summary="List tokens, the latest first", **giving(models.Listed[Token]))
+@router.get("", summary="List tokens", **returns(models.ListOf[Token]))
 def listing(
     request: Request,
     viewer: Reader,
@@ -26,26 +26,28 @@ def listing(
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List one's own tokens; of an admin, those of the tenant."""
+    """List your tokens, or as an admin those of the tenant; latest first."""
     found = access.list_tokens(
         app_state_of(request).caller(viewer),
         user=user if viewer.may(Scope.ADMIN) else viewer.user,
         limit=limit + 1,
         before=cursor,
     )
-    return Answer({"items": found[:limit], "next": following(found, limit)})
+    return ApiResponse({"items": found[:limit], "next": following(found, limit)})
 
 
-@router.post("", summary="Make a token", **giving(MadeToken, 404, 409, status=201))
-def create(request: Request, viewer: Reader, body: TokenBody) -> Response:
-    """Make a token. Only this answer has the token itself.
+@router.post("", summary="Create a token", **returns(CreatedToken, 404, 409, status=201))
+def create(request: Request, viewer: Reader, body: NewToken) -> Response:
+    """Create a token. Only this response contains its secret.
 
-    A token can make another one only if it has the scope admin: else one that expires could be
-    made to last.
+    A token can create another one only with the permission admin; otherwise an expiring token
+    could extend its own life.
     """
     refuse_tokens(viewer)
     if body.user not in (None, viewer.user) and not viewer.may(Scope.ADMIN):
-        raise Forbidden(f"user {viewer.user}: only admins make tokens for others. None was made.")
+        raise Forbidden(
+            f"user {viewer.user}: only admins can create tokens for others. No token was created."
+        )
     made = access.create_token(
         app_state_of(request).caller(viewer),
         body.name,
@@ -54,14 +56,14 @@ def create(request: Request, viewer: Reader, body: TokenBody) -> Response:
         user=None if body.user == viewer.user else body.user,
         address=address_of(request),
     )
-    return Answer(made, 201, headers={"Cache-Control": "no-store"})
+    return ApiResponse(made, 201, headers={"Cache-Control": "no-store"})
 
 
-@router.delete("/{token_id}", summary="Revoke a token", **giving(Token, 404))
+@router.delete("/{token_id}", summary="Revoke a token", **returns(Token, 404))
 def revoke(request: Request, viewer: Reader, token_id: TokenId) -> Response:
-    """Revoke a token at once; again makes no difference."""
+    """Revoke a token; doing it again has no effect."""
     refuse_tokens(viewer)
-    return Answer(
+    return ApiResponse(
         access.revoke_token(
             app_state_of(request).caller(viewer),
             token_id,
@@ -72,14 +74,14 @@ def revoke(request: Request, viewer: Reader, token_id: TokenId) -> Response:
 
 
 def following(found: list[dict[str, int]], limit: int) -> str | None:
-    """Return the cursor behind a page, where more was found than it takes."""
+    """Return the cursor of the next page, if there is one."""
     return str(found[limit - 1]["id"]) if len(found) > limit else None
 
 
 def refuse_tokens(viewer: Viewer) -> None:
-    """Refuse a token that would make or end tokens without the scope admin."""
+    """Refuse requests by a token without the permission admin."""
     if viewer.csrf is None and not viewer.may(Scope.ADMIN):
         raise Forbidden(
-            f"user {viewer.user}: a token changes tokens only with the scope admin. Sign in to the "
-            "dashboard, or use `quire token` on the machine that runs Quire."
+            f"user {viewer.user}: a token needs the permission admin to manage tokens. Sign in to "
+            "the dashboard, or use `quire token` on the machine that runs Quire."
         )

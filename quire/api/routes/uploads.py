@@ -1,7 +1,7 @@
-"""Uploads: files stream from the network to the disk while they are hashed, then become documents.
+"""Uploads: files are hashed while they stream to disk, then become documents.
 
-The event loop reads ahead by a few blocks; one thread of a small pool writes. Whatever goes wrong
-before the last byte, nothing is kept.
+The event loop reads a few blocks ahead; a thread of a small pool writes. If anything fails before
+the last byte, nothing is kept.
 """
 
 import math
@@ -21,7 +21,7 @@ from quire.api import multipart
 from quire.api.auth.authenticate import Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import Answer, giving
+from quire.api.responses import ApiResponse, returns
 from quire.api.state import AppState, app_state_of
 from quire.control.uploads import MAX_FILES, UploadedFile, upload
 from quire.errors import BadInput, SourceRefused, TooLarge
@@ -30,21 +30,21 @@ from quire.fetch.transfer import part_file
 from quire.model.access import Viewer
 
 router = APIRouter(prefix="/api/documents", tags=["documents"])
-#: Bytes that are gathered before a thread is asked to write them, and blocks that may wait.
+#: Bytes per block that is handed to the writing thread, and blocks that may wait.
 BLOCK, AHEAD = 1 << 20, 4
-#: Uploads that are written at a time; more wait.
+#: Concurrent uploads; more of them wait.
 AT_ONCE = 8
-#: Seconds without a byte after which an upload counts as cut off.
-PATIENCE = 120.0
+#: Seconds without a byte after which an upload is aborted.
+IDLE_SECONDS = 120.0
 _FIELDS = ("files", "file")
-#: A page's form has its csrf in it, which the gate wants in the address instead.
+#: `csrf` is ignored here: authentication reads it from the URL.
 _TEXTS = ("corpus", "csrf")
-_CUT = "upload: the connection ended before all had come. Nothing was stored; send it again."
+_LOST = "upload: the connection was lost. Nothing was stored; upload it again."
 
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The bytes of one file (then `name` says how it is called), or a form.",
+        "description": "The bytes of one file (`name` is then required), or a form.",
         "content": {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
             "multipart/form-data": {
@@ -70,7 +70,7 @@ _BODY = {
     "",
     summary="Upload files",
     openapi_extra=_BODY,
-    **giving(models.Uploaded, 409, 413, 502, status=201),
+    **returns(models.Uploaded, 409, 413, 502, status=201),
 )
 async def receive(
     request: Request,
@@ -79,8 +79,10 @@ async def receive(
     corpus: Annotated[str | None, Query(max_length=100)] = None,
     key: requests.Key = None,
 ) -> Response:
-    """Take in one file or a form of several; they become documents of one ingest job."""
-    taking = Taking(app_state_of(request), viewer, request.headers.get("content-type", ""), key)
+    """Upload one file, or a form with several; one ingest job indexes them."""
+    taking = UploadReceiver(
+        app_state_of(request), viewer, request.headers.get("content-type", ""), key
+    )
     taking.check(name, request.headers.get("content-length"))
     sender, receiver = anyio.create_memory_object_stream[bytes](AHEAD)
     pump = _Pump(request, sender)
@@ -92,12 +94,12 @@ async def receive(
                 lambda: taking.run(pump.pieces(receiver), name, corpus), limiter=_limiter(request)
             )
         except Exception as error:
-            made = error  # the group would wrap it
+            made = error  # the task group would wrap it in a group
         receiver.close()
         group.cancel_scope.cancel()
     if isinstance(made, Exception):
         raise made
-    return Answer(made, 201, headers={"Location": f"/api/jobs/{made['id']}"})
+    return ApiResponse(made, 201, headers={"Location": f"/api/jobs/{made['id']}"})
 
 
 def _limiter(request: Request) -> anyio.CapacityLimiter:
@@ -108,25 +110,25 @@ def _limiter(request: Request) -> anyio.CapacityLimiter:
 
 
 class _Pump:
-    """Carries blocks from the network to the thread that writes."""
+    """Passes blocks from the network to the writing thread."""
 
     def __init__(self, request: Request, sender: MemoryObjectSendStream[bytes]) -> None:
         self._request = request
         self._sender = sender
-        self._is_cut = False
+        self._is_lost = False
 
     async def run(self) -> None:
-        """Send blocks until the body ends, is cut off, or nobody wants more."""
+        """Send blocks until the body ends, the connection is lost, or the receiver closes."""
         with self._sender:
             try:
-                # Over again with each block, not with each piece: setting a timer is dear.
-                with anyio.fail_after(PATIENCE) as patience:
+                # Reset per block, not per chunk: timers are expensive.
+                with anyio.fail_after(IDLE_SECONDS) as patience:
                     async for block in self._blocks():
-                        patience.deadline = math.inf  # the disk may take its time
+                        patience.deadline = math.inf  # writing may take longer
                         await self._sender.send(block)
-                        patience.deadline = anyio.current_time() + PATIENCE
+                        patience.deadline = anyio.current_time() + IDLE_SECONDS
             except (ClientDisconnect, TimeoutError):
-                self._is_cut = True
+                self._is_lost = True
             except anyio.BrokenResourceError:
                 return
 
@@ -137,26 +139,26 @@ class _Pump:
         async for piece in self._request.stream():
             gathered.append(piece)
             size += len(piece)
-            # A sender that trickles is heard of in time, though its block is not full.
-            if size >= BLOCK or monotonic() > began + PATIENCE / 4:
+            # Also send partial blocks, so that a slow sender does not time out.
+            if size >= BLOCK or monotonic() > began + IDLE_SECONDS / 4:
                 yield b"".join(gathered)
                 gathered, size, began = [], 0, monotonic()
         if size:
             yield b"".join(gathered)
 
     def pieces(self, receiver: MemoryObjectReceiveStream[bytes]) -> Iterator[bytes]:
-        """Yield the blocks, in a thread."""
+        """Yield the blocks; runs in the writing thread."""
         while True:
             try:
                 yield anyio.from_thread.run(receiver.receive)
             except anyio.EndOfStream:
                 break
-        if self._is_cut:
-            raise BadInput(_CUT)
+        if self._is_lost:
+            raise BadInput(_LOST)
 
 
-class Taking:
-    """One upload on its way to the disk."""
+class UploadReceiver:
+    """Writes one upload to disk and submits its job."""
 
     def __init__(
         self, app_state: AppState, viewer: Viewer, content_type: str, key: str | None
@@ -169,19 +171,19 @@ class Taking:
         self.is_form = content_type.lower().startswith("multipart/form-data")
 
     def check(self, name: str | None, told: str | None) -> None:
-        """Refuse what can be refused before a byte is read."""
+        """Check what can be checked before the body is read."""
         if self.is_form:
             multipart.boundary_of(self.content_type)
             return
         if not name:
             raise BadInput(
-                "upload: how is the file called? Add ?name=, or send multipart/form-data."
+                "upload: the file has no name. Add ?name=NAME, or send multipart/form-data."
             )
         if told is not None and told.isdigit() and int(told[:20]) > self.most:
             raise self._too_large(name)
 
     def run(self, pieces: Iterator[bytes], name: str | None, corpus: str | None) -> dict[str, Any]:
-        """Write the files, keep them, and make their documents; or leave nothing."""
+        """Write the files, store them and create their documents; all or nothing."""
         received: list[UploadedFile] = []
         try:
             if self.is_form:
@@ -209,8 +211,8 @@ class Taking:
                 self._file(event.filename, multipart.until_end(stream), received)
             elif event.filename is None or event.filename:
                 raise BadInput(
-                    f"form field {event.name[:40]!r}: not known. Files go in `files`, the name "
-                    "of a corpus in `corpus`; nothing was kept."
+                    f"form field {event.name[:40]!r}: unknown. Send files in `files` and the name "
+                    "of a corpus in `corpus`. Nothing was stored."
                 )
         return told.get("corpus")
 
@@ -242,8 +244,8 @@ class Taking:
 
 
 def _unseen(got: int, whole: int | None) -> None:
-    """Nobody watches an upload but the sender."""
+    """Uploads report no progress."""
 
 
 def _unchecked() -> None:
-    """Nothing can stop an upload but its end."""
+    """Uploads cannot be stopped."""

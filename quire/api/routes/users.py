@@ -1,4 +1,4 @@
-"""Users of the tenant, for its admins; what was done about access; and who asks."""
+"""Users, the audit log, and the user of the request."""
 
 from typing import Annotated
 
@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path, Request, Response
 from quire.api.auth.authenticate import Admin, Reader, address_of, is_https
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.models.access import AuditRow, Me, RoleBody, SignInLink, User, UserBody
-from quire.api.responses import Answer, giving
+from quire.api.models.access import AuditEntry, Me, NewRole, NewUser, SignInLink, User
+from quire.api.responses import ApiResponse, returns
 from quire.api.routes.tokens import following
 from quire.api.state import app_state_of
 from quire.control import access, sign_in
@@ -17,61 +17,61 @@ from quire.model.access import Scope
 
 router = APIRouter(prefix="/api", tags=["access"])
 Name = Annotated[str, Path(min_length=1, max_length=LONGEST, description="Name of the user.")]
-UNKEPT = {"Cache-Control": "no-store"}
+NO_STORE = {"Cache-Control": "no-store"}
 
 
-@router.get("/me", summary="Show who asks", **giving(Me))
+@router.get("/me", summary="Show the current user", **returns(Me))
 def me(viewer: Reader) -> Response:
-    """Show whose token or session it is, and what it may do."""
+    """Show the user of this token or session, and its permissions."""
     shown = {**viewer._asdict(), "scopes": [each for each in Scope if viewer.may(each)]}
-    return Answer(shown, headers=UNKEPT)
+    return ApiResponse(shown, headers=NO_STORE)
 
 
-@router.get("/users", summary="List users", **giving(models.Listed[User]))
+@router.get("/users", summary="List users", **returns(models.ListOf[User]))
 def listing(request: Request, viewer: Admin) -> Response:
     """List the tenant's users by name; there is no next page."""
     found = access.list_users(app_state_of(request).caller(viewer))
-    return Answer({"items": found, "next": None})
+    return ApiResponse({"items": found, "next": None})
 
 
-@router.post("/users", summary="Add a user", **giving(User, 409, status=201))
-def add(request: Request, viewer: Admin, body: UserBody) -> Response:
-    """Add a user, or let one who was disabled in again; old tokens stay revoked."""
+@router.post("/users", summary="Add a user", **returns(User, 409, status=201))
+def add(request: Request, viewer: Admin, body: NewUser) -> Response:
+    """Add a user, or enable a disabled one; old tokens stay revoked."""
     caller = app_state_of(request).caller(viewer)
     made = access.create_user(caller, body.name, body.role, address=address_of(request))
-    return Answer(made, 201)
+    return ApiResponse(made, 201)
 
 
-@router.post("/users/{name}/role", summary="Give a role", **giving(User, 404, 409))
-def role(request: Request, viewer: Admin, name: Name, body: RoleBody) -> Response:
-    """Give a user another role; it counts from the next request on."""
+@router.post("/users/{name}/role", summary="Change a role", **returns(User, 404, 409))
+def role(request: Request, viewer: Admin, name: Name, body: NewRole) -> Response:
+    """Change the role of a user, from the next request on."""
     caller = app_state_of(request).caller(viewer)
-    return Answer(access.set_role(caller, name, body.role, address=address_of(request)))
+    return ApiResponse(access.set_role(caller, name, body.role, address=address_of(request)))
 
 
-@router.post("/users/{name}/disable", summary="Disable a user", **giving(User, 404, 409))
+@router.post("/users/{name}/disable", summary="Disable a user", **returns(User, 404, 409))
 def disable(request: Request, viewer: Admin, name: Name) -> Response:
-    """Shut a user out: tokens, sessions and links end at once."""
+    """Disable a user: tokens, sessions and sign-in links end immediately."""
     caller = app_state_of(request).caller(viewer)
-    return Answer(access.disable_user(caller, name, address=address_of(request)))
+    return ApiResponse(access.disable_user(caller, name, address=address_of(request)))
 
 
 @router.post(
     "/users/{name}/link",
-    summary="Make a sign-in link",
-    **giving(SignInLink, 404, 409, status=201),
+    summary="Create a sign-in link",
+    **returns(SignInLink, 404, 409, status=201),
 )
 def link(request: Request, viewer: Admin, name: Name) -> Response:
-    """Make a link that signs a user in to the dashboard once, within 15 minutes."""
+    """Create a link that signs a user in once, within 15 minutes."""
     caller = app_state_of(request).caller(viewer)
     made = sign_in.sign_in_link(caller, name, address=address_of(request))
     path = f"/sign-in/{made.pop('link')}"
     scheme = "https" if is_https(request) else "http"
     url = f"{scheme}://{request.url.netloc}{path}"
-    return Answer({**made, "path": path, "url": url}, 201, headers=UNKEPT)
+    return ApiResponse({**made, "path": path, "url": url}, 201, headers=NO_STORE)
 
 
-@router.get("/audit", summary="List the audit", **giving(models.Listed[AuditRow]))
+@router.get("/audit", summary="List the audit log", **returns(models.ListOf[AuditEntry]))
 def audit(
     request: Request,
     viewer: Admin,
@@ -80,7 +80,7 @@ def audit(
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
-    """List what was done about access, the latest first, and who was not let in."""
+    """List changes to users and tokens, sign-ins and refused requests, latest first."""
     caller = app_state_of(request).caller(viewer)
     found = access.read_audit(caller, user=user, action=action, limit=limit + 1, before=cursor)
-    return Answer({"items": found[:limit], "next": following(found, limit)})
+    return ApiResponse({"items": found[:limit], "next": following(found, limit)})

@@ -153,7 +153,7 @@ def _in_order(case: Case) -> Finding:
     broker = broker_status.standing(
         case.conn, now=case.now, patience=case.patience, queue=row.queue
     )
-    why = f" {broker['trouble']}" if broker and broker["trouble"] else ""
+    why = f" {broker['problem']}" if broker and broker["problem"] else ""
     front = waiting.ahead(case.conn, row)
     if not front.tasks:
         text = f"It is first in queue {row.queue!r}.{why}"
