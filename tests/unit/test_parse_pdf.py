@@ -188,7 +188,7 @@ def test_a_scanned_page_is_named_as_such_where_it_is_not_recognised(
     monkeypatch.setitem(__import__("sys").modules, "rapidocr", None)
     assert page(path, ReadOptions()).via == "none"
     assert formats.recipe(file_type.PDF, ReadOptions())["engine"] is None
-    with pytest.raises(Permanent, match=r"quire\[ocr\]"):
+    with pytest.raises(Permanent, match=r"RapidOCR is not installed. Run: .*\[ocr\]"):
         page(path, ReadOptions(ocr="always"))
 
 
