@@ -131,7 +131,7 @@ def _admit(
     taken = [
         (made, {"digest": one.digest, "size": one.size})
         for made, one in zip(admitted, received, strict=True)
-        if made.is_taken
+        if made.should_index
     ]
     storing.enqueue(conn, owner, job_id, _kind(caller, conn), taken, now=now)
 

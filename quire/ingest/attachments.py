@@ -61,5 +61,5 @@ def queue(
     )
     admitted = admission.admit(conn, request, listed, now=tx.now)
     for one, each in zip(admitted, found, strict=True):
-        if one.is_taken:
+        if one.should_index:
             spawn_document(tx, one, {"digest": each.digest, "size": each.size})

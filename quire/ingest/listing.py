@@ -242,7 +242,7 @@ def _admit_page(
         now=tx.now,
     )
     for item, one in zip(items, admitted, strict=True):
-        if one.is_taken:
+        if one.should_index:
             fields = {k: v for k, v in item._asdict().items() if v is not None}
             payload = {"source": url, "options": dict(request.options), "item": fields}
             spawn_document(tx, one, payload)

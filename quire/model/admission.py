@@ -17,7 +17,7 @@ QUEUED_SECONDS, INDEXING_SECONDS = 600.0, 2700.0
 class Decision(NamedTuple):
     """Index or skip the file, and the reason as a code."""
 
-    is_taken: bool
+    should_index: bool
     why: str
 
 

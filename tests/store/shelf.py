@@ -80,7 +80,7 @@ class Shelf:
             return one
 
         one = self.db.write(act)
-        assert one.is_taken, one
+        assert one.should_index, one
         return Filing(one.document_id, one.generation, job_id, task_id)
 
     def begin(self, filing: Filing) -> None:

@@ -258,7 +258,7 @@ def test_two_listings_at_once_insert_each_document_once(pg_url: str):
         each.start()
     for each in threads:
         each.join()
-    taken = [[one.is_taken for one in made[job]] for job in jobs]
+    taken = [[one.should_index for one in made[job]] for job in jobs]
     assert sorted(map(sum, taken)) == [0, 300]
     assert sorted({one.why for job in jobs for one in made[job]}) == ["new", "waiting"]
     assert len(stage.rows("documents")) == len(stage.rows("generations")) == 300

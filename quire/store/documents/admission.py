@@ -54,7 +54,7 @@ class Admitted(NamedTuple):
 
     document_id: int
     generation: int
-    is_taken: bool
+    should_index: bool
     why: str
 
 
@@ -81,18 +81,20 @@ def admit(
     changed = [
         (known[item.uri], item)
         for item, decision in zip(items, decisions, strict=True)
-        if decision.is_taken and item.uri in known
+        if decision.should_index and item.uri in known
     ]
     _requeue(conn, "queue", [each for each in changed if not each[0].is_locked], now)
     _requeue(conn, "requeue", [each for each in changed if each[0].is_locked], now)
     admitted = [
         Admitted(ids[item.uri], 1, True, decision.why)
         if item.uri in ids
-        else Admitted(known[item.uri].id, known[item.uri].generation + decision.is_taken, *decision)
+        else Admitted(
+            known[item.uri].id, known[item.uri].generation + decision.should_index, *decision
+        )
         for item, decision in zip(items, decisions, strict=True)
     ]
     settings = {k.id: document_settings(request.settings, k.overrides) for k in known.values()}
-    _add_generations(conn, request, settings, [a for a in admitted if a.is_taken], now)
+    _add_generations(conn, request, settings, [a for a in admitted if a.should_index], now)
     add_to_corpora(conn, request.corpus_ids, [a.document_id for a in admitted])
     return admitted
 
