@@ -93,7 +93,7 @@ def test_a_server_that_is_too_old_for_the_schema_takes_no_request(home: Path):
         until(lambda: at.http.get("/api/jobs").status_code == 503)
         refused = at.http.post("/api/jobs", json={"kind": "noop"})
         assert refused.status_code == 503
-        assert "this one knows up to" in refused.json()["detail"]
+        assert "this one has migrations up to" in refused.json()["detail"]
 
 
 def test_a_database_that_was_moved_away_is_not_served(home: Path):

@@ -54,7 +54,7 @@ def test_a_worker_that_is_too_old_gives_its_tasks_back_and_a_later_one_takes_the
     assert later.migrate() == [LAST + 1]
     # The migration waited for it.
     assert worker.popen.wait(PATIENCE) == SchemaAhead.exit_code == 78
-    assert worker.logs("worker.outdated", f"a Quire must know migration {LAST + 1}")
+    assert worker.logs("worker.outdated", f"a Quire release with migration {LAST + 1}")
     assert worker.logs("worker.stopped")
     assert not worker.logs("Traceback")
     assert {row.state for row in site.rows("tasks")} == {"ready"}
@@ -74,7 +74,7 @@ def test_an_older_quire_is_refused_at_its_start_with_a_code_of_its_own(site: Sit
         assert ended.returncode == SchemaAhead.exit_code, (command, ended.stderr)
         [line] = ended.stderr.strip().splitlines()
         assert line.startswith(f"database: schema version {LAST + 1} needs")
-        assert "Install the newer Quire" in line
+        assert "Upgrade Quire" in line
 
 
 def test_everything_that_quire_up_started_leaves_when_it_is_too_old(site: Site, later: Later):
