@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import BadInput, Refused
+from quire.errors import BadInput, Refused, install_hint
 
 if TYPE_CHECKING:
     from quire.app import App
@@ -31,15 +31,29 @@ def load_plugins() -> None:
     plugins.equip(plugins.load(load_settings().plugins))
 
 
-def check_extras(settings: "Settings") -> None:
-    """Refuse settings that need a package that is not installed, before anything is started."""
+#: Schemes of sources that need an extra: the package that is looked for, and the extra.
+SOURCE_EXTRAS = {
+    "s3": ("obstore", "s3"),
+    "gs": ("obstore", "s3"),
+    "az": ("obstore", "s3"),
+    "gdrive": ("googleapiclient", "gdrive"),
+}
+
+
+def check_extras(settings: "Settings", sources: Sequence[str] = ()) -> None:
+    """Refuse settings and sources that need a package that is not installed."""
+    for source in sources:
+        package, extra = SOURCE_EXTRAS.get(source.partition(":")[0], ("", ""))
+        if package and not _is_installed(package):
+            raise BadInput(
+                f"source {source}: it needs a package that is not installed. Nothing was "
+                f"submitted. Install it with `{install_hint(extra)}`."
+            )
     if settings.broker_url:
         from quire.celery import settings as celery_settings
 
         celery_settings.check(settings)
     if settings.blobs and not _is_installed("obstore"):
-        from quire.errors import install_hint
-
         raise BadInput(
             "QUIRE_BLOBS: the client for buckets is not installed. Install it with "
             f"`{install_hint('s3')}`, or unset QUIRE_BLOBS to keep files in the home."

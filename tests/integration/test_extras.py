@@ -99,3 +99,20 @@ def test_a_bucket_without_its_client(home: Path, command: str):
         f"`{install_hint('s3')}`, or unset QUIRE_BLOBS to keep files in the home.\n"
     )
     assert quire(home, "obstore", BUCKET, "jobs", "--json").stdout.count('"id"') == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "gone", "extra"),
+    [
+        ("s3://bucket/x", "obstore", "s3"),
+        ("gdrive:0A1b2C3d4E5f6G7h8I9", "googleapiclient", "gdrive"),
+    ],
+)
+def test_a_source_without_its_client_makes_no_job(home: Path, source: str, gone: str, extra: str):
+    ended = quire(home, gone, {}, "ingest", source)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"source {source}: it needs a package that is not installed. Nothing was submitted. "
+        f"Install it with `{install_hint(extra)}`.\n"
+    )
+    assert quire(home, gone, {}, "jobs", "--json").stdout.count('"id"') == 0

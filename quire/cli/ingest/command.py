@@ -100,7 +100,7 @@ def ingest(
         _preview(request, json)
         return
     if not settings.database_url:
-        session.check_extras(settings)  # the worker runs on this machine
+        session.check_extras(settings, request.sources)  # the worker runs on this machine
     with session.create_app() as app:
         if watch:
             from quire.cli.ingest import watch as ingest_watch
