@@ -92,5 +92,5 @@ def _endpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
         "dimensions": int(settings.get("embed_dimensions") or 0),
         "requests_per_minute": requests,
         "tokens_per_minute": tokens,
-        "shared": home / f"embed-{name}.pace" if is_shared else None,
+        "shared": home / f"embed-{name}.ratelimit" if is_shared else None,
     }

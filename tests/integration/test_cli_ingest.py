@@ -118,7 +118,7 @@ def test_the_children_of_a_worker_keep_the_limits_of_an_endpoint(
     endpoint.script += [(429, {"Retry-After": "0.1"}, {})]
     ended = quire("ingest", folder / "a.txt", *far)
     assert (ended.code, ended.err.count("QUIRE_EMBED_URL")) == (0, 0), ended
-    [pace] = folder.parent.glob("embed-*.pace")
+    [pace] = folder.parent.glob("embed-*.ratelimit")
     before = pace.read_text()
     found = quire("search", "tide", "--mode", "vector", "--json").json
     assert [hit["name"] for hit in found["items"]] == ["a.txt"]

@@ -68,7 +68,7 @@ def test_an_endpoint_that_is_overloaded_embeds_documents_and_the_query(
     assert answer["items"][0]["name"] == "a.txt"
     assert server.asked[-1]["input"] == ["moon"]
     assert {each["Authorization"] for each in server.headers} == {"Bearer k"}
-    assert [path.suffix for path in shelf.app.settings.home.glob("embed-*")] == [".pace"]
+    assert [path.suffix for path in shelf.app.settings.home.glob("embed-*")] == [".ratelimit"]
 
 
 def test_a_task_that_waits_for_the_limit_says_so_once_and_a_query_does_not_wait(
@@ -76,7 +76,7 @@ def test_a_task_that_waits_for_the_limit_says_so_once_and_a_query_does_not_wait(
 ):
     shelf.put("a.txt", "tide")
     shelf.ingest(settings=FAR)
-    [pace] = shelf.app.settings.home.glob("embed-*.pace")
+    [pace] = shelf.app.settings.home.glob("embed-*.ratelimit")
     shelf.put("b.txt", "harbour")
     owe(pace, requests=100)
     job = shelf.ingest(settings=FAR)

@@ -15,7 +15,7 @@ from quire.demo import samples
 from quire.errors import BadInput, Unreadable
 from quire.model.contracts import MARK
 from quire.model.pages import PageFailure
-from quire.parse import file_type, formats
+from quire.parse import file_type, formats, plugin_parser
 from quire.parse.parser import ReadOptions
 from tests.documents import put
 
@@ -94,6 +94,13 @@ def test_a_parser_that_is_not_known_is_refused_with_those_that_are(tmp_path: Pat
         formats.inspect(path, "text/plain", ReadOptions("mode"))
     with pytest.raises(BadInput, match=said):
         formats.recipe("text/plain", ReadOptions("mode"))
+
+
+def test_the_names_of_parsers_are_values_of_the_corpus_setting():
+    equip(reading([]), reading([], name="other"))
+    assert plugin_parser.names() == ["made", "other"]
+    for name in plugin_parser.names():
+        plugin_parser.require(name)
 
 
 def test_two_plugins_for_a_type_must_be_chosen_from(tmp_path: Path):
