@@ -20,24 +20,39 @@ from quire.store.queue.transition import Transition
 
 t = tasks.c
 _ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
+
+
+class _Ready(NamedTuple):
+    """A ready task; its names are columns. Rows of SQLAlchemy are much slower to read by name."""
+
+    id: int
+    job_id: int
+    owner_id: int
+    kind: str
+    payload: str | None
+    attempt: int
+    max_attempts: int
+    crashes: int
+    fence: int
+    priority: int
+    fair_tag: float
+    at_most_once: bool
+    from_page: int | None
+    to_page: int | None
+    exclusive_key: str | None
+
+
+class _Job(NamedTuple):
+    """The job of a ready task."""
+
+    id: int
+    state: str
+    payload: str
+    exclusive_key: str | None
+
+
 _HEAD = (
-    sa.select(
-        t.id,
-        t.job_id,
-        t.owner_id,
-        t.kind,
-        t.payload,
-        t.attempt,
-        t.max_attempts,
-        t.crashes,
-        t.fence,
-        t.priority,
-        t.fair_tag,
-        t.at_most_once,
-        t.from_page,
-        t.to_page,
-        t.exclusive_key,
-    )
+    sa.select(*(t[name] for name in _Ready._fields))
     .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
     .order_by(t.queue, t.priority, t.fair_tag, t.id)
     .limit(sa.bindparam("limit"))
@@ -57,8 +72,8 @@ _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 class Claimed(NamedTuple):
     """Claimed rows; leases are made after the commit, so that the write lock ends sooner."""
 
-    rows: list[Any]
-    found_jobs: dict[int, Any]
+    rows: list[_Ready]
+    found_jobs: dict[int, _Job]
     queue: str
     at: float
 
@@ -97,7 +112,8 @@ def claim_rows(
     release.release_capped(conn, free_slots, now=now)
     alone = limit if alone is None else alone
     for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
-        head = conn.execute(_HEAD, {"queue": queue, "limit": length}).all()
+        found = conn.execute(_HEAD, {"queue": queue, "limit": length})
+        head = [_Ready._make(row) for row in found]
         if not head:
             break
         found_jobs = _jobs_of(conn, head)
@@ -115,19 +131,19 @@ def claim_rows(
 
 def _select(
     conn: sa.Connection,
-    head: Sequence[Any],
-    found_jobs: dict[int, Any],
+    head: Sequence[_Ready],
+    found_jobs: dict[int, _Job],
     known: Collection[str],
     free_slots: dict[int, int],
     limit: int,
     alone: int,
-) -> tuple[list[Any], list[tuple[Any, str]]]:
+) -> tuple[list[_Ready], list[tuple[_Ready, str]]]:
     """Return the rows to take, and those that may not run with the reason."""
     paused = set(conn.scalars(_PAUSED))
     behind = _jobs_behind(conn, found_jobs)
     locked = exclusive.running_keys(conn, head)
-    taken: list[Any] = []
-    blocked: list[tuple[Any, str]] = []
+    taken: list[_Ready] = []
+    blocked: list[tuple[_Ready, str]] = []
     for row in head:
         if len(taken) == limit:
             break
@@ -171,24 +187,25 @@ def _free_slots(conn: sa.Connection) -> dict[int, int]:
     return {row.id: row.max_running - running.get(row.id, 0) for row in capped}
 
 
-def _jobs_of(conn: sa.Connection, head: Sequence[Any]) -> dict[int, Any]:
+def _jobs_of(conn: sa.Connection, head: Sequence[_Ready]) -> dict[int, _Job]:
     """Lock and read the jobs of tasks: after the tasks, so that no stop comes between."""
     statement = dialect.cached(conn, "jobs_of", lambda: _job_query(conn))
     wanted = dialect.encode_ids(conn, sorted({row.job_id for row in head}))
-    return {row.id: row for row in conn.execute(statement, {"wanted": wanted})}
+    found = map(_Job._make, conn.execute(statement, {"wanted": wanted}))
+    return {job.id: job for job in found}
 
 
 def _job_query(conn: sa.Connection) -> sa.Select[Any]:
     j = jobs.c
     return (
-        sa.select(j.id, j.state, j.payload, j.exclusive_key)
+        sa.select(*(j[name] for name in _Job._fields))
         .where(dialect.id_in(conn, j.id, "wanted"))
         .order_by(j.id)
         .with_for_update(key_share=True)
     )
 
 
-def _jobs_behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
+def _jobs_behind(conn: sa.Connection, found_jobs: dict[int, _Job]) -> set[int]:
     """Return the jobs whose owner has another one that goes first."""
     keyed = [job_id for job_id, job in found_jobs.items() if job.exclusive_key is not None]
     if not keyed:
@@ -199,7 +216,7 @@ def _jobs_behind(conn: sa.Connection, found_jobs: dict[int, Any]) -> set[int]:
 
 
 def _blocking_reason(
-    row: Any,
+    row: _Ready,
     job_state: str,
     paused: set[str],
     behind: set[int],
@@ -222,7 +239,7 @@ def _blocking_reason(
     return Reason.LOCK_HELD if is_locked else None
 
 
-def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[Any, str]], now: Instant) -> None:
+def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[_Ready, str]], now: Instant) -> None:
     """Move tasks that may not run out of the queue, by the reason."""
     moves = Transition(conn, now)
     for why in sorted({why for _, why in blocked}):
@@ -237,11 +254,10 @@ def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[Any, str]], now: Ins
     moves.conclude()
 
 
-def _lease(row: Any, job_payload: str, queue: str, at: float) -> Lease:
-    (task_id, job_id, _, kind, payload, attempt, max_attempts, crashes, fence, priority,
-     tag, at_most_once, from_page, to_page, _) = row  # fmt: skip
+def _lease(row: _Ready, job_payload: str, queue: str, at: float) -> Lease:
     return Lease(
-        task_id, fence + 1, job_id, kind, job_payload if payload is None else payload,
-        attempt + 1, max_attempts, crashes, queue, priority, tag, at,
-        bool(crashes or at_most_once), from_page, to_page,
+        row.id, row.fence + 1, row.job_id, row.kind,
+        job_payload if row.payload is None else row.payload,
+        row.attempt + 1, row.max_attempts, row.crashes, queue, row.priority, row.fair_tag, at,
+        bool(row.crashes or row.at_most_once), row.from_page, row.to_page,
     )  # fmt: skip

@@ -128,13 +128,13 @@ def next_in_turn(conn: sa.Connection, owner_ids: Collection[int], limit: int = 5
     return list(conn.scalars(waiting))
 
 
-def blocked_by(reason: str) -> tuple[sa.ColumnElement[bool], ...]:
+def blocked_by(reason: str) -> tuple[sa.ColumnElement[bool] | sa.TextClause, ...]:
     """Return the conditions of a task that waits for `reason`."""
     # The planner uses the partial index only where it sees this same condition.
     return (
         is_state(tasks.c.state, BLOCKED),
         tasks.c.reason == sa.literal_column(f"'{reason}'"),
-        sa.literal_column("reason NOT IN ('due', 'backoff')", sa.Boolean),
+        sa.text("reason NOT IN ('due', 'backoff')"),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
+from quire.model.states import JOB_ACTIVE, TASK_OPEN, JobState, Reason, TaskState
 
 metadata = sa.MetaData()
 
@@ -22,6 +22,12 @@ def one_of(column: str, values: Iterable[str], name: str) -> sa.CheckConstraint:
     """Constrain a column to the values of an enum."""
     quoted = ", ".join(f"'{value}'" for value in values)
     return sa.CheckConstraint(f"{column} IN ({quoted})", name=name)
+
+
+def unfinished_while(name: str, states: Iterable[str]) -> sa.CheckConstraint:
+    """Constrain `finished_at` to be set exactly in the states that are final."""
+    quoted = ", ".join(f"'{state}'" for state in states)
+    return sa.CheckConstraint(f"(finished_at IS NULL) = (state IN ({quoted}))", name=name)
 
 
 def is_state(column: sa.Column[str], *states: str) -> sa.ColumnElement[bool]:
@@ -102,9 +108,7 @@ jobs = sa.Table(
         sa.CheckConstraint(f"tasks_{state} >= 0", name=f"ck_jobs_tasks_{state}")
         for state in TaskState
     ),
-    sa.CheckConstraint(
-        "(finished_at IS NULL) = (state IN ('pending', 'running'))", name="ck_jobs_finished_at"
-    ),
+    unfinished_while("ck_jobs_finished_at", JOB_ACTIVE),
 )
 # Completed jobs are most of the table: listing them needs no index.
 _unlike = sa.text("state <> 'completed'")
@@ -203,10 +207,7 @@ tasks = sa.Table(
         "(state = 'running') = (worker_id IS NOT NULL AND expires_at IS NOT NULL)",
         name="ck_tasks_lease",
     ),
-    sa.CheckConstraint(
-        "(finished_at IS NULL) = (state IN ('blocked', 'ready', 'running'))",
-        name="ck_tasks_finished_at",
-    ),
+    unfinished_while("ck_tasks_finished_at", TASK_OPEN),
     sa.CheckConstraint("waits >= 0 AND attempt >= 0 AND crashes >= 0", name="ck_tasks_counts"),
     sa.CheckConstraint("due_at IS NULL OR state = 'blocked'", name="ck_tasks_due_at"),
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
