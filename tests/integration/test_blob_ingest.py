@@ -146,7 +146,7 @@ def test_a_bucket_that_is_away_is_explained_and_waited_for_without_attempts(
     why = explain_document(shelf.app.caller, document_of(shelf).id)
     assert "s3://" in why["text"]
     assert "the store does not respond" in why["text"]
-    assert "no attempt" in why["text"]
+    assert "does not count as an attempt" in why["text"]
     assert len(told(shelf)) == 1
     assert "the store does not respond" in told(shelf)[0]
     proxy.always = None
