@@ -184,7 +184,7 @@ def setting(value: Any) -> str:
         return f"{value:g}"
     text = str(value)
     if not text:
-        return "none"
+        return "empty"
     return text if text.strip() == text else f"“{text}”"
 
 

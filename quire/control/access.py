@@ -24,14 +24,14 @@ LONGEST_DAYS = 3650.0
 
 
 def digest(secret: str) -> str:
-    """Return what is stored of a token, a cookie or a link."""
+    """Return the hash under which a token, cookie or link is stored."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
 def create_user(
     caller: Caller, name: str, role: str, *, address: str | None = None
 ) -> dict[str, Any]:
-    """Add a user, or let one who was disabled in again; old tokens stay revoked."""
+    """Add a user, or enable a disabled one; old tokens stay revoked."""
     wanted = _role(role)
     _check_name("user", name)
 
@@ -41,8 +41,8 @@ def create_user(
             found = locked_user(conn, caller, name)
             if found.disabled_at is None:
                 raise Conflict(
-                    f"user {name}: exists already, as {found.role}. Nothing was changed; "
-                    f"`quire user role {name} ROLE` gives another role."
+                    f"user {name}: already exists, as {found.role}. Nothing was changed; "
+                    f"`quire user role {name} ROLE` changes the role."
                 )
             users.set_user(conn, found.id, role=wanted, disabled_at=None)
             action = "user.enable"
@@ -53,7 +53,7 @@ def create_user(
 
 
 def set_role(caller: Caller, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
-    """Give a user another role; it counts from the next request on."""
+    """Change the role of a user, from the next request on."""
     wanted = _role(role)
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def set_role(caller: Caller, name: str, role: str, *, address: str | None = None
 
 
 def disable_user(caller: Caller, name: str, *, address: str | None = None) -> dict[str, Any]:
-    """Shut a user out: tokens, sessions and links end at once."""
+    """Disable a user: tokens, sessions and sign-in links end immediately."""
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
         others = users.admins(conn, caller.tenant)
@@ -102,7 +102,7 @@ def create_token(
     user: str | None = None,
     address: str | None = None,
 ) -> dict[str, Any]:
-    """Make a token of the caller's user, or of another one; `token` in it is not shown again.
+    """Create a token for the caller or another user; its `token` is not shown again.
 
     Without scopes it may do what its user may; without days it does not expire.
     """
@@ -117,7 +117,7 @@ def create_token(
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
         owner = locked_user(conn, caller, whose)
         if owner.disabled_at is not None:
-            raise Conflict(f"user {whose}: is disabled. No token was made.")
+            raise Conflict(f"user {whose}: is disabled. No token was created.")
         given = _allowed(owner, asked)
         expires_at = None if days is None else now.wall + days * DAY
         token_id = users.add_token(
@@ -138,7 +138,7 @@ def list_tokens(
     limit: int = 1000,
     before: int | None = None,
 ) -> list[dict[str, Any]]:
-    """List the tenant's tokens, the newest first; those of one user only, where one is named."""
+    """List the tokens of the tenant or of one user, latest first."""
     with caller.db.read() as conn:
         now = caller.db.now(conn)
         return users.tokens_of(conn, caller.tenant, user=user, before=before, limit=limit, now=now)
@@ -147,7 +147,7 @@ def list_tokens(
 def revoke_token(
     caller: Caller, token_id: int, *, user: str | None = None, address: str | None = None
 ) -> dict[str, Any]:
-    """Revoke a token at once; one of this user only, where one is named."""
+    """Revoke a token of the tenant, or of one user."""
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
         def look() -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ def revoke_token(
 
 
 def ensure_admin(caller: Caller) -> bool:
-    """Make the caller's user the admin of a tenant without users; returns whether that was so."""
+    """Make the caller the admin of a tenant without users; returns whether there were none."""
     _check_name("user", caller.user)
 
     def act(conn: Connection, now: Instant) -> bool:
@@ -179,13 +179,13 @@ def ensure_admin(caller: Caller) -> bool:
 
 
 def read_audit(caller: Caller, **wanted: Any) -> list[dict[str, Any]]:
-    """List the tenant's audit, the newest first; filters as in `audit.list_entries`."""
+    """List the audit log, latest first; filters as in `audit.list_entries`."""
     with caller.db.read() as conn:
         return audit.list_entries(conn, caller.tenant, **wanted)
 
 
 def locked_user(conn: Connection, caller: Caller, name: str) -> User:
-    """Return a user of the tenant with its row locked, or refuse."""
+    """Return a user of the tenant with its row locked, or raise NotFound."""
     found = users.find_user(conn, caller.tenant, name, lock=True) if _is_storable(name) else None
     if found is None:
         raise NotFound(f"user {name[:100]!r}: no such user. `quire user list` lists them.")
@@ -244,8 +244,8 @@ def _allowed(owner: User, asked: frozenset[Scope] | None) -> frozenset[Scope]:
     if asked is not None and not asked <= may:
         beyond = written(asked - may).replace(" ", ", ")
         raise BadInput(
-            f"scopes: {beyond} is more than user {owner.name} may do as {owner.role}. "
-            f"No token was made; name among {written(may).replace(' ', ', ')}."
+            f"scopes: {beyond} exceeds the permissions of user {owner.name} as {owner.role}. "
+            f"No token was created; choose from {written(may).replace(' ', ', ')}."
         )
     return may if asked is None else asked
 
@@ -256,7 +256,7 @@ def _check_days(days: float | None) -> None:
 
 
 def _check_name(what: str, name: str) -> None:
-    """Refuse names that could not be shown, or could not stand in a path."""
+    """Refuse names that are not printable or not usable in a path."""
     odd = name.strip() != name or not name.isprintable() or "/" in name or not name.strip(".")
     if odd or not 0 < len(name) <= submission_checks.LONGEST:
         raise BadInput(

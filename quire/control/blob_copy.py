@@ -1,4 +1,4 @@
-"""Copies the bytes of documents from where they are kept into a bucket.
+"""Copy the files of documents from the current blob storage to a bucket.
 
 Every blob is hashed before it goes and proved after it came. What is there already with its size
 is not sent again, so a copy that was ended goes on where it was. Nothing is switched and nothing
@@ -15,24 +15,24 @@ from quire.fetch.blobs.folder import Blobs
 from quire.store.db.engine import Database
 from quire.store.documents.gc import count_used_blobs, used_blobs
 
-#: Blobs that are on their way at a time.
+#: Blobs that are copied concurrently.
 AT_ONCE = 8
 Tell = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy did."""
+    """The result of a copy."""
 
     copied: int = 0
     copied_bytes: int = 0
     present: int = 0
-    #: What is wrong with those that could not be copied, by digest.
+    #: Errors of blobs that could not be copied, by digest.
     lost: dict[str, str] = field(default_factory=dict)
 
 
 def copy(db: Database, source: Blobs, target: BlobBucket, tell: Tell) -> Copied:
-    """Copy all blobs that documents use, then look that they are there."""
+    """Copy all blobs that documents use, then verify that they exist."""
     done = Copied()
     with db.read() as conn:
         total = count_used_blobs(conn)

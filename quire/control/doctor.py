@@ -1,4 +1,4 @@
-"""Examines the whole database, all tenants: every invariant of the design.
+"""Check every invariant of the database, for all tenants.
 
 An examination changes nothing. `mend` does, where what is right can be derived without a doubt.
 """
@@ -18,7 +18,7 @@ from quire.store.doctor import document_invariants, invariants, repair
 from quire.store.doctor.invariants import violators
 from quire.store.documents.gc import used_blobs
 
-#: How many examples a violation names.
+#: Examples that a violation lists.
 SHOWN = 5
 #: A read transaction checks further invariants for this long. A long one would hold back VACUUM
 #: and the checkpoints of SQLite's WAL.
@@ -32,7 +32,7 @@ ALL = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that does not hold: how often, and where."""
+    """A violated invariant: how often, and examples."""
 
     name: str
     count: int
@@ -42,7 +42,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an examination found."""
+    """The result of a check."""
 
     checked: int
     violations: list[Violation] = field(default_factory=list)
@@ -60,13 +60,13 @@ def examine(
     blobs: Blobs | None = None,
     deep: bool = False,
 ) -> Report:
-    """Check every invariant in short read transactions; what a sweep will mend is let pass.
+    """Check every invariant in short read transactions; what the next sweep repairs is ignored.
 
     Things that other processes mend at their next sweep may take two of `sweep_interval` seconds.
     With `blobs`, their files are looked for; `deep` hashes all of their bytes again.
     """
     if (outdated := _schema(db)) is not None:
-        # Queries that this Quire has would not fit the tables of another.
+        # The queries of this release do not fit the tables of another.
         return Report(1, [outdated])
     found: list[Violation] = []
     left = list(reversed(ALL))
@@ -106,14 +106,14 @@ def repair_derived(db: Database) -> dict[str, int]:
 
 
 def _analysis(db: Database) -> Callable[[str, str], str]:
-    """Return how the full-text index of this database takes a text in a language."""
+    """Return how this database's full-text index tokenizes a text of a language."""
     from quire.text import words
 
     return words.fts5_input if db.stems_words else words.tsvector_input
 
 
 def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
-    """Look for the files of all blobs that documents use, if they can be looked for."""
+    """Check that the files of all blobs in use exist, if the storage is reachable."""
     if wrong := blobs.probe():
         return [Violation("blobs.store", len(wrong), ["QUIRE_BLOBS"], " ".join(wrong))]
     bad: list[int | str] = []
@@ -141,7 +141,7 @@ def _is_whole(blobs: Blobs, digest: str) -> bool:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Write a report as people and programs see it."""
+    """Return a report as JSON."""
     names = ("name", "count", "examples", "sentence")
     return {
         "checked": report.checked,

@@ -1,4 +1,4 @@
-"""What is in a document: its original bytes, its pages with words and pictures, its chunks."""
+"""The content of a document: original file, thumbnail, pages, page images, chunks."""
 
 import re
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 class Kept(NamedTuple):
-    """A blob of a document, before anyone looks for its bytes."""
+    """A blob of a document."""
 
     digest: str
     size: int
@@ -23,30 +23,30 @@ class Kept(NamedTuple):
 
 
 def original_of(caller: Caller, document_id: int) -> Kept:
-    """Return the blob of a document's bytes."""
+    """Return the blob of the original file."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
         size = stored.size_of(conn, caller.tenant, row.digest) if row.digest else None
     if size is None:
         raise Gone(
-            f"document {document_id}: its bytes are not here (it is {row.state}). Wait until it "
-            f"is taken in, or ingest it: quire document reindex {document_id}"
+            f"document {document_id}: its file is not stored (it is {row.state}). Wait until it is "
+            f"fetched, or index it: quire document reindex {document_id}"
         )
     return Kept(row.digest, size, row.name, row.media_type or row.newest_type)
 
 
 def thumbnail_of(caller: Caller, document_id: int) -> Kept:
-    """Return the blob of the small picture of a document's first page."""
+    """Return the blob of the thumbnail of page 1."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
         size = stored.size_of(conn, caller.tenant, row.thumbnail) if row.thumbnail else None
     if size is None:
-        raise NotFound(f"document {document_id}: it has no thumbnail. Its type may have none.")
+        raise NotFound(f"document {document_id}: it has no thumbnail.")
     return Kept(row.thumbnail, size, "thumbnail.jpg", "image/jpeg")
 
 
 def page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
-    """Return a page with its text and its words with boxes."""
+    """Return a page with its text and the bounding boxes of its words."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
         found = reports.pages_of(conn, row, limit=1, after=number - 1)
@@ -59,7 +59,7 @@ def page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
 
 
 def chunks(caller: Caller, document_id: int, *, limit: int, cursor: str | None) -> dict[str, Any]:
-    """List the chunks of a document in the order of its text."""
+    """List the chunks of a document in text order."""
     at = (0, -1)
     if cursor is not None:
         match = _CURSOR.fullmatch(cursor)
@@ -72,12 +72,12 @@ def chunks(caller: Caller, document_id: int, *, limit: int, cursor: str | None) 
 
 
 def drawable(caller: Caller, document_id: int, number: int) -> Kept:
-    """Return the blob that the picture of a page is drawn from."""
+    """Return the blob from which the image of a page is rendered."""
     found = original_of(caller, document_id)
     if not render.can_render(found.media_type):
         raise NotFound(
-            f"document {document_id}: its type ({found.media_type}) has no pictures of pages. "
-            "Its text is there: see its pages."
+            f"document {document_id}: its type ({found.media_type}) has no page images. "
+            "Its text is available."
         )
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
@@ -89,6 +89,6 @@ def drawable(caller: Caller, document_id: int, number: int) -> Kept:
 
 def _no_page(document_id: int, number: int) -> NotFound:
     return NotFound(
-        f"document {document_id}: it has no page {number}. `quire document pages {document_id}` "
+        f"document {document_id}: has no page {number}. `quire document pages {document_id}` "
         "lists them."
     )

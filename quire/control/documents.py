@@ -1,4 +1,4 @@
-"""The verbs on documents: show, save, index again, delete, read one page.
+"""The verbs on documents: re-index, delete, save, read one page.
 
 Each takes a `Caller`; those that need the bytes of a document also take where blobs are kept.
 """
@@ -31,19 +31,19 @@ from quire.store.reports import documents as reports
 if TYPE_CHECKING:
     from quire.fetch.blobs.folder import Blobs
 
-#: Pages whose words are written in one go.
+#: Pages that are read at a time.
 PAGE = 200
 
 
 class Reading(NamedTuple):
-    """A page that was read here and now."""
+    """A page that was read in this process."""
 
     page: Page | PageFailure
     seconds: float
 
 
 def row_of(conn: Connection, caller: Caller, document_id: int) -> Any:
-    """Return a document's row, or refuse."""
+    """Return a document's row, or raise NotFound."""
     row = reports.row_of(conn, caller.tenant, document_id) if _is_id(document_id) else None
     if row is None:
         raise missing_document(document_id)
@@ -58,7 +58,7 @@ def reindex(
     force: bool = False,
     priority: int = DEFAULT_PRIORITY,
 ) -> int:
-    """Index a document again under a new generation; returns the job.
+    """Index a document again as a new generation; returns the job.
 
     `given` settings become the document's own. One that is at work is only begun anew by `force`.
     """
@@ -70,8 +70,8 @@ def reindex(
         row = row_of(conn, caller, document_id)
         if row.state in DOCUMENT_LOCKED and not force:
             raise Conflict(
-                f"document {document_id}: it is {row.state}, by job {row.job_id}. Nothing was "
-                "changed; wait for it, or begin anew with --force."
+                f"document {document_id}: {row.state} by job {row.job_id}. Nothing was "
+                "changed. Wait for it, or restart it with --force."
             )
         settings, overrides = _settings(conn, caller, row, given)
         owner = owners.lock_or_create(conn, caller.tenant, caller.user)
@@ -86,7 +86,7 @@ def reindex(
 def _settings(
     conn: Connection, caller: Caller, row: Any, given: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Return the settings of the document's corpus, and those that it has of its own."""
+    """Return the settings of the document's corpus, and its own settings."""
     own = json.loads(row.settings) | parsed(given)
     told: dict[str, Any] = json.loads(row.pipeline or "{}")
     inside = corpora.of_document(conn, row.id)
@@ -99,15 +99,15 @@ def _settings(
 
 
 def delete(caller: Caller, document_id: int) -> None:
-    """Delete a document and the files inside it; pages and bytes are collected later."""
+    """Delete a document and the files inside it; pages and files are garbage-collected later."""
 
     def act(conn: Connection, now: Instant) -> None:
         row = row_of(conn, caller, document_id)
         if not corpora.delete_documents(conn, caller.tenant, [document_id], now=now):
             raise Conflict(
-                f"document {document_id}: it is {row.state}, by job {row.job_id}, and can only be "
-                "deleted when nothing works on it or on a file inside it. Wait, or cancel the job "
-                f"first: quire job cancel {row.job_id}"
+                f"document {document_id}: {row.state} by job {row.job_id}. It can be deleted when "
+                "no job is working on it or on a file inside it. Wait, or cancel the job first: "
+                f"quire job cancel {row.job_id}"
             )
 
     caller.db.write(act)
@@ -116,7 +116,7 @@ def delete(caller: Caller, document_id: int) -> None:
 def save(
     caller: Caller, blobs: "Blobs", document_id: int, target: Path, *, replace: bool = False
 ) -> Path:
-    """Write the original bytes to a file, or under their own name into a folder."""
+    """Write the original file to a path, or under its own name into a folder."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
     return blobs.save_as(_digest(row), row.name, target, replace=replace)
@@ -125,14 +125,14 @@ def save(
 def pages(
     caller: Caller, document_id: int, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
-    """List the pages of a document with how each was read."""
+    """List the pages of a document and how each was read."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
         return reports.list_pages(conn, row, limit=limit, cursor=cursor)
 
 
 def tokens(caller: Caller, document_id: int, version: int) -> Any:
-    """Return the words of a document with their boxes, in the PAWLs form."""
+    """Return the words of a document with their bounding boxes, in PAWLs format."""
     from quire.parse import word_boxes
 
     some: list[Page] = []
@@ -151,7 +151,7 @@ def tokens(caller: Caller, document_id: int, version: int) -> Any:
 
 
 def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> Reading:
-    """Read one page in this process, as a task would, to see what it does."""
+    """Read one page in this process, as a task would, for debugging."""
     from quire.ingest.fetch import options_of
     from quire.parse import file_type, formats
     from quire.parse.pdf import reader as pdf
@@ -176,7 +176,7 @@ def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> 
     finally:
         pdf.close()
     raise NotFound(
-        f"document {document_id}: it has no page {number}. `quire document pages {document_id}` "
+        f"document {document_id}: has no page {number}. `quire document pages {document_id}` "
         "lists them."
     )
 
@@ -184,8 +184,8 @@ def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> 
 def _digest(row: Any) -> str:
     if not row.digest:
         raise Gone(
-            f"document {row.id}: its bytes were never fetched, so there is nothing to give. "
-            f"Ingest it: quire document reindex {row.id}"
+            f"document {row.id}: its file was never fetched. "
+            f"Index it: quire document reindex {row.id}"
         )
     return str(row.digest)
 

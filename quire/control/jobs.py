@@ -19,8 +19,7 @@ from quire.store.queue import job_actions, kinds, owners, release, transition
 from quire.store.queue import submit as storing
 from quire.store.reports import jobs as reports
 
-#: PostgreSQL channel on which workers listen.
-#: Jobs handled in one transaction by the verbs that take many.
+#: Jobs per transaction of bulk actions.
 PAGE = 200
 
 
@@ -32,7 +31,7 @@ def submit(
     by_person: bool = True,
     then: Callable[[Any, list[int], Instant], None] = lambda conn, ids, now: None,
 ) -> list[int]:
-    """Create jobs, all or none; returns their ids. The same key never creates them twice.
+    """Create jobs, all or none; returns their ids. The same key creates them only once.
 
     What `then` writes is committed with them.
     """
@@ -63,24 +62,24 @@ def submit(
         dialect.notify(conn)
         return ids
 
-    # The key makes a second try safe even where the first one's COMMIT went through unseen.
+    # The key makes a retry safe even if the COMMIT succeeded but its reply was lost.
     ids = caller.db.write(act, is_idempotent=True)
     caller.ring()
     return ids
 
 
 def stop(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
-    """Stop jobs: nothing more of them is written; finished work is kept and they can resume."""
+    """Stop jobs. Finished work is kept, and they can be resumed."""
     return _halt(caller, job_ids, "stop", why)
 
 
 def cancel(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
-    """Cancel jobs for good."""
+    """Cancel jobs permanently."""
     return _halt(caller, job_ids, "cancel", why)
 
 
 def resume(caller: Caller, job_ids: Sequence[int]) -> list[int]:
-    """Go on with stopped or failed jobs: only what is pending or failed runs."""
+    """Resume stopped or failed jobs: only pending and failed tasks run."""
     return _revive(caller, job_ids, "resume", [TaskState.FAILED, TaskState.LOST])
 
 
@@ -91,7 +90,7 @@ def retry(
     only_failed: bool = False,
     document_id: int | None = None,
 ) -> list[int]:
-    """Run again, with fresh attempts, what did not succeed; only what failed, or only one file."""
+    """Run unsuccessful tasks again with new attempts; all, only failed ones, or one file."""
     states = [TaskState.FAILED, TaskState.LOST]
     return _revive(
         caller,
@@ -103,7 +102,7 @@ def retry(
 
 
 def reprioritise(caller: Caller, job_ids: Sequence[int], priority: int) -> list[int]:
-    """Give jobs another priority, 1 (first) to 10."""
+    """Change the priority of jobs, 1 (highest) to 10 (lowest)."""
     submission_checks.priority(priority)
 
     def act(conn: Connection, now: Instant) -> list[int]:
@@ -116,7 +115,7 @@ def reprioritise(caller: Caller, job_ids: Sequence[int], priority: int) -> list[
 
 
 def delete(caller: Caller, job_ids: Sequence[int]) -> list[int]:
-    """Delete jobs that are over, with their history."""
+    """Delete jobs that have ended, with their history."""
 
     def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, caller, job_ids)
@@ -126,7 +125,7 @@ def delete(caller: Caller, job_ids: Sequence[int]) -> list[int]:
 
 
 def pause(caller: Caller, kind: str) -> bool:
-    """Let no task of a kind be claimed until `unpause`; running ones go on."""
+    """Stop claiming tasks of a kind until `unpause`; running ones finish."""
 
     def act(conn: Connection, now: Instant) -> bool:
         _known_kind(caller, conn, kind)
@@ -150,7 +149,7 @@ def unpause(caller: Caller, kind: str) -> bool:
 
 
 def release_paused(conn: Connection, kind: str, now: Instant) -> int:
-    """Release one batch of what a pause held back; returns how many were looked at."""
+    """Release one batch of tasks that a pause has blocked; returns how many."""
     ids = release.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
     transition.release(conn, ids, now=now)
     dialect.notify(conn)
@@ -171,10 +170,10 @@ def in_bulk(
     options: Mapping[str, Any] | None = None,
     **filters: Any,
 ) -> int:
-    """Apply a verb to every job that matches and allows it, page by page; returns how many."""
+    """Apply a verb to every job that matches and allows it, in batches; returns how many."""
     act = VERBS[verb]
     allowed = [s for s in states_for(verb) if not states or s in states]
-    # Jobs move out of the allowed states as we go: a job made meanwhile must not keep us here.
+    # Bounded by the last job of now: jobs that are created meanwhile must not prolong the loop.
     with caller.db.read() as conn:
         last = reports.last_job_id(conn)
     done, after = 0, 0
@@ -191,7 +190,7 @@ def in_bulk(
 
 
 def one(caller: Caller, verb: str, job_id: int, **options: Any) -> None:
-    """Apply a verb to one job, or say why its state does not allow it."""
+    """Apply a verb to one job, or raise Conflict if its state does not allow it."""
     with caller.db.read() as conn:
         found = reports.job(conn, caller.tenant, job_id, now=0.0)
     if found is None:
@@ -204,7 +203,7 @@ def _refusal(verb: str, job_id: int, found: dict[str, Any]) -> str:
     can = ", ".join(found["allowed"]) or "nothing"
     if verb == "delete":
         return (
-            f"job {job_id}: it is {found['state']}, and only a job that is over can be deleted. "
+            f"job {job_id}: it is {found['state']}, and only a job that has ended can be deleted. "
             f"Stop it first: quire job stop {job_id}"
         )
     return f"job {job_id}: it is {found['state']}; cannot {verb} it. Possible now: {can}."
@@ -250,8 +249,8 @@ def _revive(
         if document_id is not None and not reindex.ended_badly(conn, job_ids, document_id, states):
             raise Conflict(
                 f"document {document_id}: it did not fail in job "
-                f"{', '.join(map(str, job_ids))}, so there is nothing to run again. "
-                f"`quire document show {document_id}` shows how it stands."
+                f"{', '.join(map(str, job_ids))}, so there is nothing to retry. "
+                f"`quire document show {document_id}` shows its state."
             )
         changed = job_actions.revive(conn, job_ids, verb, states, document_id=document_id, now=now)
         for owner in whose:
@@ -282,7 +281,7 @@ def _told(caller: Caller, changed: list[int]) -> list[int]:
 
 
 def _own(conn: Connection, caller: Caller, job_ids: Sequence[int]) -> None:
-    """Refuse ids that this tenant does not have, as if they did not exist."""
+    """Raise NotFound for jobs of other tenants, as if they did not exist."""
     found = set(owners.jobs_of_tenant(conn, caller.tenant, job_ids))
     if missing := [i for i in job_ids if i not in found]:
         raise NotFound(
@@ -297,7 +296,7 @@ def _policy(caller: Caller, owner: Owner) -> str:
 def _apply_policy(
     caller: Caller, conn: Connection, owner: Owner, by_person: bool
 ) -> tuple[str | None, bool]:
-    """Return the exclusive key of the jobs to come, and whether another job goes first."""
+    """Return the exclusive key of the new jobs, and whether another job runs first."""
     policy = _policy(caller, owner)
     if not by_person or policy in ("all", "replace"):
         return None, False
@@ -346,8 +345,8 @@ def _known_kind(caller: Caller, conn: Connection, kind: str) -> None:
 def _unknown(kind: str, known: set[str]) -> str:
     names = ", ".join(sorted(known)) or "none"
     return (
-        f"job kind {kind!r}: no handler of that name. Known kinds: {names}. Nothing was stored; "
-        "name its file with --plugin, or start a worker that has it."
+        f"job kind {kind!r}: unknown. Known kinds: {names}. Nothing was submitted. "
+        "Name its plugin with --plugin, or start a worker that has it."
     )
 
 

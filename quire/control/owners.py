@@ -1,4 +1,4 @@
-"""The verb on owners: set the policy, the weight and the cap of one."""
+"""The verb on owners: change the policy, the weight and the limit of running tasks."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ from quire.store import Connection
 from quire.store.db import dialect
 from quire.store.queue import owners, release, transition
 
-#: Stands for no policy of one's own.
+#: No policy of its own.
 DEFAULT = "default"
 HEAVIEST = 1_000_000.0
 LARGEST_CAP = 1_000_000
@@ -28,7 +28,7 @@ def change(
     weight: float | None = None,
     max_running: int | None = None,
 ) -> Owner:
-    """Set what is given of an owner, made if missing; `max_running` 0 removes the cap."""
+    """Change an owner, created if missing; `max_running` 0 removes the limit."""
     values = _checked(user, policy, weight, max_running)
 
     def act(conn: Connection, now: Instant) -> Owner:
@@ -39,7 +39,7 @@ def change(
         return owners.by_id(conn, owner.id)
 
     owner = caller.db.write(act)
-    # A claim looks only at the caps that there are: without one, nobody else would release these.
+    # A claim checks only existing limits, so nothing else would release these tasks.
     while max_running == 0 and caller.db.write(_release_capped):
         pass
     caller.ring()
@@ -73,7 +73,7 @@ def _checked(
     if max_running is not None:
         if not 0 <= max_running <= LARGEST_CAP:
             raise BadInput(
-                f"max_running: {max_running} is not between 0 (no cap) and {LARGEST_CAP:,}."
+                f"max_running: {max_running} is not between 0 (no limit) and {LARGEST_CAP:,}."
             )
         values["max_running"] = max_running or None
     return values

@@ -1,4 +1,4 @@
-"""One page of a document as people see it: text, word boxes, chunks, and what a query marks."""
+"""One page of a document for display: text, word boxes, chunks, highlights."""
 
 import json
 from typing import Any
@@ -11,14 +11,14 @@ from quire.store.reports import documents as reports
 from quire.store.search import search
 from quire.text import snippets, words
 
-#: Characters of a query that is marked on a page.
+#: Maximum characters of a query to highlight.
 LONGEST_QUERY = 500
-#: Boxes that are drawn; a page of more words than this is a table of figures.
+#: Maximum word boxes that are drawn.
 MOST_WORDS = 4000
 
 
 def page(caller: Caller, document_id: int, number: int, query: str = "") -> dict[str, Any] | None:
-    """Return one page with its words and chunks, and the places that a query finds; or None."""
+    """Return one page with its words, chunks and the matches of a query; or None."""
     with caller.db.read() as conn:
         row = documents.row_of(conn, caller, document_id)
         page = reports.page_of(conn, row, number) if 0 < number < 2**31 else None
@@ -54,7 +54,7 @@ def _marks(text: str, query: str, spoken: list[str]) -> list[tuple[int, int]]:
     if not asked or not text:
         return []
     terms = words.query_terms(asked, spoken)
-    # As wide as the text: what comes back is all of it, place for place.
+    # A snippet as long as the text returns all matches with their positions in the text.
     return snippets.snippet(text, terms, len(text), spoken)[1]
 
 

@@ -1,4 +1,4 @@
-"""The verb search: by words, by meaning, or by both; each hit says where to look.
+"""Search by words, by meaning, or both; each hit names its document and page.
 
 The query is embedded between two transactions, as an endpoint may take its time; everything that
 is found comes from the second, so that all hits of a document belong to one generation.
@@ -22,24 +22,24 @@ from quire.text.embed.embedder import Embedder, open_embedder
 
 MODES = ("hybrid", "text", "vector")
 MOST = 100
-#: Characters of a query; what is more is not read.
+#: Maximum characters of a query.
 LONGEST = 2_000
-#: Characters of the text shown with a hit.
+#: Characters of the snippet of a hit.
 WIDTH = 240
 
-NO_WORDS = "No document has any of these words; these are the nearest by meaning."
+NO_WORDS = "No document contains these words. These are the closest by meaning."
 
 Ranked = list[tuple[int, float]]
 Open = Callable[[str], Embedder]
 
 
 class Wanted(NamedTuple):
-    """A query made ready for the indexes."""
+    """A query prepared for the indexes."""
 
     scope: Scope
-    terms: list[list[str]]  # as FTS5 has them
-    simple: list[list[str]]  # as PostgreSQL has them
-    points: list[tuple[Model, bytes]]  # the query's vector by each model in use
+    terms: list[list[str]]  # for FTS5
+    simple: list[list[str]]  # for PostgreSQL
+    points: list[tuple[Model, bytes]]  # the query's vector for each model in use
     note: str | None
 
 
@@ -76,7 +76,7 @@ def search(
 def _checked(query: str, limit: int, mode: str) -> str:
     text = query.replace("\0", " ").strip()[:LONGEST]
     if not text:
-        raise BadInput("search: the query is empty. Give some words to look for.")
+        raise BadInput("search: the query is empty. Enter some words.")
     if mode == "fused":
         raise BadInput("search: mode 'fused' was renamed to 'hybrid'. Use that instead.")
     if mode not in MODES:
@@ -102,7 +102,7 @@ def _prepared(
         except QuireError as error:
             notes.append(f"{error} Documents embedded with {model.name} were searched by words.")
     if mode != "text" and spoken and not used:
-        notes.append("No document has vectors; searched by words.")
+        notes.append("No document has embeddings, so the search was by words only.")
     return Wanted(scope, terms, simple, points, " ".join(notes) or None)
 
 
@@ -119,21 +119,21 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
     opened = embedder(json.loads(settings).get("embedder", "wordllama"))
     if opened.name != model.name:
         raise BadInput(
-            f"embedder: the documents were embedded with {model.name}, and here is {opened.name}. "
-            "Re-index them to compare both."
+            f"embedding model mismatch: documents use {model.name}, this process {opened.name}. "
+            "Re-index the documents."
         )
     [point] = opened.embed([text])
     if len(point) != model.dimensions:
         raise BadInput(
-            f"embedder {model.name}: it gives {len(point)} dimensions now, and the documents have "
-            f"{model.dimensions}. Re-index them under another name of the model."
+            f"embedder {model.name}: it returns {len(point)} dimensions, but the documents have "
+            f"{model.dimensions}. Re-index them under another model name."
         )
     found: bytes = point.tobytes()
     return found
 
 
 def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ranked, str | None]:
-    """Return chunks, best first, with scores from 0 to 1; and what is to be said about them."""
+    """Return chunks with scores from 0 to 1, best first, and notes for the user."""
     within = store.plan(conn, wanted.scope)
     if mode == "text":
         found = _by_words(conn, wanted, within, limit)
@@ -183,7 +183,7 @@ def _by_words(conn: Connection, wanted: Wanted, within: store.SearchPlan, limit:
 
 
 class _Near:
-    """What is near to a query by one model."""
+    """The nearest chunks by one model."""
 
     def __init__(
         self, conn: Connection, within: store.SearchPlan, model: Model, point: bytes, limit: int
@@ -193,8 +193,8 @@ class _Near:
         self._looking = vectors.searcher(conn, within.scope.tenant, model, point)
 
     def begin(self) -> None:
-        """Let vectors be compared while words are looked up."""
-        # Of a few documents only the vectors of these are compared, which takes no time.
+        """Start comparing vectors while words are looked up."""
+        # With a few documents only their vectors are compared, which is fast.
         few = self._within.few
         if few is not None:
             self._looking.begin(self._depth, few)
@@ -207,12 +207,12 @@ class _Near:
         found = store.best_chunks(
             self._conn, self._within, look, self._depth, enough=self._limit, model=self._model
         )
-        # At a right angle or more it has nothing to do with the query.
+        # A cosine of 0 or less means unrelated.
         return [at for at in found if at[1] > 0]
 
 
 def _interleaved(lists: Sequence[Ranked]) -> Ranked:
-    """Merge by rank: cosines of different models cannot be compared."""
+    """Merge by rank, because cosines of different models are not comparable."""
     if len(lists) < 2:
         return lists[0] if lists else []
     merged: dict[int, float] = {}
@@ -240,10 +240,10 @@ def _hit(place: ChunkLocation, score: float, terms: list[list[str]]) -> dict[str
 
 
 def _boxes(place: ChunkLocation, shown: str, marks: Sequence[tuple[int, int]]) -> list[list[float]]:
-    """Return the boxes of the words marked in what is shown, else those of the whole chunk."""
+    """Return the boxes of the highlighted words, or of the whole chunk."""
     if not place.words or place.page_text is None:
         return []
-    # A snippet has plain spaces where the text has any white space.
+    # Snippets have a space for any white space.
     plain = snippets.flatten_whitespace(place.text)
     at = place.start + max(plain.find(shown), 0)
     spans = [(at + start, at + stop) for start, stop in marks]

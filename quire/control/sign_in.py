@@ -1,4 +1,4 @@
-"""Who asks: by a token, by a session, by a link that begins a session and works once."""
+"""Authentication by token, by session, and by one-time sign-in link."""
 
 import secrets
 from typing import Any, NamedTuple
@@ -15,14 +15,14 @@ from quire.store.db.engine import Database
 
 LINK_SECONDS = 900.0
 DAY = 86_400.0
-#: Longer ones are not looked for: a header may be as long as the server lets it be.
+#: Longer secrets are rejected without a lookup.
 LONGEST_SECRET = 200
 AGAIN = "Ask for a link with `quire user link` on the machine that runs Quire."
 FRESH = "Make one with `quire token create`, or in the dashboard."
 
 
 class Entry(NamedTuple):
-    """What a sign-in gives: the cookie's value, when it ends, and whose it is."""
+    """A new session: the cookie's value, its expiry and its user."""
 
     cookie: str
     expires_at: float
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 def sign_in_link(caller: Caller, user: str, *, address: str | None = None) -> dict[str, Any]:
-    """Make a link's secret that signs a user in once, within 15 minutes."""
+    """Create a link that signs a user in once, within 15 minutes."""
     secret = secrets.token_urlsafe(32)
     if user == caller.user:
         verbs.ensure_admin(caller)
@@ -38,7 +38,7 @@ def sign_in_link(caller: Caller, user: str, *, address: str | None = None) -> di
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
         found = verbs.locked_user(conn, caller, user)
         if found.disabled_at is not None:
-            raise Conflict(f"user {user}: is disabled. No link was made.")
+            raise Conflict(f"user {user}: is disabled. No link was created.")
         until = now.wall + LINK_SECONDS
         sessions.add_link(conn, found.id, digest(secret), expires_at=until, now=now)
         audit.record(
@@ -50,7 +50,7 @@ def sign_in_link(caller: Caller, user: str, *, address: str | None = None) -> di
 
 
 def first_start(caller: Caller) -> str | None:
-    """Return the secret of a sign-in link as long as nobody of the tenant has ever signed in.
+    """Return a sign-in link as long as nobody of the tenant has ever signed in.
 
     Where the tenant has no user yet, the caller's user becomes its admin.
     """
@@ -66,7 +66,7 @@ def first_start(caller: Caller) -> str | None:
 
 
 def user_of_link(db: Database, secret: str) -> str:
-    """Return whom a link would sign in, or refuse; the link is not used up."""
+    """Return the user of a link without using it up, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
         found = sessions.find_link(conn, digest(secret)) if _plausible(secret) else None
@@ -85,7 +85,7 @@ def sign_in(
     address: str | None = None,
     is_noted: bool = True,
 ) -> Entry:
-    """Use a link up and begin a session; a refusal is noted in the audit, or not.
+    """Use up a link and start a session; a refusal is logged in the audit if `is_noted`.
 
     `tenant` gets the audit of a link that nobody knows.
     """
@@ -107,7 +107,7 @@ def sign_in(
         assert session is not None  # noqa: S101
         return Entry(cookie, until, _seen(session))
 
-    # Returned, not raised: the audit's row of a refusal is to be committed.
+    # Returned, not raised, so that the audit entry of a refusal is committed.
     entry = db.write(act)
     if isinstance(entry, str):
         raise NotSignedIn(f"sign-in link: {entry}. {AGAIN}")
@@ -125,14 +125,16 @@ def sign_out(db: Database, cookie: str, viewer: Viewer, *, address: str | None =
 
 
 def viewer_by_token(db: Database, token: str) -> Viewer:
-    """Return whose token it is, or refuse it."""
+    """Return the user of a token, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
         found = users.find_token(conn, digest(token)) if _plausible(token) else None
     if found is None:
-        raise NotSignedIn(f"token: not known here. {FRESH}")
+        raise NotSignedIn(f"token: unknown. {FRESH}")
     if found.disabled_at is not None:
-        raise NotSignedIn("token: its user is disabled. An admin of the tenant can change that.")
+        raise NotSignedIn(
+            "token: its user is disabled. An admin of the tenant can enable the user."
+        )
     if found.revoked_at is not None:
         raise NotSignedIn(f"token: was revoked. {FRESH}")
     if found.expires_at is not None and found.expires_at <= now.wall:
@@ -143,7 +145,7 @@ def viewer_by_token(db: Database, token: str) -> Viewer:
 
 
 def viewer_by_session(db: Database, cookie: str) -> Viewer:
-    """Return whose session it is, or refuse it."""
+    """Return the user of a session, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
         found = sessions.find_session(conn, digest(cookie)) if _plausible(cookie) else None
@@ -157,7 +159,7 @@ def viewer_by_session(db: Database, cookie: str) -> Viewer:
 def note_refused_token(
     db: Database, token: str, reason: str, *, tenant: str, address: str | None
 ) -> None:
-    """Write a token that was not let in to the audit of its tenant, or of `tenant`."""
+    """Log a refused token in the audit of its tenant, or of `tenant`."""
 
     def act(conn: Connection, now: Instant) -> None:
         found = users.find_token(conn, digest(token)) if _plausible(token) else None
@@ -199,7 +201,7 @@ def _is_old(at: float | None, now: Instant) -> bool:
 
 
 def _touch(db: Database, act: Any) -> None:
-    """Write what nobody waits for: a database that cannot now is no reason to refuse."""
+    """Write something optional; a busy database is no reason to fail."""
     try:
         db.write(act)
     except DatabaseUnavailable:

@@ -1,4 +1,4 @@
-"""What a submission must look like. Each refusal says what was wrong and what is accepted."""
+"""Validate submissions. Each error says what is wrong and what is accepted."""
 
 import graphlib
 import json
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from quire.errors import BadInput
 from quire.model.records import MAX_PRIORITY, MIN_PRIORITY, Submission
 
-#: The year 9999: later times overflow what databases and people can write.
+#: The end of the year 9999; databases cannot store later times.
 LATEST = 253_402_300_799.0
 LONGEST = 200
-# Made once: json.dumps with options makes an encoder for every call.
+# Created once: json.dumps with options creates an encoder per call.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def payload(wish: Submission, limit: int) -> str:
-    """Encode the payload, or refuse what is not a JSON object or too large."""
+    """Encode the payload; raise BadInput if it is not a JSON object or too large."""
     if not isinstance(wish.payload, dict):
         raise BadInput(
             f"payload: expected a JSON object, got {type(wish.payload).__name__}. "
@@ -44,20 +44,20 @@ def priority(value: object) -> None:
         or not (MAX_PRIORITY <= value <= MIN_PRIORITY)
     ):
         raise BadInput(
-            f"priority: {value!r} is not a whole number from {MAX_PRIORITY} (first) to "
-            f"{MIN_PRIORITY} (last)."
+            f"priority: {value!r} is not a whole number from {MAX_PRIORITY} (highest) to "
+            f"{MIN_PRIORITY} (lowest)."
         )
 
 
 def key(value: str | None) -> str | None:
-    """Refuse an idempotency key that cannot be one."""
+    """Check an idempotency key."""
     if value is not None:
         _text("idempotency key", value)
     return value
 
 
 def wishes(given: Sequence[Submission]) -> None:
-    """Refuse values out of range, unknown references and cycles."""
+    """Check ranges, references and cycles."""
     for wish in given:
         _one(wish)
     refs = [wish.ref for wish in given if wish.ref is not None]
@@ -95,19 +95,19 @@ def _names(wish: Submission) -> None:
 
 
 def _text(name: str, value: object) -> None:
-    """Refuse what is not a short text that every database can store."""
+    """Check that a text is short and can be stored."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
         got = f"{len(value)}" if isinstance(value, str) else type(value).__name__
         raise BadInput(f"{name}: expected 1 to {LONGEST} characters, got {got}.")
     if "\0" in value or not is_unicode(value):
-        raise BadInput(f"{name}: {value!r} has a character that cannot be stored.")
+        raise BadInput(f"{name}: {value!r} contains a character that cannot be stored.")
 
 
 def is_unicode(value: str) -> bool:
-    """Tell whether a text can be encoded."""
+    """Tell whether a text can be encoded in UTF-8."""
     try:
         value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
     return True
 
@@ -127,7 +127,7 @@ def _is_count(value: object, most: int) -> bool:
 def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    # Compared first: the conversion of a huge integer raises.
+    # Compared first, because converting a huge integer raises.
     return abs(value) <= LATEST and math.isfinite(value)
 
 
@@ -146,6 +146,5 @@ def _no_cycle(given: Sequence[Submission]) -> None:
     except graphlib.CycleError as error:
         round_trip = " → ".join(str(ref) for ref in error.args[1])
         raise BadInput(
-            f"after: the jobs wait for each other in a circle ({round_trip}). "
-            "Nothing was submitted."
+            f"after: the jobs form a dependency cycle ({round_trip}). Nothing was submitted."
         ) from error

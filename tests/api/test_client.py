@@ -75,7 +75,7 @@ def test_the_same_key_makes_a_job_once(api: Client):
 
 
 def test_errors_are_those_of_quire(api: Client, at: Served):
-    with pytest.raises(errors.UnknownKind, match="no handler of that name"):
+    with pytest.raises(errors.UnknownKind, match="Known kinds"):
         api.submit("never heard of")
     with pytest.raises(errors.BadInput):
         api.submit("noop", priority=99)

@@ -128,12 +128,12 @@ def test_a_token_that_is_wrong_expired_revoked_or_of_a_disabled_user(
         (expired, "token: has expired."),
         (revoked, "token: was revoked."),
         (disabled, "token: its user is disabled."),
-        (wrong, "token: not known here."),
+        (wrong, "token: unknown."),
     ):
         answer = client.get("/echo/r")
         assert (answer.status_code, answer.json()["detail"]) == (401, reason)
     assert [(row["user"], row["detail"]) for row in audit(api)] == [
-        (None, {"by": "token", "reason": "not known here"}),
+        (None, {"by": "token", "reason": "unknown"}),
         ("eve", {"by": "token", "reason": "its user is disabled"}),
         ("bob", {"by": "token", "reason": "was revoked"}),
         ("member", {"by": "token", "reason": "has expired"}),

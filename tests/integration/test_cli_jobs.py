@@ -90,7 +90,7 @@ def test_a_job_is_stopped_resumed_cancelled_retried_and_deleted(quire_on_each):
 def test_what_the_state_does_not_allow_is_refused_with_what_is_possible(quire):
     quire("submit", "noop")
     assert quire("job", "delete", 1).err == (
-        "job 1: it is pending, and only a job that is over can be deleted. "
+        "job 1: it is pending, and only a job that has ended can be deleted. "
         "Stop it first: quire job stop 1\n"
     )
     resumed = quire("job", "resume", 1)

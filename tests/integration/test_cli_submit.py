@@ -152,7 +152,7 @@ BAD_COMMANDS = {
     ("noop", "--run-at", "+10y"): "expected ISO 8601",
     ("noop", "--run-at", "+999999999d"): "not a time between 1970 and 9999",
     ("noop", "--run-at", "1901-01-01T00:00:00Z"): "not a time between 1970 and 9999",
-    ("noop", "--priority", 11): "from 1 (first) to 10 (last)",
+    ("noop", "--priority", 11): "from 1 (highest) to 10 (lowest)",
     ("noop", "--after", 99): "job 99: no such job to wait for",
     ("noop", "--after", "abc"): "job abc: not a job id",
     ("noop", "--after-failure", "explode"): "not 'cancel' or 'run'",

@@ -270,7 +270,7 @@ def test_a_text_with_all_words_has_the_best_score_and_one_with_none_a_lower_one(
     assert best("alpha zebra", mode="text") == (0.5, None)
     score, note = best("zzzz qqqq")
     assert score < 1.0
-    assert note == "No document has any of these words; these are the nearest by meaning."
+    assert note == "No document contains these words. These are the closest by meaning."
     assert best("zzzz qqqq", mode="vector")[1] is None
 
 

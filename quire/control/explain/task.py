@@ -18,8 +18,7 @@ SHOWN = 5
 #: How an attempt ended, in words, by its outcome.
 OUTCOMES = {
     "done": "it succeeded",
-    "transient": "a temporary error",
-    "permanent": "a permanent error",
+    "failed": "an error",
     "stopped": "its job was stopped",
     "died": "its worker died or its lease expired",
     "crashed": "its child process crashed",
@@ -330,7 +329,9 @@ BLOCKED_BY: dict[str, Callable[[Case], Finding]] = {
 def _outcome(outcome: str, error: str | None) -> str:
     """Say how an attempt ended, with the first line of its error."""
     words = OUTCOMES.get(outcome, outcome)
-    first = (error or "").strip().split("\n", 1)[0]
+    first = (error or "").strip().split("\n", 1)[0].rstrip(".")
+    if outcome == "failed" and first:
+        return first
     return f"{words} ({first})" if first and outcome != "died" else words
 
 

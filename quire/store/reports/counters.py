@@ -14,16 +14,16 @@ from quire.store.db.schema.documents import contents, documents, generations
 from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
 
 j, t, a, g, d = jobs.c, tasks.c, attempts.c, generations.c, documents.c
-#: A tenant with no more jobs than this is counted along the owners' index; with more, it is
-#: cheaper to read the table in its own order, once.
+#: Up to this many jobs are counted along the owners' index; with more, a scan of the table is
+#: cheaper.
 FEW = 20_000
 _MINE = sa.select(owners.c.id).where(owners.c.tenant == sa.bindparam("tenant"))
-#: Keys of a generation's account: pages read from text and by OCR, and vectors.
-ACCOUNT = ("pages", "ocr", "vectors")
+#: Keys of the reuse statistics: pages read as text, by OCR, and vectors.
+REUSE_KEYS = ("pages", "ocr", "vectors")
 
 
 class Totals(NamedTuple):
-    """How many jobs and tasks are in which state; every state is there."""
+    """Jobs and tasks by state; every state is present."""
 
     jobs: dict[str, int]
     tasks: dict[str, int]
@@ -43,7 +43,7 @@ def totals(conn: sa.Connection, tenant: str) -> Totals:
 
 
 def _counting(is_small: bool) -> sa.Select[Any]:
-    """Count without groups: to group rows that are in no order, a database sorts them first."""
+    """Count without GROUP BY, which would sort the rows first."""
     counted: list[sa.ColumnElement[Any]] = [
         *(sa.func.count().filter(is_state(j.state, state)) for state in JobState),
         *(sa.func.sum(j[f"tasks_{state.value}"]) for state in TaskState),
@@ -59,7 +59,7 @@ def tasks_by_kind(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], int
 
 
 def waiting_since(conn: sa.Connection, tenant: str) -> dict[str, float]:
-    """Return when the oldest task of each kind became ready that is still not claimed."""
+    """Return since when the oldest ready task of each kind has been ready."""
     query = (
         sa.select(t.kind, sa.func.min(t.ready_at))
         .where(is_state(t.state, TaskState.READY), t.ready_at.is_not(None))
@@ -69,7 +69,7 @@ def waiting_since(conn: sa.Connection, tenant: str) -> dict[str, float]:
 
 
 def runs(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], tuple[int, float]]:
-    """Count ended runs by kind and outcome, with the seconds they took together."""
+    """Count attempts by kind and outcome, with their total duration in seconds."""
     query = (
         sa.select(t.kind, a.outcome, sa.func.count(), sa.func.sum(a.duration))
         .select_from(attempts)
@@ -81,21 +81,21 @@ def runs(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], tuple[int, f
 
 
 def work(conn: sa.Connection, tenant: str) -> dict[str, int]:
-    """Sum up the accounts of generations: what was made, and what was reused."""
-    keys = [f"{name}_{how}" for name in ACCOUNT for how in ("made", "reused")]
+    """Sum the reuse statistics of all generations: computed and reused."""
+    keys = [f"{name}_{how}" for name in REUSE_KEYS for how in ("made", "reused")]
     sums = [sa.func.sum(dialect.json_number(conn, g.reused, key)) for key in keys]
     row = conn.execute(sa.select(*sums).where(g.tenant == tenant)).one()
     return {key: int(value or 0) for key, value in zip(keys, row, strict=True)}
 
 
 def bytes_kept(conn: sa.Connection, tenant: str) -> int:
-    """Return the bytes of all files that were fetched or uploaded and are kept."""
+    """Return the total size of all stored files."""
     query = sa.select(sa.func.sum(contents.c.size)).where(contents.c.tenant == tenant)
     return int(conn.scalar(query) or 0)
 
 
 def _of(conn: sa.Connection, query: sa.Select[Any], tenant: str) -> sa.Select[Any]:
-    """Keep to a tenant's tasks. Where it is the only one, no row needs to be compared."""
+    """Restrict to a tenant's tasks; unnecessary if it is the only tenant."""
     all_tenants = set(conn.scalars(sa.select(owners.c.tenant).distinct()))
     if all_tenants <= {tenant}:
         return query

@@ -1,6 +1,6 @@
-"""Read models of the dashboard: what waits, how runs went lately, ranges of pages, one page.
+"""Queries of the dashboard: queued work, recent attempts, page ranges.
 
-Each reads a bounded number of rows by an index, whatever the size of the tables.
+Each reads a bounded number of rows along an index, whatever the size of the tables.
 """
 
 from typing import Any, NamedTuple
@@ -15,19 +15,19 @@ from quire.store.db.schema.documents import (
 from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
 
 j, t, d, g = jobs.c, tasks.c, documents.c, generations.c
-#: Jobs that are looked at to say what waits: of one owner, and of all together.
+#: Jobs that are read to report what is queued: per owner, and in total.
 FEW_JOBS = 1000
 ALL_JOBS = 5000
-#: Owners that are looked at.
+#: Owners that are read.
 MOST_OWNERS = 200
-#: Runs that the charts are made of.
+#: Attempts that the charts show.
 RUNS = 4000
-#: Ranges of pages that are drawn one by one.
+#: Page ranges that are drawn one by one.
 CELLS = 250
 
 
 class Waiting(NamedTuple):
-    """What waits of one owner and kind; `first` is the job that has waited longest."""
+    """Queued work of one owner and kind; `first` is the job that has waited longest."""
 
     kind: str
     user: str
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
 
 
 def owners_of(conn: sa.Connection, tenant: str) -> list[tuple[int, str]]:
-    """List a tenant's users that ever submitted something."""
+    """List the users of a tenant that have submitted jobs."""
     found = conn.execute(
         sa.select(owners.c.id, owners.c.user_name)
         .where(owners.c.tenant == tenant)
@@ -77,9 +77,9 @@ _GROUPED = sa.select(
 
 
 def waiting(conn: sa.Connection, tenant: str, *, explained: int) -> list[Waiting]:
-    """Say what waits by owner and kind, the oldest first; of so many also why.
+    """List queued work by owner and kind, oldest first; the first `explained` with the reason.
 
-    So many jobs are looked at that all owners together cost the same, however many there are.
+    The number of jobs read is bounded in total, however many owners there are.
     """
     groups: list[Waiting] = []
     busy = conn.execute(_BUSY, {"tenant": tenant}).all()
@@ -111,17 +111,17 @@ _FIRST_TASK = (
 
 
 def _reason(conn: sa.Connection, job_id: int) -> str | None:
-    """Return why the first waiting task of a job is blocked; None where one is ready."""
+    """Return why the first waiting task of a job is blocked; None if one is ready."""
     row = conn.execute(_FIRST_TASK, {"job": job_id}).one_or_none()
     return None if row is None else row.reason
 
 
 def active(conn: sa.Connection, tenant: str, *, most: int = FEW_JOBS) -> int:
-    """Count a tenant's running jobs, up to a number."""
+    """Count a tenant's running jobs, up to `most`."""
     own = sa.select(owners.c.id).where(owners.c.tenant == tenant)
     some = (
         sa.select(j.id)
-        # Said as the partial index says it: SQLite concludes nothing.
+        # Repeats the condition of the partial index, which SQLite does not infer.
         .where(is_state(j.state, JobState.RUNNING), sa.text("jobs.state <> 'completed'"))
         .where(j.owner_id.in_(own))
         .limit(most)
@@ -131,7 +131,7 @@ def active(conn: sa.Connection, tenant: str, *, most: int = FEW_JOBS) -> int:
 
 
 class Run(NamedTuple):
-    """One attempt that ended."""
+    """One finished attempt."""
 
     finished_at: float
     duration: float | None
@@ -140,14 +140,14 @@ class Run(NamedTuple):
 
 
 class Lately(NamedTuple):
-    """A tenant's last runs; `begins` is since when, where there were more than are looked at."""
+    """Recent attempts; `begins` is since when they are complete, if not all were read."""
 
     runs: list[Run]
     begins: float | None = None
 
 
 def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
-    """List how a tenant's last runs ended: those among the latest of all."""
+    """List a tenant's attempts among the latest of all tenants."""
     a = attempts.c
     latest = (
         sa.select(a.task_id, a.finished_at, a.duration, a.outcome)
@@ -166,7 +166,7 @@ def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
 
 
 def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:
-    """List the ranges of pages that a job reads, in the order of documents and pages."""
+    """List the page ranges that a job reads, by document and page."""
     return list(
         conn.execute(
             _ranges()
@@ -178,7 +178,7 @@ def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:
 
 
 def ranges_of_document(conn: sa.Connection, tenant: str, document_id: int) -> list[Any]:
-    """List the ranges of pages of a document's newest generation."""
+    """List the page ranges of a document's newest generation."""
     return list(
         conn.execute(
             _ranges()

@@ -1,4 +1,4 @@
-"""Read models of documents: listed, and one by one with pages and errors. Nothing here writes."""
+"""Documents as people and programs see them, with pages, chunks and errors. Nothing here writes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def page_of_documents(
 def _latest(
     conn: sa.Connection, tenant: str, filters: Mapping[str, Any], limit: int, cursor: int | None
 ) -> list[int]:
-    """Return the ids of a page: one query a state, as each then reads the index from its end."""
+    """Return the ids of a page; one query per state, so that each reads the index from its end."""
     given = dict(filters)
     states = given.pop("states", None) or list(DocumentState)
     found: list[int] = []
@@ -93,7 +93,7 @@ def count_documents(conn: sa.Connection, tenant: str) -> dict[str, int]:
 
 
 def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
-    """List the pages of a document that could not be read, of what is live or was last tried."""
+    """List the unreadable pages of the generation that is shown."""
     found = conn.execute(
         sa.select(gp.number, gp.error)
         .where(
@@ -112,7 +112,7 @@ def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
 
 
 def generation_shown(row: Any) -> int:
-    """Return the generation that stands for a document: the live one, else the newest."""
+    """Return the generation to show: the live one, or the newest if that failed or none is live."""
     is_failed = row.state == DocumentState.FAILED
     shown: int | None = row.generation if is_failed else row.live_generation
     return row.generation if shown is None else shown
@@ -121,7 +121,7 @@ def generation_shown(row: Any) -> int:
 def list_pages(
     conn: sa.Connection, row: Any, *, limit: int = 50, cursor: int | None = None
 ) -> dict[str, Any]:
-    """List the pages of a document with how each was read."""
+    """List the pages of a document and how each was read."""
     rows = pages_of(conn, row, limit=limit + 1, after=cursor or 0)
     items = [
         {
@@ -161,7 +161,7 @@ def pages_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Se
 
 
 def reuse(text: str | None) -> dict[str, Any]:
-    """Word a generation's account: what was made, what was reused, and the seconds that saved."""
+    """Return reuse statistics: what was computed, what was reused, and the seconds saved."""
     found: dict[str, int] = json.loads(text or "{}")
     saved = found.pop("milliseconds_reused", 0) / 1000
     kept = {k.removesuffix("_reused"): n for k, n in found.items() if k.endswith("_reused") and n}
@@ -278,7 +278,7 @@ def generations_of(conn: sa.Connection, document_id: int, limit: int = 2) -> Seq
 
 
 def open_task(conn: sa.Connection, document_id: int, generation: int) -> int | None:
-    """Return the most advanced open task of a generation."""
+    """Return the open task of a generation that is furthest along."""
     order = sa.case({TaskState.RUNNING.value: 0, TaskState.READY.value: 1}, value=t.state, else_=2)
     found: int | None = conn.scalar(
         sa.select(t.id)
@@ -296,7 +296,7 @@ def open_task(conn: sa.Connection, document_id: int, generation: int) -> int | N
 def listed_at_source(
     conn: sa.Connection, tenant: str, source: str, *, after_id: int = 0, limit: int = 1000
 ) -> list[tuple[int, str, str]]:
-    """List (id, uri, name) of the documents that a source listed before and that were not gone."""
+    """List (id, uri, name) of the documents of a source that are not marked as gone."""
     rows = conn.execute(
         sa.select(d.id, d.uri, d.name)
         .where(
@@ -313,13 +313,13 @@ def listed_at_source(
 
 
 def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
-    """Return one page of a document's row with its text and boxes."""
+    """Return one page of a document with its text and word boxes, or None."""
     found = pages_of(conn, row, limit=1, after=number - 1)
     return found[0] if found and found[0].number == number else None
 
 
 def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, int | None]:
-    """Return the numbers of the pages before and behind one."""
+    """Return the numbers of the previous and the next page."""
     at = generation_pages.c
     own = (
         at.document_id == row.id,
@@ -331,7 +331,7 @@ def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, 
 
 
 def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
-    """List the chunks of one page of a document, in the order of the text."""
+    """List the chunks of one page in text order."""
     shown = generation_shown(row)
     at, s = generation_pages.c, slices.c
     return conn.execute(
@@ -356,7 +356,7 @@ def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
 def page_of_chunks(
     conn: sa.Connection, row: Any, *, limit: int = 50, cursor: tuple[int, int] = (0, -1)
 ) -> dict[str, Any]:
-    """List the chunks of a document (its row); the cursor is the last page and ordinal."""
+    """List the chunks of a document in text order; the cursor is the last page and ordinal."""
     number, ordinal = cursor
     rows = conn.execute(
         sa.select(gp.number, s.ordinal, s.start, s.stop, c.text, c.language, c.tokens)

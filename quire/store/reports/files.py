@@ -1,4 +1,4 @@
-"""Read models of the files of a job: their states, and how far each is. Nothing here writes."""
+"""The files of a job: states and progress. Nothing here writes."""
 
 import json
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from quire.store.db.schema.queue import is_state, tasks
 from quire.store.reports.documents import reuse
 
 d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
-#: States of a file in its job, in the order of its life.
+#: States of a file in its job, in life-cycle order.
 STATES = ("pending", "indexing", "success", "failed", "cancelled")
 _RANK = {"failed": 0, "indexing": 1}
 
 
 def _state() -> sa.Case[Any]:
-    """Say in what state a file is for the job that asked for its generation."""
+    """Return the state of a file in the job that created its generation."""
     again = sa.exists().where(
         t.document_id == g.document_id,
         t.generation == g.generation,
@@ -37,7 +37,7 @@ def _state() -> sa.Case[Any]:
         (is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED), "success"),
         (sa.and_(is_state(g.state, GenerationState.BUILDING), is_begun), "indexing"),
         (is_state(g.state, GenerationState.BUILDING), "pending"),
-        # One that failed and was asked for again waits like any other.
+        # A failed file that is being retried is pending.
         (again, "pending"),
         (is_state(g.state, GenerationState.FAILED), "failed"),
         else_="cancelled",
@@ -45,7 +45,7 @@ def _state() -> sa.Case[Any]:
 
 
 def _of_jobs(query: sa.Select[Any], mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Narrow to the newest generation that each of some jobs has of each of its documents."""
+    """Keep the newest generation of each document per job."""
     later = generations.alias("later")
     return query.join(documents, d.id == g.document_id).where(
         mine,
@@ -60,14 +60,14 @@ def _of_jobs(query: sa.Select[Any], mine: sa.ColumnElement[bool]) -> sa.Select[A
 
 
 class Tally(dict[str, int]):
-    """How many files of a job are in which state; beside it, how many have page errors."""
+    """Files of a job by state, and the number with page errors."""
 
     with_errors = 0
     pages = 0
 
 
 def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
-    """Count the files of jobs by state; a job without files is left out."""
+    """Count the files of jobs by state; jobs without files are omitted."""
     if not job_ids:
         return {}
     query = dialect.cached(conn, "tallies", lambda: _tallying(conn))
@@ -111,9 +111,9 @@ def page_of_files(
     limit: int = 50,
     cursor: int | None = None,
 ) -> dict[str, Any]:
-    """List the files of a tenant's job, oldest first; of some states, or with page errors.
+    """List the files of a job, oldest first; by state, or only those with page errors.
 
-    With `worst_first` the failed ones lead, and there is no next page.
+    With `worst_first` failed files come first, and there is no next page.
     """
     state = _state()
     query = _of_jobs(
@@ -140,7 +140,7 @@ def page_of_files(
 
 
 def at_work(conn: sa.Connection, job_id: int, *, limit: int = 8) -> list[dict[str, Any]]:
-    """List the documents whose tasks a job runs now, with the pages that are committed."""
+    """List the documents that a job is indexing now, with the pages committed so far."""
     running = conn.execute(
         sa.select(t.document_id, t.generation, d.name, t.message, t.progress, t.kind)
         .join(documents, d.id == t.document_id)
@@ -160,7 +160,7 @@ def at_work(conn: sa.Connection, job_id: int, *, limit: int = 8) -> list[dict[st
 
 
 def leaf_counts(conn: sa.Connection, document_id: int, generation: int) -> tuple[int, int]:
-    """Return how many pages of a generation are read or given up, and how many it has."""
+    """Return how many pages of a generation are done or failed, and its total."""
     done, total = conn.execute(
         sa.select(
             sa.func.count().filter(sa.or_(gp.page_id.is_not(None), gp.error.is_not(None))),
@@ -171,7 +171,7 @@ def leaf_counts(conn: sa.Connection, document_id: int, generation: int) -> tuple
 
 
 def reused_by(conn: sa.Connection, job_id: int) -> dict[str, Any]:
-    """Add up what the generations of a job reused and made."""
+    """Sum the reuse statistics of the generations of a job."""
     total: dict[str, int] = {}
     for text in conn.scalars(sa.select(g.reused).where(g.job_id == job_id, g.reused != "{}")):
         for name, count in json.loads(text).items():
@@ -183,7 +183,7 @@ def reused_by(conn: sa.Connection, job_id: int) -> dict[str, Any]:
 def held_elsewhere(
     conn: sa.Connection, tenant: str, sources: Sequence[str], job_id: int
 ) -> list[dict[str, Any]]:
-    """Count the locked documents of sources by the other job that holds them."""
+    """Count documents of these sources that other jobs are indexing, by job."""
     rows = conn.execute(
         sa.select(g.job_id, sa.func.count())
         .join(documents, sa.and_(d.id == g.document_id, d.generation == g.generation))

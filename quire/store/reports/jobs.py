@@ -100,7 +100,7 @@ def waiting_by_kind(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
         sa.select(j.platform, j.kind, sa.func.count())
         .join(owners, owners.c.id == j.owner_id)
         .where(owners.c.tenant == tenant, is_state(j.state, JobState.PENDING))
-        # Said as the index of active jobs says it, else all of an owner's are read.
+        # Repeats the condition of the index of active jobs; else all jobs of an owner are read.
         .where(is_state(j.state, *JOB_ACTIVE))
         .group_by(j.platform, j.kind)
         .order_by(j.kind)
@@ -112,7 +112,7 @@ def running(
     conn: sa.Connection, tenant: str, *, now: float, limit: int = 1000
 ) -> list[dict[str, Any]]:
     """List a tenant's running jobs, in the order in which they started."""
-    # Said as the index of states says it: few jobs run, however many wait.
+    # Repeats the condition of the partial index: few jobs run, however many wait.
     unlike = sa.text("jobs.state <> 'completed'")
     query = select().where(is_state(j.state, JobState.RUNNING), unlike)
     query = query.order_by(j.started_at, j.id).limit(limit)
@@ -125,11 +125,11 @@ def last_job_id(conn: sa.Connection) -> int:
 
 
 class Branch(NamedTuple):
-    """What one query looks for: along which index, and what else is compared."""
+    """One query: which index it follows, and its other conditions."""
 
-    way: str  # "few", "owner", "state", or "" for whatever the other conditions have
+    way: str  # "few", "owner", "state", or "" for the index of the other conditions
     names: tuple[str, ...]
-    state: str = ""  # in the statement's text, where the way is a state
+    state: str = ""  # inlined in the SQL if the way is a state
     has_states: bool = False
     has_cursor: bool = False
 
@@ -165,7 +165,7 @@ def _owners(conn: sa.Connection, tenant: str, user: str | None) -> list[int]:
 def _branches(
     conn: sa.Connection, plain: Branch, whose: Sequence[int], states: Sequence[str]
 ) -> list[tuple[Branch, int | None]]:
-    """Say what each query looks for; each reads one index in the order of ids."""
+    """Return the queries; each reads one index in the order of ids."""
     if _are_few(conn, whose):
         return [(plain._replace(way="few"), None)]
     if states and JobState.COMPLETED not in states:
@@ -183,7 +183,7 @@ def _query(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
 def _built(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
     found: list[sa.ColumnElement[bool]] = [_whose(conn, branch.way)]
     if branch.state:
-        # Said as the partial index says it: SQLite concludes nothing.
+        # Repeats the condition of the partial index, which SQLite does not infer.
         unlike: sa.ColumnElement[bool] = sa.text("jobs.state <> 'completed'")  # type: ignore[assignment]
         found += [is_state(j.state, branch.state), unlike]
     if branch.has_states:
@@ -199,7 +199,7 @@ def _whose(conn: sa.Connection, way: str) -> sa.ColumnElement[bool]:
         return j.owner_id == sa.bindparam("owner")
     if way == "few":
         return dialect.id_in(conn, j.owner_id, "whose")
-    # The plus keeps planners from the owners' index, whose rows they would have to sort.
+    # The plus keeps planners off the owners' index, whose rows they would have to sort.
     return dialect.id_in(conn, sa.literal_column("+jobs.owner_id", sa.BigInteger), "whose")
 
 
@@ -218,8 +218,8 @@ def _counting(conn: sa.Connection) -> sa.Select[Any]:
 
 
 def select() -> sa.Select[Any]:
-    """Select the rows of a tenant's jobs; the parameter is called `tenant`."""
-    # The plus keeps planners from looking among all jobs of each owner.
+    """Select a tenant's jobs; the parameter is `tenant`."""
+    # The plus keeps planners from scanning all jobs of each owner.
     owner_id = sa.literal_column("+jobs.owner_id", sa.BigInteger)
     return (
         sa.select(*_SHOWN)
@@ -245,8 +245,8 @@ def _ids(conn: sa.Connection) -> sa.Select[Any]:
 
 
 def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[str, Any]]:
-    """Show rows of `select` with what is counted of their files."""
-    # Plain dicts: a page asks fifty rows for thirty columns each.
+    """Turn rows of `select` into JSON, with the counts of their files."""
+    # Plain dicts are faster: a page has fifty rows of thirty columns.
     known = [dict(zip(_NAMES, row, strict=True)) for row in rows]
     tallies = files.tallies(conn, [row["id"] for row in known])
     return [_job(row, now, tallies.get(row["id"])) for row in known]
@@ -287,12 +287,12 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
 def _failure(
     row: Mapping[str, Any], counts: Mapping[str, int], tally: files.Tally | None
 ) -> str | None:
-    """Say how much of a failed job failed, where that is not all."""
+    """Return the error of a failed job, with how much of it failed."""
     error: str | None = row["error"]
     listing = _listing_failure(row)
     if tally and (lost := tally.get("failed", 0)):
         told = f"{lost:,} of {sum(tally.values()):,} files failed"
-        # Where the listing ended after the files, its error is the last one, and stands in front.
+        # If the listing failed last, the job's error is that of the listing, which comes first.
         last = "" if listing and error == listing else f"; the last: {error}"
         return " ".join(each for each in (listing, told + last) if each)
     if listing and row["result"] is not None:
@@ -304,9 +304,9 @@ def _failure(
 
 
 def _listing_failure(row: Mapping[str, Any]) -> str:
-    """Say which sources could not be listed, or that the listing itself was given up."""
+    """Return which sources could not be listed, or that the listing was aborted."""
     if row["is_growing"]:
-        return "The sources were not listed to their end."
+        return "The sources were not listed completely."
     if row["kind"] != "ingest" or row["result"] is None:
         return ""
     if not (missed := json.loads(row["result"]).get("unlisted")):
@@ -317,7 +317,7 @@ def _listing_failure(row: Mapping[str, Any]) -> str:
 
 def _eta(row: Mapping[str, Any], now: float) -> float | None:
     progress, started_at = row["progress"], row["started_at"]
-    # Where all that is left waits for something, the time spent says nothing about the end.
+    # If all remaining tasks are blocked, the elapsed time predicts nothing.
     is_moving = row["state"] == _RUNNING and (row["tasks_running"] or row["tasks_ready"])
     if not is_moving or row["is_growing"] or started_at is None or not 0 < progress < 1:
         return None

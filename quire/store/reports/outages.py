@@ -1,6 +1,6 @@
-"""What hinders tasks at the moment, read from their rows: queues in use, and what was away.
+"""Queues in use and services that were unavailable, as recorded by tasks.
 
-Nothing here writes, and every look is bounded: pages ask for it whenever they are shown.
+Nothing here writes, and every query is bounded, because pages run them often.
 """
 
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from quire.model.states import Reason, TaskState
 from quire.store.db.schema.queue import attempts, is_state, owners, tasks
 
 t, a = tasks.c, attempts.c
-#: Seconds for which a run that met an outage tells of one: longer than the wait and a next try.
+#: Seconds for which an attempt that met an outage counts: longer than the wait and the next try.
 RECENT = 60.0
-#: Seconds that a task may wait for its next try after an outage.
+#: Maximum seconds until the next attempt after an outage.
 AHEAD = 8.0
 LOOKED_AT = 500
 QUEUES = 100
@@ -22,7 +22,7 @@ SHOWN = 3
 
 
 class Outage(NamedTuple):
-    """What tasks found away, and when one last did."""
+    """An unavailable service, and when a task last failed to reach it."""
 
     error: str
     at: float
@@ -31,7 +31,7 @@ class Outage(NamedTuple):
 def queues_in_use(conn: sa.Connection, tenant: str | None) -> list[str]:
     """List the queues in which tasks of a tenant, or of anybody, are ready."""
     found: list[str] = []
-    # One look-up in the order's index for each queue: DISTINCT would read all ready tasks.
+    # One index lookup per queue; DISTINCT would read all ready tasks.
     last = ""
     while len(found) < QUEUES:
         queue = conn.scalar(
@@ -54,7 +54,7 @@ def _has_ready(conn: sa.Connection, tenant: str, queue: str) -> bool:
 
 
 def outages(conn: sa.Connection, tenant: str | None, *, now: Instant) -> list[Outage]:
-    """List what tasks found away in their last run, if they have not got further since."""
+    """List services that were unavailable in the last attempt of tasks that still wait."""
     waits = (
         sa.select(t.id, t.fence, t.owner_id)
         .where(
@@ -65,7 +65,7 @@ def outages(conn: sa.Connection, tenant: str | None, *, now: Instant) -> list[Ou
         .order_by(t.due_at.desc())
         .limit(LOOKED_AT)
     )
-    # A claim added one to the fence of the run that met it.
+    # The fence of the attempt that met the outage is one less.
     tries = (
         sa.select(t.id, (t.fence - 1).label("fence"), t.owner_id)
         .where(is_state(t.state, TaskState.RUNNING))

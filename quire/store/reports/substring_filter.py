@@ -1,4 +1,4 @@
-"""Finds jobs and documents by a part of their text, among the latest only: no index has parts."""
+"""Filter jobs and documents by a substring, among the latest only, because no index helps."""
 
 import json
 from typing import Any
@@ -9,15 +9,15 @@ from quire.store.db.schema.documents import documents
 from quire.store.db.schema.queue import jobs, owners
 
 j, d = jobs.c, documents.c
-#: Latest jobs or documents that are looked through.
+#: Latest jobs or documents that are searched.
 SEARCHED = 20_000
-#: Characters that are looked for.
+#: Maximum characters of the substring.
 LONGEST = 200
 
 
 def job_has(text: str) -> sa.ColumnElement[bool]:
-    """Match jobs by a part of kind, owner, platform, account or payload, among the latest."""
-    # A payload is ASCII JSON: other letters are escaped in it, and quotes are too.
+    """Match jobs by a substring of kind, owner, platform, account or payload."""
+    # Payloads are ASCII JSON: non-ASCII letters and quotes are escaped.
     inside = json.dumps(text[:LONGEST])[1:-1]
     columns = (j.kind, j.platform, j.account, owners.c.user_name)
     last = sa.select(sa.func.max(jobs.alias("newest").c.id)).scalar_subquery()
@@ -32,7 +32,7 @@ def job_has(text: str) -> sa.ColumnElement[bool]:
 
 
 def document_has(text: str) -> sa.ColumnElement[bool]:
-    """Match documents by a part of their name, among the latest."""
+    """Match documents by a substring of their name."""
     last = sa.select(sa.func.max(documents.alias("newest").c.id)).scalar_subquery()
     return sa.and_(_part(d.name, text), d.id > last - SEARCHED)
 

@@ -42,7 +42,7 @@ def attempts_of(
     task_id: int | None = None,
     limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """List the runs of the tasks of a tenant's job, or of one of them, latest first."""
+    """List the attempts of a job's tasks, or of one task, latest first."""
     a = attempts.c
     query = (
         sa.select(attempts)
@@ -61,7 +61,7 @@ def attempts_of(
 def tasks_of_job(
     conn: sa.Connection, tenant: str, job_id: int, states: Sequence[str], *, limit: int
 ) -> list[dict[str, Any]]:
-    """List tasks of a tenant's job: those of the first state first, each state by id."""
+    """List tasks of a job: those of the first state first, each state by id."""
     found: list[dict[str, Any]] = []
     for state in states:
         rows = conn.execute(
@@ -80,7 +80,7 @@ def tasks_of_job(
 def attempts_of_tasks(
     conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
 ) -> list[dict[str, Any]]:
-    """List the runs of some tasks of a tenant, latest first."""
+    """List the attempts of some tasks, latest first."""
     a = attempts.c
     rows = conn.execute(
         sa.select(attempts)
@@ -96,7 +96,7 @@ def attempts_of_tasks(
 def attempts_of_document(
     conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
 ) -> list[dict[str, Any]]:
-    """List the runs of a document's tasks, latest first."""
+    """List the attempts of a document's tasks, latest first."""
     a = attempts.c
     rows = conn.execute(
         sa.select(attempts, t.kind, t.job_id, t.generation, t.from_page, t.to_page)
@@ -118,7 +118,7 @@ def running_by_worker(conn: sa.Connection, tenant: str | None = None) -> dict[st
 
 
 class Span(NamedTuple):
-    """Which part of a document a task works on."""
+    """The generation and pages that a task works on."""
 
     generation: int
     from_page: int
@@ -129,7 +129,7 @@ _SPAN = sa.select(t.generation, t.from_page, t.to_page).where(t.id == sa.bindpar
 
 
 def span_of(conn: sa.Connection, task_id: int) -> Span:
-    """Return the part of a document that a task works on."""
+    """Return the generation and pages that a task works on."""
     return Span(*conn.execute(_SPAN, {"task": task_id}).one())
 
 

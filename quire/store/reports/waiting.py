@@ -1,6 +1,6 @@
-"""What a job or a task waits for: the questions that `explain` asks. Nothing here writes.
+"""Queries of `explain`: what a job or a task waits for. Nothing here writes.
 
-Every count is bounded: an explanation costs the same with ten tasks in the queue and a million.
+Every count is bounded, so an explanation costs the same with ten queued tasks and a million.
 """
 
 import json
@@ -26,29 +26,29 @@ from quire.store.queue import workers as worker_rows
 from quire.store.queue.order import takes_turn
 
 t, j = tasks.c, jobs.c
-#: Counting stops here; more is reported as "more than".
+#: Counting stops here; reported as "more than".
 MOST = 10_000
 
 
 class Before(NamedTuple):
-    """A predecessor that has not let go of its successor."""
+    """A predecessor that has not ended."""
 
     noun: str  # job or task
     id: int
-    state: str | None  # None where it is gone
+    state: str | None  # None if it was deleted
     progress: float
     on_failure: str
 
 
 class Ahead(NamedTuple):
-    """The part of the queue in front of a ready task."""
+    """What is ahead of a ready task in its queue."""
 
     tasks: int
     owners: int
 
 
 class Crew(NamedTuple):
-    """A worker that can claim now, with what it serves."""
+    """A worker that can claim tasks, with its queues and kinds."""
 
     id: str
     queues: frozenset[str]
@@ -128,7 +128,7 @@ def predecessors(conn: sa.Connection, task_id: int, *, limit: int) -> list[Befor
 
 
 def user_job_first(conn: sa.Connection, row: Any) -> Any | None:
-    """Return the other job of the same user that goes before this task's job."""
+    """Return the other job of the same user that runs before this task's job."""
     return conn.execute(
         sa.select(j.id, j.state, j.progress)
         .where(
@@ -140,14 +140,14 @@ def user_job_first(conn: sa.Connection, row: Any) -> Any | None:
             ),
             j.id != row.job_id,
         )
-        # The one that runs is the one that is waited for.
+        # A running job comes first.
         .order_by(j.state.desc(), j.id)
         .limit(1)
     ).one_or_none()
 
 
 def ahead(conn: sa.Connection, row: Any) -> Ahead:
-    """Count the ready tasks in front of this one and their owners, up to `MOST` + 1 tasks."""
+    """Count the ready tasks ahead of this one and their owners, up to `MOST` + 1 tasks."""
     front = (
         sa.select(t.owner_id)
         .where(
@@ -173,7 +173,7 @@ def running_of(conn: sa.Connection, owner_id: int) -> int:
 
 
 def crews(conn: sa.Connection, *, now: Instant, patience: float) -> list[Crew]:
-    """List the workers that take tasks: not draining, and heard of within `patience` seconds."""
+    """List the workers that claim tasks: not draining, with a heartbeat in `patience` seconds."""
     return [
         Crew(worker.id, frozenset(worker.queues.split(",")), frozenset(known))
         for worker, known in worker_rows.kinds_served(conn)
@@ -187,7 +187,7 @@ def holder(conn: sa.Connection, worker_id: str) -> Any | None:
 
 
 def last_attempts(conn: sa.Connection, task_id: int, *, limit: int) -> Sequence[Any]:
-    """List the last runs of a task, latest first."""
+    """List the last attempts of a task, latest first."""
     a = attempts.c
     query = sa.select(attempts).where(a.task_id == task_id).order_by(a.fence.desc())
     return conn.execute(query.limit(limit)).all()
