@@ -177,7 +177,7 @@ def test_commands_use_the_server(remote: Run, at: Served, tmp_path: Path):
     assert "resumed" in remote("job", "resume", job_id).out
     assert "cancelled" in remote("job", "cancel", job_id).out
     assert "retried" in remote("job", "retry", job_id).out
-    assert f"job {job_id} is pending" in remote("job", "explain", job_id).out
+    assert f"job {job_id}: pending" in remote("job", "explain", job_id).out
     assert remote("status", "--json").json["jobs"]["pending"] == 3
     assert at.url in remote("status").out
     missing = remote("job", "show", 999)
