@@ -14,6 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: The largest id that both databases can hold.
 LARGEST_ID = 2**63 - 1
+#: As in `quire.model.records`, which `--help` does not load.
+DEFAULT_PRIORITY = 5
 #: The largest page of a listing.
 LARGEST_PAGE = 1000
 

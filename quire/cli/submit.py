@@ -16,16 +16,16 @@ import typer
 from quire import format
 from quire.cli import console, options, session
 from quire.errors import BadInput
-from quire.model.records import DEFAULT_PRIORITY, Submission
 
 if TYPE_CHECKING:
     from quire.cli.backend import Backend
+    from quire.model.records import Submission
 
 #: Jobs of `--count` in one transaction.
 BATCH = 10_000
 MOST = 1_000_000
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_RELATIVE = re.compile(r"\+(\d{1,9}(?:\.\d{1,9})?)([smhd])")
+_RELATIVE = r"\+(\d{1,9}(?:\.\d{1,9})?)([smhd])"
 _NOTHING = "Nothing was submitted."
 #: Fields of a line, with their accepted types.
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -100,7 +100,7 @@ def submit(
     kind: Kind = None,
     payload: Payload = None,
     arg: Arguments = None,
-    priority: Priority = DEFAULT_PRIORITY,
+    priority: Priority = options.DEFAULT_PRIORITY,
     run_at: RunAt = None,
     after: After = None,
     after_failure: AfterFailure = "cancel",
@@ -119,6 +119,8 @@ def submit(
 
     A job starts as soon as it is due and a worker is free.
     """
+    from quire.model.records import Submission
+
     if file is not None:
         _check_file_alone(payload, arg, run_at, after, platform, account, index_as, count > 1)
         made = _from_file(file, kind)
@@ -160,7 +162,7 @@ def _given(kind: str | None) -> str:
     return kind
 
 
-def _repeated(one: Submission, count: int, index_as: str | None) -> Iterator[Submission]:
+def _repeated(one: "Submission", count: int, index_as: str | None) -> "Iterator[Submission]":
     if not 1 <= count <= MOST:
         raise BadInput(f"--count: {count} is not between 1 and {MOST:,}. Nothing was submitted.")
     for index in range(count):
@@ -168,7 +170,7 @@ def _repeated(one: Submission, count: int, index_as: str | None) -> Iterator[Sub
 
 
 def _stored(
-    app: "Backend", made: Sequence[Submission], key: str | None, *, batch: int
+    app: "Backend", made: "Sequence[Submission]", key: str | None, *, batch: int
 ) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(made), batch):
@@ -250,7 +252,7 @@ def _payload(text: str | None, arguments: Sequence[str]) -> dict[str, Any]:
 def _moment(text: str) -> float:
     """Parse a time: ISO 8601, or `+10m` from now."""
     if text.startswith("+"):
-        match = _RELATIVE.fullmatch(text)
+        match = re.fullmatch(_RELATIVE, text)
         if match is None:
             raise BadInput(_not_a_time(text))
         return time.time() + float(match[1]) * _SECONDS[match[2]]
@@ -262,7 +264,7 @@ def _moment(text: str) -> float:
         raise BadInput(_not_a_time(text)) from error
 
 
-def _from_file(name: str, kind: str | None) -> list[Submission]:
+def _from_file(name: str, kind: str | None) -> "list[Submission]":
     """Read one job from each line of a file, or of standard input (`-`)."""
     text = _text("--file", "-" if name == "-" else f"@{name}")
     found = list(_submissions(text.splitlines(), kind))
@@ -271,7 +273,7 @@ def _from_file(name: str, kind: str | None) -> list[Submission]:
     return found
 
 
-def _submissions(lines: Sequence[str], kind: str | None) -> Iterator[Submission]:
+def _submissions(lines: Sequence[str], kind: str | None) -> "Iterator[Submission]":
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -282,9 +284,10 @@ def _submissions(lines: Sequence[str], kind: str | None) -> Iterator[Submission]
         yield _submission(where, found, kind)
 
 
-def _submission(where: str, found: dict[str, Any], kind: str | None) -> Submission:
+def _submission(where: str, found: dict[str, Any], kind: str | None) -> "Submission":
     given = {name: value for name, value in found.items() if value is not None}
     from quire.model.contracts import ATTEMPTS
+    from quire.model.records import Submission
 
     if old := sorted({"retries", "max_retries"} & set(given)):
         raise BadInput(f"{where}: {ATTEMPTS.format(old=old[0])} {_NOTHING}")

@@ -45,6 +45,13 @@ def test_help_lists_every_command_in_the_order_people_need(quire):
     assert all(line.endswith(".") and not line.endswith("...") for line in lines if line)
 
 
+def test_the_default_priority_is_that_of_a_submission():
+    from quire.cli import options
+    from quire.model import records
+
+    assert options.DEFAULT_PRIORITY == records.DEFAULT_PRIORITY
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_explained(quire, command):
     for arguments in [(command,), *((command, each) for each in GROUPS.get(command, ()))]:

@@ -8,7 +8,6 @@ import typer
 from quire import format
 from quire.cli import console, options, session
 from quire.errors import Refused
-from quire.model.records import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
     from quire.control.ingest import IngestRequest, PreviewItem
@@ -65,7 +64,7 @@ def ingest(
     wait: Wait = True,
     dry_run: DryRun = False,
     watch: Watch = False,
-    priority: Priority = DEFAULT_PRIORITY,
+    priority: Priority = options.DEFAULT_PRIORITY,
     json: options.Json = False,
 ) -> None:
     """Ingest files, folders, URLs and buckets.
@@ -81,7 +80,7 @@ def ingest(
     submission_checks.priority(priority)
     settings = session.load_settings()
     if settings.url:
-        is_plain = not (set or force or dry_run or watch or priority != DEFAULT_PRIORITY)
+        is_plain = not (set or force or dry_run or watch or priority != options.DEFAULT_PRIORITY)
         raise typer.Exit(
             _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
         )
