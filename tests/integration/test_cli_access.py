@@ -96,7 +96,7 @@ def test_a_link_names_the_place_of_the_dashboard(
         (("token", "create", "t", "--days", "0"), "days: 0 is not above 0"),
         (("token", "create", "t", "--user", "eve"), "user 'eve': no such user"),
         (("user", "add", "a/b"), "a name has"),
-        (("user", "add", "ada"), "exists already"),
+        (("user", "add", "ada"), "already exists"),
         (("user", "add", "bob", "--role", "king"), "role: 'king' is not one of"),
         (("user", "role", "eve", "admin"), "no such user"),
         (("user", "disable", "ada"), "last admin"),

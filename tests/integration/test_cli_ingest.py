@@ -389,7 +389,7 @@ def test_a_corpus_from_creation_to_deletion(
     said = quire("corpus", "set", "tales", "overlap=16", "chunk_tokens=200").out
     assert said.startswith("corpus tales: overlap=16.")
     assert "at the next `quire ingest`" in said
-    assert "no page is read again" in said
+    assert "no page is parsed again" in said
     assert "Nothing was changed" in quire("corpus", "set", "tales", "overlap=16").out
     assert quire("corpus", "set", "tales", "overlap=5000").code == 2
     [one] = quire("corpus", "list", "--json").json["items"]

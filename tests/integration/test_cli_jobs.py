@@ -54,7 +54,7 @@ def test_the_table_has_a_line_for_each_job_with_what_matters(quire):
     head, second, first = quire("jobs").out.splitlines()
     assert head.split() == ["ID", "KIND", "STATE", "PROGRESS", "OWNER", "PRIORITY", "AGE", "DETAIL"]
     assert second.split()[:3] == ["2", "wait", "pending"]
-    assert "starts in 1 h" in second
+    assert "starts in 2 h" in second
     assert first.split()[:3] == ["1", "noop", "stopped"]
     assert "later [b]" in first
     assert "\x1b" not in first

@@ -142,7 +142,7 @@ def test_one_bad_line_and_nothing_of_the_file_is_stored(quire, text):
 
 
 BAD_COMMANDS = {
-    ("nope",): "ingest.swap, noop, wait. Nothing was stored",
+    ("nope",): "ingest.swap, noop, wait. Nothing was submitted",
     ("noop", "--payload", "{bad"): "payload: not JSON",
     ("noop", "--payload", "[1]"): "payload: expected a JSON object, got a list",
     ("noop", "--payload", "NaN"): "payload: not JSON",
