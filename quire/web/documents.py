@@ -9,7 +9,7 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes import uploads
 from quire.api.state import app_state_of
-from quire.control import corpora, documents, page_view, queries
+from quire.control import corpora, document_content, documents, queries
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
 from quire.web import page_range_strip
@@ -75,7 +75,7 @@ def one(
     return page(
         request, viewer, "document.html", document=document, explained=explained,
         reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
-        page=page_view.page(caller, document_id, page_number, q), 
+        page=document_content.displayed_page(caller, document_id, page_number, q), 
         attempts=queries.attempts_of_document(caller, document_id),
         kept={"page": page_number, "q": q.strip(), "chunks": ""}, **page_range_strip.shown(ranges),
     )  # fmt: skip

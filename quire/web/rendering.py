@@ -197,7 +197,7 @@ def error_page(request: Request, error: Exception) -> Response:
     text = _text(error)
     what, _, remedy = text.partition(". ")
     made = page(
-        request, _viewer(request), "trouble.html", status=status, code=status, title=title,
+        request, _viewer(request), "error.html", status=status, code=status, title=title,
         what=what.rstrip(".") + ".", remedy=remedy,
     )  # fmt: skip
     if status in (429, 503):

@@ -9,11 +9,11 @@
  * A page in a hidden tab follows nothing, as a browser has few connections to one server.
  */
 
-const THROTTLE_MS = 1000; // a storm of events costs one fetch a second
-const POLL_MS = 30_000; // in case a proxy holds the stream back
+const THROTTLE_MS = 1000; // at most one fetch per second
+const POLL_MS = 30_000; // in case a proxy buffers the stream
 const AGAIN_MS = 3000; // after a failure
 
-/** Make `old` look like `next`, keeping the nodes that match: with focus, ticks and scrolling. */
+/** Change `old` into `next`; matching nodes are kept, with focus, checkboxes and scrolling. */
 export function morph(/** @type {Element} */ old, /** @type {Element} */ next) {
   for (const { name, value } of [...next.attributes]) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -48,7 +48,7 @@ const idOf = (/** @type {Node} */ node) => (node instanceof Element && node.getA
 const isAlike = (/** @type {Node} */ a, /** @type {Node} */ b) =>
   a.nodeName === b.nodeName && idOf(a) === idOf(b);
 
-/** Say something above the page; `tone` is "bad" for what went wrong. */
+/** Show a notice above the page; `tone` is "bad" for errors. */
 function say(/** @type {string} */ text, tone = "") {
   const notice = document.getElementById("notice");
   if (!notice) return;
@@ -82,7 +82,7 @@ function end(/** @type {Document} */ page) {
 let isBusy = false;
 let isWanted = false;
 let isOver = false;
-let isTroubled = false;
+let hasError = false;
 
 /** Fetch this page and show what differs; calls made meanwhile become one more. */
 export async function refresh() {
@@ -96,9 +96,9 @@ export async function refresh() {
     if (reply.redirected && new URL(reply.url).pathname === "/sign-in") location.assign(reply.url);
     else if (reply.ok) recovered(page);
     else if (reply.status === 404 || reply.status === 410) end(page);
-    else pause = trouble(`${page.querySelector("#trouble h1")?.textContent ?? reply.statusText}.`);
+    else pause = showError(`${page.querySelector("#error h1")?.textContent ?? reply.statusText}.`);
   } catch {
-    pause = trouble("The server cannot be reached.");
+    pause = showError("The server cannot be reached.");
   }
   await new Promise((done) => setTimeout(done, pause));
   isBusy = false;
@@ -109,18 +109,18 @@ export async function refresh() {
 }
 
 function recovered(/** @type {Document} */ page) {
-  if (isTroubled) say("");
-  isTroubled = false;
+  if (hasError) say("");
+  hasError = false;
   show(page);
 }
 
-function trouble(/** @type {string} */ text) {
+function showError(/** @type {string} */ text) {
   say(`${text} This page retries automatically.`, "bad");
-  isTroubled = isWanted = true;
+  hasError = isWanted = true;
   return AGAIN_MS;
 }
 
-/** Post a form in place, and show the page that the answer leads to. */
+/** Submit a form in place and show the resulting page. */
 async function act(/** @type {SubmitEvent} */ event) {
   const form = /** @type {HTMLFormElement} */ (event.target);
   if (!form.matches("form[data-act]")) return;
