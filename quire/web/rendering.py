@@ -207,6 +207,9 @@ def error_page(request: Request, error: Exception) -> Response:
 
 def _viewer(request: Request) -> Viewer | None:
     """Return the viewer, so that an error page keeps their navigation; None if that fails too."""
+    if hasattr(request.state, "viewer"):
+        known: Viewer = request.state.viewer
+        return known
     try:
         return authenticate.authenticate(request)
     except QuireError:

@@ -156,8 +156,8 @@ def test_the_limit_of_all_holds_for_everyone(home: Path):
 def test_a_reader_that_is_too_slow_is_told_to_come_back(
     here: Served, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tailing, "INTERVAL", 0.01)
-    monkeypatch.setattr(tailing, "DEPTH", 3)
+    monkeypatch.setattr(tailing, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(tailing, "QUEUE_LENGTH", 3)
     with _unread(here) as sock:
         tail = here.api.state.tail
         sent = 0

@@ -57,7 +57,7 @@ def test_a_corpus_lives(each_house: House):
     assert member.post("/api/corpora", json={"name": "a/b ü"}).status_code == 409
     changed = member.patch(place, json={"settings": {"chunk_tokens": 100}}).json()
     assert (changed["changed"], changed["pipeline"]["chunk_tokens"]) == (["chunk_tokens"], 100)
-    assert "cut" in changed["consequence"]
+    assert "chunked" in changed["consequence"]
     assert [each["name"] for each in member.get("/api/corpora").json()["items"]] == ["a/b ü"]
     assert member.delete(place).status_code == 204
     assert member.get(place).status_code == 404

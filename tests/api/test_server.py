@@ -131,7 +131,7 @@ def test_the_second_request_of_a_connection_has_to_be_finished_too(
 
 def test_a_port_in_use_is_said_plainly(at: Served):
     port = urlsplit(at.url).port or 0
-    with pytest.raises(Refused, match=r"another program listens there.*QUIRE_API_PORT"):
+    with pytest.raises(Refused, match=r"another program is using it.*QUIRE_API_PORT"):
         server.bound("127.0.0.1", port)
     with pytest.raises(Refused, match="does not have that address"):
         server.bound("203.0.113.1", 0)

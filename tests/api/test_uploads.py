@@ -183,7 +183,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(house: House, kind: str):
 
 
 def test_an_upload_that_stands_still_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(uploads, "PATIENCE", 0.2)
+    monkeypatch.setattr(uploads, "IDLE_SECONDS", 0.2)
     with house.served() as port, socket.create_connection(("127.0.0.1", port)) as sender:
         raw = "application/octet-stream"
         sender.sendall(_head(house, 50_000_000, "/api/documents?name=a.txt", raw) + b"x" * 10)

@@ -262,7 +262,7 @@ def test_what_is_asked_without_the_session_s_csrf_is_refused_with_a_page(front: 
     job_id = shelf.app.submit("ingest", sources=["x"])
     answer = visitor.client.post(f"/jobs/{job_id}/stop", headers=HTML)
     assert answer.status_code == 403
-    assert "load the page again" in Page(answer.text).text
+    assert "Reload the page" in Page(answer.text).text
     assert shelf.job(job_id).state == "pending"
 
 

@@ -42,7 +42,7 @@ class NewRole(RequestModel):
 
 
 class Token(ResponseModel):
-    """A token without its secret."""
+    """A token, without its value."""
 
     id: int
     name: str = Field(examples=["nightly import"])
@@ -56,9 +56,9 @@ class Token(ResponseModel):
 
 
 class CreatedToken(Token):
-    """A new token with its secret."""
+    """A new token, with its value."""
 
-    token: str = Field(description="The secret. It is not shown again.", examples=["quire_…"])
+    token: str = Field(description="The token itself. It is not shown again.", examples=["quire_…"])
 
 
 class User(ResponseModel):

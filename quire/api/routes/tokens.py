@@ -38,7 +38,7 @@ def listing(
 
 @router.post("", summary="Create a token", **returns(CreatedToken, 404, 409, status=201))
 def create(request: Request, viewer: Reader, body: NewToken) -> Response:
-    """Create a token. Only this response contains its secret.
+    """Create a token. Only this response contains the token itself.
 
     A token can create another one only with the permission admin; otherwise an expiring token
     could extend its own life.
