@@ -123,7 +123,7 @@ def test_a_corpus_is_created_and_changed(page: Page):
 def test_a_token_is_made_and_revoked(page: Page):
     page.goto("/tokens")
     page.get_by_label("Name").fill("for the crane")
-    page.get_by_role("button", name="Make").click()
+    page.get_by_role("button", name="Create").click()
     expect(page.locator("main")).to_contain_text("quire_")
     page.goto("/tokens")
     page.get_by_role("button", name="Revoke for the crane").click()
