@@ -42,7 +42,7 @@ def ring(stage: Stage, seen: int, count: int) -> bool:
 def trouble(stage: Stage) -> str | None:
     with stage.db.read() as conn:
         found = broker_status.standing(conn, now=stage.db.now(conn), patience=60.0)
-    return found["trouble"] if found else None
+    return found["problem"] if found else None
 
 
 def test_slots_are_those_of_live_workers_with_a_broker(stage):

@@ -331,7 +331,7 @@ def test_a_document_at_work_is_only_begun_anew_by_force(shelf: Shelf):
     shelf.put("a.txt", "one")
     job_id = shelf.submit()
     shelf.step()
-    with pytest.raises(Conflict, match=f"it is queued, by job {job_id}"):
+    with pytest.raises(Conflict, match=f"queued by job {job_id}"):
         documents.reindex(shelf.app.caller, 1, {})
     assert len(shelf.rows("jobs")) == 1
     with pytest.raises(Conflict, match=f"quire job cancel {job_id}"):
