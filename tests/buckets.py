@@ -11,7 +11,7 @@ from quire.fetch.blobs.bucket import BlobBucket, blob_key
 from quire.fetch.blobs.cache import BlobCache
 from quire.fetch.object_store import Bucket, Timeouts
 from tests import clouds
-from tests.integration.fetch_places import put_object
+from tests.integration.fetch.fetch_places import put_object
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "testing",

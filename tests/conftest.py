@@ -31,11 +31,20 @@ __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 RUN = pytest.StashKey[scratch.Run]()
 #: Where single tests take ten seconds and more. One that begins last would be waited for alone.
 LONG = (
-    *("bench/", "docs/test_readme", "integration/test_deaths", "integration/test_ingest_deaths"),
-    *("integration/test_poison", "integration/test_zombies", "integration/test_stop"),
-    *("integration/test_cli_work", "integration/test_cli_ingest", "integration/test_drain"),
-    *("integration/test_failover", "integration/test_oom"),
-    *("property/test_engine", "integration/test_database_faults", "integration/test_wakeup"),
+    *(
+        "bench/",
+        "docs/test_readme",
+        "integration/test_deaths",
+        "integration/ingest/test_ingest_deaths",
+    ),
+    *("integration/ingest/test_poison", "integration/test_zombies", "integration/test_stop"),
+    *("integration/cli/test_work", "integration/cli/test_ingest", "integration/test_drain"),
+    *("integration/database/test_failover", "integration/test_oom"),
+    *(
+        "property/test_engine",
+        "integration/database/test_database_faults",
+        "integration/test_wakeup",
+    ),
 )
 
 

@@ -18,9 +18,9 @@ from quire.settings import load
 from tests.api.serving import Served, served
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 
 @pytest.fixture

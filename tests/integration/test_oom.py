@@ -14,8 +14,8 @@ import pytest
 from quire.control.explain.job import explain_job
 from tests import cgroups
 from tests.cgroups import Group
+from tests.integration.ingest.test_poison import quarantined
 from tests.integration.processes import Site
-from tests.integration.test_poison import quarantined
 
 #: Room for a worker and a child with its libraries; one that grows is over it within a second.
 ROOM = 700 << 20

@@ -8,8 +8,8 @@ import pytest
 
 from quire.control import outages
 from quire.control.explain.job import explain_job
+from tests.integration.ingest.test_ingest_deaths import SETTINGS, book
 from tests.integration.processes import Running, Site
-from tests.integration.test_ingest_deaths import SETTINGS, book
 from tests.waiting import stays, until
 
 

@@ -14,9 +14,9 @@ from quire.model.access import MAY, SCOPE_SETS, Role, Scope, with_lesser, writte
 from quire.runtime import scheduler
 from quire.settings import Settings
 from quire.store.db.schema import queue as tables
+from tests.store.doctor.test_doctor import Damage, damage, unguarded
+from tests.store.queue.test_concurrency import at_once
 from tests.store.stage import Stage
-from tests.store.test_concurrency import at_once
-from tests.store.test_doctor import Damage, damage, unguarded
 
 DAY = 86_400.0
 

@@ -19,7 +19,7 @@ from quire import settings
 from quire.errors import SchemaAhead
 from tests.docs.markdown import ROOT
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 #: Settings that the scale-out brings.
 KNOWN = {name for name, _, _ in settings.described()}

@@ -16,9 +16,9 @@ from quire.store.queue import doorbells, kinds, workers
 from tests.web.conftest import Front
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 BROKER = "redis://broker:6379/0"
 WORKER = WorkerRow(

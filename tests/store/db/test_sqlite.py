@@ -44,7 +44,7 @@ def other_process(script: str, *arguments: object) -> Iterator[subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[3],
     )
     try:
         yield process

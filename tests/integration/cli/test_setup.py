@@ -9,7 +9,7 @@ import sys
 import psycopg
 import pytest
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 COMMANDS = [
     "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",

@@ -13,10 +13,10 @@ from quire.control import doctor
 from quire.store.db.engine import Database
 from quire.store.doctor.document_invariants import INVARIANTS
 from quire.store.doctor.document_queries import wrong_slice_texts
+from tests.store.doctor.test_doctor import Damage, damage, unguarded
 from tests.store.library import HOUR, Library, Original, filled
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
-from tests.store.test_doctor import Damage, damage, unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

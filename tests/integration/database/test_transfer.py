@@ -21,7 +21,7 @@ from tests.integration.processes import Site
 from tests.shelf import FUSED, Shelf, fill
 from tests.waiting import until
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 
 def test_the_jobs_of_a_killed_worker_complete_on_postgresql(quire, embedded: Site, pg_url: str):

@@ -16,9 +16,9 @@ from quire.control import doctor
 from quire.demo import samples
 from quire.store import open_database
 from tests import buckets, postgres
-from tests.integration import hosts
-from tests.integration.cluster import NAMES, Cluster, Host, Store
-from tests.integration.hosts import Loopback, Namespaces, Network
+from tests.integration.database import hosts
+from tests.integration.database.cluster import NAMES, Cluster, Host, Store
+from tests.integration.database.hosts import Loopback, Namespaces, Network
 from tests.shelf import PLAIN
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from quire.fetch.transfer.part_file import note_path
 from tests import servers
 from tests.clouds import ACCOUNT, KEY, AzureServer, GoogleServer, service_account
 from tests.disk import files_up_to
-from tests.integration.fetch_places import (
+from tests.integration.fetch.fetch_places import (
     CHUNK,
     BucketPlace,
     CloudPlace,

@@ -12,9 +12,9 @@ from tests import buckets
 from tests.shelf import Shelf
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from quire.settings import load
 from tests import signing
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 
 def test_tokens_are_made_listed_and_revoked(quire_on_each: Run):

@@ -14,9 +14,9 @@ from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 HIT = {
     "document_id", "name", "page", "label", "score", "text", "highlights", "boxes", "uri",

@@ -9,8 +9,8 @@ import pytest
 
 from quire.control.search import search
 from quire.demo import samples
+from tests.integration.ingest.test_ingest_deaths import DYING, SETTINGS, book, died_at
 from tests.integration.processes import Site
-from tests.integration.test_ingest_deaths import DYING, SETTINGS, book, died_at
 from tests.shelf import Shelf, logical_index
 from tests.waiting import until
 

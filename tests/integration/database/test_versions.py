@@ -6,8 +6,8 @@ import pytest
 
 from quire.errors import SchemaAhead
 from quire.store.db import migrate
+from tests.integration.database.versions import PATIENCE, Later, older
 from tests.integration.processes import Site
-from tests.integration.versions import PATIENCE, Later, older
 from tests.waiting import until
 
 #: Several programs start one after the other.

@@ -18,7 +18,7 @@ from quire.fetch.items import Fetched, Item, Limits, SourceOptions
 from quire.fetch.sources.registry import open_source
 from quire.fetch.transfer.part_file import note_path
 from tests import servers
-from tests.integration.fetch_places import CHUNK, LOOPBACK, FakeTime, options, pdf
+from tests.integration.fetch.fetch_places import CHUNK, LOOPBACK, FakeTime, options, pdf
 from tests.servers import FileServer
 from tests.waiting import until
 

@@ -19,8 +19,8 @@ import psutil
 from quire.app import App
 from quire.control import access, sign_in
 from quire.settings import load
-from tests.integration.fetch_places import SIGNED
-from tests.integration.hosts import Network
+from tests.integration.database.hosts import Network
+from tests.integration.fetch.fetch_places import SIGNED
 from tests.integration.processes import HANDLERS, ROOT, SHORT, Running
 from tests.waiting import until
 

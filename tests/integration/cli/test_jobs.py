@@ -7,7 +7,7 @@ import pty
 
 import pytest
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 JOB = {
     "id", "kind", "platform", "account", "owner", "state", "priority", "payload", "progress",

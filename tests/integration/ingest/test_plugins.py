@@ -22,9 +22,9 @@ from tests.shelf import PLAIN, Shelf
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 EPUB = "application/epub+zip"
 

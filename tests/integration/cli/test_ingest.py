@@ -23,9 +23,9 @@ from tests.embedding import Server, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run, Start
+    from tests.integration.cli.cli_command import Run, Start
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 NOBODY = "No worker is running. Start one in another terminal with `quire up`.\n"
 PLAIN = ("--set", "embedder=none", "--set", "thumbnails=false", "--set", "ocr=never")

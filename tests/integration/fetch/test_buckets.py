@@ -13,7 +13,7 @@ from quire.errors import BadInput, FetchFailed, Gone, SourceRefused
 from quire.fetch.items import Item, Limits, SourceOptions
 from quire.fetch.sources.bucket import BucketSource
 from quire.fetch.sources.registry import open_source
-from tests.integration.fetch_places import LOOPBACK, put_object
+from tests.integration.fetch.fetch_places import LOOPBACK, put_object
 
 PAGE = 20  # of a listing in these tests
 

@@ -21,7 +21,7 @@ from tests.clouds import (
     GoogleServer,
     service_account,
 )
-from tests.integration.fetch_places import LOOPBACK
+from tests.integration.fetch.fetch_places import LOOPBACK
 from tests.shelf import Shelf
 
 PAGE = 7  # of the server's listing; the client asks for as many as there are

@@ -25,9 +25,9 @@ from quire.store.queue import metric_counters
 from quire.store.transfer import copy as transfer_copy
 from quire.store.transfer.rows import TABLES
 from quire.text.words import tsvector_input
+from tests.store.search.test_search import Toy
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage, ending
-from tests.store.test_search import Toy
 
 NAME = "postgresql://ada:***@host/quire"
 PAGES = ("Ships wait for the tide.\nThe moon pulls the sea.", "Der Lotse kennt die Häfen.")

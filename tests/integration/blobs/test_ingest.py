@@ -23,7 +23,7 @@ from quire.store.documents import pages
 from quire.store.documents.gc import Collector
 from tests import buckets, servers
 from tests.api.house import PLAIN, House, sailing_book
-from tests.integration.test_blob_faults import Faulty
+from tests.integration.blobs.test_faults import Faulty
 from tests.shelf import Shelf
 
 BOOK = sailing_book()

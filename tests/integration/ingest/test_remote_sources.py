@@ -12,7 +12,7 @@ import pytest
 
 from quire.store.reports import jobs as job_reports
 from tests import documents
-from tests.integration.fetch_places import PDF, authorized_user, put_object
+from tests.integration.fetch.fetch_places import PDF, authorized_user, put_object
 from tests.servers import FOLDER, DriveFile, DriveServer, FaultyServer, FileServer, Proxy, answer
 from tests.shelf import Shelf
 

@@ -19,9 +19,9 @@ from quire.testing import drain
 from tests.servers import FileServer
 
 if TYPE_CHECKING:
-    from tests.integration.cli_command import Run
+    from tests.integration.cli.cli_command import Run
 
-pytest_plugins = ["tests.integration.cli_command"]
+pytest_plugins = ["tests.integration.cli.cli_command"]
 
 PLAIN = ("--set", "embedder=none", "--set", "thumbnails=false", "--set", "ocr=never")
 JUNK = b"%PDF-1.4 junk"

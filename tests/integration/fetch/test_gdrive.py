@@ -13,7 +13,7 @@ from quire.errors import BadInput, Damaged, FetchFailed, Gone, SourceRefused
 from quire.fetch.items import Item, ListingPage, Source, SourceOptions
 from quire.fetch.sources.registry import open_source
 from tests import servers
-from tests.integration.fetch_places import FakeTime, authorized_user, options
+from tests.integration.fetch.fetch_places import FakeTime, authorized_user, options
 from tests.servers import FOLDER, SHORTCUT, DriveFile, DriveServer
 
 TOP = "top-folder-id"
