@@ -144,7 +144,7 @@ def test_files_are_uploaded_by_choosing_them(stage: Stage, tmp_path: Path):
         page.goto("/documents")
         page.get_by_label("or choose files").set_input_files(chosen)
         page.get_by_role("button", name="Upload").click()
-        expect(page.locator(".uploads li")).to_contain_text("sent, job")
+        expect(page.locator(".uploads li")).to_contain_text("uploaded, job")
         card = page.locator(".leaf", has_text="chosen.txt")
         expect(card).to_contain_text("success", timeout=30_000)
 
@@ -164,7 +164,7 @@ def test_files_are_uploaded_by_dropping_them(stage: Stage):
         expect(page.locator(".drop")).to_have_class(re.compile("over"))
         page.dispatch_event("main", "drop", {"dataTransfer": dropped})
         expect(page.locator(".uploads li")).to_have_count(2)
-        expect(page.locator(".uploads li").first).to_contain_text("sent, job")
+        expect(page.locator(".uploads li").first).to_contain_text("uploaded, job")
         expect(page.locator(".leaf", has_text="dropped <b>one.txt")).to_contain_text(
             "success", timeout=30_000
         )
@@ -174,7 +174,7 @@ def test_a_phrase_is_found_and_marked_on_the_picture_of_its_page(stage: Stage):
     with stage.page() as page:
         page.goto("/")
         page.get_by_role("link", name="Search").click()
-        page.get_by_label("Words, or what it is about").fill("barrels of cider")
+        page.get_by_label("Search for words or a topic").fill("barrels of cider")
         page.keyboard.press("Enter")
         expect(page.locator("mark").first).to_be_visible()
         page.get_by_role("link", name="book.pdf").first.click()
@@ -198,7 +198,7 @@ def test_the_keyboard_is_enough(stage: Stage):
     with stage.page() as page:
         page.goto("/jobs")
         page.keyboard.press("Tab")
-        skip = page.get_by_role("link", name="Skip to the content")
+        skip = page.get_by_role("link", name="Skip to content")
         expect(skip).to_be_focused()
         expect(skip).to_be_in_viewport()
         page.keyboard.press("Enter")
@@ -218,7 +218,7 @@ def test_the_main_paths_work_without_javascript(stage: Stage, tmp_path: Path):
         job_id = int(page.url.partition("/jobs/")[2].partition("?")[0])
         stage.site.until_over(job_id)
         page.goto("/search")
-        page.get_by_label("Words, or what it is about").fill("capstan")
+        page.get_by_label("Search for words or a topic").fill("capstan")
         page.get_by_role("button", name="Search").click()
         page.get_by_role("link", name="plain.txt").click()
         expect(page.locator(".prose mark")).to_have_text("capstan")
@@ -273,7 +273,7 @@ def test_a_priority_and_a_pause_are_set_in_place(stage: Stage):
         page.evaluate("window.isSame = true")
         page.get_by_label("Priority").select_option("2")
         page.get_by_role("button", name="Set").click()
-        expect(page.locator("#notice")).to_have_text("1 job given another priority.")
+        expect(page.locator("#notice")).to_have_text("1 job reprioritised.")
         expect(page.get_by_label("Priority")).to_have_value("2")
         assert page.evaluate("window.isSame")
         page.goto("/workers")
