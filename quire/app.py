@@ -102,9 +102,11 @@ class App:
         [job_id] = self.submit_many([Submission(kind, payload)])
         return job_id
 
-    def submit_many(self, wishes: Sequence[Submission], *, key: str | None = None) -> list[int]:
+    def submit_many(
+        self, submissions: Sequence[Submission], *, key: str | None = None
+    ) -> list[int]:
         """Submit many jobs in one transaction."""
-        return jobs.submit(self.caller, wishes, key=key)
+        return jobs.submit(self.caller, submissions, key=key)
 
     def close(self) -> None:
         """Close the database."""

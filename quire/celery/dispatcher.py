@@ -102,16 +102,16 @@ class Dispatcher:
 
     def run_round(self) -> float:
         """Send what is missing; returns the seconds until the next round."""
-        patience = self._settings.lease_seconds
+        max_silence = self._settings.lease_seconds
         with self._db.read() as conn:
             now = self._db.now(conn)
             due_at = release.next_due_at(conn)
         if due_at is not None and due_at <= now.wall:
             self._db.write(lambda conn, now: release.release_due(conn, now=now))
         with self._db.read() as conn:
-            slots = doorbells.slots(conn, now=now, patience=patience)
+            slots = doorbells.slots(conn, now=now, max_silence=max_silence)
             wanted = {q: doorbells.head(conn, q, WINDOW * slots[q]) for q in sorted(slots)}
-            for queue in doorbells.missed_queues(conn, now=now, patience=patience):
+            for queue in doorbells.missed_queues(conn, now=now, max_silence=max_silence):
                 # Some worker polls because the broker was silent: show it that messages come.
                 wanted[queue] = wanted[queue] or [PROBE]
             seen = {queue: each.seq for queue, each in doorbells.states(conn).items()}

@@ -50,7 +50,7 @@ class Backend(Protocol):
         """Return the id of the newest job, or 0."""
         ...
 
-    def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
+    def submit(self, submissions: Sequence["Submission"], key: str | None) -> list[int]:
         """Submit jobs and return their ids."""
         ...
 
@@ -127,9 +127,9 @@ class LocalBackend:
 
         return queries.last_job_id(self.app.caller)
 
-    def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
+    def submit(self, submissions: Sequence["Submission"], key: str | None) -> list[int]:
         """Submit jobs, all or none."""
-        return self.app.submit_many(wishes, key=key)
+        return self.app.submit_many(submissions, key=key)
 
     def any_worker(self) -> bool:
         """Tell whether a worker is alive."""
@@ -215,32 +215,32 @@ class RemoteBackend:
         page = self.client.page_of_jobs(limit=1)
         return page["items"][0]["id"] if page["items"] else 0
 
-    def submit(self, wishes: Sequence["Submission"], key: str | None) -> list[int]:
+    def submit(self, submissions: Sequence["Submission"], key: str | None) -> list[int]:
         """Submit jobs one by one; with a key, a repeated call continues where the first stopped."""
-        if any(wish.ref for wish in wishes):
+        if any(submission.ref for submission in submissions):
             raise Refused(
                 "--file: lines that refer to each other are submitted in one transaction, which "
                 "needs the database. Nothing was submitted. Unset QUIRE_URL."
             )
         return [
-            self._submit(wish, None if key is None else f"{key}#{n}" if n else key)
-            for n, wish in enumerate(wishes)
+            self._submit(submission, None if key is None else f"{key}#{n}" if n else key)
+            for n, submission in enumerate(submissions)
         ]
 
-    def _submit(self, wish: "Submission", key: str | None) -> int:
+    def _submit(self, submission: "Submission", key: str | None) -> int:
         from quire.clock import iso
 
         more: Json = {
-            "priority": wish.priority,
-            "run_at": iso(wish.run_at),
-            "after": list(wish.after),
-            "after_failure": wish.after_failure,
-            "platform": wish.platform,
-            "account": wish.account,
-            "cost": wish.cost,
-            "max_attempts": wish.max_attempts,
+            "priority": submission.priority,
+            "run_at": iso(submission.run_at),
+            "after": list(submission.after),
+            "after_failure": submission.after_failure,
+            "platform": submission.platform,
+            "account": submission.account,
+            "cost": submission.cost,
+            "max_attempts": submission.max_attempts,
         }
-        return self.client.submit(wish.kind, dict(wish.payload), key=key, **more)
+        return self.client.submit(submission.kind, dict(submission.payload), key=key, **more)
 
     def any_worker(self) -> bool:
         """Tell whether a worker is alive."""

@@ -132,7 +132,7 @@ def _problems(db: "Database") -> list[str]:
     from quire.control import outages
 
     with db.read() as conn:
-        return outages.listed(conn, None, now=db.now(conn), patience=db.lease_seconds)
+        return outages.listed(conn, None, now=db.now(conn), max_silence=db.lease_seconds)
 
 
 def _examine_source(source: str, json: bool) -> None:

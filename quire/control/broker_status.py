@@ -16,10 +16,10 @@ INSTEAD = "Until then, workers poll the database, which delays tasks by a few se
 
 
 def standing(
-    conn: Connection, *, now: Instant, patience: float, queue: str | None = None
+    conn: Connection, *, now: Instant, max_silence: float, queue: str | None = None
 ) -> dict[str, Any] | None:
     """Return the broker of the live workers, or of one queue; None if no worker uses one."""
-    served = doorbells.served_workers(conn, now=now, patience=patience)
+    served = doorbells.served_workers(conn, now=now, max_silence=max_silence)
     served = [row for row in served if queue in (None, *_queues(row))]
     if not served:
         return None

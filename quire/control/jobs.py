@@ -25,7 +25,7 @@ PAGE = 200
 
 def submit(
     caller: Caller,
-    wishes: Sequence[Submission],
+    submissions: Sequence[Submission],
     *,
     key: str | None = None,
     by_person: bool = True,
@@ -35,25 +35,27 @@ def submit(
 
     What `then` writes is committed with them.
     """
-    if not wishes:
+    if not submissions:
         return []
-    payloads = [submission_checks.payload(wish, caller.payload_limit) for wish in wishes]
-    submission_checks.wishes(wishes)
+    payloads = [
+        submission_checks.payload(submission, caller.payload_limit) for submission in submissions
+    ]
+    submission_checks.submissions(submissions)
     key = submission_checks.key(key) or uuid.uuid4().hex
-    body = _digest(wishes, payloads)
+    body = _digest(submissions, payloads)
 
     def act(conn: Connection, now: Instant) -> list[int]:
         owner = owners.lock_or_create(conn, caller.tenant, caller.user)
         if (made := storing.find_by_key(conn, owner.id, key, body)) is not None:
             return made
-        rows = _kinds_for(caller, conn, wishes)
-        orders = [
+        rows = _kinds_for(caller, conn, submissions)
+        checked = [
             storing.CheckedSubmission(w, p, rows[w.kind])
-            for w, p in zip(wishes, payloads, strict=True)
+            for w, p in zip(submissions, payloads, strict=True)
         ]
         exclusive, behind = _apply_policy(caller, conn, owner, by_person)
         ids = storing.insert(
-            conn, owner, orders, exclusive_key=exclusive, is_behind=behind, now=now
+            conn, owner, checked, exclusive_key=exclusive, is_behind=behind, now=now
         )
         if by_person and _policy(caller, owner) == "replace":
             _replace(conn, owner, ids, now)
@@ -322,10 +324,10 @@ def _replace(conn: Connection, owner: Owner, ids: Sequence[int], now: Instant) -
 
 
 def _kinds_for(
-    caller: Caller, conn: Connection, wishes: Sequence[Submission]
+    caller: Caller, conn: Connection, submissions: Sequence[Submission]
 ) -> dict[str, KindRow]:
     rows = kinds.by_name(conn)
-    wanted = {wish.kind for wish in wishes}
+    wanted = {submission.kind for submission in submissions}
     if fresh := [caller.known[k] for k in wanted if k not in rows and k in caller.known]:
         kinds.announce(conn, fresh)
         rows = kinds.by_name(conn)
@@ -350,10 +352,10 @@ def _unknown(kind: str, known: set[str]) -> str:
     )
 
 
-def _digest(wishes: Sequence[Submission], payloads: Sequence[str]) -> str:
+def _digest(submissions: Sequence[Submission], payloads: Sequence[str]) -> str:
     whole = [
         (w.kind, w.priority, w.run_at, tuple(w.after), w.after_failure, w.platform, w.account,
          w.ref, w.cost, w.max_attempts, p)
-        for w, p in zip(wishes, payloads, strict=True)
+        for w, p in zip(submissions, payloads, strict=True)
     ]  # fmt: skip
     return hashlib.blake2b(json.dumps(whole).encode(), digest_size=16).hexdigest()

@@ -9,18 +9,18 @@ from quire.store import Connection
 from quire.store.reports import outages, waiting
 
 
-def listed(conn: Connection, tenant: str | None, *, now: Instant, patience: float) -> list[str]:
+def listed(conn: Connection, tenant: str | None, *, now: Instant, max_silence: float) -> list[str]:
     """List all problems of a tenant, or of all tenants."""
-    broker = broker_status.standing(conn, now=now, patience=patience)
+    broker = broker_status.standing(conn, now=now, max_silence=max_silence)
     told = [broker["problem"]] if broker and broker["problem"] else []
-    told += _unserved(conn, tenant, now, patience)
+    told += _unserved(conn, tenant, now, max_silence)
     return told + _away(conn, tenant, now)
 
 
-def _unserved(conn: Connection, tenant: str | None, now: Instant, patience: float) -> list[str]:
+def _unserved(conn: Connection, tenant: str | None, now: Instant, max_silence: float) -> list[str]:
     """List queues that have ready tasks and no worker."""
-    crews = waiting.crews(conn, now=now, patience=patience)
-    served = sorted({queue for crew in crews for queue in crew.queues})
+    workers = waiting.live_workers(conn, now=now, max_silence=max_silence)
+    served = sorted({queue for worker in workers for queue in worker.queues})
     if not served:
         return []  # no worker at all: reported elsewhere
     return [

@@ -60,8 +60,8 @@ def health(caller: Caller) -> Json:
         now, lease = caller.db.now(conn), caller.db.lease_seconds
         return {
             "workers": _workers(conn, caller),
-            "broker": broker_status.standing(conn, now=now, patience=lease),
-            "problems": outages.listed(conn, caller.tenant, now=now, patience=lease),
+            "broker": broker_status.standing(conn, now=now, max_silence=lease),
+            "problems": outages.listed(conn, caller.tenant, now=now, max_silence=lease),
         }
 
 
@@ -153,7 +153,7 @@ def overview(caller: Caller, *, running: int, groups: int) -> Json:
             conn, caller.tenant, now=at.wall, limit=running, states=[JobState.RUNNING]
         )["items"]
         queued = dashboard.waiting(conn, caller.tenant, explained=groups)
-        crew = _workers(conn, caller)
+        workers = _workers(conn, caller)
         return {
             "running": active,
             "running_count": dashboard.active(conn, caller.tenant)
@@ -162,10 +162,10 @@ def overview(caller: Caller, *, running: int, groups: int) -> Json:
             "waiting": queued[:groups],
             "waiting_jobs": sum(one.jobs for one in queued),
             "waiting_is_all": all(one.is_all for one in queued),
-            "workers": crew,
-            "alive": sum(worker["alive"] for worker in crew),
+            "workers": workers,
+            "alive": sum(worker["alive"] for worker in workers),
             "problems": outages.listed(
-                conn, caller.tenant, now=at, patience=caller.db.lease_seconds
+                conn, caller.tenant, now=at, max_silence=caller.db.lease_seconds
             ),
             "is_new": not dashboard.owners_of(conn, caller.tenant),
         }
@@ -175,7 +175,7 @@ def recent_runs(caller: Caller, *, seconds: float) -> tuple[Sequence[Run], float
     """List the latest attempts; also since when all of them are known, and the time."""
     with caller.db.read() as conn:
         now = caller.db.now(conn).wall
-        found = dashboard.lately(conn, caller.tenant, since=now - seconds)
+        found = dashboard.recent_runs(conn, caller.tenant, since=now - seconds)
     return found.runs, found.begins, now
 
 

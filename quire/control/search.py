@@ -175,9 +175,9 @@ def _by_words(conn: Connection, wanted: Wanted, within: store.SearchPlan, limit:
     ) -> Sequence[float]:
         return rank.bm25_scores(texts, wanted.simple, frequencies, total)
 
-    def find(count: int, among: Any) -> IndexHits:
+    def find(count: int, within: Any) -> IndexHits:
         tenant = wanted.scope.tenant
-        return fulltext.matches(conn, tenant, asked, count, among, enough=limit, score=score)
+        return fulltext.matches(conn, tenant, asked, count, within, enough=limit, score=score)
 
     return store.best_chunks(conn, within, find, max(rank.CANDIDATES, limit), enough=limit)
 

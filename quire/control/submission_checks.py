@@ -15,18 +15,18 @@ LONGEST = 200
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def payload(wish: Submission, limit: int) -> str:
+def payload(submission: Submission, limit: int) -> str:
     """Encode the payload; raise BadInput if it is not a JSON object or too large."""
-    if not isinstance(wish.payload, dict):
+    if not isinstance(submission.payload, dict):
         raise BadInput(
-            f"payload: expected a JSON object, got {type(wish.payload).__name__}. "
+            f"payload: expected a JSON object, got {type(submission.payload).__name__}. "
             "Nothing was submitted."
         )
     try:
-        text = _encode(wish.payload)
+        text = _encode(submission.payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
-    if "\\u0000" in text and _has_nul(wish.payload):
+    if "\\u0000" in text and _has_nul(submission.payload):
         raise BadInput("payload: a NUL character cannot be stored. Nothing was submitted.")
     if len(text) > limit:
         raise BadInput(
@@ -56,40 +56,40 @@ def key(value: str | None) -> str | None:
     return value
 
 
-def wishes(given: Sequence[Submission]) -> None:
+def submissions(given: Sequence[Submission]) -> None:
     """Check ranges, references and cycles."""
-    for wish in given:
-        _one(wish)
-    refs = [wish.ref for wish in given if wish.ref is not None]
+    for submission in given:
+        _one(submission)
+    refs = [submission.ref for submission in given if submission.ref is not None]
     if len(set(refs)) < len(refs):
         twice = sorted({ref for ref in refs if refs.count(ref) > 1})
         raise BadInput(f"ref {twice[0]!r}: used by two jobs of this request.")
     known = set(refs)
-    for wish in given:
-        for before in wish.after:
+    for submission in given:
+        for before in submission.after:
             if isinstance(before, str) and before not in known:
                 raise BadInput(f"after {before!r}: no job of this request has that ref.")
     _no_cycle(given)
 
 
-def _one(wish: Submission) -> None:
-    priority(wish.priority)
-    if wish.run_at is not None and not _is_time(wish.run_at):
-        raise BadInput(f"run_at: {wish.run_at!r} is not a time between 1970 and 9999.")
-    if wish.after_failure not in ("cancel", "run"):
-        raise BadInput(f"after_failure: {wish.after_failure!r} is not 'cancel' or 'run'.")
-    if not _is_number(wish.cost) or not 0 < wish.cost <= 1e9:
-        raise BadInput(f"cost: {wish.cost!r} is not a number above 0 and up to 1e9.")
-    if wish.max_attempts is not None and not _is_count(wish.max_attempts, 1000):
-        raise BadInput(f"max_attempts: {wish.max_attempts!r} is not between 1 and 1000.")
-    _names(wish)
+def _one(submission: Submission) -> None:
+    priority(submission.priority)
+    if submission.run_at is not None and not _is_time(submission.run_at):
+        raise BadInput(f"run_at: {submission.run_at!r} is not a time between 1970 and 9999.")
+    if submission.after_failure not in ("cancel", "run"):
+        raise BadInput(f"after_failure: {submission.after_failure!r} is not 'cancel' or 'run'.")
+    if not _is_number(submission.cost) or not 0 < submission.cost <= 1e9:
+        raise BadInput(f"cost: {submission.cost!r} is not a number above 0 and up to 1e9.")
+    if submission.max_attempts is not None and not _is_count(submission.max_attempts, 1000):
+        raise BadInput(f"max_attempts: {submission.max_attempts!r} is not between 1 and 1000.")
+    _names(submission)
 
 
-def _names(wish: Submission) -> None:
+def _names(submission: Submission) -> None:
     for name in ("platform", "account", "ref"):
-        if (text := getattr(wish, name)) is not None:
+        if (text := getattr(submission, name)) is not None:
             _text(name, text)
-    for before in wish.after:
+    for before in submission.after:
         if not isinstance(before, str) and not _is_count(before, 2**63 - 1):
             raise BadInput(f"after: {before!r} is not a job id.")
 
@@ -137,9 +137,9 @@ def _is_time(value: object) -> bool:
 
 def _no_cycle(given: Sequence[Submission]) -> None:
     graph = {
-        wish.ref: [before for before in wish.after if isinstance(before, str)]
-        for wish in given
-        if wish.ref is not None
+        submission.ref: [before for before in submission.after if isinstance(before, str)]
+        for submission in given
+        if submission.ref is not None
     }
     try:
         graphlib.TopologicalSorter(graph).prepare()

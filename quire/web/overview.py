@@ -27,7 +27,7 @@ def overview(request: Request, viewer: Reader) -> Response:
     caller = app_state.caller(viewer)
     return page(
         request, viewer, "overview.html", machine=_machine(app_state.settings.home),
-        lately=_figures(request).of(caller),
+        recent=_figures(request).of(caller),
         **queries.overview(caller, running=RUNNING, groups=GROUPS),
     )  # fmt: skip
 

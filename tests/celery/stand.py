@@ -119,7 +119,7 @@ def trouble(site: Site) -> str:
     """What status, doctor and dashboard say of the broker; empty where all is well."""
     db = site.app.db
     with db.read() as conn:
-        found = broker_status.standing(conn, now=db.now(conn), patience=60.0)
+        found = broker_status.standing(conn, now=db.now(conn), max_silence=60.0)
     return (found or {}).get("problem") or ""
 
 

@@ -23,7 +23,7 @@ def ran_by(site: Site, kind: str) -> set[int]:
 def told(site: Site) -> list[str]:
     """What status, doctor and dashboard say."""
     with site.app.db.read() as conn:
-        return outages.listed(conn, "default", now=site.app.db.now(conn), patience=60.0)
+        return outages.listed(conn, "default", now=site.app.db.now(conn), max_silence=60.0)
 
 
 def serving(site: Site, queue: str) -> Running:

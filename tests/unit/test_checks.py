@@ -32,7 +32,7 @@ def test_any_value_for_any_field_is_accepted_or_refused_never_a_crash(value):
     for name in ("priority", "run_at", "cost", "max_attempts", "platform", "account", "ref"):
         wish = Submission("k", **{name: value})
         try:
-            submission_checks.wishes([wish])
+            submission_checks.submissions([wish])
         except BadInput as error:
             assert name in str(error)
 
@@ -40,7 +40,7 @@ def test_any_value_for_any_field_is_accepted_or_refused_never_a_crash(value):
 @given(st.one_of(st.text(), st.integers(), st.floats()))
 def test_any_predecessor_is_accepted_or_refused_never_a_crash(value):
     try:
-        submission_checks.wishes([Submission("k", after=(value,))])
+        submission_checks.submissions([Submission("k", after=(value,))])
     except BadInput as error:
         assert "after" in str(error)
 
@@ -59,7 +59,7 @@ def test_the_limit_counts_bytes_not_characters():
 
 def test_a_circle_is_named_in_full():
     with pytest.raises(BadInput, match=r"a → b → a|b → a → b"):
-        submission_checks.wishes(
+        submission_checks.submissions(
             [Submission("k", ref="a", after=("b",)), Submission("k", ref="b", after=("a",))]
         )
 
@@ -67,4 +67,4 @@ def test_a_circle_is_named_in_full():
 def test_a_long_chain_is_no_circle():
     chain = [Submission("k", ref="0")]
     chain += [Submission("k", ref=str(n), after=(str(n - 1),)) for n in range(1, 2000)]
-    submission_checks.wishes(chain)
+    submission_checks.submissions(chain)

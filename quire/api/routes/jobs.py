@@ -44,7 +44,7 @@ def submit(
     request: Request, viewer: Writer, body: requests.Submit, key: requests.Key = None
 ) -> Response:
     """Submit a job; `Location` is its URL."""
-    wish = Submission(
+    submission = Submission(
         body.kind,
         body.payload,
         body.priority,
@@ -56,7 +56,7 @@ def submit(
         cost=body.cost,
         max_attempts=body.max_attempts,
     )
-    [job_id] = verbs.submit(app_state_of(request).caller(viewer), [wish], key=key)
+    [job_id] = verbs.submit(app_state_of(request).caller(viewer), [submission], key=key)
     return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 

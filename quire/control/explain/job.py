@@ -68,7 +68,7 @@ def _is_id(number_given: int) -> bool:
     return 0 < number_given < 2**63
 
 
-def _case(conn: Connection, row: Any, now: Instant, patience: float) -> Case:
+def _case(conn: Connection, row: Any, now: Instant, max_silence: float) -> Case:
     runs = waiting.last_attempts(conn, row.id, limit=SHOWN)
     names = ("task_id", "attempt", "outcome", "error", "worker_id")
     history = [
@@ -79,7 +79,7 @@ def _case(conn: Connection, row: Any, now: Instant, patience: float) -> Case:
         }
         for run in runs
     ]
-    return Case(conn, row, now, patience, history)
+    return Case(conn, row, now, max_silence, history)
 
 
 def _answer(row: Any, finding: Finding, history: list[dict[str, Any]]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Case(NamedTuple):
     conn: Connection
     row: Any
     now: Instant
-    patience: float  # seconds without a heartbeat after which a worker counts as dead
+    max_silence: float  # seconds without a heartbeat after which a worker counts as dead
     history: list[dict[str, Any]]
 
 
@@ -123,7 +123,7 @@ def _running(case: Case) -> Finding:
 def _lease(case: Case, worker: Any, left: float) -> str:
     """Say whether the lease is being renewed, or how long its worker has been silent."""
     silence = 0.0 if worker is None else case.now.wall - worker.heartbeat_at
-    if silence <= case.patience / 3:
+    if silence <= case.max_silence / 3:
         return f"Its lease is renewed continuously and would expire in {format.span(left)}."
     return (
         f"Its worker sent its last heartbeat {format.span(silence)} ago. If it stays silent, "
@@ -136,9 +136,9 @@ def _ready(case: Case) -> Finding:
     row = case.row
     if row.paused_at is not None:
         return _paused(case)
-    crews = waiting.crews(case.conn, now=case.now, patience=case.patience)
-    if not any(row.queue in crew.queues and row.kind in crew.kinds for crew in crews):
-        return _no_worker(case, crews)
+    workers = waiting.live_workers(case.conn, now=case.now, max_silence=case.max_silence)
+    if not any(row.queue in worker.queues and row.kind in worker.kinds for worker in workers):
+        return _no_worker(case, workers)
     if row.max_running is not None:
         running = waiting.running_of(case.conn, row.owner_id)
         if running >= row.max_running:
@@ -150,7 +150,7 @@ def _in_order(case: Case) -> Finding:
     """Say where in the queue it is, and whether the broker has a problem."""
     row = case.row
     broker = broker_status.standing(
-        case.conn, now=case.now, patience=case.patience, queue=row.queue
+        case.conn, now=case.now, max_silence=case.max_silence, queue=row.queue
     )
     why = f" {broker['problem']}" if broker and broker["problem"] else ""
     front = waiting.ahead(case.conn, row)
@@ -283,28 +283,28 @@ def how_stopped(conn: Connection, job_id: int, now: Instant) -> str:
 
 
 def _unknown_kind(case: Case) -> Finding:
-    crews = waiting.crews(case.conn, now=case.now, patience=case.patience)
+    workers = waiting.live_workers(case.conn, now=case.now, max_silence=case.max_silence)
     row = case.row
-    able = [c.id for c in crews if row.queue in c.queues and row.kind in c.kinds]
+    able = [c.id for c in workers if row.queue in c.queues and row.kind in c.kinds]
     if not able:
-        return _no_worker(case, crews)
+        return _no_worker(case, workers)
     text = f"A worker without kind {row.kind!r} returned it. Worker {able[0]} can run it."
     return Finding("no_worker", text, "It is queued at the next sweep.")
 
 
-def _no_worker(case: Case, crews: list[waiting.Crew]) -> Finding:
+def _no_worker(case: Case, workers: list[waiting.WorkerAbilities]) -> Finding:
     row = case.row
     known = f"kind {row.kind!r} in queue {row.queue!r}"
-    if not crews:
+    if not workers:
         text = f"No worker is alive to run {known}."
         return Finding("no_worker", text, "Start a worker with `quire worker`.", row.ready_at)
-    serving = [crew for crew in crews if row.queue in crew.queues]
+    serving = [worker for worker in workers if row.queue in worker.queues]
     if not serving:
-        queues = sorted({queue for crew in crews for queue in crew.queues})
+        queues = sorted({queue for worker in workers for queue in worker.queues})
         text = f"No running worker serves queue {row.queue!r}. They serve {', '.join(queues)}."
         step = f"Start one that does: `QUIRE_QUEUES={row.queue} quire worker`."
         return Finding("no_worker", text, step, row.ready_at)
-    kinds = sorted({kind for crew in serving for kind in crew.kinds})
+    kinds = sorted({kind for worker in serving for kind in worker.kinds})
     text = (
         f"No running worker of queue {row.queue!r} can run kind {row.kind!r}. "
         f"They can run {', '.join(kinds) or 'nothing'}."

@@ -52,29 +52,31 @@ class DoorbellState(NamedTuple):
 _COLUMNS = [d[name] for name in DoorbellState._fields]
 
 
-def slots(conn: sa.Connection, *, now: Instant, patience: float) -> dict[str, int]:
+def slots(conn: sa.Connection, *, now: Instant, max_silence: float) -> dict[str, int]:
     """Count the children of live workers that use doorbells, by queue."""
     found: dict[str, int] = {}
-    for worker in served_workers(conn, now=now, patience=patience):
+    for worker in served_workers(conn, now=now, max_silence=max_silence):
         for queue in worker.queues.split(","):
             found[queue] = found.get(queue, 0) + worker.concurrency
     return found
 
 
-def missed_queues(conn: sa.Connection, *, now: Instant, patience: float) -> set[str]:
+def missed_queues(conn: sa.Connection, *, now: Instant, max_silence: float) -> set[str]:
     """List the queues with a live worker that misses doorbells."""
     alone = [
-        w for w in served_workers(conn, now=now, patience=patience) if w.alone_since is not None
+        w
+        for w in served_workers(conn, now=now, max_silence=max_silence)
+        if w.alone_since is not None
     ]
     return {queue for worker in alone for queue in worker.queues.split(",")}
 
 
-def served_workers(conn: sa.Connection, *, now: Instant, patience: float) -> list[WorkerRow]:
+def served_workers(conn: sa.Connection, *, now: Instant, max_silence: float) -> list[WorkerRow]:
     """List the live workers that use a broker."""
     return [
         row
         for row in worker_rows.live(conn)
-        if row.broker and row.state == "running" and row.heartbeat_at >= now.wall - patience
+        if row.broker and row.state == "running" and row.heartbeat_at >= now.wall - max_silence
     ]
 
 

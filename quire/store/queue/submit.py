@@ -26,7 +26,7 @@ _COLUMNS = (
 class CheckedSubmission(NamedTuple):
     """A valid submission with its encoded payload and its kind."""
 
-    wish: Submission
+    submission: Submission
     payload: str
     kind: KindRow
 
@@ -88,40 +88,40 @@ def active_jobs(conn: sa.Connection, owner_id: int, *, lock: bool = False) -> li
 def insert(
     conn: sa.Connection,
     owner: Owner,
-    orders: Sequence[CheckedSubmission],
+    checked: Sequence[CheckedSubmission],
     *,
     exclusive_key: str | None,
     is_behind: bool,
     now: Instant,
 ) -> list[int]:
     """Insert jobs with one task each; `is_behind`: another job of the owner goes first."""
-    job_ids = dialect.reserve_ids(conn, jobs, len(orders))
-    task_ids = dialect.reserve_ids(conn, tasks_table, len(orders))
-    before, over = _predecessors(conn, owner, orders, job_ids)
+    job_ids = dialect.reserve_ids(conn, jobs, len(checked))
+    task_ids = dialect.reserve_ids(conn, tasks_table, len(checked))
+    before, over = _predecessors(conn, owner, checked, job_ids)
     awaited = {job_id for some in before for job_id in some}
     new = [
         new_tasks.NewTask(
             job_id=job_id,
-            kind=order.kind,
-            priority=order.wish.priority,
-            cost=order.wish.cost,
-            run_at=order.wish.run_at,
+            kind=one.kind,
+            priority=one.submission.priority,
+            cost=one.submission.cost,
+            run_at=one.submission.run_at,
             waits=len(before[at]),
             is_behind=exclusive_key is not None and (is_behind or at > 0),
-            max_attempts=order.wish.max_attempts,
+            max_attempts=one.submission.max_attempts,
         )
-        for at, (order, job_id) in enumerate(zip(orders, job_ids, strict=True))
+        for at, (one, job_id) in enumerate(zip(checked, job_ids, strict=True))
     ]
     planned = new_tasks.plan(conn, owner, new, task_ids, now=now)
     rows = [
-        _row(owner, order, p, state, exclusive_key, p.job_id in awaited, now)
-        for order, p, state in zip(orders, new, planned.states, strict=True)
+        _row(owner, one, p, state, exclusive_key, p.job_id in awaited, now)
+        for one, p, state in zip(checked, new, planned.states, strict=True)
     ]
     bulk.bulk_insert(conn, jobs, _COLUMNS, rows)
     new_tasks.insert(conn, planned)
     waiting = [
-        (job_id, None, task_id, order.wish.after_failure)
-        for order, task_id, some in zip(orders, task_ids, before, strict=True)
+        (job_id, None, task_id, one.submission.after_failure)
+        for one, task_id, some in zip(checked, task_ids, before, strict=True)
         for job_id in some
     ]
     dependencies.add(conn, waiting)
@@ -133,17 +133,17 @@ def insert(
 
 def _row(
     owner: Owner,
-    order: CheckedSubmission,
+    one: CheckedSubmission,
     p: new_tasks.NewTask,
     state: str,
     exclusive_key: str | None,
     is_awaited: bool,
     now: Instant,
 ) -> list[Any]:
-    wish, ready = order.wish, state == TaskState.READY
+    submission, ready = one.submission, state == TaskState.READY
     return [
-        p.job_id, owner.id, wish.kind, wish.platform, wish.account, PENDING,
-        wish.priority, order.payload, wish.run_at, exclusive_key, is_awaited,
+        p.job_id, owner.id, submission.kind, submission.platform, submission.account, PENDING,
+        submission.priority, one.payload, submission.run_at, exclusive_key, is_awaited,
         int(not ready), int(ready), p.cost, p.max_attempts or p.kind.max_attempts, now.wall,
     ]  # fmt: skip
 
@@ -151,23 +151,27 @@ def _row(
 def _predecessors(
     conn: sa.Connection,
     owner: Owner,
-    orders: Sequence[CheckedSubmission],
+    checked: Sequence[CheckedSubmission],
     job_ids: Sequence[int],
 ) -> tuple[list[list[int]], dict[int, str]]:
     """Return the jobs that each submission waits for, and those that already failed."""
-    refs = {o.wish.ref: i for o, i in zip(orders, job_ids, strict=True) if o.wish.ref is not None}
-    named = {job_id for o in orders for job_id in o.wish.after if isinstance(job_id, int)}
+    refs = {
+        o.submission.ref: i
+        for o, i in zip(checked, job_ids, strict=True)
+        if o.submission.ref is not None
+    }
+    named = {job_id for o in checked for job_id in o.submission.after if isinstance(job_id, int)}
     states = _states_of(conn, owner, named)
     waits: list[list[int]] = []
     over: dict[int, str] = {}
-    for order in orders:
+    for one in checked:
         some = []
-        for each in dict.fromkeys(order.wish.after):
+        for each in dict.fromkeys(one.submission.after):
             if isinstance(each, str):
                 some.append(refs[each])
             elif states[each] in (*JOB_ACTIVE, JobState.STOPPED):
                 some.append(each)
-            elif states[each] != JobState.COMPLETED and order.wish.after_failure == "cancel":
+            elif states[each] != JobState.COMPLETED and one.submission.after_failure == "cancel":
                 some.append(each)
                 over[each] = states[each]
         waits.append(some)

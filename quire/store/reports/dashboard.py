@@ -139,14 +139,14 @@ class Run(NamedTuple):
     cost: float
 
 
-class Lately(NamedTuple):
+class RecentRuns(NamedTuple):
     """Recent attempts; `begins` is since when they are complete, if not all were read."""
 
     runs: list[Run]
     begins: float | None = None
 
 
-def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
+def recent_runs(conn: sa.Connection, tenant: str, *, since: float) -> RecentRuns:
     """List a tenant's attempts among the latest of all tenants."""
     a = attempts.c
     latest = (
@@ -162,7 +162,7 @@ def lately(conn: sa.Connection, tenant: str, *, since: float) -> Lately:
         .join(owners, owners.c.id == t.owner_id)
         .where(owners.c.tenant == tenant, latest.c.finished_at >= since)
     )
-    return Lately([Run(*row) for row in rows], first if count == RUNS else None)
+    return RecentRuns([Run(*row) for row in rows], first if count == RUNS else None)
 
 
 def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:

@@ -47,7 +47,7 @@ class Ahead(NamedTuple):
     owners: int
 
 
-class Crew(NamedTuple):
+class WorkerAbilities(NamedTuple):
     """A worker that can claim tasks, with its queues and kinds."""
 
     id: str
@@ -172,12 +172,12 @@ def running_of(conn: sa.Connection, owner_id: int) -> int:
     ).scalar_one()
 
 
-def crews(conn: sa.Connection, *, now: Instant, patience: float) -> list[Crew]:
-    """List the workers that claim tasks: not draining, with a heartbeat in `patience` seconds."""
+def live_workers(conn: sa.Connection, *, now: Instant, max_silence: float) -> list[WorkerAbilities]:
+    """List the workers that claim tasks: not draining, with a recent heartbeat."""
     return [
-        Crew(worker.id, frozenset(worker.queues.split(",")), frozenset(known))
+        WorkerAbilities(worker.id, frozenset(worker.queues.split(",")), frozenset(known))
         for worker, known in worker_rows.kinds_served(conn)
-        if worker.state == "running" and worker.heartbeat_at >= now.wall - patience
+        if worker.state == "running" and worker.heartbeat_at >= now.wall - max_silence
     ]
 
 

@@ -54,11 +54,11 @@ class Scan:
             self._scores = pool.submit(_cosines, self._matrix, self._point)
             pool.shutdown(wait=False)
 
-    def nearest(self, limit: int, among: ChunkFilter | None = None) -> list[tuple[int, float]]:
+    def nearest(self, limit: int, within: ChunkFilter | None = None) -> list[tuple[int, float]]:
         """List the chunks nearest to the query, with their cosine similarity."""
         import numpy as np
 
-        ids, scores = (self._ids, self._all_scores()) if among is None else self._filtered(among)
+        ids, scores = (self._ids, self._all_scores()) if within is None else self._filtered(within)
         if len(ids) > limit:
             top = np.argpartition(scores, -limit)[-limit:]
             ids, scores = ids[top], scores[top]
@@ -71,10 +71,10 @@ class Scan:
             self._scores.set_result(_cosines(self._matrix, self._point))
         return self._scores.result()
 
-    def _filtered(self, among: ChunkFilter) -> tuple["Ids", "Matrix"]:
+    def _filtered(self, within: ChunkFilter) -> tuple["Ids", "Matrix"]:
         import numpy as np
 
-        allowed = np.array(self._conn.scalars(among.select, among.given).all(), np.int64)
+        allowed = np.array(self._conn.scalars(within.select, within.given).all(), np.int64)
         picked = np.flatnonzero(np.isin(self._ids, allowed))
         # Copying rows costs more than multiplying them, so it pays only for few.
         few = self._scores is None and len(picked) * 8 < len(self._ids)

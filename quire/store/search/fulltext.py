@@ -62,10 +62,10 @@ class _Fts5Search:
     """Runs the stages of one search on FTS5, each once."""
 
     def __init__(
-        self, conn: sa.Connection, tenant: str, limit: int, among: ChunkFilter | None
+        self, conn: sa.Connection, tenant: str, limit: int, within: ChunkFilter | None
     ) -> None:
-        self._conn, self._among = conn, among
-        self._given = {"tenant": tenant, "limit": limit, **(among.given if among else {})}
+        self._conn, self._within = conn, within
+        self._given = {"tenant": tenant, "limit": limit, **(within.given if within else {})}
         self._results: dict[str, Ranked] = {}
 
     def ranked(self, stage: _Stage) -> Ranked:
@@ -77,15 +77,15 @@ class _Fts5Search:
     def some(self, stage: _Stage, enough: int) -> set[int]:
         """Return `enough` of the matches, or all of them, unscored."""
         # With a filter, selecting the allowed ids costs more than scoring.
-        if self._among is not None:
+        if self._within is not None:
             return {i for i, _ in self.ranked(stage)}
         query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ?"
         return {row[0] for row in self._conn.exec_driver_sql(query, (stage.query, enough))}
 
     def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
-        query = _matching(self._conn, self._among)
-        if stage.weighed is not None and self._among is None:
+        query = _matching(self._conn, self._within)
+        if stage.weighed is not None and self._within is None:
             query = _weighing(self._conn)
             given |= {"query": stage.weighed, "every": stage.query}
         return [(row[0], -row[1]) for row in self._conn.execute(query, given).all()]
@@ -99,12 +99,12 @@ class _PostgresSearch(_Fts5Search):
         conn: sa.Connection,
         tenant: str,
         limit: int,
-        among: ChunkFilter | None,
+        within: ChunkFilter | None,
         *,
         words: QueryTerms,
         score: Score,
     ) -> None:
-        super().__init__(conn, tenant, limit, among)
+        super().__init__(conn, tenant, limit, within)
         self._total = sampled_gin.estimate_chunks(conn)
         # The first stage's query (all words) is counted in the same round trip.
         every = _join_terms([_Term(query, 1) for query in words.tsquery], "&")
@@ -120,8 +120,8 @@ class _PostgresSearch(_Fts5Search):
     def _run(self, stage: _Stage) -> Ranked:
         known = [term for term in self.terms if term.number]
         given = {**self._given, "query": stage.query, "weighed": _join_terms(known, "|")}
-        if self._among is not None:
-            query = sampled_gin.filtered_ranking_statement(self._among)
+        if self._within is not None:
+            query = sampled_gin.filtered_ranking_statement(self._within)
         else:
             scanned = 0 if stage.is_last else min(term.number for term in known)
             query = sampled_gin.ranking_statement(
@@ -141,16 +141,16 @@ def matches(
     tenant: str,
     words: QueryTerms,
     limit: int,
-    among: ChunkFilter | None,
+    within: ChunkFilter | None,
     *,
     enough: int,
     score: Score,
 ) -> IndexHits:
-    """Find chunks that match the query; `among` restricts them.
+    """Find chunks that match the query; `within` restricts them.
 
     Common words alone are searched only if the other stages find fewer than `enough`.
     """
-    asking, terms = _start(conn, tenant, words, limit, among, score)
+    asking, terms = _start(conn, tenant, words, limit, within, score)
     narrow, few = None, set[int]()
     for stage in _stages(conn, terms):
         if stage.is_last:
@@ -170,15 +170,15 @@ def _start(
     tenant: str,
     words: QueryTerms,
     limit: int,
-    among: ChunkFilter | None,
+    within: ChunkFilter | None,
     score: Score,
 ) -> tuple[_Fts5Search, Sequence[_Term]]:
     if dialect.is_sqlite(conn):
-        return _Fts5Search(conn, tenant, limit, among), _frequencies_in_fts5(conn, words.fts5)
+        return _Fts5Search(conn, tenant, limit, within), _frequencies_in_fts5(conn, words.fts5)
     # The planner ignores the cost of decompressing tsvectors and would scan the whole table.
     chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
     dialect.set_local(conn, chosen | KEEP_JOIN_ORDER)
-    levelled = _PostgresSearch(conn, tenant, limit, among, words=words, score=score)
+    levelled = _PostgresSearch(conn, tenant, limit, within, words=words, score=score)
     return levelled, levelled.terms
 
 
@@ -218,11 +218,11 @@ def _join_terms(terms: Sequence[_Term], word: str) -> str:
     return f" {word} ".join(f"({term.query})" for term in terms)
 
 
-def _matching(conn: sa.Connection, among: ChunkFilter | None) -> sa.Select[Any]:
+def _matching(conn: sa.Connection, within: ChunkFilter | None) -> sa.Select[Any]:
     """Select matches from FTS5; the latest ones if there are more than can be scored."""
-    if among is None:
+    if within is None:
         return dialect.cached(conn, "matching", lambda: _best_of_fts5(None))
-    return _best_of_fts5(among)
+    return _best_of_fts5(within)
 
 
 def _weighing(conn: sa.Connection) -> sa.Select[Any]:
@@ -237,14 +237,14 @@ def _latest() -> sa.Select[Any]:
     return found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
 
 
-def _best_of_fts5(among: ChunkFilter | None) -> sa.Select[Any]:
+def _best_of_fts5(within: ChunkFilter | None) -> sa.Select[Any]:
     score: sa.ColumnElement[float] = sa.literal_column("bm25(chunk_words)", sa.Double)
     asked = sa.literal_column("chunk_words").op("MATCH")(_query)
     inner = sa.select(_rowid.label("id"), score.label("score"))
     inner = inner.select_from(sa.table("chunk_words")).where(asked)
-    if among is not None:
+    if within is not None:
         # The plus makes it a filter on matches; otherwise FTS5 is queried once per id.
-        inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(among.select))
+        inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(within.select))
     found = inner.order_by(_rowid.desc()).limit(_max_scored).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 

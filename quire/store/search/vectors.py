@@ -62,13 +62,13 @@ def nearest(
     model: Model,
     query: bytes,
     limit: int,
-    among: ChunkFilter | None = None,
+    within: ChunkFilter | None = None,
 ) -> IndexHits:
-    """Find the chunks nearest to a query, scored by cosine; `among` restricts them.
+    """Find the chunks nearest to a query, scored by cosine; `within` restricts them.
 
-    Without `among`, the result may contain chunks that are not live or of another tenant.
+    Without `within`, the result may contain chunks that are not live or of another tenant.
     """
-    return searcher(conn, tenant, model, query).nearest(limit, among)
+    return searcher(conn, tenant, model, query).nearest(limit, within)
 
 
 def searcher(
@@ -86,13 +86,13 @@ class ExactSearch:
     def __init__(self, scan: exact_scan.Scan) -> None:
         self._scan = scan
 
-    def begin(self, limit: int, among: ChunkFilter | None = None) -> None:
+    def begin(self, limit: int, within: ChunkFilter | None = None) -> None:
         """Start the comparison while the caller does other work."""
         self._scan.begin()
 
-    def nearest(self, limit: int, among: ChunkFilter | None = None) -> IndexHits:
+    def nearest(self, limit: int, within: ChunkFilter | None = None) -> IndexHits:
         """Find the nearest chunks; see `nearest`."""
-        ranked = self._scan.nearest(limit, among)
+        ranked = self._scan.nearest(limit, within)
         return IndexHits(ranked, len(ranked) < limit)
 
 
@@ -100,7 +100,7 @@ class _BackgroundSearch(NamedTuple):
     """A search running in another session."""
 
     limit: int
-    among: ChunkFilter | None
+    within: ChunkFilter | None
     found: Future[Ranked]
 
 
@@ -111,52 +111,52 @@ class HnswSearch:
         self._conn, self._model, self._query = conn, model, query
         self._background: _BackgroundSearch | None = None
 
-    def begin(self, limit: int, among: ChunkFilter | None = None) -> None:
+    def begin(self, limit: int, within: ChunkFilter | None = None) -> None:
         """Start the search in another session with the same snapshot."""
         # Limited: each caller already holds a connection, and the pool must not run empty.
         if not _background_slots.acquire(blocking=False):
             return
         try:
-            found = self._submit(limit, among)
+            found = self._submit(limit, within)
         except BaseException:
             _background_slots.release()
             raise
         found.add_done_callback(lambda _: _background_slots.release())
-        self._background = _BackgroundSearch(limit, among, found)
+        self._background = _BackgroundSearch(limit, within, found)
 
-    def _submit(self, limit: int, among: ChunkFilter | None) -> Future[Ranked]:
+    def _submit(self, limit: int, within: ChunkFilter | None) -> Future[Ranked]:
         snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
         # A new pool per search: an idle pool's threads would not survive a fork.
         pool = ThreadPoolExecutor(1, "vectors")
         try:
-            return pool.submit(self._run_in_snapshot, self._conn.engine, snapshot, limit, among)
+            return pool.submit(self._run_in_snapshot, self._conn.engine, snapshot, limit, within)
         finally:
             pool.shutdown(wait=False)
 
-    def nearest(self, limit: int, among: ChunkFilter | None = None) -> IndexHits:
+    def nearest(self, limit: int, within: ChunkFilter | None = None) -> IndexHits:
         """Find the nearest chunks; see `nearest`."""
         # HNSW is approximate: a short result need not be complete.
-        is_complete = among is not None
+        is_complete = within is not None
         running = self._background
-        if running is not None and running.among is among and running.limit >= limit:
+        if running is not None and running.within is within and running.limit >= limit:
             try:
                 return IndexHits(running.found.result()[:limit], is_complete)
             except sa.exc.SQLAlchemyError:
                 self._background = None  # its connection was lost; retry on this one
-        return IndexHits(self._run(self._conn, limit, among), is_complete)
+        return IndexHits(self._run(self._conn, limit, within), is_complete)
 
     def _run_in_snapshot(
-        self, engine: sa.Engine, snapshot: str, limit: int, among: ChunkFilter | None
+        self, engine: sa.Engine, snapshot: str, limit: int, within: ChunkFilter | None
     ) -> Ranked:
         with engine.connect() as conn, conn.begin():
             conn.exec_driver_sql(_USE_SNAPSHOT.format(snapshot))
-            return self._run(conn, limit, among)
+            return self._run(conn, limit, within)
 
-    def _run(self, conn: sa.Connection, limit: int, among: ChunkFilter | None) -> Ranked:
+    def _run(self, conn: sa.Connection, limit: int, within: ChunkFilter | None) -> Ranked:
         _set_search_parameters(conn, limit)
         model = self._model
-        statement = _exact(model, among) if among or _is_wide(model) else _nearest(model)
-        given = {"query": self._query, "limit": limit} | (among.given if among else {})
+        statement = _exact(model, within) if within or _is_wide(model) else _nearest(model)
+        given = {"query": self._query, "limit": limit} | (within.given if within else {})
         return [(row[0], 1.0 - row[1]) for row in conn.execute(statement, given)]
 
 
@@ -208,14 +208,14 @@ def _nearest(model: Model) -> sa.Select[Any]:
     return sa.select(both).order_by(both.c.distance, both.c.chunk_id).limit(limit)
 
 
-def _exact(model: Model, among: ChunkFilter | None) -> sa.Select[Any]:
+def _exact(model: Model, within: ChunkFilter | None) -> sa.Select[Any]:
     """Select the nearest of the allowed vectors, or of all, by an exact scan."""
     v = vectors.c
     # `+ 0.0` keeps the planner off the HNSW index, which would discard most of what it finds.
     distance = _distance(v.vector)
     statement = sa.select(v.chunk_id, distance).where(_of_model(model))
-    if among is not None:
-        statement = statement.where(among.has(v.chunk_id))
+    if within is not None:
+        statement = statement.where(within.has(v.chunk_id))
     return statement.order_by(distance + 0.0, v.chunk_id).limit(sa.bindparam("limit"))
 
 

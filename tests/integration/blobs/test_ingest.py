@@ -161,7 +161,7 @@ def test_a_bucket_that_is_away_is_explained_and_waited_for_without_attempts(
 def told(shelf: Shelf) -> list[str]:
     """What the dashboard says of what keeps work from going on."""
     with shelf.db.read() as conn:
-        return outages.listed(conn, "default", now=shelf.db.now(conn), patience=60.0)
+        return outages.listed(conn, "default", now=shelf.db.now(conn), max_silence=60.0)
 
 
 def test_wrong_bytes_fail_the_document_and_never_reach_the_index(

@@ -41,7 +41,7 @@ def ring(stage: Stage, seen: int, count: int) -> bool:
 
 def trouble(stage: Stage) -> str | None:
     with stage.db.read() as conn:
-        found = broker_status.standing(conn, now=stage.db.now(conn), patience=60.0)
+        found = broker_status.standing(conn, now=stage.db.now(conn), max_silence=60.0)
     return found["problem"] if found else None
 
 
@@ -51,10 +51,10 @@ def test_slots_are_those_of_live_workers_with_a_broker(stage):
     crew(stage, "w3", broker=None)
     with stage.db.read() as conn:
         now = stage.db.now(conn)
-        assert doorbells.slots(conn, now=now, patience=60) == {"default": 4, "slow": 2}
+        assert doorbells.slots(conn, now=now, max_silence=60) == {"default": 4, "slow": 2}
     stage.clock.advance(100)
     with stage.db.read() as conn:
-        assert doorbells.slots(conn, now=stage.db.now(conn), patience=60) == {}
+        assert doorbells.slots(conn, now=stage.db.now(conn), max_silence=60) == {}
 
 
 def test_of_two_dispatchers_that_saw_the_same_one_rings(stage):
