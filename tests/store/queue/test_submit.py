@@ -160,7 +160,7 @@ def test_a_payload_may_hold_any_text_that_json_can(stage: Stage):
 
 
 def test_a_circle_of_references_is_refused_and_nothing_is_stored(stage: Stage):
-    with pytest.raises(BadInput, match="circle"):
+    with pytest.raises(BadInput, match="cycle"):
         stage.submit(
             Submission("noop", ref="a", after=("c",)),
             Submission("noop", ref="b", after=("a",)),
