@@ -242,7 +242,8 @@ def test_who_waits_is_told_when_the_last_worker_goes(start: Start, quire: Run, f
         quire("pause", "ingest")
         with start("ingest", str(folder), *PLAIN) as process:
             assert process.stderr is not None
-            until(lambda: _items(quire, "jobs"))
+            # It follows the job, so it has seen the worker: else it would start one of its own.
+            assert process.stderr.readline() == "waiting for a worker\n"
             worker.send_signal(signal.SIGTERM)
             assert NOBODY in iter(process.stderr.readline, "")
 

@@ -109,7 +109,7 @@ def test_an_unknown_embedder_or_option_is_refused():
 
 def test_where_the_wheel_is_missing_the_error_says_what_to_set(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Permanent, match="Set an embedding endpoint, or the embedder none"):
+    with pytest.raises(Permanent, match="Set an embedding endpoint, or embedder=none"):
         WordLlama()
 
 
