@@ -248,8 +248,8 @@ def test_a_connection_that_nobody_holds_any_more_is_closed(pg_url: str):
 
 def test_a_fork_that_lets_go_of_a_connection_does_not_close_it(pg_url: str):
     code = (
-        "import os, sys; from quire.store.db.postgres import Limits, opened; "
-        "link = opened(Limits.below(60), sys.argv[1]); pid = os.fork(); "
+        "import os, sys; from quire.store.db.postgres import Timeouts, connect; "
+        "link = connect(Timeouts.below(60), sys.argv[1]); pid = os.fork(); "
         "globals().pop('link') if not pid else os.waitpid(pid, 0); "
         "print(link.execute('SELECT 1').fetchone()[0]) if pid else os._exit(0); link.close()"
     )
