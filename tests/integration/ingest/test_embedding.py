@@ -133,7 +133,7 @@ def test_dimensions_are_asked_for_once_and_then_those_of_the_model_row(
     assert "expected 3, got 4" in shelf.document("c.txt").error
     forget_opened()
     server.script += [(200, {}, vectors(["moon"], 4))]
-    assert "gives 4 dimensions now" in found(shelf, "moon", "hybrid")["note"]
+    assert "returns 4 dimensions" in found(shelf, "moon", "hybrid")["note"]
 
 
 def test_without_an_endpoint_a_document_fails_with_what_to_set(shelf: Shelf):
