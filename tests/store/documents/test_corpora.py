@@ -36,7 +36,7 @@ def test_a_corpus_is_created_shown_changed_and_deleted(shelf: Shelf):
 def test_what_cannot_be_is_refused_and_changes_nothing(shelf: Shelf):
     caller = shelf.app.caller
     corpora.create(caller, "tales", {})
-    with pytest.raises(Conflict, match="exists already"):
+    with pytest.raises(Conflict, match="already exists"):
         corpora.create(caller, "tales", {"ocr": "never"})
     for name in ("", " x", "a\nb", "x" * 101):
         with pytest.raises(BadInput, match="a name has"):
@@ -66,7 +66,7 @@ def test_documents_follow_the_settings_at_the_next_ingest(shelf: Shelf):
     again = shelf.ingest(corpus="tales", settings=PLAIN)
     assert shelf.listed(again) == {"settings": 1}
     assert shelf.ledger("a.txt") == {"pages_reused": 1}
-    assert "no page is read again" in corpora.consequence(changed)
+    assert "no page is parsed again" in corpora.consequence(changed)
     assert corpora.delete(shelf.app.caller, "tales") == 1
     assert shelf.document("a.txt").state == "success"
 
@@ -76,6 +76,6 @@ def test_every_setting_is_explained_and_its_consequence_known():
     assert set(corpora.REPEATED) <= names
     listed = corpora.explained({name: default for name, default, _ in described()})
     assert [each[0] for each in listed] == [name for name, _, _ in described()]
-    assert "read again, cut" in corpora.consequence(["ocr", "overlap"])
+    assert "pages are parsed, chunked" in corpora.consequence(["ocr", "overlap"])
     assert "embedded again" in corpora.consequence(["embedder"])
     assert corpora.consequence(["page_size"]).startswith("nothing")
