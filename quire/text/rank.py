@@ -74,7 +74,8 @@ def scale_scores(found: ScoredIds, best: float) -> list[tuple[int, float]]:
     top = found[0][1] if found else 0.0
     scaled, last = [], min(1.0, max(0.0, best))
     for number, score in found:
-        last = min(last, best * score / top) if top > 0 else last
+        # Divided first: a tiny score must not underflow.
+        last = min(last, best * (score / top)) if top > 0 else last
         scaled.append((number, max(0.0, last)))
     return scaled
 

@@ -149,3 +149,7 @@ def test_grades_keep_the_order_and_the_first_has_the_best(scores: list[float], b
 def test_without_coverage_words_go_first():
     words, vectors = [(1, 9.0), (2, 1.0)], [(3, 0.9), (2, 0.8), (1, 0.1)]
     assert [n for n, _ in fuse(words, vectors)] == [1, 2, 3]
+
+
+def test_a_score_too_small_to_multiply_still_scales_to_the_best():
+    assert scale_scores([(1, 5e-324)], 0.5) == [(1, 0.5)]
