@@ -214,7 +214,7 @@ def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
         "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
         (table.name, count),
     )
-    return [row[0] for row in found]
+    return [number for (number,) in found]
 
 
 def notify(conn: sa.Connection) -> None:

@@ -181,7 +181,7 @@ def _texts(conn: sa.Connection, of: Any, ids: set[int], known: dict[int, str]) -
         sa.select(of.id, of.text).where(dialect.id_in(conn, of.id, "ids")),
         {"ids": dialect.encode_ids(conn, sorted(ids - known.keys()))},
     )
-    return {each: known[each] for each in ids & known.keys()} | {row[0]: row[1] for row in rows}
+    return {each: known[each] for each in ids & known.keys()} | dict(rows.all())
 
 
 def live_chunks() -> sa.Join:

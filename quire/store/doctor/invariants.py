@@ -37,7 +37,7 @@ def violators(
     if invariant.pick is not None:
         found = invariant.pick(conn.execute(query, clocks).all())
         return len(found), found[:limit]
-    some = [row[0] for row in conn.execute(query.limit(limit + 1), clocks)]
+    some = [name for name, *_ in conn.execute(query.limit(limit + 1), clocks)]
     if len(some) <= limit:
         return len(some), some
     count = sa.select(sa.func.count()).select_from(query.subquery())

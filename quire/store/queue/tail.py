@@ -130,4 +130,4 @@ def activity(conn: sa.Connection, tenant: str) -> Activity:
         .where(is_state(t.state, TaskState.RUNNING), t.owner_id.in_(own))
         .order_by(t.id)
     )
-    return Activity(last or 0, tuple((row[0], row[1], row[2]) for row in running))
+    return Activity(last or 0, tuple((job, task, fence) for job, task, fence in running))

@@ -163,7 +163,7 @@ class Transition:
             is_told = "error" in columns or "error" in values
             for row in found:
                 self._count(row, move, source, target, is_told)
-        return [row.id for row in found]
+        return [task_id for task_id, *_ in found]
 
     def _count(self, row: Any, move: str, source: str, target: str, is_told: bool) -> None:
         delta = self.deltas[row.job_id]
@@ -209,7 +209,7 @@ class Transition:
         given = {"given_back": given_back, "crashed": crashed}
         found = self._execute(move, RUNNING, columns, (), rows, given)
         self._count_runs(found, some, move, given_back)
-        return [row[0] for row in found]
+        return [task_id for task_id, *_ in found]
 
     def _count_runs(
         self, found: Sequence[Any], settlements: Sequence[Settlement], move: str, given_back: int
@@ -317,7 +317,7 @@ class Transition:
         if columns:
             given["moved"] = dialect.encode_rows(rows)
         else:
-            given["ids"] = dialect.encode_ids(self._conn, [row[0] for row in rows])
+            given["ids"] = dialect.encode_ids(self._conn, [task_id for task_id, *_ in rows])
         return self._conn.execute(statement, given).all()
 
     def _note_end(self, row: Any, move: str, state: str, run: Settlement | None = None) -> None:

@@ -55,7 +55,7 @@ def _counting(is_small: bool) -> sa.Select[Any]:
 def tasks_by_kind(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], int]:
     """Count tasks by kind and state."""
     query = sa.select(t.kind, t.state, sa.func.count()).group_by(t.kind, t.state)
-    return {(row[0], row[1]): row[2] for row in conn.execute(_of(conn, query, tenant))}
+    return {(kind, state): n for kind, state, n in conn.execute(_of(conn, query, tenant))}
 
 
 def waiting_since(conn: sa.Connection, tenant: str) -> dict[str, float]:
@@ -65,7 +65,7 @@ def waiting_since(conn: sa.Connection, tenant: str) -> dict[str, float]:
         .where(is_state(t.state, TaskState.READY), t.ready_at.is_not(None))
         .group_by(t.kind)
     )
-    return {row[0]: row[1] for row in conn.execute(_of(conn, query, tenant))}
+    return dict(conn.execute(_of(conn, query, tenant)).all())
 
 
 def runs(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], tuple[int, float]]:
@@ -77,7 +77,7 @@ def runs(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], tuple[int, f
         .group_by(t.kind, a.outcome)
     )
     found = conn.execute(_of(conn, query, tenant))
-    return {(row[0], row[1]): (row[2], float(row[3] or 0.0)) for row in found}
+    return {(kind, outcome): (n, float(spent or 0.0)) for kind, outcome, n, spent in found}
 
 
 def work(conn: sa.Connection, tenant: str) -> dict[str, int]:

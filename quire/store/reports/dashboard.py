@@ -47,7 +47,7 @@ def owners_of(conn: sa.Connection, tenant: str) -> list[tuple[int, str]]:
         .order_by(owners.c.user_name)
         .limit(MOST_OWNERS)
     )
-    return [(row[0], row[1]) for row in found]
+    return [(owner_id, user) for owner_id, user in found]
 
 
 _ACTIVE = is_state(j.state, *JOB_ACTIVE)

@@ -88,7 +88,7 @@ def count_documents(conn: sa.Connection, tenant: str) -> dict[str, int]:
     rows = conn.execute(
         sa.select(d.state, sa.func.count()).where(d.tenant == tenant).group_by(d.state)
     )
-    found = {row[0]: row[1] for row in rows}
+    found: dict[str, int] = dict(rows.all())
     return {state.value: found.get(state, 0) for state in DocumentState}
 
 

@@ -196,4 +196,4 @@ def held_elsewhere(
         .group_by(g.job_id)
         .order_by(g.job_id)
     )
-    return [{"job_id": row[0], "files": row[1]} for row in rows]
+    return [{"job_id": other, "files": count} for other, count in rows]

@@ -90,4 +90,4 @@ def _met(
     )
     if tenant is not None:
         query = query.join(owners, owners.c.id == run.c.owner_id).where(owners.c.tenant == tenant)
-    return [Outage(row[0] or "", row[1]) for row in conn.execute(query)]
+    return [Outage(error or "", last_at) for error, last_at in conn.execute(query)]

@@ -114,7 +114,7 @@ def running_by_worker(conn: sa.Connection, tenant: str | None = None) -> dict[st
     query = sa.select(t.worker_id, sa.func.count()).where(is_state(t.state, TaskState.RUNNING))
     if tenant is not None:
         query = query.join(owners, owners.c.id == t.owner_id).where(owners.c.tenant == tenant)
-    return {row[0]: row[1] for row in conn.execute(query.group_by(t.worker_id))}
+    return dict(conn.execute(query.group_by(t.worker_id)).all())
 
 
 class Span(NamedTuple):

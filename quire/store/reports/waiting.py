@@ -98,7 +98,7 @@ def count_reasons(conn: sa.Connection, job_id: int) -> dict[str, int]:
         .subquery()
     )
     rows = conn.execute(sa.select(first.c.reason, sa.func.count()).group_by(first.c.reason))
-    return {row[0]: row[1] for row in rows}
+    return dict(rows.all())
 
 
 def predecessors(conn: sa.Connection, task_id: int, *, limit: int) -> list[Before]:

@@ -152,12 +152,12 @@ class ModelCache:
 
     def _in_database(self, conn: sa.Connection) -> tuple[int, int, int]:
         v = vectors.c
-        row = conn.execute(
+        count, total, last = conn.execute(
             sa.select(sa.func.count(), sa.func.sum(v.chunk_id), sa.func.max(_rowid)).where(
                 v.model_id == self.model.id
             )
         ).one()
-        return row[0], row[1] or 0, row[2] or 0
+        return count, total or 0, last or 0
 
     def _in_memory(self) -> tuple[int, int]:
         held = [rows.view()[0] for rows in self.tenants.values()]

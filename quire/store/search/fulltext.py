@@ -80,7 +80,7 @@ class _Fts5Search:
         if self._within is not None:
             return {i for i, _ in self.ranked(stage)}
         query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ?"
-        return {row[0] for row in self._conn.exec_driver_sql(query, (stage.query, enough))}
+        return {chunk for (chunk,) in self._conn.exec_driver_sql(query, (stage.query, enough))}
 
     def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
@@ -88,7 +88,7 @@ class _Fts5Search:
         if stage.weighed is not None and self._within is None:
             query = _weighing(self._conn)
             given |= {"query": stage.weighed, "every": stage.query}
-        return [(row[0], -row[1]) for row in self._conn.execute(query, given).all()]
+        return [(chunk, -rank) for chunk, rank in self._conn.execute(query, given).all()]
 
 
 class _PostgresSearch(_Fts5Search):
@@ -255,7 +255,8 @@ def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Ter
     counted = f"SELECT json_array(count(*), max(rowid) - min(rowid)) FROM ({some})"  # noqa: S608
     query = f"SELECT ({counted}) FROM json_each(?)"  # noqa: S608
     found = [
-        json.loads(row[0]) for row in conn.exec_driver_sql(query, (dialect.encode_rows(terms),))
+        json.loads(counts)
+        for (counts,) in conn.exec_driver_sql(query, (dialect.encode_rows(terms),))
     ]
     # Matches are ordered by id and ids have few gaps, so the first ones show the word's share.
     return [

@@ -132,7 +132,7 @@ def _count_matches(conn: sa.Connection, queries: Sequence[str], level: int, most
         "FROM jsonb_array_elements_text(CAST(%s AS jsonb)) value",
         (dialect.encode_rows(queries),),
     )
-    return [row[0] for row in rows]
+    return [count for (count,) in rows]
 
 
 def ranking_statement(conn: sa.Connection, level: int) -> sa.Select[Any]:

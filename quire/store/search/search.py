@@ -126,7 +126,10 @@ def locate(
     ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
     given = {"ids": ranked, "limit": limit, **_parameters(conn, scope, None)}
     # A text may occur twice on a page: keep the first.
-    found = {(row[1], row[2]): ChunkLocation(*row[1:]) for row in conn.execute(query, given).all()}
+    found = {}
+    for _, *location in conn.execute(query, given).all():
+        one = ChunkLocation(*location)
+        found[one.chunk_id, one.document_id] = one
     named = _corpora_of(conn, [location.document_id for location in found.values()])
     return [
         location._replace(corpora=tuple(named.get(location.document_id, ())))
@@ -149,7 +152,7 @@ def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
     rows = conn.execute(
         dialect.cached(conn, "models in use", _models_statement), {"tenant": tenant}
     )
-    return [(Model(*row[:3]), row[3]) for row in rows]
+    return [(Model(*model), settings) for *model, settings in rows]
 
 
 def _models_statement() -> sa.Select[Any]:

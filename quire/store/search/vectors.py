@@ -157,7 +157,7 @@ class HnswSearch:
         model = self._model
         statement = _exact(model, within) if within or _is_wide(model) else _nearest(model)
         given = {"query": self._query, "limit": limit} | (within.given if within else {})
-        return [(row[0], 1.0 - row[1]) for row in conn.execute(statement, given)]
+        return [(chunk, 1.0 - distance) for chunk, distance in conn.execute(statement, given)]
 
 
 def exact_cosines(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
