@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -26,13 +27,19 @@ PLAIN = {"embedder": "none", "ocr": "never"}
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """The browser, without a window."""
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The browser, without a window and with a home folder of its own."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("Chromium is not on the PATH; on Debian: apt install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, headless=True)
+        own = str(tmp_path_factory.mktemp("browser-home"))
+        env: dict[str, str | float | bool] = {**os.environ, "HOME": own}
+        for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+            env.pop(name, None)
+        browser = playwright.chromium.launch(
+            executable_path=path, args=FLAGS, headless=True, env=env
+        )
         yield browser
         browser.close()
 
