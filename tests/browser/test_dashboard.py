@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import APIResponse, Route, expect
 
 from quire.control import jobs
 from tests.api.serving import Served
@@ -264,6 +264,37 @@ def test_an_open_page_comes_back_by_itself_after_the_server_was_restarted(
         expect(page.locator("html")).to_have_attribute("data-stream", "live", timeout=30_000)
         assert page.evaluate("window.isSame")
     second.stop()
+
+
+def test_a_page_fetched_before_a_change_does_not_replace_the_answer(stage: Stage):
+    job_id = stage.site.submit("i.gated", tag="late", gate="late-gate")
+    held: list[tuple[Route, APIResponse]] = []
+    with stage.page() as page:
+        page.goto(f"/jobs/{job_id}")
+        expect(page.locator("html")).to_have_attribute("data-stream", "live")
+        page.evaluate("""() => {
+            window.shown = 0;
+            document.addEventListener("quire:shown", () => { window.shown += 1; });
+        }""")
+        page.route(f"**/jobs/{job_id}", lambda route: held.append((route, route.fetch())), times=1)
+        page.evaluate("document.dispatchEvent(new Event('quire:refresh'))")
+        while not held:
+            page.wait_for_timeout(50)
+        page.get_by_label("Priority").select_option("2")
+        page.get_by_role("button", name="Set").click()
+        expect(page.locator("#notice")).to_have_text("1 job reprioritised.")
+        shown = page.evaluate("window.shown")
+        route, older = held[0]
+        route.fulfill(response=older)
+        page.wait_for_function("shown => window.shown > shown", arg=shown)
+        assert page.get_by_label("Priority").input_value() == "2"
+        page.get_by_label("Priority").select_option("7")  # chosen, not yet sent
+        page.evaluate("document.dispatchEvent(new Event('quire:refresh'))")
+        shown = page.evaluate("window.shown")
+        page.wait_for_function("shown => window.shown > shown", arg=shown)
+        assert page.get_by_label("Priority").input_value() == "7"
+    stage.site.open_gate("late-gate")
+    stage.site.until_over(job_id)
 
 
 def test_a_priority_and_a_pause_are_set_in_place(stage: Stage):

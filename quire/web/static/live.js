@@ -15,6 +15,7 @@ const AGAIN_MS = 3000; // after a failure
 
 /** Change `old` into `next`; matching nodes are kept, with focus, checkboxes and scrolling. */
 export function morph(/** @type {Element} */ old, /** @type {Element} */ next) {
+  const chosen = chosenIn(old) === chosenIn(next) ? null : chosenIn(next);
   for (const { name, value } of [...next.attributes]) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
@@ -40,7 +41,13 @@ export function morph(/** @type {Element} */ old, /** @type {Element} */ next) {
     here = here.nextSibling;
     gone.remove();
   }
+  // An option that a person once chose ignores its attribute, so the new choice is set by hand.
+  if (chosen !== null && old instanceof HTMLSelectElement) old.value = chosen;
 }
+
+/** Return the value that the server chose in a select, whatever a person chose since. */
+const chosenIn = (/** @type {Element} */ select) =>
+  select.localName === "select" ? select.querySelector("option[selected]")?.getAttribute("value") ?? null : null;
 
 /** Return a node's id. A form with a field called id has that field as its `id`. */
 const idOf = (/** @type {Node} */ node) => (node instanceof Element && node.getAttribute("id")) || "";
@@ -83,6 +90,7 @@ let isBusy = false;
 let isWanted = false;
 let isOver = false;
 let hasError = false;
+let acts = 0; // forms submitted and answered; a page fetched across one may be older than the answer
 
 /** Fetch this page and show what differs; calls made meanwhile become one more. */
 export async function refresh() {
@@ -91,9 +99,11 @@ export async function refresh() {
   isBusy = true;
   let pause = THROTTLE_MS;
   try {
+    const before = acts;
     const reply = await fetch(location.href, { headers: { Accept: "text/html" } });
     const page = await parsed(reply);
-    if (reply.redirected && new URL(reply.url).pathname === "/sign-in") location.assign(reply.url);
+    if (acts !== before) isWanted = true;
+    else if (reply.redirected && new URL(reply.url).pathname === "/sign-in") location.assign(reply.url);
     else if (reply.ok) recovered(page);
     else if (reply.status === 404 || reply.status === 410) end(page);
     else pause = showError(`${page.querySelector("#error h1")?.textContent ?? reply.statusText}.`);
@@ -127,6 +137,7 @@ async function act(/** @type {SubmitEvent} */ event) {
   event.preventDefault();
   const body = new URLSearchParams();
   for (const [name, value] of new FormData(form, event.submitter)) body.append(name, String(value));
+  acts += 1;
   try {
     const reply = await fetch(form.action, { method: "POST", body, headers: { Accept: "application/json" } });
     if (!reply.ok) {
@@ -136,6 +147,7 @@ async function act(/** @type {SubmitEvent} */ event) {
       return location.assign(reply.url);
     } else {
       const page = await parsed(reply);
+      acts += 1;
       say(page.getElementById("notice")?.textContent?.trim() ?? "");
       show(page);
     }
