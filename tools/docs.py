@@ -112,7 +112,7 @@ def code_map() -> str:
 
 def invariants() -> str:
     """Return a table of the invariants that `quire doctor` checks."""
-    from quire.store.doctor.invariants import INVARIANTS
+    from quire.store.doctor.queue_invariants import INVARIANTS
 
     rows = [f"| `{each.name}` | {each.sentence} |" for each in INVARIANTS]
     schema = "| `schema.version` | The schema is the version that this Quire knows. |"
@@ -121,7 +121,7 @@ def invariants() -> str:
 
 def invariant_names() -> str:
     """Return the names of the invariants, grouped by table."""
-    from quire.store.doctor.invariants import INVARIANTS
+    from quire.store.doctor.queue_invariants import INVARIANTS
 
     groups: dict[str, list[str]] = {}
     for noun, _, rest in (each.name.partition(".") for each in INVARIANTS):

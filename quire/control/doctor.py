@@ -14,8 +14,8 @@ from quire.fetch.blobs.folder import Blobs
 from quire.store.db import dialect, migrate
 from quire.store.db.engine import Database
 from quire.store.db.schema import access as access_tables
-from quire.store.doctor import document_invariants, invariants, repair
-from quire.store.doctor.invariants import violators
+from quire.store.doctor import document_invariants, queue_invariants, repair
+from quire.store.doctor.invariants import derived, violators
 from quire.store.documents.gc import used_blobs
 
 #: Examples that a violation lists.
@@ -24,9 +24,9 @@ SHOWN = 5
 #: and the checkpoints of SQLite's WAL.
 TRANSACTION_SECONDS = 0.25
 ALL = (
-    *invariants.INVARIANTS,
+    *queue_invariants.INVARIANTS,
     *document_invariants.INVARIANTS,
-    *invariants.derived(access_tables.TABLES),
+    *derived(access_tables.TABLES),
 )
 
 

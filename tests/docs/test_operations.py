@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.store.doctor.invariants import INVARIANTS
+from quire.store.doctor.queue_invariants import INVARIANTS
 from tests.docs import markdown
 
 PAGE = "docs/operations.md"

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents, generations
-from quire.store.doctor import document_queries as queries
+from quire.store.doctor import document_invariants as queries
 from quire.store.documents import failures
 
 d, g = documents.c, generations.c
@@ -23,7 +23,7 @@ def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]
 
 def recount(conn: sa.Connection) -> int:
     """Recompute wrong counts of live generations."""
-    wrong = queries.wrong_counts().with_only_columns(g.document_id, g.generation)
+    wrong = queries.wrong_counts(conn).with_only_columns(g.document_id, g.generation)
     keys = [(row.document_id, row.generation) for row in conn.execute(wrong.limit(BATCH))]
     if keys:
         conn.execute(
@@ -36,7 +36,7 @@ def recount(conn: sa.Connection) -> int:
 
 def copy_live_summary(conn: sa.Connection) -> int:
     """Copy counts, media type and digest of live generations to their documents."""
-    ids = list(conn.scalars(queries.stale_summaries().order_by(d.id).limit(BATCH)))
+    ids = list(conn.scalars(queries.stale_summaries(conn).order_by(d.id).limit(BATCH)))
     if ids:
         dialect.lock_rows(conn, documents, ids)
         conn.execute(
@@ -49,6 +49,6 @@ def copy_live_summary(conn: sa.Connection) -> int:
 
 def fail_abandoned(conn: sa.Connection, now: Instant) -> int:
     """Fail locked documents without an open task, so that they can be retried."""
-    rows = conn.execute(queries.abandoned().limit(BATCH), {"wall": now.wall}).all()
+    rows = conn.execute(queries.abandoned(conn).limit(BATCH), {"wall": now.wall}).all()
     why = "taken over by doctor: locked without an open task"
     return len(failures.fail(conn, [(row.id, row.generation, why) for row in rows], now=now))

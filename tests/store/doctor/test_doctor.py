@@ -15,7 +15,7 @@ from quire.clock import FakeClock
 from quire.control import doctor, jobs
 from quire.model.records import Submission
 from quire.store.db.schema.queue import metadata
-from quire.store.doctor.invariants import INVARIANTS
+from quire.store.doctor.queue_invariants import INVARIANTS
 from quire.store.queue import settle
 from tests.store.stage import Stage, ending
 

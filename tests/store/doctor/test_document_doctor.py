@@ -11,8 +11,7 @@ import sqlalchemy as sa
 
 from quire.control import doctor
 from quire.store.db.engine import Database
-from quire.store.doctor.document_invariants import INVARIANTS
-from quire.store.doctor.document_queries import wrong_slice_texts
+from quire.store.doctor.document_invariants import INVARIANTS, wrong_slice_texts
 from tests.store.doctor.test_doctor import Damage, damage, unguarded
 from tests.store.library import HOUR, Library, Original, filled
 from tests.store.shelf import Shelf

@@ -1,16 +1,15 @@
-"""Queries for violated invariants of jobs and tasks: each selects the ids of offending rows.
+"""Invariants of jobs and tasks, over all tenants."""
 
-One statement sees one snapshot, so a busy database does not look inconsistent.
-`:wall` and `:lease` are the two clocks, `:slack` the seconds that a sweep may take.
-"""
-
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
 
 from quire.model.records import WORKER_LIVE as LIVE
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, TASK_OPEN, JobState, Reason, TaskState
+from quire.store.db import dialect
 from quire.store.db.schema.queue import (
+    ENGINE,
     attempts,
     edges,
     events,
@@ -18,9 +17,12 @@ from quire.store.db.schema.queue import (
     jobs,
     kinds,
     owners,
+    steps,
     tasks,
     workers,
 )
+from quire.store.doctor import dependency_cycles
+from quire.store.doctor.invariants import Invariant, Invariants, derived, next_id, reference
 from quire.store.queue.counters import over
 from quire.store.queue.order import is_behind
 
@@ -29,6 +31,21 @@ T, J = TaskState, JobState
 #: Outcomes of attempts whose handler was never called.
 NEVER_BEGAN = ("unstarted", "returned", "revoked")
 HALTED = (J.STOPPED, J.CANCELLED)
+_OPEN_EDGE = e.satisfied_at.is_(None)
+INVARIANTS = Invariants(
+    [
+        Invariant("file.pages", "SQLite's quick_check finds no damage.", dialect.integrity_errors),
+        *derived(ENGINE),
+        reference(a.task_id, t.id),
+        reference(steps.c.task_id, t.id),
+        reference(e.before_job_id, j.id, _OPEN_EDGE),
+        reference(e.before_task_id, t.id, _OPEN_EDGE),
+        reference(t.parent_id, t.id),
+        next_id(jobs),
+        next_id(tasks),
+    ]
+)
+rule = INVARIANTS.rule
 
 
 def _clock(name: str) -> sa.BindParameter[float]:
@@ -38,8 +55,8 @@ def _clock(name: str) -> sa.BindParameter[float]:
 _LONG_AGO = _clock("wall") - _clock("slack")
 
 
-def wrong_counters() -> sa.Select[Any]:
-    """Find jobs whose counters differ from the counts of their tasks."""
+@rule("jobs.counters", "A job's counters equal the number of its tasks in each state.")
+def _wrong_counters(_: sa.Connection) -> sa.Select[Any]:
     real = (
         sa.select(
             t.job_id, *(sa.func.count().filter(is_state(t.state, s)).label(s.value) for s in T)
@@ -51,8 +68,11 @@ def wrong_counters() -> sa.Select[Any]:
     return sa.select(j.id).join(real, real.c.job_id == j.id, isouter=True).where(sa.or_(*differ))
 
 
-def wrong_costs() -> sa.Select[Any]:
-    """Find jobs whose costs differ from the sums of their tasks' costs."""
+@rule(
+    "jobs.costs",
+    "A job's total cost is the sum of its tasks' costs, and its done cost of the ended ones.",
+)
+def _wrong_costs(_: sa.Connection) -> sa.Select[Any]:
     real = (
         sa.select(
             t.job_id,
@@ -73,8 +93,12 @@ def wrong_costs() -> sa.Select[Any]:
     )
 
 
-def wrong_job_states() -> sa.Select[Any]:
-    """Find jobs whose state does not follow from their counters."""
+@rule(
+    "jobs.state",
+    "A job's state follows from its counters: active with open tasks, pending with none "
+    "running, completed with every task successful, failed with one that failed.",
+)
+def _wrong_job_states(_: sa.Connection) -> sa.Select[Any]:
     is_open = j.tasks_blocked + j.tasks_ready + j.tasks_running > 0
     failed = j.tasks_failed + j.tasks_lost > 0
     wrong = sa.case(
@@ -87,8 +111,8 @@ def wrong_job_states() -> sa.Select[Any]:
     return sa.select(j.id).where(sa.or_(wrong, idle))
 
 
-def unswept_jobs() -> sa.Select[Any]:
-    """Find stopped and cancelled jobs whose tasks no sweep has removed from the queue."""
+@rule("jobs.swept", "Tasks of a stopped or cancelled job leave the queue within two sweeps.")
+def _unswept_jobs(_: sa.Connection) -> sa.Select[Any]:
     left = sa.case(
         (is_state(j.state, J.STOPPED), j.tasks_ready + j.tasks_running),
         else_=j.tasks_blocked + j.tasks_ready + j.tasks_running,
@@ -96,13 +120,12 @@ def unswept_jobs() -> sa.Select[Any]:
     return sa.select(j.id).where(is_state(j.state, *HALTED), left > 0, j.finished_at < _LONG_AGO)
 
 
-def blocked_by(reason: Reason) -> sa.Select[Any]:
-    """Find tasks blocked for one reason."""
+def _blocked_by(reason: Reason) -> sa.Select[Any]:
     return sa.select(t.id).where(is_state(t.state, T.BLOCKED), is_state(t.reason, reason))
 
 
-def wrong_waits() -> sa.Select[Any]:
-    """Find open tasks whose wait count differs from their number of open dependencies."""
+@rule("tasks.waits", "An open task's wait count equals its number of open dependencies.")
+def _wrong_waits(_: sa.Connection) -> sa.Select[Any]:
     real = (
         sa.select(e.task_id, sa.func.count().label("count"))
         .where(e.satisfied_at.is_(None))
@@ -116,8 +139,8 @@ def wrong_waits() -> sa.Select[Any]:
     )
 
 
-def stale_edges() -> sa.Select[Any]:
-    """Find open dependencies whose predecessor ended, except those of cancelled jobs."""
+@rule("edges.stale", "No open dependency has an ended predecessor.")
+def _stale_edges(_: sa.Connection) -> sa.Select[Any]:
     before_job, before_task = jobs.alias("before_job"), tasks.alias("before_task")
     ended = [s for s in J if s not in (*JOB_ACTIVE, J.STOPPED)]
     return (
@@ -137,8 +160,8 @@ def stale_edges() -> sa.Select[Any]:
     )
 
 
-def done_twice() -> sa.Select[Any]:
-    """Find tasks completed by two attempts."""
+@rule("attempts.once", "A task is completed by one attempt.")
+def _done_twice(_: sa.Connection) -> sa.Select[Any]:
     return (
         sa.select(a.task_id)
         .where(a.outcome == "done")
@@ -147,14 +170,17 @@ def done_twice() -> sa.Select[Any]:
     )
 
 
-def done_without_attempt() -> sa.Select[Any]:
-    """Find completed tasks without the attempt that completed them."""
+@rule("attempts.seen", "A completed task has the attempt that completed it, with the task's fence.")
+def _done_without_attempt(_: sa.Connection) -> sa.Select[Any]:
     seen = sa.exists().where(a.task_id == t.id, a.fence == t.fence, a.outcome == "done")
     return sa.select(t.id).where(is_state(t.state, T.DONE), sa.not_(seen))
 
 
-def ran_twice() -> sa.Select[Any]:
-    """Find at-most-once tasks that ran twice, or are about to, without a user's request."""
+@rule(
+    "attempts.at_most_once",
+    "An at-most-once task ran once, unless a user resumed or retried it.",
+)
+def _ran_twice(_: sa.Connection) -> sa.Select[Any]:
     later = attempts.alias("later")
     ev = events.c
 
@@ -184,14 +210,14 @@ def ran_twice() -> sa.Select[Any]:
     )
 
 
-def overdue_leases() -> sa.Select[Any]:
-    """Find running tasks whose expired lease was not reclaimed."""
+@rule("leases.in_time", "An expired lease is reclaimed within two sweeps.")
+def _overdue_leases(_: sa.Connection) -> sa.Select[Any]:
     ended = t.expires_at < _clock("lease") - _clock("slack")
     return sa.select(t.id).where(is_state(t.state, T.RUNNING), ended)
 
 
-def leases_of_ended_workers() -> sa.Select[Any]:
-    """Find running tasks of workers that ended long ago; unknown workers' leases expire."""
+@rule("leases.holder", "A worker that ended more than two sweeps ago holds no task.")
+def _leases_of_ended_workers(_: sa.Connection) -> sa.Select[Any]:
     w = workers.c
     return (
         sa.select(t.id)
@@ -200,27 +226,30 @@ def leases_of_ended_workers() -> sa.Select[Any]:
     )
 
 
-def stuck_paused() -> sa.Select[Any]:
-    """Find tasks blocked by a pause that has ended."""
+@rule("tasks.paused", "A task blocked by a pause is of a paused kind.")
+def _stuck_paused(_: sa.Connection) -> sa.Select[Any]:
     paused = sa.exists().where(kinds.c.name == t.kind, kinds.c.paused_at.is_not(None))
-    query = blocked_by(Reason.PAUSED).join(jobs, j.id == t.job_id)
+    query = _blocked_by(Reason.PAUSED).join(jobs, j.id == t.job_id)
     return query.where(is_state(j.state, *JOB_ACTIVE), sa.not_(paused))
 
 
-def stuck_behind() -> sa.Select[Any]:
-    """Find tasks that wait for another job of the user although none is ahead."""
-    query = blocked_by(Reason.USER_BUSY).join(jobs, j.id == t.job_id)
+@rule(
+    "tasks.user_busy",
+    "A task that waits for another job of its user has such a job ahead of it.",
+)
+def _stuck_behind(_: sa.Connection) -> sa.Select[Any]:
+    query = _blocked_by(Reason.USER_BUSY).join(jobs, j.id == t.job_id)
     return query.where(is_state(j.state, *JOB_ACTIVE), sa.not_(is_behind(jobs)))
 
 
-def stuck_capped() -> sa.Select[Any]:
-    """Find tasks blocked by a cap that was removed."""
-    query = blocked_by(Reason.CAP).join(owners, owners.c.id == t.owner_id)
+@rule("tasks.cap", "A task blocked by a cap has an owner with a cap.")
+def _stuck_capped(_: sa.Connection) -> sa.Select[Any]:
+    query = _blocked_by(Reason.CAP).join(owners, owners.c.id == t.owner_id)
     return query.where(owners.c.max_running.is_(None))
 
 
-def lowered_priorities() -> sa.Select[Any]:
-    """Find ready tasks with lower priority than their job: aging only raises it."""
+@rule("tasks.priority", "A ready task is at least as urgent as its job.")
+def _lowered_priorities(_: sa.Connection) -> sa.Select[Any]:
     return (
         sa.select(t.id)
         .join(jobs, j.id == t.job_id)
@@ -228,8 +257,8 @@ def lowered_priorities() -> sa.Select[Any]:
     )
 
 
-def misowned_tasks() -> sa.Select[Any]:
-    """Find tasks with another owner than their job, or a parent in another job."""
+@rule("tasks.owner", "A task has the owner of its job, and its parent belongs to the same job.")
+def _misowned_tasks(_: sa.Connection) -> sa.Select[Any]:
     parent = tasks.alias("parent")
     strange = sa.and_(
         t.parent_id.is_not(None),
@@ -242,8 +271,17 @@ def misowned_tasks() -> sa.Select[Any]:
     )
 
 
-def two_running(table: sa.Table, running: str) -> sa.Select[Any]:
-    """Find exclusive keys with two running jobs or tasks."""
+@rule("jobs.exclusive", "At most one job per exclusive key runs.")
+def _jobs_running_twice(_: sa.Connection) -> sa.Select[Any]:
+    return _running_twice(jobs, J.RUNNING)
+
+
+@rule("tasks.exclusive", "At most one task per exclusive key runs.")
+def _tasks_running_twice(_: sa.Connection) -> sa.Select[Any]:
+    return _running_twice(tasks, T.RUNNING)
+
+
+def _running_twice(table: sa.Table, running: str) -> sa.Select[Any]:
     key = table.c.exclusive_key
     return (
         sa.select(key)
@@ -253,8 +291,11 @@ def two_running(table: sa.Table, running: str) -> sa.Select[Any]:
     )
 
 
-def fences_ahead() -> sa.Select[Any]:
-    """Find attempts with a higher fence than their task, or that of a running task."""
+@rule(
+    "attempts.fence",
+    "No attempt has a higher fence than its task, and a running task's attempt has not ended.",
+)
+def _fences_ahead(_: sa.Connection) -> sa.Select[Any]:
     current = sa.and_(is_state(t.state, T.RUNNING), a.fence == t.fence)
     return (
         sa.select(a.task_id)
@@ -262,3 +303,29 @@ def fences_ahead() -> sa.Select[Any]:
         .join(tasks, t.id == a.task_id)
         .where(sa.or_(a.fence > t.fence, current))
     )
+
+
+@rule("tasks.progress", "A task's progress is between 0 and 1, and its fair tag is not negative.")
+def _wrong_progress(_: sa.Connection) -> sa.Select[Any]:
+    return sa.select(t.id).where(sa.or_(t.progress < 0, t.progress > 1, t.fair_tag < 0))
+
+
+@rule("tasks.due_at", "A task blocked until a time (due, backoff, lock held) has a due time.")
+def _without_due_time(_: sa.Connection) -> sa.Select[Any]:
+    is_timed = is_state(t.reason, Reason.DUE, Reason.BACKOFF, Reason.LOCK_HELD)
+    return sa.select(t.id).where(is_state(t.state, T.BLOCKED), is_timed, t.due_at.is_(None))
+
+
+@rule("tasks.after", "A task blocked by a predecessor waits for one.")
+def _behind_nothing(_: sa.Connection) -> sa.Select[Any]:
+    return _blocked_by(Reason.AFTER).where(t.waits == 0)
+
+
+@rule("tasks.ready", "A ready or running task waits for no predecessor.")
+def _ready_too_early(_: sa.Connection) -> sa.Select[Any]:
+    return sa.select(t.id).where(is_state(t.state, T.READY, T.RUNNING), t.waits > 0)
+
+
+@rule("edges.cycle", "Dependencies contain no cycle.")
+def _cycles(conn: sa.Connection) -> Iterator[int]:
+    return iter(dependency_cycles.caught(conn.execute(dependency_cycles.waits_for()).all()))
