@@ -109,7 +109,7 @@ def claim_rows(
     most once): if this worker died, a task claimed ahead of time would be blamed for it.
     """
     free_slots = _free_slots(conn)
-    release.release_capped(conn, free_slots, now=now)
+    release.release_capped(conn, queue, free_slots, now=now)
     alone = limit if alone is None else alone
     for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
         found = conn.execute(_HEAD, {"queue": queue, "limit": length})

@@ -26,12 +26,9 @@ def add(conn: sa.Connection, rows: Sequence[Sequence[Any]]) -> None:
     bulk.bulk_insert(conn, edges, columns, rows)
 
 
-def lock_predecessors(conn: sa.Connection, job_ids: Collection[int]) -> dict[int, str]:
-    """Mark jobs as having successors; returns the state of each that exists, locked."""
-    if not job_ids:
-        return {}
+def mark_predecessors(conn: sa.Connection, job_ids: Collection[int]) -> dict[int, str]:
+    """Mark jobs, whose rows are locked, as having successors; returns the state of each."""
     wanted = sorted(job_ids)
-    dialect.lock_rows(conn, jobs, wanted)
     found = conn.execute(
         sa.update(jobs)
         .where(jobs.c.id.in_(wanted))

@@ -48,11 +48,16 @@ def blocked_for(
     return list(conn.scalars(query.limit(limit)))
 
 
-def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -> None:
-    """Release tasks of capped owners until their free slots are filled."""
+def release_capped(conn: sa.Connection, queue: str, room: dict[int, int], *, now: Instant) -> None:
+    """Release tasks of capped owners in `queue` until their free slots are filled.
+
+    Only this queue counts: what is ready in a queue that nobody serves must not use up a slot.
+    """
     for owner_id, free in sorted(room.items()):
         queued = sa.select(sa.literal(1)).where(
-            is_state(tasks.c.state, READY), tasks.c.owner_id == owner_id
+            is_state(tasks.c.state, READY),
+            tasks.c.owner_id == owner_id,
+            tasks.c.queue == queue,
         )
         waiting = (
             conn.scalar(sa.select(sa.func.count()).select_from(queued.limit(free + 1).subquery()))
@@ -62,7 +67,7 @@ def release_capped(conn: sa.Connection, room: dict[int, int], *, now: Instant) -
         if free <= 0 or waiting is None or waiting >= free:
             continue
         held = sa.select(tasks.c.id).where(
-            *blocked_by(Reason.CAP.value), tasks.c.owner_id == owner_id
+            *blocked_by(Reason.CAP.value), tasks.c.owner_id == owner_id, tasks.c.queue == queue
         )
         ids = conn.scalars(held.order_by(tasks.c.priority, tasks.c.id).limit(free - waiting)).all()
         release(conn, ids, now=now, lock_owners=False)

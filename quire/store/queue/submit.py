@@ -181,15 +181,18 @@ def _predecessors(
 def _states_of(conn: sa.Connection, owner: Owner, named: set[int]) -> dict[int, str]:
     if not named:
         return {}
+    # Locked before they are counted: a job that is deleted meanwhile is one that does not exist.
     own = set(
         conn.scalars(
             sa.select(jobs.c.id)
             .join(owners, owners.c.id == jobs.c.owner_id)
             .where(jobs.c.id.in_(sorted(named)), owners.c.tenant == owner.tenant)
+            .order_by(jobs.c.id)
+            .with_for_update(key_share=True, of=jobs)
         )
     )
     if missing := sorted(named - own):
         raise NotFound(
             f"job {', '.join(map(str, missing))}: no such job to wait for. Nothing was submitted."
         )
-    return dependencies.lock_predecessors(conn, named)
+    return dependencies.mark_predecessors(conn, named)

@@ -137,6 +137,28 @@ def test_a_capped_owner_gets_the_next_task_when_one_ends(stage: Stage):
     assert {stage.job(i).state for i in mine} == {"completed"}
 
 
+def test_a_task_in_a_queue_that_nobody_serves_does_not_use_up_a_cap(stage: Stage):
+    stage.set_owner("ada", max_running=1)
+    unserved = stage.one("slow")
+    mine = stage.many(3)
+    ran = []
+    while done := stage.run(limit=5):
+        assert len(done) == 1
+        ran += done
+    assert sorted(ran) == mine
+    assert stage.run(queue="slow") == [unserved]
+
+
+def test_a_cap_holds_over_all_queues(stage: Stage):
+    stage.set_owner("ada", max_running=1)
+    stage.one("slow"), stage.many(2)
+    [lease] = stage.claim(limit=5)
+    assert stage.claim(limit=5, queue="slow") == []
+    stage.settle(ending(lease))
+    assert len(stage.claim(limit=5, queue="slow")) == 1
+    assert stage.claim(limit=5) == []
+
+
 def test_lifting_a_cap_lets_everything_go(stage: Stage):
     stage.set_owner("ada", max_running=1)
     mine = stage.many(3)

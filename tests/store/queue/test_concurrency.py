@@ -305,3 +305,24 @@ def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by
     with pg_stage.db.begin() as conn:
         transition.release(conn, release.no_longer_paused(conn), now=pg_stage.now())
     assert pg_stage.run() == [job_id]
+
+
+def test_a_job_to_wait_for_that_is_deleted_meanwhile_does_not_exist(pg_stage: Stage):
+    from quire.errors import NotFound
+
+    gone = pg_stage.one()
+    pg_stage.run()
+
+    def submit() -> str:
+        try:
+            return str(pg_stage.one(after=[gone]))
+        except NotFound as error:
+            return str(error)
+
+    with pg_stage.db.begin() as conn:
+        job_actions.delete(conn, [gone], now=pg_stage.now())
+        thread, answer = later(submit)
+        pg_stage.wait_until_one_waits()
+    thread.join()
+    assert answer == [f"job {gone}: no such job to wait for. Nothing was submitted."]
+    assert pg_stage.count("jobs") == 0
