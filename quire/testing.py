@@ -65,8 +65,7 @@ def _claim(app: App, queue: str) -> list[Lease]:
 def _run(app: App, lease: Lease) -> RunReport:
     kind = app.registry.kinds[lease.kind]
     backend = _DatabaseBackend(app, lease)
-    context = Context(lease, backend)
-    context.use(app.db)
+    context = Context(lease, backend, app.db)
     report = perform(lease, kind, context)._replace(duration=0.0)
     context.close()
     if backend.is_settled:

@@ -4,17 +4,14 @@
 `quire.celery.app`, which is made from the settings on first access.
 """
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from celery import Celery
+from typing import Any
 
 __all__ = ["app"]
 
 
-@cache
-def _application() -> "Celery":
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from quire import settings
     from quire.celery import embedded_worker
     from quire.errors import BadInput
@@ -25,10 +22,5 @@ def _application() -> "Celery":
             "quire.celery: QUIRE_BROKER_URL is not set, so Celery has no broker to connect to. "
             "Set it, as in redis://host:6379/0."
         )
-    return embedded_worker.make_app(found)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "app":
-        return _application()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["app"] = embedded_worker.make_app(found)
+    return globals()["app"]

@@ -7,6 +7,7 @@ depend on messages: a lost one delays a claim by `silence` seconds, a duplicate 
 """
 
 import contextlib
+import itertools
 import os
 import selectors
 import threading
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from quire import log
 from quire.clock import Clock, SystemClock
 from quire.runtime.signals import drain_pipe
-from quire.runtime.worker.claim_gate import Key
+from quire.runtime.worker.claim_gate import ClaimGate, Key
 
 #: Seconds for which one delivery may claim. Without it, each one-millisecond task would cost a
 #: message.
@@ -40,7 +41,7 @@ class Delivery:
         return self.claims_until is None or now < self.claims_until
 
 
-class BrokerGate:
+class BrokerGate(ClaimGate):
     """The claim gate of a worker with a broker; shared by Celery's threads and the worker."""
 
     def __init__(
@@ -51,8 +52,7 @@ class BrokerGate:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Clock | None = None,
     ) -> None:
-        self.broker: str | None = broker
-        self.polling_since: float | None = None
+        self.broker = broker
         self.stop_requests = 0
         self._silence = silence
         self._monotonic = monotonic
@@ -76,7 +76,11 @@ class BrokerGate:
             if self._is_closed or self.stop_requests:
                 return
             self._deliveries.append(delivery)
-            self._end_polling()
+            self._poll_at = self._monotonic() + self._silence
+            self._is_polling_once, self.polling_since = False, None
+            if self._is_silence_logged:
+                self._is_silence_logged = False
+                log.event("broker.heard", broker=self.broker)
         self._wake()
         delivery.acknowledged.wait()
 
@@ -84,13 +88,6 @@ class BrokerGate:
         """Tell the worker to drain; the second call makes it stop at once."""
         self.stop_requests += 1
         self._wake()
-
-    def _end_polling(self) -> None:
-        self._poll_at = self._monotonic() + self._silence
-        self._is_polling_once, self.polling_since = False, None
-        if self._is_silence_logged:
-            self._is_silence_logged = False
-            log.event("broker.heard", broker=self.broker)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
@@ -129,8 +126,8 @@ class BrokerGate:
         with self._lock:
             claiming = [d for d in self._deliveries if d.can_claim(now)]
             claiming = [d for d in claiming if not d.keys] or claiming
-            for index, key in enumerate(keys if claiming else ()):
-                claiming[index % len(claiming)].keys.add(key)
+            for key, delivery in zip(keys, itertools.cycle(claiming), strict=False):
+                delivery.keys.add(key)
             for delivery in claiming:
                 if delivery.claims_until is None:
                     delivery.claims_until = now + CLAIM_SECONDS

@@ -16,11 +16,10 @@ from typing import Any
 
 from quire import log
 from quire.celery import settings as celery_settings
-from quire.clock import Instant
 from quire.errors import DatabaseUnavailable
 from quire.runtime import wakeup
 from quire.settings import Settings
-from quire.store import Connection, open_database
+from quire.store import open_database
 from quire.store.db.notify import Listener
 from quire.store.queue import doorbells, release
 from quire.store.queue.doorbells import ReadyTask
@@ -39,7 +38,7 @@ PROBE = ReadyTask(0, 0, "nothing")
 
 
 class Dispatcher:
-    """A thread that sends doorbells until it is stopped."""
+    """A thread that sends doorbells inside a `with` block."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -58,15 +57,14 @@ class Dispatcher:
         self._retry_delay = 0.0
         self._recorded_at = 0.0
 
-    def start(self) -> None:
-        """Start the thread."""
+    def __enter__(self) -> None:
         log.event("dispatcher.started", broker=self._broker)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop the thread; one that the broker blocks ends with the process."""
+    def __exit__(self, *_: object) -> None:
         self._is_stopped = True
         os.write(self._write_end, b"!")
+        # A thread that the broker blocks ends with the process.
         self._thread.join(5.0)
         wakeup.remove_socket(self._settings.home, self._id)
 
@@ -81,9 +79,6 @@ class Dispatcher:
             except Exception as error:  # of a broker library; the loop must survive it
                 log.trouble("dispatcher.failed", error)
             self._sleep(wait)
-        self._close()
-
-    def _close(self) -> None:
         self._sender.disconnect()
         self._listener.close()
         self._db.close()
@@ -164,20 +159,19 @@ class Dispatcher:
 
     def _record(self, slots: dict[str, int], error: str | None) -> None:
         """Record the state of the broker for `quire status` and the dashboard."""
-
-        def act(conn: Connection, now: Instant) -> None:
-            doorbells.record_broker(conn, self._broker, slots, now=now, error=error)
-
-        self._db.write(act)
+        self._db.write(
+            lambda conn, now: doorbells.record_broker(
+                conn, self._broker, slots, now=now, error=error
+            )
+        )
         self._recorded_at = time.monotonic()
 
     def _send(self, queue: str, tasks: list[ReadyTask], seen: int) -> None:
         """Advance the sequence number, then send: of two dispatchers only one gets through."""
-
-        def act(conn: Connection, now: Instant) -> bool:
-            return doorbells.advance(conn, queue, seen=seen, count=len(tasks), now=now)
-
-        if self._db.write(act):
+        count = len(tasks)
+        if self._db.write(
+            lambda conn, now: doorbells.advance(conn, queue, seen=seen, count=count, now=now)
+        ):
             self._sender.send(queue, tasks, seen)
 
 

@@ -45,11 +45,16 @@ def make_app(settings: Settings) -> "Celery":
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
     def setup_logging(loglevel: int | str | None = None, **_: object) -> None:
-        _setup_logging(settings, loglevel)
+        log.setup(as_json=settings.log_json, level=settings.log_level)
+        for name in ("celery", "kombu"):
+            logger = logging.getLogger(name)
+            logger.handlers[:] = [_QuireLog()]
+            logger.setLevel(loglevel or "WARNING")
+            logger.propagate = False
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
     def shutting_down(**_: object) -> None:
-        worker.request_stop()
+        worker.gate.request_stop()
 
     app.steps["worker"].add(_bootstep(worker))
     return app
@@ -69,14 +74,14 @@ def _bootstep(worker: "EmbeddedWorker") -> type[Any]:
 
         def close(self, parent: Any) -> None:
             if not worker.gate.stop_requests:
-                worker.request_stop()
+                worker.gate.request_stop()
 
         def stop(self, parent: Any) -> None:
             worker.join()
 
         def terminate(self, parent: Any) -> None:
             while worker.gate.stop_requests < 2:
-                worker.request_stop()
+                worker.gate.request_stop()
             worker.join()
 
     return EmbeddedWorkerStep
@@ -124,10 +129,6 @@ class EmbeddedWorker:
         self._thread = threading.Thread(target=self._run, args=(settings,), name="worker")
         self._thread.start()
 
-    def request_stop(self) -> None:
-        """Let it drain; the second call stops it at once."""
-        self.gate.request_stop()
-
     def join(self) -> None:
         """Wait until it has drained and returned its leases."""
         if self._thread is not None:
@@ -167,12 +168,3 @@ class _QuireLog(logging.Handler):
         self._repeat_at = {said: at for said, at in self._repeat_at.items() if at > now}
         self._repeat_at[text] = now + REPEAT_SECONDS
         log.event("celery", level=record.levelname.lower(), said=text)
-
-
-def _setup_logging(settings: Settings, loglevel: int | str | None) -> None:
-    log.setup(as_json=settings.log_json, level=settings.log_level)
-    for name in ("celery", "kombu"):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [_QuireLog()]
-        logger.setLevel(loglevel or "WARNING")
-        logger.propagate = False

@@ -85,17 +85,8 @@ def make_app(settings: Settings) -> "Celery":
 
 
 def configuration(settings: Settings) -> dict[str, Any]:
-    """Return every Celery setting that Quire sets."""
-    return {
-        **_connection(settings),
-        **_queues(settings),
-        **_acknowledgement(),
-        **_monitoring(),
-        **_worker(settings),
-    }
-
-
-def _connection(settings: Settings) -> dict[str, Any]:
+    """Return every Celery setting that Quire sets, each with its reason."""
+    queues = [queue_of(name, settings) for name in settings.queues]
     return {
         # Redis or RabbitMQ.
         "broker_url": settings.broker_url,
@@ -114,12 +105,6 @@ def _connection(settings: Settings) -> dict[str, Any]:
         "broker_channel_error_retry": True,
         # Detects half-open connections to RabbitMQ; Redis has its own check, see below.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
-    }
-
-
-def _queues(settings: Settings) -> dict[str, Any]:
-    queues = [queue_of(name, settings) for name in settings.queues]
-    return {
         # The queues that the worker serves in the database.
         "task_queues": queues,
         # Celery's default name may be used by other programs on the broker.
@@ -132,11 +117,6 @@ def _queues(settings: Settings) -> dict[str, Any]:
         "task_default_priority": None,
         # No priority queue: its declaration would differ from that of the dispatcher.
         "task_queue_max_priority": None,
-    }
-
-
-def _acknowledgement() -> dict[str, Any]:
-    return {
         # Acknowledge when the slot is free again: with a prefetch of 1 no message waits behind a
         # long task while another worker is idle.
         "task_acks_late": True,
@@ -156,11 +136,6 @@ def _acknowledgement() -> dict[str, Any]:
         "task_time_limit": None,
         # A soft limit could be raised anywhere, even inside a commit.
         "task_soft_time_limit": None,
-    }
-
-
-def _monitoring() -> dict[str, Any]:
-    return {
         # For Flower: the messages that were sent, with kind and job.
         "task_send_sent_event": True,
         # For Flower: which worker received them.
@@ -175,11 +150,6 @@ def _monitoring() -> dict[str, Any]:
         "accept_content": ["json"],
         # Machines in several time zones agree about the times in messages.
         "enable_utc": True,
-    }
-
-
-def _worker(settings: Settings) -> dict[str, Any]:
-    return {
         # Child processes of Quire run the tasks: limits and heartbeats work as without Celery.
         # Celery's threads only wait for them, and no process with threads is forked.
         "worker_pool": "threads",

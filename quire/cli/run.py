@@ -140,7 +140,7 @@ def scheduler(plugin: options.Plugins = None) -> None:
 
     settings = _started(None, None, plugin)
     if not settings.broker_url:
-        raise typer.Exit(process.run(settings))
+        raise typer.Exit(process.run(settings, None))
     from quire.celery.dispatcher import Dispatcher
 
     raise typer.Exit(process.run(settings, lambda: Dispatcher(settings)))

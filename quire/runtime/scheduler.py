@@ -8,7 +8,8 @@ import os
 import selectors
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from quire import log
 from quire.clock import Instant
@@ -41,18 +42,8 @@ PRUNE_EVERY = 60.0
 PART_SECONDS = DAY
 
 
-class Dispatcher(Protocol):
-    """Sends broker messages from a thread of its own (`quire.celery.dispatcher`)."""
-
-    def start(self) -> None:
-        """Start the thread."""
-
-    def stop(self) -> None:
-        """Stop the thread."""
-
-
-def run(settings: Settings, make_dispatcher: Callable[[], Dispatcher] | None = None) -> int:
-    """Run until told to stop; returns the exit code."""
+def run(settings: Settings, dispatcher: Callable[[], AbstractContextManager[Any]] | None) -> int:
+    """Run until told to stop, beside a dispatcher if there is a broker; returns the exit code."""
     selector = selectors.DefaultSelector()
     parent, signals = ParentPipe(selector), SignalWatch(selector)
     db = open_database(
@@ -62,33 +53,29 @@ def run(settings: Settings, make_dispatcher: Callable[[], Dispatcher] | None = N
     )
     lock = health.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
-    dispatcher = make_dispatcher() if make_dispatcher else None
-    if dispatcher is not None:
-        dispatcher.start()
     collector, settler = _collector(db, settings), HnswIndexer(db)
     pruned_at, code = 0.0, 0
-    while not code and not signals.stop_requests and not parent.is_closed:
-        lock.touch()
-        is_due = time.monotonic() >= pruned_at + PRUNE_EVERY
-        try:
-            with db.read() as conn:
-                migrate.count_missing(conn)
-            tick(db, settings, prune=is_due, collector=collector)
-            pruned_at = time.monotonic() if is_due else pruned_at
-            settler.round()
-        except DatabaseUnavailable as error:
-            log.trouble("scheduler.waits", error)
-        except SchemaAhead as error:
-            log.trouble("scheduler.outdated", error)
-            code = error.exit_code
-            continue
-        for key, _ in selector.select(0 if settler.has_more else settings.sweep_interval):
-            if key.data == "parent":
-                parent.read()
-            else:
-                signals.clear()
-    if dispatcher is not None:
-        dispatcher.stop()
+    with dispatcher() if dispatcher else nullcontext():
+        while not code and not signals.stop_requests and not parent.is_closed:
+            lock.touch()
+            is_due = time.monotonic() >= pruned_at + PRUNE_EVERY
+            try:
+                with db.read() as conn:
+                    migrate.count_missing(conn)
+                tick(db, settings, prune=is_due, collector=collector)
+                pruned_at = time.monotonic() if is_due else pruned_at
+                settler.round()
+            except DatabaseUnavailable as error:
+                log.trouble("scheduler.waits", error)
+            except SchemaAhead as error:
+                log.trouble("scheduler.outdated", error)
+                code = error.exit_code
+                continue
+            for key, _ in selector.select(0 if settler.has_more else settings.sweep_interval):
+                if key.data == "parent":
+                    parent.read()
+                else:
+                    signals.clear()
     db.close()
     lock.release()
     log.event("scheduler.stopped")
@@ -119,24 +106,20 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
     done: dict[str, Any] = {}
     try:
         # Before the transaction: no row is locked while the storage is unavailable.
-        open_blobs(settings.for_children).check_available()
+        blobs = open_blobs(settings.for_children)
+        blobs.check_available()
         done = collector.round(keep_seconds=settings.keep_generations_hours * HOUR)
-        done |= {"parts": _remove_parts(collector.db, settings)}
+        with collector.db.read() as conn:
+            before = collector.db.now(conn).wall - PART_SECONDS
+        parts = blobs.abandoned_parts(before)
+        for part in parts:
+            remove(part)
+        done["parts"] = len(parts)
     except (OSError, BlobsUnavailable, FetchFailed, SourceRefused) as error:
         log.trouble("collect.refused", error)
     if any(done.values()):
         log.event("collected", **done)
     return {f"collected_{name}": count for name, count in done.items()}
-
-
-def _remove_parts(db: Database, settings: Settings) -> int:
-    """Remove abandoned partial downloads."""
-    with db.read() as conn:
-        before = db.now(conn).wall - PART_SECONDS
-    parts = open_blobs(settings.for_children).abandoned_parts(before)
-    for part in parts:
-        remove(part)
-    return len(parts)
 
 
 def _prune(db: Database, settings: Settings) -> dict[str, int]:

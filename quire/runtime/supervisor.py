@@ -60,19 +60,13 @@ class ManagedProcess:
         else:
             self.delay = min(max(self.delay * 2, MIN_DELAY), MAX_DELAY)
         self.start_at = now + self.delay
-        if is_wanted:
-            again_in = f"{self.delay:g} s"
-            log.event(
-                "process.ended", level="warning", name=self.name, code=code, again_in=again_in
-            )
-        else:
+        if not is_wanted:
             log.event("process.left", name=self.name, code=code)
-
-    def terminate(self) -> None:
-        """Send SIGTERM, if it runs."""
-        if self.popen is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.popen.send_signal(signal.SIGTERM)
+            return
+        log.event(
+            "process.ended", level="warning", name=self.name, code=code,
+            again_in=f"{self.delay:g} s",
+        )  # fmt: skip
 
 
 def run(settings: Settings, *, worker_count: int = 1, with_api: bool = True) -> int:
@@ -154,6 +148,7 @@ def _shut_down(
         while passed_on < signals.stop_requests:
             passed_on += 1
             for each in processes:
-                each.terminate()
+                if each.popen is not None:
+                    each.popen.terminate()
         selector.select(None)
         signals.clear()

@@ -42,11 +42,10 @@ def start_worker(site: Site, code: str = WORKER, **more: Any) -> Running:
 def dispatching(site: Site, count: int = 1, **more: Any) -> Iterator[list[Dispatcher]]:
     """Ring for what is ready, by one dispatcher or several, as `quire scheduler` does."""
     running = [Dispatcher(settings_of(site, **more)) for _ in range(count)]
-    for each in running:
-        each.start()
-    yield running
-    for each in running:
-        each.stop()
+    with contextlib.ExitStack() as stack:
+        for each in running:
+            stack.enter_context(each)
+        yield running
 
 
 class Stand:

@@ -32,7 +32,7 @@ def pause(seconds: float) -> None:
 
 
 def write(tx: Any, ctx: Any, tag: str) -> None:
-    key = {"tag": tag, "task": ctx.task_id, "fence": ctx._lease.fence}
+    key = {"tag": tag, "task": ctx.task_id, "fence": ctx._fence}
     tx.execute(INSERT, key)
 
 

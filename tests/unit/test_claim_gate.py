@@ -10,7 +10,7 @@ import pytest
 
 from quire.celery.claim_gate import ACK_SECONDS, CLAIM_SECONDS, BrokerGate
 from quire.clock import FakeClock
-from quire.runtime.worker.claim_gate import OpenGate
+from quire.runtime.worker.claim_gate import ClaimGate
 from tests.waiting import until
 
 SILENCE = 600.0
@@ -151,6 +151,6 @@ def test_a_worker_that_ends_acknowledges_all_and_accepts_none(gate):
 
 
 def test_without_a_broker_the_gate_is_always_open():
-    gate = OpenGate()
+    gate = ClaimGate()
     assert gate.slots(3) == 3 and gate.prefetch_slots(2) == 2
     assert not gate.should_poll() and gate.next_deadline() == float("inf")

@@ -12,6 +12,7 @@ other's too early (CPUs reorder a store and a later load), and Python has no mem
 a byte in a pipe that both sides read, a *start token*: the kernel gives each byte to one reader.
 """
 
+import contextlib
 import json
 import mmap
 import os
@@ -81,20 +82,16 @@ class Inbox:
             start = at + _LENGTH.size
             if len(self._bytes) < start + length:
                 break
-            messages.append(_parse(self._bytes[start : start + length]))
             at = start + length
+            try:
+                message = json.loads(self._bytes[start:at])
+            except ValueError as error:
+                raise BrokenMessage(f"a message that is not JSON: {error}") from error
+            if not isinstance(message, dict):
+                raise BrokenMessage(f"a message that is a {type(message).__name__}, not an object")
+            messages.append(message)
         del self._bytes[:at]
         return messages
-
-
-def _parse(body: bytearray) -> dict[str, Any]:
-    try:
-        message = json.loads(body)
-    except ValueError as error:
-        raise BrokenMessage(f"a message that is not JSON: {error}") from error
-    if not isinstance(message, dict):
-        raise BrokenMessage(f"a message that is a {type(message).__name__}, not an object")
-    return message
 
 
 def printable(text: str) -> str:
@@ -208,14 +205,10 @@ class StartTokens:
     def take_all(self) -> int:
         """Take all tokens that are left: so many tasks at the end of the batch cannot start."""
         taken = 0
-        while True:
-            try:
-                found = len(os.read(self._fd, MAX_BATCH))
-            except BlockingIOError:
-                return taken
-            if not found:
-                return taken
-            taken += found
+        with contextlib.suppress(BlockingIOError):
+            while found := len(os.read(self._fd, MAX_BATCH)):
+                taken += found
+        return taken
 
 
 class Channel:

@@ -47,39 +47,30 @@ class Backend(Protocol):
 class Context:
     """The running task, as its handler sees it."""
 
-    __slots__ = ("_backend", "_db", "_lease", "_scratch", "_started")
+    __slots__ = (
+        "_backend", "_db", "_fence", "_scratch", "_started",
+        "attempt", "job_id", "max_attempts", "task_id",
+    )  # fmt: skip
 
-    def __init__(self, lease: "Lease", backend: Backend) -> None:
-        self._lease = lease
+    def __init__(self, lease: "Lease", backend: Backend, db: "Database | None" = None) -> None:
+        #: The id of the task.
+        self.task_id = lease.task_id
+        #: The id of its job.
+        self.job_id = lease.job_id
+        #: The number of this attempt, starting at 1.
+        self.attempt = lease.attempt
+        #: The number of attempts before the task fails.
+        self.max_attempts = lease.max_attempts
+        self._fence = lease.fence
         self._backend = backend
         self._started = time.monotonic()
         self._scratch: Path | None = None
-        self._db: Database | None = None
-
-    @property
-    def task_id(self) -> int:
-        """The id of the task."""
-        return self._lease.task_id
-
-    @property
-    def job_id(self) -> int:
-        """The id of its job."""
-        return self._lease.job_id
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt, starting at 1."""
-        return self._lease.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        """The number of attempts before the task fails."""
-        return self._lease.max_attempts
+        self._db = db
 
     @property
     def idempotency_key(self) -> str:
         """A key that is the same in every attempt, for external services that accept one."""
-        return f"quire-{self._lease.job_id}-{self._lease.task_id}"
+        return f"quire-{self.job_id}-{self.task_id}"
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -95,7 +86,7 @@ class Context:
     def scratch(self) -> Path:
         """A temporary folder of this attempt, removed when the attempt ends."""
         if self._scratch is None:
-            folder = self._backend.scratch_root / f"{self.task_id}.{self._lease.fence}"
+            folder = self._backend.scratch_root / f"{self.task_id}.{self._fence}"
             folder.mkdir(parents=True, exist_ok=True)
             self._scratch = folder
         return self._scratch
@@ -103,7 +94,23 @@ class Context:
     @property
     def database(self) -> "Database":
         """The database, for reading."""
-        return self._database()
+        from quire.store import open_database
+
+        if self._backend.is_settled:
+            raise LeaseLost(
+                f"task {self.task_id}: it has already ended; fenced() is its last transaction"
+            )
+        if self._db is not None:
+            return self._db
+        settings = self._backend.settings
+        url = settings["url"]
+        if url not in _databases:
+            _databases[url] = open_database(
+                url,
+                synchronous=settings["sqlite_synchronous"],
+                lease_seconds=settings["lease_seconds"],
+            )
+        return _databases[url]
 
     @property
     def settings(self) -> "Mapping[str, Any]":
@@ -131,7 +138,7 @@ class Context:
 
         self.check()
         with fenced.ending(
-            self._database(), self.task_id, self._lease.fence,
+            self.database, self.task_id, self._fence,
             spent=time.monotonic() - self._started,
             worker_id=self._backend.settings.get("worker_id"),
         ) as transaction:  # fmt: skip
@@ -151,7 +158,7 @@ class Context:
         takes_transaction = _takes_argument(act)
         seen: list[Transaction] = []
         result = fenced.step(
-            self._database(), self.task_id, self._lease.fence, name,
+            self.database, self.task_id, self._fence, name,
             _remembering(act, seen) if takes_transaction else act, takes_transaction,
         )  # fmt: skip
         self._wake_workers(seen)
@@ -161,7 +168,7 @@ class Context:
         """Return whether the step `name` has a stored result, and that result."""
         from quire.store.queue import fenced
 
-        return fenced.find_step(self._database(), self.task_id, name)
+        return fenced.find_step(self.database, self.task_id, name)
 
     def write(self, act: "Callable[[Transaction], T]") -> T:
         """Run `act` in a fenced transaction while the task continues.
@@ -172,9 +179,7 @@ class Context:
 
         self.check()
         seen: list[Transaction] = []
-        result: T = fenced.write(
-            self._database(), self.task_id, self._lease.fence, _remembering(act, seen)
-        )
+        result: T = fenced.write(self.database, self.task_id, self._fence, _remembering(act, seen))
         self._wake_workers(seen)
         return result
 
@@ -183,10 +188,6 @@ class Context:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def use(self, db: "Database") -> None:
-        """Use this database instead of opening one; for tests in one process."""
-        self._db = db
-
     def _wake_workers(self, transactions: "list[Transaction]") -> None:
         """Wake the workers of this home if committed transactions have added tasks."""
         home = self._backend.settings.get("home")
@@ -194,25 +195,6 @@ class Context:
             from quire.runtime import wakeup
 
             wakeup.wake(Path(home))
-
-    def _database(self) -> "Database":
-        from quire.store import open_database
-
-        if self._backend.is_settled:
-            raise LeaseLost(
-                f"task {self.task_id}: it has already ended; fenced() is its last transaction"
-            )
-        if self._db is not None:
-            return self._db
-        settings = self._backend.settings
-        url = settings["url"]
-        if url not in _databases:
-            _databases[url] = open_database(
-                url,
-                synchronous=settings["sqlite_synchronous"],
-                lease_seconds=settings["lease_seconds"],
-            )
-        return _databases[url]
 
 
 class _JobLog(logging.Handler):

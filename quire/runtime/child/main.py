@@ -177,10 +177,6 @@ def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> RunReport:
         return judge(lease, error)
     if value is None:
         return RunReport(lease.task_id, lease.fence, Outcome.DONE)
-    return _result(lease, value)
-
-
-def _result(lease: Lease, value: object) -> RunReport:
     try:
         text = _encode_result(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -302,19 +298,6 @@ def _prepare(fds: list[int], parent_pipe: int, parent: int) -> None:
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def _restore_paths(config: dict[str, Any]) -> None:
-    sys.path[:] = config["sys_path"]
-    if config["python_path"] is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = config["python_path"]
-
-
-def _describe(kind: "JobKind") -> dict[str, Any]:
-    """Return the fields of a kind without its function, which stays in the child."""
-    return {name: getattr(kind, name) for name in kind.__slots__ if name != "function"}
-
-
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
     inbox = Inbox()
     while chunk := connection.recv(1 << 18):
@@ -329,7 +312,10 @@ def main() -> None:
     connection = socket.socket(fileno=link)
     messages = _messages(connection)
     config = next(messages)["config"]
-    _restore_paths(config)
+    sys.path[:] = config["sys_path"]
+    os.environ.pop("PYTHONPATH", None)
+    if config["python_path"] is not None:
+        os.environ["PYTHONPATH"] = config["python_path"]
 
     from quire.plugins import equip, load
     from quire.runtime.child.context import Context
@@ -345,7 +331,11 @@ def main() -> None:
     runner = Runner(kinds, Context, channel, memory, StartTokens(tokens_fd), config)
     gc.freeze()  # what is loaded now stays; the collector need not scan it
     gc.set_threshold(10_000)  # a task makes thousands of objects and few reference cycles
-    channel.send({"ready": os.getpid(), "kinds": [_describe(kind) for kind in kinds.values()]})
+    described = [
+        {name: getattr(kind, name) for name in kind.__slots__ if name != "function"}
+        for kind in kinds.values()
+    ]
+    channel.send({"ready": os.getpid(), "kinds": described})
     for message in messages:
         if "exit" in message:
             return

@@ -32,7 +32,6 @@ from quire.runtime.child.channel import (
     printable,
 )
 from quire.runtime.child.memory import OomWatch, rss_of, rss_of_tree
-from quire.settings import Settings
 
 #: Memory of a running task is sampled after the first, then every second of these (seconds).
 SAMPLE_AFTER, SAMPLE_EVERY = 0.2, 0.25
@@ -103,8 +102,10 @@ class Child:
         self.is_reaped = False
         self.is_disconnected = False
         self._inbox = Inbox()
-        self._outgoing = bytearray()
-        self._tail = bytearray()
+        #: What waits for space in the socket.
+        self.outgoing = bytearray()
+        #: The last 64 KiB that the child and its descendants printed.
+        self.output_tail = bytearray()
         self._output_bytes = 0
         self._output_before_batch = 0
         self._spawn()
@@ -138,20 +139,10 @@ class Child:
                 _closed_by(kept, self.pidfd)
             self._kept = kept.pop_all()
 
-    @property
-    def output_tail(self) -> bytes:
-        """The last 64 KiB that the child and its descendants printed."""
-        return bytes(self._tail)
-
-    @property
-    def is_sending(self) -> bool:
-        """Whether part of a message waits for space in the socket."""
-        return bool(self._outgoing)
-
     def last_lines(self) -> str | None:
         """Return the last lines printed since the batch was assigned, if any."""
-        fresh = min(len(self._tail), self._output_bytes - self._output_before_batch)
-        text = self._tail[len(self._tail) - fresh :].decode(errors="replace")
+        fresh = self._output_bytes - self._output_before_batch
+        text = self.output_tail[max(len(self.output_tail) - fresh, 0) :].decode(errors="replace")
         return printable("\n".join(text.splitlines()[-_LAST_LINES:])) or None
 
     def assign(self, leases: Sequence[Lease]) -> None:
@@ -193,15 +184,15 @@ class Child:
 
     def send(self, message: dict[str, Any]) -> None:
         """Queue a message and send what the socket accepts."""
-        self._outgoing += pack(message)
+        self.outgoing += pack(message)
         self.send_more()
 
     def send_more(self) -> None:
         """Send what the socket accepts of the queued messages."""
         # The exit of a child is noticed elsewhere.
         with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            while self._outgoing:
-                del self._outgoing[: self.connection.send(self._outgoing)]
+            while self.outgoing:
+                del self.outgoing[: self.connection.send(self.outgoing)]
 
     def receive(self) -> list[dict[str, Any]]:
         """Return the messages of one read; raise BrokenMessage for anything else."""
@@ -236,8 +227,8 @@ class Child:
                 return False
             limit -= len(chunk)
             self._output_bytes += len(chunk)
-            self._tail += chunk
-            del self._tail[:-OUTPUT_TAIL]
+            self.output_tail += chunk
+            del self.output_tail[:-OUTPUT_TAIL]
         return True
 
     def kill(self) -> None:
@@ -333,27 +324,6 @@ class ChildPool:
         self._outer = selector
         selector.register(self._ready, selectors.EVENT_READ, self)
 
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        worker_id: str,
-        selector: selectors.BaseSelector,
-        scratch: Path,
-        *,
-        concurrency: int,
-    ) -> "ChildPool":
-        """Make the pool of a worker from the settings."""
-        return cls(
-            concurrency=concurrency,
-            plugins=settings.plugins,
-            selector=selector,
-            scratch=scratch,
-            max_tasks=settings.child_max_tasks,
-            max_rss=settings.child_max_rss,
-            settings={**settings.for_children, "worker_id": worker_id},
-        )
-
     def start(self) -> None:
         """Spawn all children; each becomes idle when it has loaded the plugins."""
         self._is_draining = False
@@ -442,8 +412,7 @@ class ChildPool:
         self._is_draining = True
         reason = KillReason(None, Outcome.REVOKED, "the worker ended its children")
         for child in self._children:
-            child.kill_reason = child.kill_reason or reason
-            child.kill()
+            self._kill(child, reason)
         for child in list(self._children):
             self._reap(child)
         reports, self._reports = self._reports, []
@@ -482,7 +451,7 @@ class ChildPool:
             self._start_at = self._now + self._start_delay
 
     def _watch_connection(self, child: Child) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.is_sending else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.outgoing else 0)
         if self._ready.get_key(child.connection).events != wanted:
             self._ready.modify(child.connection, wanted, child)
 
@@ -665,7 +634,10 @@ class ChildPool:
         self, child: Child, task: RunningTask, key: tuple[int, int], code: int
     ) -> RunReport:
         is_unexplained = code == -signal.SIGKILL and child.kill_reason is None
-        is_oom = is_unexplained and (self._oom.explain_kill() or self._is_near_limit(child, task))
+        peak = child.peak[1] if child.peak[0] == task.position else None
+        limit = self.kinds.get(task.lease.kind, _UNLIMITED).memory
+        is_near_limit = limit is not None and (peak or 0) > _NEAR_LIMIT * limit
+        is_oom = is_unexplained and (self._oom.explain_kill() or is_near_limit)
         outcome, error = cause_of_death(child.kill_reason, task.position, code, is_oom=is_oom)
         return RunReport(
             *key,
@@ -673,13 +645,8 @@ class ChildPool:
             error=error,
             traceback=None if outcome == Outcome.REVOKED else child.last_lines(),
             duration=max(self._now - task.started, 0.0),
-            peak_rss=child.peak[1] if child.peak[0] == task.position else None,
+            peak_rss=peak,
         )
-
-    def _is_near_limit(self, child: Child, task: RunningTask) -> bool:
-        index, used = child.peak
-        limit = self.kinds.get(task.lease.kind, _UNLIMITED).memory
-        return limit is not None and index == task.position and used > _NEAR_LIMIT * limit
 
 
 def cause_of_death(

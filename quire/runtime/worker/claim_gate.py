@@ -23,22 +23,25 @@ class StopSource(Protocol):
         """Empty the wake-up pipe."""
 
 
-class ClaimGate(Protocol):
-    """Limits the claims of a worker."""
+class ClaimGate:
+    """Limits the claims of a worker; this one is always open."""
 
     #: The broker without its password; None when there is none.
-    broker: str | None
+    broker: str | None = None
     #: Since when the worker has claimed without broker messages, as UTC seconds.
-    polling_since: float | None
+    polling_since: float | None = None
 
     def watch(self, selector: selectors.BaseSelector) -> StopSource:
         """Return the source of stop requests, registered with the selector of the worker."""
+        return SignalWatch(selector)
 
     def slots(self, idle: int) -> int:
         """Return how many of the idle children may be given tasks."""
+        return idle
 
     def prefetch_slots(self, busy: int) -> int:
         """Return for how many of the busy children tasks may be claimed ahead."""
+        return busy
 
     def claimed(self, keys: Sequence[Key], *, is_queue_empty: bool) -> None:
         """Record the result of a claim."""
@@ -48,45 +51,11 @@ class ClaimGate(Protocol):
 
     def should_poll(self) -> bool:
         """Tell whether to claim although no message came; True once per interval."""
-
-    def next_deadline(self) -> float:
-        """Return the monotonic time of the next action of the gate."""
-
-    def close(self) -> None:
-        """Release everything; the worker has ended."""
-
-
-class OpenGate:
-    """The gate of a worker without a broker: it never limits a claim."""
-
-    broker: str | None = None
-    polling_since: float | None = None
-
-    def watch(self, selector: selectors.BaseSelector) -> SignalWatch:
-        """Catch the signals of this process."""
-        return SignalWatch(selector)
-
-    def slots(self, idle: int) -> int:
-        """Allow all."""
-        return idle
-
-    def prefetch_slots(self, busy: int) -> int:
-        """Allow all."""
-        return busy
-
-    def claimed(self, keys: Sequence[Key], *, is_queue_empty: bool) -> None:
-        """Do nothing."""
-
-    def release(self, unsettled: Callable[[], set[Key]]) -> None:
-        """Do nothing."""
-
-    def should_poll(self) -> bool:
-        """Return False: the worker polls on its own."""
         return False
 
     def next_deadline(self) -> float:
-        """Return infinity."""
+        """Return the monotonic time of the next action of the gate."""
         return float("inf")
 
     def close(self) -> None:
-        """Do nothing."""
+        """Release everything; the worker has ended."""

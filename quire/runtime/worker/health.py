@@ -43,22 +43,14 @@ def hold(settings: Settings, role: str, content: str = "") -> liveness.Lock:
 
 def check(settings: Settings, role: str | None = None) -> list[Health]:
     """Check one role, or all roles that run here."""
-    held = {name: _held_locks(settings, name) for name in ([role] if role else ROLES)}
-    checks = {"api": _api, "worker": _worker, "scheduler": _scheduler}
-    found = [checks[name](settings, locks) for name, locks in held.items() if locks]
-    return found or [Health(role or "quire", False, "not running on this machine.")]
-
-
-def _held_locks(settings: Settings, role: str) -> list[Path]:
     folder = wakeup.run_folder(settings.home)
-    return [path for path in sorted(folder.glob(f"{ROLES[role]}*.lock")) if _is_held(path)]
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        return liveness.is_held(path)
-    except OSError:
-        return False
+    checks = {"api": _api, "worker": _worker, "scheduler": _scheduler}
+    found = []
+    for name in [role] if role else ROLES:
+        files = sorted(folder.glob(f"{ROLES[name]}*.lock"))
+        if held := [path for path in files if liveness.is_held(path)]:
+            found.append(checks[name](settings, held))
+    return found or [Health(role or "quire", False, "not running on this machine.")]
 
 
 def _worker(settings: Settings, locks: list[Path]) -> Health:

@@ -44,9 +44,12 @@ def hold(path: Path) -> Lock:
     return Lock(path, fd)
 
 
-def is_held(lock_path: str | Path) -> bool:
-    """Tell whether a living process holds a lock; raise OSError if the file cannot be opened."""
-    fd = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
+def is_held(lock_path: str | Path) -> bool | None:
+    """Tell whether a living process holds a lock; None if its file cannot be opened."""
+    try:
+        fd = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -77,13 +80,10 @@ def is_dead(worker: WorkerRow) -> bool | None:
         is_same_host = worker.host == host()
         has_rebooted = worker.boot_id.split(" ")[0] != boot_id()
         return True if is_same_host and has_rebooted else None
-    try:
-        return not is_held(worker.lock_path)
-    except FileNotFoundError:
-        # It exited cleanly, or its folder is gone; compare the PID and its start time.
-        return pid_start(worker.pid) != worker.pid_start if worker.pid_start else None
-    except OSError:
-        return None
+    if (held := is_held(worker.lock_path)) is not None:
+        return not held
+    # It exited cleanly, or its folder is gone; compare the PID and its start time.
+    return pid_start(worker.pid) != worker.pid_start if worker.pid_start else None
 
 
 def is_alive(worker: WorkerRow, /, *, now: float, lease: float) -> bool:

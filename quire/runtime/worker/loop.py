@@ -22,7 +22,7 @@ from quire.model.contracts import JobKind
 from quire.model.outcomes import Lease, Outcome, RunReport, Settlement, decide
 from quire.runtime.child.channel import MAX_BATCH, Progress
 from quire.runtime.child.pool import ChildPool
-from quire.runtime.worker.claim_gate import ClaimGate, Key, OpenGate
+from quire.runtime.worker.claim_gate import ClaimGate, Key
 from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
 from quire.settings import Settings
@@ -148,7 +148,7 @@ class Worker:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self.gate = gate or OpenGate()
+        self.gate = gate or ClaimGate()
         self.monotonic = monotonic
         self.id = f"w-{uuid.uuid4().hex[:8]}"
         self.db = open_database(
@@ -160,9 +160,12 @@ class Worker:
         self.concurrency = settings.concurrency or max(os.cpu_count() or 1, 2)
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
-        self.children = ChildPool.of(
-            settings, self.id, self.selector, self.scratch, concurrency=self.concurrency
-        )
+        self.children = ChildPool(
+            concurrency=self.concurrency, plugins=settings.plugins, selector=self.selector,
+            scratch=self.scratch, max_tasks=settings.child_max_tasks,
+            max_rss=settings.child_max_rss,
+            settings={**settings.for_children, "worker_id": self.id},
+        )  # fmt: skip
         self.run_times = RunTimes()
         self.backlog = Backlog()
         #: Leases that a child has.
@@ -252,7 +255,7 @@ class Worker:
         log.event("worker.stopped", worker=self.id)
 
     def _wait(self) -> None:
-        self.registration.register_listener()
+        self.registration.listener.register(self.selector)
         for key, _ in self.selector.select(self._idle_seconds()):
             if isinstance(key.data, str) and self.registration.clear_wakeup(key.data):
                 self.should_claim = True
@@ -338,7 +341,7 @@ class Worker:
             self._heartbeat()
             self.due["heartbeat"] = now + self.settings.heartbeat_interval
         if now >= self.due["sweep"]:
-            self.registration.reopen_listener()
+            self.registration.listener.reopen()
             sweep(self.db, self.settings, self.id, list(self.kinds))
             self.due["sweep"] = now + self.settings.sweep_interval
             self.should_claim = True

@@ -35,13 +35,11 @@ class Registration:
         selector: selectors.BaseSelector,
         gate: ClaimGate,
     ) -> None:
+        self.listener = Listener(db)
         self._db = db
-        self._home = settings.home
-        self._queues = ",".join(settings.queues)
-        self._queue_by_kind = settings.queue_by_kind
+        self._settings = settings
         self._id = worker_id
         self._selector = selector
-        self._listener = Listener(db)
         self._lock = liveness.hold(wakeup.run_folder(settings.home) / f"{worker_id}.lock")
         self._socket = wakeup.listen(settings.home, worker_id)
         selector.register(self._socket, selectors.EVENT_READ, "wakeup")
@@ -56,32 +54,38 @@ class Registration:
 
     def register(self, known: Collection[JobKind], concurrency: int) -> None:
         """Write the worker's row as soon as the database is available."""
+        queue_by_kind = self._settings.queue_by_kind
         row = WorkerRow(
             id=self._id, host=liveness.host(), pid=os.getpid(),
             boot_id=liveness.boot_and_namespace(), pid_start=own_pid_start(),
-            lock_path=str(self._lock.path), queues=self._queues, concurrency=concurrency,
-            state="running", started_at=0.0, heartbeat_at=0.0, stopped_at=None,
-            broker=self._broker,
+            lock_path=str(self._lock.path), queues=",".join(self._settings.queues),
+            concurrency=concurrency, state="running", started_at=0.0, heartbeat_at=0.0,
+            stopped_at=None, broker=self._broker,
         )  # fmt: skip
-
-        for name in sorted(set(self._queue_by_kind) - {kind.name for kind in known}):
-            log.event("kind.unknown", level="warning", kind=name, queue=self._queue_by_kind[name])
+        names = [kind.name for kind in known]
+        for name in sorted(set(queue_by_kind) - set(names)):
+            log.event("kind.unknown", level="warning", kind=name, queue=queue_by_kind[name])
 
         def act(conn: Connection, now: Instant) -> dict[str, tuple[str, str]]:
             # The last worker to register decides the queue of a kind, for all of its tasks.
-            moved = kinds.announce(conn, in_queues(known, self._queue_by_kind))
-            workers.register(conn, row, [kind.name for kind in known], now=now)
+            moved = kinds.announce(conn, in_queues(known, queue_by_kind))
+            workers.register(conn, row, names, now=now)
             return moved
 
         while not self.stop_requests:
             try:
                 if self._db.is_embedded:
                     self._db.migrate(alive=liveness.is_alive)
-                self._log_moved(self._db.write(act))
-                return
+                moved = self._db.write(act)
             except DatabaseUnavailable as error:
                 log.trouble("worker.waits", error, worker=self._id)
                 self._pause()
+                continue
+            for name, (old, queue) in moved.items():  # QUIRE_ROUTES may be missing here
+                log.event(
+                    "kind.moved", level="warning", kind=name, old=old, queue=queue, worker=self._id
+                )
+            return
 
     def _pause(self) -> None:
         """Wait a second or until a stop; messages of children do not end the wait."""
@@ -93,32 +97,17 @@ class Registration:
             if self.stop_requests:
                 return
 
-    def _log_moved(self, moved: dict[str, tuple[str, str]]) -> None:
-        """Warn about kinds whose queue changed: QUIRE_ROUTES may be missing here."""
-        for name, (old, queue) in moved.items():
-            log.event(
-                "kind.moved", level="warning", kind=name, old=old, queue=queue, worker=self._id
-            )
-
     def clear_wakeup(self, source: str) -> bool:
         """Read what woke the selector; return True if there may be work."""
         if source == "wakeup":
             wakeup.clear(self._socket)
         elif source == "listener":
-            self._listener.heard()
+            self.listener.heard()
         elif source in ("signal", "gate"):
             self._stop_source.clear()
         elif source == "parent":
             self._parent.read()
         return source in ("wakeup", "listener", "gate")
-
-    def register_listener(self) -> None:
-        """Wake the selector for notifications of the database, after a reconnect too."""
-        self._listener.register(self._selector)
-
-    def reopen_listener(self) -> None:
-        """Listen again if the connection was lost."""
-        self._listener.reopen()
 
     def mark_draining(self) -> None:
         """Record that this worker claims no more tasks."""
@@ -139,7 +128,7 @@ class Registration:
             self._db.write(act)
         except DatabaseUnavailable as error:
             log.trouble("worker.left_leases", error, worker=self._id, leases=len(settlements))
-        wakeup.remove_socket(self._home, self._id)
-        self._listener.close()
+        wakeup.remove_socket(self._settings.home, self._id)
+        self.listener.close()
         self._lock.release()
-        wakeup.wake(self._home)
+        wakeup.wake(self._settings.home)
