@@ -5,9 +5,10 @@ a function of these. Outside the store, `Database.is_embedded` decides what a us
 (`tests/docs/test_style.py`) checks both.
 """
 
+import functools
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -61,33 +62,8 @@ def now(conn: sa.Connection, clock: Clock) -> Instant:
     return Instant(wall, wall)
 
 
-def json_rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
-    """Return a table of one JSON parameter called `name`: a list of lists in column order.
-
-    The statement's text does not depend on the number of rows, so it is compiled and prepared once.
-    """
-    key = ("rows", name, *columns.items())
-    return cached(conn, key, lambda: _rows(conn, name, columns))
-
-
-def _rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
-    parameter: sa.ColumnElement[Any] = sa.bindparam(name, type_=sa.Text)
-    if is_sqlite(conn):
-        each = sa.func.json_each(parameter).table_valued("value", name=f"each_{name}")
-    else:
-        as_json = sa.cast(parameter, postgresql.JSONB)
-        each = sa.func.jsonb_array_elements(as_json).table_valued("value", name=f"each_{name}")
-    picked = []
-    for at, (key, kind) in enumerate(columns.items()):
-        text = each.c.value.op("->>")(sa.literal_column(str(at)))
-        # SQLite keeps the JSON type; a cast would only cost time.
-        value = sa.type_coerce if is_sqlite(conn) else sa.cast
-        picked.append(value(text, _SA_TYPES[kind]).label(key))
-    # Without MATERIALIZED each reference to a column parses the JSON again.
-    return sa.select(*picked).cte(name).prefix_with("MATERIALIZED")
-
-
 S = TypeVar("S")
+P = ParamSpec("P")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _built: dict[tuple[bool, Hashable], Any] = {}
 
@@ -101,6 +77,45 @@ def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
     if whole not in _built:
         _built[whole] = build()
     return cast(S, _built[whole])
+
+
+def statement(
+    build: Callable[Concatenate[sa.Connection, P], S],
+) -> Callable[Concatenate[sa.Connection, P], S]:
+    """Cache what a function builds, by its other arguments, as `cached` does."""
+
+    @functools.wraps(build)
+    def built(conn: sa.Connection, /, *args: P.args, **named: P.kwargs) -> S:
+        key = (build, *args, *named.values())
+        return cached(conn, key, lambda: build(conn, *args, **named))
+
+    return built
+
+
+def json_rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
+    """Return a table of one JSON parameter called `name`: a list of lists in column order.
+
+    The statement's text does not depend on the number of rows, so it is compiled and prepared once.
+    """
+    return _rows(conn, name, tuple(columns.items()))
+
+
+@statement
+def _rows(conn: sa.Connection, name: str, columns: tuple[tuple[str, str], ...]) -> sa.CTE:
+    parameter: sa.ColumnElement[Any] = sa.bindparam(name, type_=sa.Text)
+    if is_sqlite(conn):
+        each = sa.func.json_each(parameter).table_valued("value", name=f"each_{name}")
+    else:
+        as_json = sa.cast(parameter, postgresql.JSONB)
+        each = sa.func.jsonb_array_elements(as_json).table_valued("value", name=f"each_{name}")
+    picked = []
+    for at, (key, kind) in enumerate(columns):
+        text = each.c.value.op("->>")(sa.literal_column(str(at)))
+        # SQLite keeps the JSON type; a cast would only cost time.
+        value = sa.type_coerce if is_sqlite(conn) else sa.cast
+        picked.append(value(text, _SA_TYPES[kind]).label(key))
+    # Without MATERIALIZED each reference to a column parses the JSON again.
+    return sa.select(*picked).cte(name).prefix_with("MATERIALIZED")
 
 
 def encode_rows(values: Sequence[Sequence[Any]]) -> str:
@@ -121,13 +136,11 @@ def upsert(
     changed: Sequence[str],
 ) -> None:
     """Insert a row, or update the `changed` columns of the row with the same `keys`."""
-    key = ("upsert", table.name, *keys, None, *changed)
-    conn.execute(
-        cached(conn, key, lambda: _upsert_statement(conn, table, keys, changed)), dict(values)
-    )
+    conn.execute(_upsert(conn, table, tuple(keys), tuple(changed)), dict(values))
 
 
-def _upsert_statement(
+@statement
+def _upsert(
     conn: sa.Connection, table: sa.Table, keys: Sequence[str], changed: Sequence[str]
 ) -> Any:
     statement: Any = (sqlite.insert if is_sqlite(conn) else postgresql.insert)(table)
@@ -175,26 +188,23 @@ def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
     """Lock rows in id order, so that transactions cannot deadlock."""
     if is_sqlite(conn) or not ids:
         return
-    conn.execute(_lock_statement(conn, table, skip_locked=False), {"ids": list(ids)}).all()
+    conn.execute(_lock(conn, table, False), {"ids": list(ids)}).all()
 
 
 def try_lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
     """Lock the rows that are not locked (SKIP LOCKED), and return their ids."""
     if is_sqlite(conn) or not ids:
         return set(ids)
-    return set(conn.scalars(_lock_statement(conn, table, skip_locked=True), {"ids": list(ids)}))
+    return set(conn.scalars(_lock(conn, table, True), {"ids": list(ids)}))
 
 
-def _lock_statement(conn: sa.Connection, table: sa.Table, *, skip_locked: bool) -> sa.Select[Any]:
-    return cached(
-        conn,
-        ("lock", table.name, skip_locked),
-        lambda: (
-            sa.select(table.c.id)
-            .where(id_in(conn, table.c.id, "ids"))
-            .order_by(table.c.id)
-            .with_for_update(key_share=True, skip_locked=skip_locked)
-        ),
+@statement
+def _lock(conn: sa.Connection, table: sa.Table, skip_locked: bool) -> sa.Select[Any]:
+    return (
+        sa.select(table.c.id)
+        .where(id_in(conn, table.c.id, "ids"))
+        .order_by(table.c.id)
+        .with_for_update(key_share=True, skip_locked=skip_locked)
     )
 
 

@@ -189,13 +189,12 @@ def _free_slots(conn: sa.Connection) -> dict[int, int]:
 
 def _jobs_of(conn: sa.Connection, head: Sequence[_Ready]) -> dict[int, _Job]:
     """Lock and read the jobs of tasks: after the tasks, so that no stop comes between."""
-    statement = dialect.cached(conn, "jobs_of", lambda: _job_query(conn))
     wanted = dialect.encode_ids(conn, sorted({row.job_id for row in head}))
-    found = map(_Job._make, conn.execute(statement, {"wanted": wanted}))
-    return {job.id: job for job in found}
+    return {row.id: _Job._make(row) for row in conn.execute(_lock_jobs(conn), {"wanted": wanted})}
 
 
-def _job_query(conn: sa.Connection) -> sa.Select[Any]:
+@dialect.statement
+def _lock_jobs(conn: sa.Connection) -> sa.Select[Any]:
     j = jobs.c
     return (
         sa.select(*(j[name] for name in _Job._fields))

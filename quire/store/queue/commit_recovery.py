@@ -18,8 +18,7 @@ def recorded(conn: sa.Connection, settlements: Sequence[Settlement]) -> set[int]
     ids = [one.task_id for one in settlements]
     # The lost COMMIT may still be in progress: wait for its locks.
     dialect.lock_rows(conn, tasks, ids)
-    statement = dialect.cached(conn, "recorded", lambda: _recorded(conn))
-    found = conn.execute(statement, {"ids": dialect.encode_ids(conn, ids)})
+    found = conn.execute(_recorded(conn), {"ids": dialect.encode_ids(conn, ids)})
     there = {(row.task_id, row.fence): (row.worker_id, row.outcome) for row in found}
     return {
         one.task_id
@@ -38,6 +37,7 @@ def outcome_of(conn: sa.Connection, task_id: int, fence: int) -> str | None:
     return outcome
 
 
+@dialect.statement
 def _recorded(conn: sa.Connection) -> sa.Select[Any]:
     a = attempts.c
     query = sa.select(a.task_id, a.fence, a.worker_id, a.outcome)

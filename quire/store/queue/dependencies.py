@@ -7,7 +7,7 @@ row lock of the successor, so exactly one of them sees the count reach zero.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -38,43 +38,32 @@ def mark_predecessors(conn: sa.Connection, job_ids: Collection[int]) -> dict[int
     return {row.id: row.state for row in found}
 
 
-class Satisfied(NamedTuple):
-    """Tasks that wait for nothing any more, and tasks to cancel with the reason."""
+def satisfy(
+    conn: sa.Connection, noun: str, ended: Mapping[int, str], *, now: Instant
+) -> tuple[list[int], dict[int, str]]:
+    """Mark the edges of tasks or jobs (`noun`) that ended, given the state each ended in.
 
-    free: list[int]
-    cancelled: dict[int, str]
-
-
-def satisfy_tasks(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant) -> Satisfied:
-    """Mark the edges of tasks that ended, given the state each ended in."""
-    return _satisfy(conn, edges.c.before_task_id, ended, "task", now)
-
-
-def satisfy_jobs(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant) -> Satisfied:
-    """Mark the edges of jobs that ended, given the state each ended in."""
-    return _satisfy(conn, edges.c.before_job_id, ended, "job", now)
-
-
-def _satisfy(
-    conn: sa.Connection, before: sa.Column[Any], ended: Mapping[int, str], noun: str, now: Instant
-) -> Satisfied:
+    Returns the tasks that wait for nothing any more, and the tasks to cancel with the reason.
+    """
     if not ended:
-        return Satisfied([], {})
-    statement = dialect.cached(
-        conn, ("satisfy", before.name), lambda: _satisfy_statement(conn, before)
-    )
+        return [], {}
+    before = edges.c[f"before_{noun}_id"]
     values = {"over": dialect.encode_ids(conn, sorted(ended)), "wall": now.wall}
-    met = conn.execute(statement, values).all()
+    met = conn.execute(_mark(conn, before), values).all()
     cancelled = {
         row.task_id: f"{noun} {row.before}, which it waited for, ended {ended[row.before]}"
         for row in met
         if row.on_failure == "cancel" and ended[row.before] not in SUCCEEDED
     }
-    free = _lower_waits(conn, Counter(row.task_id for row in met))
-    return Satisfied(sorted(set(free) - set(cancelled)), cancelled)
+    fewer = Counter(row.task_id for row in met)
+    dialect.lock_rows(conn, tasks, list(fewer))
+    rows = conn.execute(_lower(conn), {"fewer": dialect.encode_rows(sorted(fewer.items()))})
+    free = {row.id for row in rows if not row.waits and row.reason == Reason.AFTER}
+    return sorted(free - set(cancelled)), cancelled
 
 
-def _satisfy_statement(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
+@dialect.statement
+def _mark(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
     return (
         sa.update(edges)
         .where(dialect.id_in(conn, before, "over"), edges.c.satisfied_at.is_(None))
@@ -83,23 +72,14 @@ def _satisfy_statement(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update
     )
 
 
-def _lower_waits(conn: sa.Connection, fewer: Mapping[int, int]) -> list[int]:
-    """Lower the `waits` of successors; returns those that wait for nothing any more."""
-    if not fewer:
-        return []
-    dialect.lock_rows(conn, tasks, list(fewer))
-    statement = dialect.cached(conn, "lower waits", lambda: _lower_statement(conn))
-    rows = conn.execute(statement, {"fewer": dialect.encode_rows(sorted(fewer.items()))})
-    return [r.id for r in rows if not r.waits and r.reason == Reason.AFTER]
-
-
-def _lower_statement(conn: sa.Connection) -> sa.Update:
+@dialect.statement
+def _lower(conn: sa.Connection) -> sa.Update:
     f = dialect.json_rows(conn, "fewer", {"id": "int", "count": "int"})
     return (
         sa.update(tasks)
         .where(t.id == f.c.id)
         .values(waits=t.waits - f.c.count)
-        .returning(t.id, t.waits, t.state, t.reason)
+        .returning(t.id, t.waits, t.reason)
     )
 
 

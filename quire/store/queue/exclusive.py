@@ -25,10 +25,11 @@ def running_keys(conn: sa.Connection, head: Sequence[Any]) -> set[str | None]:
     keys = {row.exclusive_key for row in head if row.exclusive_key is not None}
     if not keys:
         return set()
-    query = dialect.cached(conn, "exclusive.running", lambda: _running(conn))
-    return set(conn.scalars(query, {"keys": dialect.encode_rows([[key] for key in sorted(keys)])}))
+    wanted = {"keys": dialect.encode_rows([[key] for key in sorted(keys)])}
+    return set(conn.scalars(_running(conn), wanted))
 
 
+@dialect.statement
 def _running(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.json_rows(conn, "keys", {"key": "text"})
     return (

@@ -63,11 +63,11 @@ def lock_states(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, str]:
     """Lock jobs and return the state of each."""
     if not job_ids:
         return {}
-    statement = dialect.cached(conn, "job states", lambda: _states(conn))
     wanted = {"wanted": dialect.encode_ids(conn, sorted(job_ids))}
-    return {row.id: row.state for row in conn.execute(statement, wanted)}
+    return {row.id: row.state for row in conn.execute(_states(conn), wanted)}
 
 
+@dialect.statement
 def _states(conn: sa.Connection) -> sa.Select[Any]:
     # Who had to wait for the lock is given the state that the other one left.
     return (
@@ -80,13 +80,11 @@ def _states(conn: sa.Connection) -> sa.Select[Any]:
 
 def start(conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, now: Instant) -> None:
     """Count tasks of locked, active jobs as running: `update_counters`, short, for a claim."""
-    if not claimed:
-        return
-    statement = dialect.cached(conn, "start", lambda: _start(conn))
-    values = {"begun": dialect.encode_rows(sorted(claimed.items())), "wall": now.wall}
-    conn.execute(statement, {**values, "worker": worker_id})
+    begun = dialect.encode_rows(sorted(claimed.items()))
+    conn.execute(_start(conn), {"begun": begun, "wall": now.wall, "worker": worker_id})
 
 
+@dialect.statement
 def _start(conn: sa.Connection) -> sa.Update:
     sources, target, *_ = JOB_MOVES["start"]
     b = dialect.json_rows(conn, "begun", {"id": "int", "count": "int"})
@@ -114,18 +112,19 @@ def update_counters(
         dialect.lock_rows(conn, jobs, ids)
     changes = [deltas[job_id] for job_id in ids]
     # Only what changed is sent: most batches move tasks between two states and nothing else.
-    places = [at for at in POSITIONS.values() if any(d.moved[at] for d in changes)]
-    extras = [name for name in _EXTRAS if any(getattr(d, name) for d in changes)]
+    places = tuple(at for at in POSITIONS.values() if any(d.moved[at] for d in changes))
+    extras = tuple(name for name in _EXTRAS if any(getattr(d, name) for d in changes))
     values = [
         [i, *[d.moved[at] for at in places], *[getattr(d, name) for name in extras]]
         for i, d in zip(ids, changes, strict=True)
     ]
-    key = ("update counters", tuple(places), tuple(extras))
-    statement = dialect.cached(conn, key, lambda: _update(conn, places, extras))
-    found = conn.execute(statement, {"delta": dialect.encode_rows(values), "wall": now.wall}).all()
+    found = conn.execute(
+        _update(conn, places, extras), {"delta": dialect.encode_rows(values), "wall": now.wall}
+    )
     return [Touched(*row) for row in found]
 
 
+@dialect.statement
 def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -> sa.Update:
     states = [state for state, at in POSITIONS.items() if at in places]
     d = dialect.json_rows(

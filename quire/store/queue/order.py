@@ -51,7 +51,8 @@ def placed(
     The first are rows of (id, priority, fair_tag, ready_at), the second of (id, reason, due_at,
     priority).
     """
-    rows = _candidates(conn, ids)
+    wanted = {"wanted": dialect.encode_rows([[i] for i in ids])}
+    rows = conn.execute(_candidates(conn), wanted).all()
     reasons = {row.id: blocking_reason(row, now) for row in rows}
     free = [row for row in rows if reasons[row.id][0] is None]
     waiting = [
@@ -140,14 +141,14 @@ def blocked_by(reason: str) -> tuple[sa.ColumnElement[bool] | sa.TextClause, ...
 
 def advance_band(conn: sa.Connection, queue: str, priority: int, tag: float) -> None:
     """Record how far the fair order of a queue and priority has got; it only grows."""
-    statement = dialect.cached(conn, "advance band", lambda: _advance_statement(conn))
-    changed = conn.execute(statement, {"of": queue, "at": priority, "tag": tag})
+    changed = conn.execute(_advance(conn), {"of": queue, "at": priority, "tag": tag})
     if not changed.rowcount:
         row = {"queue": queue, "priority": priority, "claimed_tag": tag}
         dialect.upsert(conn, bands, row, ["queue", "priority"], [])
 
 
-def _advance_statement(conn: sa.Connection) -> sa.Update:
+@dialect.statement
+def _advance(conn: sa.Connection) -> sa.Update:
     b, tag = bands.c, sa.bindparam("tag", type_=sa.Double)
     return (
         sa.update(bands)
@@ -156,12 +157,8 @@ def _advance_statement(conn: sa.Connection) -> sa.Update:
     )
 
 
-def _candidates(conn: sa.Connection, ids: Sequence[int]) -> Sequence[Any]:
-    statement = dialect.cached(conn, "release candidates", lambda: _candidate_query(conn))
-    return conn.execute(statement, {"wanted": dialect.encode_rows([[i] for i in ids])}).all()
-
-
-def _candidate_query(conn: sa.Connection) -> sa.Select[Any]:
+@dialect.statement
+def _candidates(conn: sa.Connection) -> sa.Select[Any]:
     wanted = dialect.json_rows(conn, "wanted", {"id": "int"})
     columns = [tasks.c[c] for c in ("id", "job_id", "owner_id", "queue", "cost", "waits", "run_at")]
     return (

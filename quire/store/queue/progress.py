@@ -22,10 +22,19 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
     """Write progress of running tasks; returns the tasks whose reports were accepted."""
     if not reports:
         return set()
-    told = [(i, fence, _fraction(f), _message(m)) for i, fence, f, m in reports]
-    job_of = _write(conn, _merged(told), now)
+    told = [
+        (i, fence, _fraction(f), None if m is None else dialect.sanitize_text(m))
+        for i, fence, f, m in reports
+    ]
+    dialect.lock_rows(conn, tasks, [r[0] for r in told])
+    values = {"told": dialect.encode_rows(_merged(told)), "told_at": now.wall}
+    # Only runs (task, fence) that still hold their lease.
+    job_of = {(row.id, row.fence): row.job_id for row in conn.execute(_write(conn), values)}
     told = [r for r in told if r[:2] in job_of]
-    _copy_to_jobs(conn, told, job_of)
+    # The progress of a job's only task is the job's; other jobs count finished cost.
+    lines = _merged([(job_of[r[:2]], 0, r[2], r[3]) for r in told])
+    dialect.lock_rows(conn, jobs, [line[0] for line in lines])
+    conn.execute(_copy(conn), {"lines": dialect.encode_rows(lines)})
     events.record(
         conn,
         [
@@ -38,15 +47,8 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
     return {task_id for task_id, _ in job_of}
 
 
-def _write(conn: sa.Connection, told: Sequence[Report], now: Instant) -> dict[tuple[int, int], int]:
-    """Update the tasks; returns the job of each run (task, fence) that still holds its lease."""
-    dialect.lock_rows(conn, tasks, [r[0] for r in told])
-    statement = dialect.cached(conn, "progress of tasks", lambda: _report_statement(conn))
-    kept = conn.execute(statement, {"told": dialect.encode_rows(told), "told_at": now.wall})
-    return {(row.id, row.fence): row.job_id for row in kept}
-
-
-def _report_statement(conn: sa.Connection) -> Any:
+@dialect.statement
+def _write(conn: sa.Connection) -> Any:
     p = dialect.json_rows(conn, "told", _REPORTS)
     return (
         sa.update(tasks)
@@ -60,17 +62,8 @@ def _report_statement(conn: sa.Connection) -> Any:
     )
 
 
-def _copy_to_jobs(
-    conn: sa.Connection, told: Sequence[Report], job_of: dict[tuple[int, int], int]
-) -> None:
-    """Copy the progress of a job's only task to the job; other jobs count finished cost."""
-    lines = _merged([(job_of[r[:2]], 0, r[2], r[3]) for r in told])
-    dialect.lock_rows(conn, jobs, [line[0] for line in lines])
-    statement = dialect.cached(conn, "progress of jobs", lambda: _copy_statement(conn))
-    conn.execute(statement, {"lines": dialect.encode_rows(lines)})
-
-
-def _copy_statement(conn: sa.Connection) -> sa.Update:
+@dialect.statement
+def _copy(conn: sa.Connection) -> sa.Update:
     p = dialect.json_rows(conn, "lines", _REPORTS)
     total: Any = sum((j[f"tasks_{state}"] for state in TaskState), sa.literal_column("0"))
     higher = dialect.greatest(conn, j.progress, sa.func.coalesce(p.c.fraction, 0.0))
@@ -99,7 +92,3 @@ def _fraction(value: float | None) -> float | None:
     if value is None or math.isnan(value):
         return None
     return min(max(value, 0.0), 1.0)
-
-
-def _message(text: str | None) -> str | None:
-    return None if text is None else dialect.sanitize_text(text)

@@ -53,10 +53,10 @@ def renew(
 
 def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
     """Return which of the leases (task, fence) have not been revoked or lost."""
-    statement = dialect.cached(conn, "still held", lambda: _still_held(conn))
-    return set(conn.scalars(statement, {"held": dialect.encode_rows(held)}))
+    return set(conn.scalars(_still_held(conn), {"held": dialect.encode_rows(held)}))
 
 
+@dialect.statement
 def _still_held(conn: sa.Connection) -> sa.Select[Any]:
     h = dialect.json_rows(conn, "held", _HELD)
     same = sa.and_(h.c.id == t.id, h.c.fence == t.fence)
@@ -65,8 +65,7 @@ def _still_held(conn: sa.Connection) -> sa.Select[Any]:
 
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
     """Lock a running task and its job for a fenced write, or raise LeaseLost."""
-    statement = dialect.cached(conn, "hold", _hold)
-    row = conn.execute(statement, {"task": task_id, "held": fence}).one_or_none()
+    row = conn.execute(_hold(conn), {"task": task_id, "held": fence}).one_or_none()
     if row is not None and not job_transition.lock_inactive(conn, [row.job_id]):
         return row
     raise LeaseLost(
@@ -75,15 +74,13 @@ def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
     )
 
 
-def _hold() -> sa.Select[Any]:
+@dialect.statement
+def _hold(_: sa.Connection) -> sa.Select[Any]:
+    is_mine = t.id == sa.bindparam("task"), t.fence == sa.bindparam("held")
     return (
-        sa.select(t.id, t.job_id, t.owner_id, t.queue, t.attempt, t.fence, jobs.c.priority)
+        sa.select(t.id, t.job_id, t.owner_id, jobs.c.priority)
         .join(jobs, jobs.c.id == t.job_id)
-        .where(
-            t.id == sa.bindparam("task"),
-            t.fence == sa.bindparam("held"),
-            is_state(t.state, RUNNING),
-        )
+        .where(*is_mine, is_state(t.state, RUNNING))
         .with_for_update(key_share=True, of=tasks)
     )
 

@@ -9,7 +9,6 @@ A move of the lease holder names the fence in its WHERE clause: a zombie's write
 Any other move of a running task raises the fence in the same statement.
 """
 
-import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -80,9 +79,8 @@ def claim(
     conn: sa.Connection, ids: Sequence[int], worker_id: str, *, now: Instant, ttl: float
 ) -> None:
     """Lease ready tasks, whose rows are locked, to a worker; its jobs are counted by `start`."""
-    statement = dialect.cached(conn, "claim", lambda: _statement(conn, "claim", TaskState.READY))
     conn.execute(
-        statement,
+        _statement(conn, "claim", TaskState.READY),
         {
             "ids": dialect.encode_ids(conn, ids),
             "set_worker_id": worker_id,
@@ -123,10 +121,10 @@ def release_next_jobs(conn: sa.Connection, owner_ids: Collection[int], *, now: I
 
 def satisfy_jobs(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant) -> None:
     """Release or cancel what waits for jobs that ended, given the state each ended in."""
-    met = dependencies.satisfy_jobs(conn, ended, now=now)
-    release(conn, met.free, now=now, lock_owners=False)
-    cancelled = sorted(met.cancelled.items())
-    transition(conn, cancelled, "cancel", source=BLOCKED, now=now, columns=("error",))
+    free, cancelled = dependencies.satisfy(conn, "job", ended, now=now)
+    release(conn, free, now=now, lock_owners=False)
+    rows = sorted(cancelled.items())
+    transition(conn, rows, "cancel", source=BLOCKED, now=now, columns=("error",))
 
 
 class Transition:
@@ -288,14 +286,14 @@ class Transition:
             for j in ended
         ]
         events.record(conn, told, now=now)
-        after_tasks = dependencies.satisfy_tasks(conn, self._awaited, now=now)
         awaited_jobs = {job.id: job.state for job in ended if job.has_successors}
-        after_jobs = dependencies.satisfy_jobs(conn, awaited_jobs, now=now)
-        cancelled = {**after_tasks.cancelled, **after_jobs.cancelled}
-        free = {*after_tasks.free, *after_jobs.free} - set(cancelled)
+        after_tasks, doomed = dependencies.satisfy(conn, "task", self._awaited, now=now)
+        after_jobs, also_doomed = dependencies.satisfy(conn, "job", awaited_jobs, now=now)
+        doomed |= also_doomed
+        free = {*after_tasks, *after_jobs} - set(doomed)
         release(conn, sorted(free), now=now, lock_owners=False)
         release_next_jobs(conn, {j.owner_id for j in ended if j.exclusive_key}, now=now)
-        return cancelled
+        return doomed
 
     def _execute(
         self,
@@ -306,11 +304,7 @@ class Transition:
         rows: Sequence[Sequence[Any]],
         values: Mapping[str, Any],
     ) -> Sequence[Any]:
-        statement = dialect.cached(
-            self._conn,
-            ("transition", move, source, columns, shared),
-            functools.partial(_statement, self._conn, move, source, columns, shared),
-        )
+        statement = _statement(self._conn, move, source, columns, shared)
         given = dict(values)
         if TASK_MOVES[move].target in _FINAL:
             given["wall"] = self._now.wall
@@ -351,12 +345,13 @@ class Transition:
         self._tell(job_id, run.task_id, move, detail)
 
 
+@dialect.statement
 def _statement(
     conn: sa.Connection,
     move: str,
     source: TaskState,
-    columns: Sequence[str] = (),
-    shared: Sequence[str] = (),
+    columns: tuple[str, ...] = (),
+    shared: tuple[str, ...] = (),
 ) -> Any:
     """Build the UPDATE of a move: its WHERE clause and its target come from `TASK_MOVES`."""
     sources, target, *_ = TASK_MOVES[move]
