@@ -11,8 +11,7 @@ from quire.api.response_cache import ResponseCache
 from quire.app import App
 from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, SchemaAhead
-from quire.fetch.blobs.backend import open_blobs
-from quire.fetch.blobs.folder import Blobs
+from quire.fetch.blobs.backend import Blobs, open_blobs
 from quire.model.access import Viewer
 from quire.settings import Settings
 from quire.store.db import migrate

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from quire.app import App
-    from quire.fetch.blobs.folder import Blobs
+    from quire.fetch.blobs.backend import Blobs
 
 app = options.Group(
     cls=options.OfIds,

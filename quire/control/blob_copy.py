@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from quire.errors import Damaged, Gone
+from quire.fetch.blobs.backend import Blobs
 from quire.fetch.blobs.bucket import BlobBucket
-from quire.fetch.blobs.folder import Blobs
 from quire.store.db.engine import Database
 from quire.store.documents.gc import count_used_blobs, used_blobs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.errors import Gone, SchemaAhead
-from quire.fetch.blobs.folder import Blobs
+from quire.fetch.blobs.backend import Blobs
 from quire.store.db import dialect, migrate
 from quire.store.db.engine import Database
 from quire.store.db.schema import access as access_tables
@@ -57,7 +57,7 @@ def examine(
     db: Database,
     *,
     sweep_interval: float = 10.0,
-    blobs: Blobs | None = None,
+    blobs: "Blobs | None" = None,
     deep: bool = False,
 ) -> Report:
     """Check every invariant in short read transactions; what the next sweep repairs is ignored.

@@ -29,7 +29,7 @@ from quire.store.queue import owners
 from quire.store.reports import documents as reports
 
 if TYPE_CHECKING:
-    from quire.fetch.blobs.folder import Blobs
+    from quire.fetch.blobs.backend import Blobs
 
 #: Pages that are read at a time.
 PAGE = 200

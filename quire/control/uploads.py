@@ -18,7 +18,7 @@ from quire.store.documents import uploads as storing
 from quire.store.queue import kinds, owners
 
 if TYPE_CHECKING:
-    from quire.fetch.blobs.folder import Blobs
+    from quire.fetch.blobs.backend import Blobs
 
 #: The source of uploaded documents.
 SOURCE = "upload:"

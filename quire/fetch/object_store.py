@@ -30,10 +30,13 @@ CHUNK_BYTES = 8 << 20
 #: Parts of one upload sent concurrently, and the maximum number of parts that S3 allows.
 UPLOAD_CONCURRENCY, MAX_PARTS = 4, 10_000
 _PERMISSIONS = "Quire needs permission to list, read, write and delete objects there"
-NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")
-REFUSED_STATUS = re.compile(r"status code: 40[13]\b")
-#: Where client libraries look for the machine's own identity.
-METADATA_HOST = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
+#: obstore raises one class for all failed listings: its text tells what went wrong.
+_TEXTS = {
+    "no bucket": re.compile("NoSuchBucket|ContainerNotFound"),
+    # Where client libraries look for the machine's own identity.
+    "no credentials": re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b"),
+    "denied": re.compile(r"status code: 40[13]\b"),
+}
 CREDENTIAL_SOURCES = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of the machine",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the account of the machine",
@@ -176,7 +179,8 @@ class Bucket:
             with self._translate_errors("cannot be deleted from"):
                 load_obstore().delete(self._probe_store, self.key(key))
         except (QuireError, ObjectMissing) as error:
-            return [str(error) if isinstance(error, QuireError) else self._lost_object_text()]
+            lost = f"{self.url}: an object written a moment ago cannot be found."
+            return [str(error) if isinstance(error, QuireError) else lost]
         return [] if got == content else [f"{self.url}: gives other bytes than were written to it."]
 
     def is_reachable(self) -> bool:
@@ -184,16 +188,8 @@ class Bucket:
         obstore = load_obstore()
         try:
             obstore.head(self._probe_store, self.key("probe"))
-        except (
-            FileNotFoundError,
-            PermissionError,
-            obstore.exceptions.NotFoundError,
-            obstore.exceptions.PermissionDeniedError,
-            obstore.exceptions.UnauthenticatedError,
-        ):
-            return True
-        except obstore.exceptions.BaseError:
-            return False
+        except obstore_errors() as error:
+            return classify(error) in ("missing", "denied", "no bucket")
         return True
 
     def sign(self, key: str, seconds: float) -> str | None:
@@ -240,49 +236,31 @@ class Bucket:
     @contextmanager
     def _translate_errors(self, what: str) -> Iterator[None]:
         """Translate obstore's errors; `what` says which operation failed."""
-        exceptions = load_obstore().exceptions
         try:
             yield
-        except (exceptions.NotFoundError, FileNotFoundError) as error:
-            if any(code in str(error) for code in NO_BUCKET_CODES):
-                raise self._no_bucket() from error
-            raise ObjectMissing(first_line(error)) from error
-        except (
-            exceptions.PermissionDeniedError,
-            exceptions.UnauthenticatedError,
-            PermissionError,
-        ) as error:
-            raise self._refused(what, error) from error
-        except exceptions.BaseError as error:
-            raise self._classify(what, error) from error
+        except obstore_errors() as error:
+            raise self._translated(what, error) from error
 
-    def _classify(self, what: str, error: Exception) -> QuireError:
-        text = str(error)
-        if any(code in text for code in NO_BUCKET_CODES):
-            return self._no_bucket()
-        if REFUSED_STATUS.search(text):
-            return self._refused(what, error)
+    def _translated(self, what: str, error: Exception) -> Exception:
+        kind, why = classify(error), first_line(error)
+        if kind == "no bucket":
+            return SourceRefused(
+                f"{self.url}: the bucket {self.name!r} does not exist. Create it, or set "
+                "QUIRE_BLOBS to another."
+            )
+        if kind == "missing":
+            return ObjectMissing(why)
+        if kind == "denied":
+            return SourceRefused(
+                f"{self.url}: {what}, access denied ({why}). {_PERMISSIONS}; check "
+                f"{CREDENTIAL_SOURCES[self.scheme]}."
+            )
         if self.is_reachable():
-            return FetchFailed(f"{self.url}: {what} ({first_line(error)}).")
+            return FetchFailed(f"{self.url}: {what} ({why}).")
         return BlobsUnavailable(
-            f"{self.url}: {what}, the store does not respond ({first_line(error)}). Check the "
+            f"{self.url}: {what}, the store does not respond ({why}). Check the "
             f"network and {CREDENTIAL_SOURCES[self.scheme]}; work resumes when it responds."
         )
-
-    def _no_bucket(self) -> SourceRefused:
-        return SourceRefused(
-            f"{self.url}: the bucket {self.name!r} does not exist. Create it, or set QUIRE_BLOBS "
-            "to another."
-        )
-
-    def _refused(self, what: str, error: Exception) -> SourceRefused:
-        return SourceRefused(
-            f"{self.url}: {what}, access denied ({first_line(error)}). {_PERMISSIONS}; check "
-            f"{CREDENTIAL_SOURCES[self.scheme]}."
-        )
-
-    def _lost_object_text(self) -> str:
-        return f"{self.url}: an object written a moment ago cannot be found."
 
 
 def parse_bucket_url(url: str) -> tuple[str, str, str]:
@@ -311,6 +289,22 @@ def open_store(scheme: str, bucket: str, endpoint: str, *, timeout: float, **opt
         "timeout": timedelta(seconds=timeout),
     }
     return kind(bucket, client_options=client, **options)
+
+
+def obstore_errors() -> tuple[type[Exception], ...]:
+    """Return what obstore raises when an operation fails."""
+    return load_obstore().exceptions.BaseError, FileNotFoundError, PermissionError
+
+
+def classify(error: Exception) -> str:
+    """Classify an error of obstore: missing, denied, no bucket, no credentials or failed."""
+    exceptions = load_obstore().exceptions
+    denied = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
+    if isinstance(error, denied):
+        return "denied"
+    is_missing = isinstance(error, (exceptions.NotFoundError, FileNotFoundError))
+    found = (kind for kind, text in _TEXTS.items() if text.search(str(error)))
+    return next(found, "missing" if is_missing else "failed")
 
 
 def part_size(size: int) -> int:

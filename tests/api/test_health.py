@@ -99,7 +99,7 @@ def test_a_server_that_is_too_old_for_the_schema_takes_no_request(home: Path):
 def test_a_database_that_was_moved_away_is_not_served(home: Path):
     with served(home=home) as at:
         with at.app.db.begin() as conn:
-            transfer_markers.set_transferred_to(conn, "postgresql://ada:***@host/quire")
+            transfer_markers.write(conn, transfer_markers.TO, "postgresql://ada:***@host/quire")
         answer = at.http.get("/readyz")
         assert answer.status_code == 503
         assert "transferred to postgresql://ada:***@host/quire" in answer.json()["detail"]

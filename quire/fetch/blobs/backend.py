@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from quire.fetch.blobs.folder import BlobFolder, Blobs
+    from quire.fetch.blobs.bucket import BlobBucket
+    from quire.fetch.blobs.folder import BlobFolder
+
+#: Content-addressed storage of file bytes; both classes have the same methods.
+Blobs: TypeAlias = "BlobFolder | BlobBucket"
 
 
-def open_blobs(settings: Mapping[str, Any]) -> "Blobs":
+def open_blobs(settings: Mapping[str, Any]) -> Blobs:
     """Return the blob storage; one object per process, which caches what it has verified."""
     return _open(
         str(settings["home"]),
@@ -19,17 +23,8 @@ def open_blobs(settings: Mapping[str, Any]) -> "Blobs":
     )
 
 
-def open_folder(home: str) -> "BlobFolder":
-    """Return the blob folder of a home."""
-    from quire.fetch.blobs.folder import BlobFolder
-
-    found = _open(home, "", "", 0)
-    assert isinstance(found, BlobFolder)  # noqa: S101
-    return found
-
-
 @cache
-def _open(home: str, url: str, endpoint: str, cache_bytes: int) -> "Blobs":
+def _open(home: str, url: str, endpoint: str, cache_bytes: int) -> Blobs:
     if not url:
         from quire.fetch.blobs.folder import BlobFolder
 

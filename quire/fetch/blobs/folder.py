@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from quire.errors import BadInput, Conflict, Damaged, FetchFailed, Gone, Refused
 from quire.fetch.names import safe_name
@@ -21,65 +20,6 @@ from quire.fetch.transfer.part_file import disk_errors, remove
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FileIdentity = tuple[int, int, int, int]
-
-
-class Blobs(Protocol):
-    """Content-addressed storage of file bytes."""
-
-    def part_path(self, name: str) -> Path:
-        """Return the path of a part; equal names give equal paths."""
-        ...
-
-    def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
-        """Store a part; the caller has computed its SHA-256.
-
-        The bytes are hashed again unless the part `is_own`: nobody else knew its name.
-        """
-        ...
-
-    def path(self, digest: str) -> Path:
-        """Return the path of a blob."""
-        ...
-
-    def checked_path(self, digest: str, size: int) -> Path:
-        """Return the path of the verified bytes, or raise Damaged."""
-        ...
-
-    def verify(self, digest: str) -> bool:
-        """Hash the bytes again and tell whether they match the digest."""
-        ...
-
-    def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of the blobs that exist."""
-        ...
-
-    def check_available(self) -> None:
-        """Raise BlobsUnavailable if the storage was unreachable before and still is."""
-        ...
-
-    def probe(self) -> list[str]:
-        """Return the problems of the storage; empty if it works."""
-        ...
-
-    def presigned_url(self, digest: str, name: str, media_type: str, *, inline: bool) -> str | None:
-        """Return a presigned URL valid for some minutes, or None if there is none."""
-        ...
-
-    def presigned_image(self, digest: str, name: str, draw: Callable[[], bytes]) -> str | None:
-        """Return a presigned URL of a PNG rendered from a blob; rendered only if missing."""
-        ...
-
-    def abandoned_parts(self, before: float) -> list[Path]:
-        """Return the parts not written to since a wall-clock time."""
-        ...
-
-    def delete(self, digest: str) -> None:
-        """Delete a blob if it exists."""
-        ...
-
-    def save_as(self, digest: str, name: str, target: Path, *, replace: bool = False) -> Path:
-        """Write the original to a file, or under its own name to a folder."""
-        ...
 
 
 class BlobFolder:
@@ -98,7 +38,10 @@ class BlobFolder:
         return folder / f"{plain}.part"
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
-        """Store a part; the caller has computed its SHA-256."""
+        """Store a part; the caller has computed its SHA-256.
+
+        The bytes are hashed again unless the part `is_own`: nobody else knew its name.
+        """
         path = self.path(digest)
         # Rename first: a worker that lost its lease may still write to the old name.
         own = part.with_name(f"{part.name}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -116,11 +59,15 @@ class BlobFolder:
                 f"{own.name}: changed after it was verified (expected sha256 {digest}, got "
                 f"{got}). The partial file was removed."
             )
-        if path.exists() and self._is_whole(digest, own.stat().st_size):
+        # Good bytes replace a blob that was damaged on disk.
+        with suppress(Damaged, Gone):
+            self.checked_path(digest, own.stat().st_size)
             return
         own.chmod(0o444)
         _sync(own)
-        _make_folder(path.parent)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _sync(path.parent.parent)
         os.replace(own, path)  # noqa: PTH105
         _sync(path.parent)
         self._verified[digest] = self._identity(path)
@@ -190,14 +137,6 @@ class BlobFolder:
                     found.append(folder / entry.name)
         return sorted(found)
 
-    def _is_whole(self, digest: str, size: int) -> bool:
-        # Good bytes replace a blob that was damaged on disk.
-        try:
-            self.checked_path(digest, size)
-        except (Damaged, Gone):
-            return False
-        return True
-
     def _identity(self, path: Path) -> _FileIdentity:
         try:
             stat = path.stat()
@@ -259,12 +198,6 @@ def _damaged(digest: str, expected: str, got: str) -> Damaged:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
 
 
 def _sync(path: Path) -> None:

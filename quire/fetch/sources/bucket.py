@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused, install_hint
+from quire.errors import BadInput, FetchFailed, Gone, QuireError, SourceRefused
 from quire.fetch.blobs.presigned import fix_signature
 from quire.fetch.http_client import Request
 from quire.fetch.items import (
@@ -28,11 +28,10 @@ from quire.fetch.names import printable_name, safe_name
 from quire.fetch.network import require_allowed
 from quire.fetch.object_store import (
     CREDENTIAL_SOURCES,
-    METADATA_HOST,
-    NO_BUCKET_CODES,
-    REFUSED_STATUS,
+    classify,
     first_line,
     load_obstore,
+    obstore_errors,
     open_store,
 )
 from quire.fetch.sources.globs import path_filter
@@ -162,39 +161,29 @@ class BucketSource:
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         """Translate obstore's errors."""
-        url = f"{self._scheme}://{self._bucket}/{self._key}"
-        try:
-            from obstore import exceptions
-        except ImportError as error:
-            raise SourceRefused(
-                f"{url}: a required package is not installed. Run: {install_hint('s3')}"
-            ) from error
         try:
             yield
-        except (exceptions.NotFoundError, FileNotFoundError) as error:
-            raise Gone(f"{url}: not found ({first_line(error)}).") from error
-        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise SourceRefused(
-                f"{url}: access denied ({first_line(error)}). "
-                f"Check {CREDENTIAL_SOURCES[self._scheme]}."
-            ) from error
-        except (exceptions.InvalidPathError, exceptions.UnknownConfigurationKeyError) as error:
-            raise SourceRefused(f"{url}: cannot be listed ({first_line(error)}).") from error
-        except exceptions.BaseError as error:
-            raise self._classify(url, error) from error
+        except obstore_errors() as error:
+            raise self._translated(error) from error
 
-    def _classify(self, url: str, error: Exception) -> QuireError:
-        """Classify an error by its text: obstore raises one class for all failed listings."""
-        text, check = str(error), CREDENTIAL_SOURCES[self._scheme]
-        if any(code in text for code in NO_BUCKET_CODES):
-            return Gone(f"{url}: the bucket does not exist. Check its name.")
-        if METADATA_HOST.search(text):
-            return FetchFailed(f"{url}: no credentials found. Set {check}.")
-        if REFUSED_STATUS.search(text):
-            return SourceRefused(f"{url}: access denied ({first_line(error)}). Check {check}.")
-        return FetchFailed(
-            f"{url}: cannot be reached ({first_line(error)}). Check the network and {check}."
-        )
+    def _translated(self, error: Exception) -> QuireError:
+        url = f"{self._scheme}://{self._bucket}/{self._key}"
+        why, check = first_line(error), CREDENTIAL_SOURCES[self._scheme]
+        exceptions = load_obstore().exceptions
+        if isinstance(
+            error, (exceptions.InvalidPathError, exceptions.UnknownConfigurationKeyError)
+        ):
+            return SourceRefused(f"{url}: cannot be listed ({why}).")
+        known = {
+            "missing": Gone(f"{url}: not found ({why})."),
+            "no bucket": Gone(f"{url}: the bucket does not exist. Check its name."),
+            "no credentials": FetchFailed(f"{url}: no credentials found. Set {check}."),
+            "denied": SourceRefused(f"{url}: access denied ({why}). Check {check}."),
+            "failed": FetchFailed(
+                f"{url}: cannot be reached ({why}). Check the network and {check}."
+            ),
+        }
+        return known[classify(error)]
 
 
 def _below(key: str, prefix: str) -> str:

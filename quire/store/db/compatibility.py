@@ -33,23 +33,8 @@ def has_heartbeat(row: WorkerRow, /, *, now: float, lease: float) -> bool:
     return now - row.heartbeat_at <= lease
 
 
-def required_migration(conn: sa.Connection, version: int) -> int:
-    """Return the migration required for this schema and for announced ones."""
-    known = _recorded(conn)
-    return max(n for at, n in {version: version, **known}.items() if at >= version)
-
-
-def recorded_requirement(conn: sa.Connection, version: int) -> int:
-    """Return the migration required for this schema, ignoring announcements."""
-    return _recorded(conn).get(version, version)
-
-
-def is_announced(conn: sa.Connection, version: int) -> bool:
-    """Tell whether a version is recorded, applied or announced."""
-    return version in _recorded(conn)
-
-
-def _recorded(conn: sa.Connection) -> dict[int, int]:
+def recorded(conn: sa.Connection) -> dict[int, int]:
+    """Return the migration required for each version that was applied or announced."""
     rows = conn.execute(
         sa.select(meta.c.key, meta.c.value).where(meta.c.key.startswith(PREFIX, autoescape=True))
     )
@@ -65,11 +50,6 @@ def record(conn: sa.Connection, version: int, least: int) -> None:
     """Record the migration required for a version."""
     values = {"key": f"{PREFIX}{version}", "value": str(least)}
     dialect.upsert(conn, meta, values, ["key"], ["value"])
-
-
-def withdraw(conn: sa.Connection, version: int) -> None:
-    """Withdraw an announcement: the migration does not run now."""
-    conn.execute(sa.delete(meta).where(meta.c.key == f"{PREFIX}{version}"))
 
 
 def blocking_workers(

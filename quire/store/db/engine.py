@@ -138,7 +138,7 @@ class Database:
     @contextlib.contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """Open a write transaction: committed at the end of the block, else rolled back."""
-        with self._translate_errors(), self._connect() as conn:
+        with self._translate_errors(), self.engine.connect() as conn:
             if self.path is not None:
                 lease = self.lease_seconds
                 timeout = min(BUSY_SECONDS, lease / 4)
@@ -197,17 +197,12 @@ class Database:
                     raise
         raise AssertionError("unreachable")
 
-    @contextlib.contextmanager
-    def _connect(self) -> Iterator[sa.Connection]:
-        with self.engine.connect() as conn:
-            yield conn
-
     def _begin_read(self, stack: contextlib.ExitStack) -> sa.Connection:
         """Begin a read; the first statement detects a pooled connection that died."""
         for attempt in range(1, LOST_CONNECTION_TRIES + 1):
             try:
                 with contextlib.ExitStack() as opened:
-                    conn = opened.enter_context(self._connect())
+                    conn = opened.enter_context(self.engine.connect())
                     opened.enter_context(conn.begin())
                     dialect.use_snapshot(conn)
                     stack.enter_context(opened.pop_all())
@@ -227,12 +222,10 @@ class Database:
                 raise
             if error.connection_invalidated or self.path is not None:
                 self.engine.dispose()
+            name = self.path or urls.without_password(self.url)
             raise DatabaseUnavailable(
-                f"database {self._name()}: {reason}. {sqlite.NOTHING_LOST}"
+                f"database {name}: {reason}. {sqlite.NOTHING_LOST}"
             ) from error
-
-    def _name(self) -> str:
-        return str(self.path) if self.path else urls.without_password(self.url)
 
 
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
@@ -269,21 +262,17 @@ _SQLITE_UNAVAILABLE = (
 )
 
 
-def _error_text(error: sa.exc.DBAPIError) -> str:
-    text = str(error.orig).strip()
-    tried = (f"{host}:{port}: {why}" for host, port, why in _HOST_TRIED.findall(text))
-    return "; ".join(tried) or text.split("\n", 1)[0]
-
-
 def _unavailable(error: sa.exc.DBAPIError) -> str | None:
     """Return why the database is unavailable, or None if the statement was wrong."""
-    first = _error_text(error)
+    text = str(error.orig).strip()
+    tried = (f"{host}:{port}: {why}" for host, port, why in _HOST_TRIED.findall(text))
+    first = "; ".join(tried) or text.split("\n", 1)[0]
     # A constraint error names its constraint, and `ck_tasks_blocked` contains "locked".
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
         return None
-    if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
-        return None
     state: Any = getattr(error.orig, "sqlstate", None)
+    if state in _CONFLICTS:
+        return None
     # 08 connection, 53 resources, 57 operator intervention, 58 system error, 25006 read-only
     # (a demoted primary), 55P03 lock timeout.
     if state is not None and (state[:2] in ("08", "53", "57", "58") or state in ("25006", "55P03")):

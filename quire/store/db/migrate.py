@@ -50,7 +50,8 @@ def check(conn: sa.Connection) -> int:
 def count_missing(conn: sa.Connection) -> int:
     """Return how many migrations are missing; raise if the schema is too new."""
     found, last = version(conn), versions()[-1]
-    if found and last < (least := compatibility.required_migration(conn, found)):
+    required = {found: found, **compatibility.recorded(conn)} if found else {0: 0}
+    if last < (least := max(n for at, n in required.items() if at >= found)):
         raise SchemaAhead(
             f"database: schema version {found} needs a Quire release with migration {least}; this "
             f"one has migrations up to {last}. Upgrade Quire on this machine. Nothing was changed."
@@ -83,7 +84,7 @@ def migrate(
                 return applied
             step = version(conn) + 1
             module = importlib.import_module(modules[step])
-            is_free = ready == step and compatibility.is_announced(conn, step)
+            is_free = ready == step and step in compatibility.recorded(conn)
             is_applied = is_free or not _announce(db, conn, module, step, alive)
             if is_applied:
                 _apply(conn, module, step)
@@ -96,7 +97,7 @@ def migrate(
 
 
 def _apply(conn: sa.Connection, module: ModuleType, step: int) -> None:
-    before = compatibility.recorded_requirement(conn, step - 1) if step > 1 else 0
+    before = compatibility.recorded(conn).get(step - 1, step - 1) if step > 1 else 0
     module.up(conn)
     dialect.upsert(conn, meta, {"key": "schema_version", "value": str(step)}, ["key"], ["value"])
     compatibility.record(conn, step, max(before, compatibility.requirement_of(module, step)))
@@ -107,7 +108,7 @@ def _announce(
 ) -> bool:
     """Announce which releases may keep running; False if no worker has to stop."""
     least = compatibility.requirement_of(module, step)
-    if step == 1 or least <= compatibility.recorded_requirement(conn, step - 1):
+    if step == 1 or least <= compatibility.recorded(conn).get(step - 1, step - 1):
         return False
     now = db.now(conn).wall
     lease = db.lease_seconds
@@ -135,7 +136,7 @@ def _wait_for_workers(db: "Database", step: int, timeout: float, alive: Alive) -
             break
         time.sleep(_LOOK_SECONDS)
     with db.begin() as conn:
-        compatibility.withdraw(conn, step)
+        conn.execute(sa.delete(meta).where(meta.c.key == f"{compatibility.PREFIX}{step}"))
     raise Conflict(
         f"database: migration {step} needs all workers on this release, but {', '.join(left)} did "
         f"not stop within {timeout:g} s. Nothing was changed; drain them, then run `quire migrate` "

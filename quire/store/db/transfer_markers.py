@@ -11,9 +11,9 @@ from quire.store.db.schema.queue import meta
 
 PREFIX = "move."  # the stored name; databases transferred by earlier releases have it
 #: In the source: its permanent identity, and the target after the transfer.
-_IDENTITY, _TO = PREFIX + "identity", PREFIX + "to"
+IDENTITY, TO = PREFIX + "identity", PREFIX + "to"
 #: In the target: the source, and one checkpoint per table.
-_FROM, _TABLE = PREFIX + "from", PREFIX + "table."
+FROM, TABLE = PREFIX + "from", PREFIX + "table."
 
 
 class Origin(NamedTuple):
@@ -50,56 +50,29 @@ def refuse_unusable(conn: sa.Connection) -> None:
         )
 
 
-def source_identity(conn: sa.Connection, fresh: str) -> str:
-    """Return the identity of a source; sets it to `fresh` if it has none."""
-    found = _read(conn, _IDENTITY)
-    if found is None:
-        _write(conn, _IDENTITY, fresh)
-    return str(found or fresh)
-
-
 def transferred_to(conn: sa.Connection) -> str | None:
     """Return the target that this database was transferred to, or None."""
-    found = _read(conn, _TO)
-    return None if found is None else str(found)
-
-
-def set_transferred_to(conn: sa.Connection, name: str) -> None:
-    """Record that the database was transferred."""
-    _write(conn, _TO, name)
+    found: str | None = read(conn, TO)
+    return found
 
 
 def origin(conn: sa.Connection) -> Origin | None:
     """Return the source that this database is copied from, or None."""
-    found = _read(conn, _FROM)
+    found = read(conn, FROM)
     return None if found is None else Origin(*found)
-
-
-def set_origin(conn: sa.Connection, origin: Origin) -> None:
-    """Record the source that this database is copied from."""
-    _write(conn, _FROM, origin)
 
 
 def checkpoint(conn: sa.Connection, table: sa.Table) -> Checkpoint:
     """Return the checkpoint of a table."""
-    found = _read(conn, _TABLE + table.name)
-    return Checkpoint() if found is None else Checkpoint(*found)
+    return Checkpoint(*(read(conn, TABLE + table.name) or ()))
 
 
-def set_checkpoint(conn: sa.Connection, table: sa.Table, value: Checkpoint) -> None:
-    """Record the checkpoint of a table."""
-    _write(conn, _TABLE + table.name, value)
-
-
-def clear_checkpoints(conn: sa.Connection) -> None:
-    """Delete all checkpoints."""
-    conn.execute(sa.delete(meta).where(meta.c.key.startswith(_TABLE, autoescape=True)))
-
-
-def _read(conn: sa.Connection, key: str) -> Any:
+def read(conn: sa.Connection, key: str) -> Any:
+    """Return a marker, or None."""
     found = conn.scalar(sa.select(meta.c.value).where(meta.c.key == key))
     return None if found is None else json.loads(found)
 
 
-def _write(conn: sa.Connection, key: str, value: Any) -> None:
+def write(conn: sa.Connection, key: str, value: Any) -> None:
+    """Set a marker."""
     dialect.upsert(conn, meta, {"key": key, "value": json.dumps(value)}, ["key"], ["value"])

@@ -56,7 +56,8 @@ def transfer(
                 f"database {path}: {missing} migrations are missing. Nothing was changed; run "
                 "`quire migrate` first."
             )
-        identity = markers.source_identity(source, uuid.uuid4().hex)
+        identity = str(markers.read(source, markers.IDENTITY) or uuid.uuid4().hex)
+        markers.write(source, markers.IDENTITY, identity)
     with sqlite.exclusive(path) as source:
         origin, is_resumed = _claim_target(source, target, identity, name)
         readers = [TableReader(table, origin.at) for table in TABLES]
@@ -67,7 +68,7 @@ def transfer(
         rows = _compare(source, target, readers, origin, report)
         _finish_target(source, target, report)
         not_copied = sqlite.other_tables(source, [table.name for table in TABLES])
-        markers.set_transferred_to(source, name)
+        markers.write(source, markers.TO, name)
     with target.begin() as conn:
         _open_target(conn, origin, target.now(conn).lease)
     return Transferred(rows, is_resumed, not_copied)
@@ -93,7 +94,7 @@ def _claim_target(
         found = _inspect_target(conn, identity, name)
         if found is None:
             begun = Origin(identity, target.now(conn).wall)
-            markers.set_origin(conn, begun)
+            markers.write(conn, markers.FROM, begun)
             return begun, False
     return found, True
 
@@ -105,21 +106,18 @@ def _inspect_target(conn: sa.Connection, identity: str, name: str) -> Origin | N
     ours = [table for table in TABLES if table.name in present]
     if not ours:
         return None
-    if not (_is_meta(inspector) and migrate.version(conn)):
+    columns = inspector.get_columns(meta.name) if meta.name in present else []
+    is_meta = {column["name"] for column in columns} == {*meta.c.keys()}
+    if not (is_meta and migrate.version(conn)):
         raise _not_empty(name, f"its table {ours[0].name} is not Quire's")
     found = markers.origin(conn)
     if found is not None and found.source != identity:
         raise _not_empty(name, "it contains a copy of another database")
     if found is None:
         for table in ours:
-            if TableReader(table, 0.0).has_rows(conn):
+            if TableReader(table, 0.0).count(conn):
                 raise _not_empty(name, f"its table {table.name} has rows")
     return found
-
-
-def _is_meta(inspector: sa.Inspector) -> bool:
-    found = inspector.get_columns(meta.name) if inspector.has_table(meta.name) else []
-    return {column["name"] for column in found} == {*meta.c.keys()}
 
 
 def _not_empty(name: str, why: str) -> Refused:
@@ -146,7 +144,7 @@ def _start_over(target: Database, origin: Origin) -> Origin:
         dialect.truncate(conn, [table for table in TABLES if table is not meta])
         schema = meta.c.key.startswith("schema_", autoescape=True)
         conn.execute(sa.delete(meta).where(~schema))
-        markers.set_origin(conn, begun)
+        markers.write(conn, markers.FROM, begun)
     return begun
 
 
@@ -171,9 +169,9 @@ def _copy(
         # Outside the transaction: the server ends sessions that idle in one.
         writable, words = _writable(reader, rows), _words(reader, rows, analyse)
         with target.begin() as conn:
-            bulk.copy_rows(conn, reader.table, _names(reader), writable)
+            bulk.copy_rows(conn, reader.table, *writable)
             dialect.index_texts(conn, words)
-            markers.set_checkpoint(conn, reader.table, checkpoint)
+            markers.write(conn, markers.TABLE + reader.table.name, checkpoint)
         report(reader.table.name, checkpoint.rows, total)
 
 
@@ -190,18 +188,15 @@ def _batches(rows: Iterator[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
         yield batch
 
 
-def _names(reader: TableReader) -> Sequence[str]:
-    # HNSW indexes are built after all vectors are copied, which is faster.
-    return (*reader.names, "is_fresh") if reader.table is vectors_table else reader.names
-
-
-def _writable(reader: TableReader, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows in the form that COPY expects."""
+def _writable(reader: TableReader, rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[Row]]:
+    """Return the columns and rows that COPY writes."""
     if reader.table is not vectors_table:
-        return rows
+        return reader.names, rows
     at = reader.names.index("vector")
     text = dialect.vector_text
-    return [(*row[:at], text(row[at]), *row[at + 1 :], False) for row in rows]
+    # Not fresh: HNSW indexes are built after all vectors are copied, which is faster.
+    written = [(*row[:at], text(row[at]), *row[at + 1 :], False) for row in rows]
+    return (*reader.names, "is_fresh"), written
 
 
 def _words(reader: TableReader, rows: Sequence[Row], analyse: Analyse) -> list[tuple[int, str]]:
@@ -227,7 +222,7 @@ def _compare(
         expected = reader.count(source), copied.checksum
         if (found.rows, found.checksum) != expected:
             with target.begin() as conn:
-                markers.set_origin(conn, origin._replace(is_corrupt=True))
+                markers.write(conn, markers.FROM, origin._replace(is_corrupt=True))
             raise Damaged(
                 f"table {reader.table.name}: the copy differs from the source "
                 f"(expected {expected[0]:,} rows with checksum {expected[1]:032x}, got "
@@ -243,10 +238,10 @@ def _compare(
 
 def _finish_target(source: sa.Connection, target: Database, report: ReportProgress) -> None:
     """Set id sequences, build HNSW indexes, update statistics."""
-    numbered = [table for table in TABLES if _has_id_sequence(table)]
     with target.begin() as conn:
-        for table in numbered:
-            dialect.set_sequence(conn, table, sqlite.highest_id(source, table))
+        for table in TABLES:
+            if "id" in table.c and isinstance(table.c.id.type, sa.Integer):
+                dialect.set_sequence(conn, table, sqlite.highest_id(source, table))
     with target.read() as conn:
         models = vectors.list_models(conn)
     for number, model in enumerate(models, start=1):
@@ -259,13 +254,10 @@ def _finish_target(source: sa.Connection, target: Database, report: ReportProgre
         dialect.analyze(conn, TABLES)
 
 
-def _has_id_sequence(table: sa.Table) -> bool:
-    return "id" in table.c and isinstance(table.c.id.type, sa.Integer)
-
-
 def _open_target(conn: sa.Connection, origin: Origin, lease: float) -> None:
     """Enable the target: the next sweep reclaims the running tasks."""
     running = is_state(tasks.c.state, TaskState.RUNNING)
     conn.execute(sa.update(tasks).where(running).values(expires_at=lease))
-    markers.clear_checkpoints(conn)
-    markers.set_origin(conn, origin._replace(is_done=True))
+    checkpoints = meta.c.key.startswith(markers.TABLE, autoescape=True)
+    conn.execute(sa.delete(meta).where(checkpoints))
+    markers.write(conn, markers.FROM, origin._replace(is_done=True))

@@ -59,11 +59,6 @@ class TableReader:
             conn.scalar(self._transferable(sa.select(sa.func.count()).select_from(self.table))) or 0
         )
 
-    def has_rows(self, conn: sa.Connection) -> bool:
-        """Tell whether the table has rows."""
-        first = self._transferable(sa.select(sa.true()).select_from(self.table)).limit(1)
-        return conn.execute(first).first() is not None
-
     def raw(
         self, conn: sa.Connection, *, after: Sequence[Any] | None = None
     ) -> Iterator[Sequence[Any]]:

@@ -13,7 +13,7 @@ import pytest
 from quire.control import documents as verbs
 from quire.control import jobs
 from quire.demo import samples
-from quire.fetch.blobs.backend import open_folder
+from quire.fetch.blobs.backend import open_blobs
 from tests import documents
 from tests.shelf import FUSED, PLAIN, Shelf, open_shelf
 
@@ -190,7 +190,7 @@ def test_bytes_that_changed_on_the_disk_are_an_error_and_a_retry_fetches_them_ag
     job = shelf.submit()
     shelf.step(3)
     [content] = shelf.rows("contents")
-    blob = open_folder(str(shelf.app.settings.home)).path(content.digest)
+    blob = open_blobs({"home": shelf.app.settings.home}).path(content.digest)
     good = blob.read_bytes()
     blob.chmod(0o644)
     blob.write_bytes(good[:-1] + b"X")

@@ -15,7 +15,7 @@ from quire import Item, Page, Permanent, parser, plugins, source
 from quire.control import corpora, documents, ingest, search
 from quire.demo import samples
 from quire.errors import BadInput
-from quire.fetch.blobs.backend import open_folder
+from quire.fetch.blobs.backend import open_blobs
 from quire.model.contracts import MARK
 from tests.integration.processes import Site
 from tests.shelf import PLAIN, Shelf
@@ -228,7 +228,7 @@ def test_a_look_before_ingesting_and_the_doctor_know_the_source(shelf: Shelf):
 def test_one_page_of_a_book_can_be_read_here_and_now(shelf: Shelf):
     shelf.put("whale.epub", book("Call me Ishmael", "The chapel"))
     shelf.ingest()
-    blobs = open_folder(str(shelf.app.settings.home))
+    blobs = open_blobs({"home": shelf.app.settings.home})
     found = documents.read_page(shelf.app.caller, blobs, shelf.document("whale.epub").id, 2)
     assert found.page == Page(2, "The chapel", label="2.xhtml")
 

@@ -16,7 +16,7 @@ from quire.control import documents, jobs, queries, uploads
 from quire.control.caller import Caller
 from quire.control.explain import document as explain_document
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
-from quire.fetch.blobs.backend import open_folder
+from quire.fetch.blobs.backend import open_blobs
 from quire.model.outcomes import Lease
 from quire.store.documents import reindex
 from quire.store.queue import fenced
@@ -284,7 +284,7 @@ def sent(shelf: Shelf, name: str, content: bytes) -> int:
     part = shelf.put(f"{name}.part", content)
     digest = hashlib.sha256(content).hexdigest()
     one = uploads.UploadedFile(name, digest, len(content), part)
-    blobs = open_folder(str(shelf.app.settings.home))
+    blobs = open_blobs({"home": shelf.app.settings.home})
     made = uploads.upload(shelf.app.caller, blobs, [one], settings=PLAIN)
     shelf.drain()
     return int(made["id"])
@@ -377,13 +377,13 @@ def test_a_deleted_document_leaves_nothing_to_find(shelf: Shelf):
 
 
 def test_the_original_and_its_pages_are_given_back(shelf: Shelf, tmp_path: Path):
-    from quire.fetch.blobs.backend import open_folder
+    from quire.fetch.blobs.backend import open_blobs
 
     content = made.pdf("first page here", "second page here")
     shelf.put("book.pdf", content)
     shelf.put("empty.txt", "")
     shelf.ingest()
-    caller, blobs = shelf.app.caller, open_folder(str(shelf.app.settings.home))
+    caller, blobs = shelf.app.caller, open_blobs({"home": shelf.app.settings.home})
     one = shelf.document("book.pdf").id
     assert documents.save(caller, blobs, one, tmp_path).read_bytes() == content
     assert [p["words"] for p in documents.pages(caller, one)["items"]] == [3, 3]

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from quire.model.states import DocumentState, GenerationState
 from quire.store.db.dialect import Vector
-from quire.store.db.schema.queue import Id, Time, is_state, metadata, one_of, owners
+from quire.store.db.schema.queue import Id, Time, is_state, metadata, one_of, owners, partial_index
 
 corpora = sa.Table(
     "corpora",
@@ -71,13 +71,7 @@ for _name, _column, _needs in (
     ("seen", documents.c.seen, documents.c.state != sa.literal_column("'success'")),
 ):
     #: To find out whether a blob is still used.
-    sa.Index(
-        f"ix_documents_{_name}",
-        documents.c.tenant,
-        _column,
-        sqlite_where=_needs,
-        postgresql_where=_needs,
-    )
+    partial_index(f"ix_documents_{_name}", documents.c.tenant, _column, where=_needs)
 
 corpus_documents = sa.Table(
     "corpus_documents",
@@ -132,25 +126,13 @@ generations = sa.Table(
 )
 sa.Index("ix_generations_job", generations.c.job_id, generations.c.state)
 _finished = generations.c.recipe.is_not(None)
-sa.Index(
-    "ix_generations_recipe",
-    generations.c.tenant,
-    generations.c.digest,
-    generations.c.recipe,
-    sqlite_where=_finished,
-    postgresql_where=_finished,
-)
-_live = is_state(generations.c.state, GenerationState.LIVE)
-sa.Index(
-    "ix_generations_live",
-    generations.c.tenant,
-    generations.c.model_id,
-    sqlite_where=_live,
-    postgresql_where=_live,
-)
+g = generations.c
+partial_index("ix_generations_recipe", g.tenant, g.digest, g.recipe, where=_finished)
+_live = is_state(g.state, GenerationState.LIVE)
+partial_index("ix_generations_live", g.tenant, g.model_id, where=_live)
 #: Those whose page list is still to be deleted; after that they have no recipe.
-_old = sa.and_(is_state(generations.c.state, *(s for s in GenerationState if s.is_over)), _finished)
-sa.Index("ix_generations_old", generations.c.finished_at, sqlite_where=_old, postgresql_where=_old)
+_old = sa.and_(is_state(g.state, *(s for s in GenerationState if s.is_over)), _finished)
+partial_index("ix_generations_old", g.finished_at, where=_old)
 
 contents = sa.Table(
     "contents",
@@ -181,13 +163,8 @@ pages = sa.Table(
     sa.Column("condemned_at", Time),
     sa.UniqueConstraint("tenant", "key", name="uq_pages"),
 )
-_pictured = pages.c.image_key.is_not(None)
-sa.Index(
-    "ix_pages_image",
-    pages.c.tenant,
-    pages.c.image_key,
-    sqlite_where=_pictured,
-    postgresql_where=_pictured,
+partial_index(
+    "ix_pages_image", pages.c.tenant, pages.c.image_key, where=pages.c.image_key.is_not(None)
 )
 
 generation_pages = sa.Table(
@@ -248,13 +225,8 @@ vectors = sa.Table(
 sa.Index("ix_vectors_chunk", vectors.c.chunk_id)
 
 for _table in (contents, pages, chunks):
-    _condemned = _table.c.condemned_at.is_not(None)
-    sa.Index(
-        f"ix_{_table.name}_condemned",
-        _table.c.condemned_at,
-        sqlite_where=_condemned,
-        postgresql_where=_condemned,
-    )
+    _condemned = _table.c.condemned_at
+    partial_index(f"ix_{_table.name}_condemned", _condemned, where=_condemned.is_not(None))
 
 TABLES = (
     corpora, documents, corpus_documents, models, cuts, generations, contents, pages,

@@ -36,6 +36,14 @@ def is_state(column: sa.Column[str], *states: str) -> sa.ColumnElement[bool]:
     return column == quoted[0] if len(quoted) == 1 else column.in_(quoted)
 
 
+def partial_index(
+    name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool] | str, unique: bool = False
+) -> sa.Index:
+    """Index the rows for which a condition holds."""
+    which = sa.text(where) if isinstance(where, str) else where
+    return sa.Index(name, *columns, unique=unique, sqlite_where=which, postgresql_where=which)
+
+
 meta = sa.Table(
     "meta",
     metadata,
@@ -111,51 +119,32 @@ jobs = sa.Table(
     unfinished_while("ck_jobs_finished_at", JOB_ACTIVE),
 )
 # Completed jobs are most of the table: listing them needs no index.
-_unlike = sa.text("state <> 'completed'")
-sa.Index("ix_jobs_state", jobs.c.state, jobs.c.id, sqlite_where=_unlike, postgresql_where=_unlike)
+partial_index("ix_jobs_state", jobs.c.state, jobs.c.id, where="state <> 'completed'")
 sa.Index("ix_jobs_owner", jobs.c.owner_id, jobs.c.id)
-sa.Index(
-    "ix_jobs_platform",
-    jobs.c.platform,
-    jobs.c.account,
-    sqlite_where=jobs.c.platform.is_not(None),
-    postgresql_where=jobs.c.platform.is_not(None),
+partial_index(
+    "ix_jobs_platform", jobs.c.platform, jobs.c.account, where=jobs.c.platform.is_not(None)
 )
 #: For lists of one kind, platform or account, newest first.
 JOB_LISTS = (
     sa.Index("ix_jobs_by_kind", jobs.c.kind, jobs.c.id),
     *(
-        sa.Index(f"ix_jobs_by_{c.name}", c, jobs.c.id, sqlite_where=c.is_not(None),
-                 postgresql_where=c.is_not(None))
+        partial_index(f"ix_jobs_by_{c.name}", c, jobs.c.id, where=c.is_not(None))
         for c in (jobs.c.platform, jobs.c.account)
     ),
-)  # fmt: skip
+)
 #: Stopped or cancelled jobs with tasks still in the queue; few at any time.
 HALTING = (
     "((state IN ('stopped', 'cancelled') AND tasks_ready > 0)"
     " OR (state = 'cancelled' AND tasks_blocked > 0))"
 )
-_halting = sa.text(HALTING)
-sa.Index("ix_jobs_halting", jobs.c.id, sqlite_where=_halting, postgresql_where=_halting)
-sa.Index(
-    "ix_jobs_reviving",
-    jobs.c.id,
-    sqlite_where=jobs.c.is_reviving,
-    postgresql_where=jobs.c.is_reviving,
-)
-_active = is_state(jobs.c.state, *JOB_ACTIVE)
+partial_index("ix_jobs_halting", jobs.c.id, where=HALTING)
+partial_index("ix_jobs_reviving", jobs.c.id, where=jobs.c.is_reviving)
 #: Includes the id, so that an owner's oldest jobs are found without sorting.
-JOBS_ACTIVE = sa.Index(
-    "ix_jobs_active", jobs.c.owner_id, jobs.c.id, sqlite_where=_active, postgresql_where=_active
+JOBS_ACTIVE = partial_index(
+    "ix_jobs_active", jobs.c.owner_id, jobs.c.id, where=is_state(jobs.c.state, *JOB_ACTIVE)
 )
 _exclusive = sa.and_(is_state(jobs.c.state, JobState.RUNNING), jobs.c.exclusive_key.is_not(None))
-sa.Index(
-    "uq_jobs_exclusive",
-    jobs.c.exclusive_key,
-    unique=True,
-    sqlite_where=_exclusive,
-    postgresql_where=_exclusive,
-)
+partial_index("uq_jobs_exclusive", jobs.c.exclusive_key, where=_exclusive, unique=True)
 
 tasks = sa.Table(
     "tasks",
@@ -212,41 +201,22 @@ tasks = sa.Table(
     sa.CheckConstraint("due_at IS NULL OR state = 'blocked'", name="ck_tasks_due_at"),
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
 )
-
-
-def _partial(name: str, state: str, *columns: sa.Column[object], also: str = "") -> sa.Index:
-    where = sa.text(f"state = '{state}'" + (f" AND {also}" if also else ""))
-    return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
-
-
 t = tasks.c
+_ready = "state = 'ready'"
 #: The order in which tasks are claimed.
-_partial("ix_tasks_ready", "ready", t.queue, t.priority, t.fair_tag, t.id)
+partial_index("ix_tasks_ready", t.queue, t.priority, t.fair_tag, t.id, where=_ready)
 #: An owner's last fair tag, for the next task's tag.
-_partial("ix_tasks_ready_owner", "ready", t.owner_id, t.queue, t.priority, t.fair_tag)
-_partial("ix_tasks_due", "blocked", t.due_at, also="due_at IS NOT NULL")
-_partial(
-    "ix_tasks_blocked", "blocked", t.reason, t.kind, t.id, also="reason NOT IN ('due', 'backoff')"
-)
-_partial("ix_tasks_running", "running", t.worker_id)
+partial_index("ix_tasks_ready_owner", t.owner_id, t.queue, t.priority, t.fair_tag, where=_ready)
+partial_index("ix_tasks_due", t.due_at, where="state = 'blocked' AND due_at IS NOT NULL")
+_waiting = "state = 'blocked' AND reason NOT IN ('due', 'backoff')"
+partial_index("ix_tasks_blocked", t.reason, t.kind, t.id, where=_waiting)
+partial_index("ix_tasks_running", t.worker_id, where="state = 'running'")
 sa.Index("ix_tasks_job", t.job_id, t.state, t.id)
-_of_document = t.document_id.is_not(None)
-sa.Index(
-    "ix_tasks_document",
-    t.document_id,
-    t.generation,
-    t.state,
-    sqlite_where=_of_document,
-    postgresql_where=_of_document,
+partial_index(
+    "ix_tasks_document", t.document_id, t.generation, t.state, where=t.document_id.is_not(None)
 )
-_exclusive_task = sa.and_(is_state(t.state, TaskState.RUNNING), t.exclusive_key.is_not(None))
-sa.Index(
-    "uq_tasks_exclusive",
-    t.exclusive_key,
-    unique=True,
-    sqlite_where=_exclusive_task,
-    postgresql_where=_exclusive_task,
-)
+_exclusive = sa.and_(is_state(t.state, TaskState.RUNNING), t.exclusive_key.is_not(None))
+partial_index("uq_tasks_exclusive", t.exclusive_key, where=_exclusive, unique=True)
 
 attempts = sa.Table(
     "attempts",
@@ -281,9 +251,7 @@ edges = sa.Table(
 )
 _open_edge = edges.c.satisfied_at.is_(None)
 for _name, _column in (("job", edges.c.before_job_id), ("task", edges.c.before_task_id)):
-    sa.Index(
-        f"ix_edges_before_{_name}", _column, sqlite_where=_open_edge, postgresql_where=_open_edge
-    )
+    partial_index(f"ix_edges_before_{_name}", _column, where=_open_edge)
 sa.Index("ix_edges_task", edges.c.task_id)
 
 steps = sa.Table(
