@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from types import TracebackType
-from typing import Self
 from urllib.parse import urljoin, urlsplit
 
 import httpcore
@@ -71,15 +69,8 @@ class HttpClient:
             ssl_context=_ssl_context(), network_backend=backend, keepalive_expiry=30
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._pool.close()
 
     @contextmanager

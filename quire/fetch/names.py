@@ -19,7 +19,8 @@ def printable_name(name: str) -> str:
     """Return the name as text that is safe to store and print."""
     if name.isascii() and name.isprintable():
         return name
-    text = os.fsencode(name).decode("utf-8", "replace") if _has_surrogates(name) else name
+    has_surrogates = any("\ud800" <= character <= "\udfff" for character in name)
+    text = os.fsencode(name).decode("utf-8", "replace") if has_surrogates else name
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
@@ -39,10 +40,6 @@ def _shorten(name: str) -> str:
         stem, dot, suffix = name, "", ""
     room = _MAX_NAME_BYTES - len((dot + suffix).encode())
     return stem.encode()[:room].decode(errors="ignore") + dot + suffix
-
-
-def _has_surrogates(name: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def file_uri(path: str) -> str:

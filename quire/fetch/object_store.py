@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -69,9 +69,6 @@ class Timeouts:
     delete_seconds: float = 3.0
 
 
-DEFAULT_TIMEOUTS = Timeouts()
-
-
 class Bucket:
     """The objects below `scheme://bucket/prefix`."""
 
@@ -79,7 +76,7 @@ class Bucket:
         self.scheme, self.name, self.prefix = parse_bucket_url(url)
         self.url = "/".join(filter(None, (f"{self.scheme}://{self.name}", self.prefix)))
         self.endpoint = endpoint
-        self._timeouts = timeouts or DEFAULT_TIMEOUTS
+        self._timeouts = timeouts or Timeouts()
 
     def put(self, key: str, path: Path) -> None:
         """Upload a file, in parts if it is large, and verify that it arrived."""
@@ -209,28 +206,21 @@ class Bucket:
 
     @cached_property
     def _store(self) -> Any:
-        return self._open(self._timeouts)
+        return self._open(self._timeouts.request_seconds, self._timeouts.retries)
 
     @cached_property
     def _delete_store(self) -> Any:
-        seconds = self._timeouts.delete_seconds
-        return self._open(replace(self._timeouts, request_seconds=seconds, retries=0))
+        return self._open(self._timeouts.delete_seconds, 0)
 
     @cached_property
     def _probe_store(self) -> Any:
-        seconds = self._timeouts.probe_seconds
-        return self._open(replace(self._timeouts, request_seconds=seconds, retries=0))
+        return self._open(self._timeouts.probe_seconds, 0)
 
-    def _open(self, timeouts: Timeouts) -> Any:
+    def _open(self, timeout: float, retries: int) -> Any:
+        retry_for = timedelta(seconds=self._timeouts.retry_seconds)
+        retry = {"max_retries": retries, "retry_timeout": retry_for}
         return open_store(
-            self.scheme,
-            self.name,
-            self.endpoint,
-            timeout=timeouts.request_seconds,
-            retry_config={
-                "max_retries": timeouts.retries,
-                "retry_timeout": timedelta(seconds=timeouts.retry_seconds),
-            },
+            self.scheme, self.name, self.endpoint, timeout=timeout, retry_config=retry
         )
 
     @contextmanager

@@ -6,6 +6,7 @@ cache may be deleted at any time; machines do not share it.
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from quire.errors import BlobsUnavailable, Damaged, Gone
@@ -50,7 +51,9 @@ class BlobBucket:
         """Upload a verified file unless the bucket has it."""
         key = blob_key(digest)
         try:
-            if size <= RESEND_BYTES or not self._has_object(key, path, size):
+            found = None if size <= RESEND_BYTES else self.bucket.head(key)
+            is_same = found is not None and found.size == size
+            if not (is_same and found and etag_matches(found.etag, path, part_size(size))):
                 self.bucket.put(key, path)
         except BlobsUnavailable:
             self._was_unreachable = True
@@ -58,12 +61,6 @@ class BlobBucket:
         except ObjectMissing as error:
             raise self._gone(digest) from error
         self._was_unreachable = False
-
-    def _has_object(self, key: str, path: Path, size: int) -> bool:
-        found = self.bucket.head(key)
-        if found is None or found.size != size:
-            return False
-        return etag_matches(found.etag, path, part_size(size))
 
     def path(self, digest: str) -> Path:
         """Return the cache path of a blob."""
@@ -96,7 +93,7 @@ class BlobBucket:
         got = ""
         for _ in range(DOWNLOAD_TRIES):
             try:
-                with PartFile(part, digest, with_md5=False) as file:
+                with closing(PartFile(part, digest, with_md5=False)) as file:
                     for piece in self.bucket.chunks(blob_key(digest), size):
                         file.write(piece)
                     got = file.sha256

@@ -64,9 +64,8 @@ def _amazon(url: str, disposition: str, media_type: str) -> str | None:
     def sign(text: bytes) -> str:
         return hmac.new(key, text, hashlib.sha256).hexdigest()
 
-    return sign_v4(
-        parts, given | _response_parameters(disposition, media_type), "X-Amz-", scope, sign
-    )
+    given |= _response_parameters(disposition, media_type)
+    return sign_v4(parts, given, "X-Amz-", scope, sign)
 
 
 def _google(url: str, disposition: str, media_type: str) -> str | None:
@@ -84,16 +83,12 @@ def _google(url: str, disposition: str, media_type: str) -> str | None:
     def sign(text: bytes) -> str:
         return bytes(signer.sign(text)).hex()
 
-    return sign_v4(
-        parts, given | _response_parameters(disposition, media_type), "X-Goog-", scope, sign
-    )
+    given |= _response_parameters(disposition, media_type)
+    return sign_v4(parts, given, "X-Goog-", scope, sign)
 
 
 def _response_parameters(disposition: str, media_type: str) -> dict[str, str]:
-    return {
-        "response-content-disposition": disposition,
-        "response-content-type": media_type,
-    }
+    return {"response-content-disposition": disposition, "response-content-type": media_type}
 
 
 def sign_v4(
@@ -105,14 +100,8 @@ def sign_v4(
     # Google's client signs for the real host even if another endpoint is configured.
     host = parts.netloc if mark == "X-Amz-" else "storage.googleapis.com"
     request = f"GET\n{parts.path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
-    text = "\n".join(
-        [
-            given[f"{mark}Algorithm"],
-            given[f"{mark}Date"],
-            scope,
-            hashlib.sha256(request.encode()).hexdigest(),
-        ]
-    )
+    digest = hashlib.sha256(request.encode()).hexdigest()
+    text = "\n".join([given[f"{mark}Algorithm"], given[f"{mark}Date"], scope, digest])
     query += f"&{mark}Signature={sign(text.encode())}"
     return urlunsplit(parts._replace(query=query))
 

@@ -5,13 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from quire.clock import SystemClock
 from quire.errors import FetchFailed, SourceRefused, install_hint
 from quire.fetch.http_client import RetryableError
 from quire.fetch.items import PAGE_ITEMS, SourceOptions
 from quire.fetch.network import require_allowed
-from quire.fetch.transfer import response_headers
-from quire.fetch.transfer.download import refusal
+from quire.fetch.transfer.download import failure
 from quire.fetch.transfer.retry import RetryBudget
 
 _ENDPOINT = "https://www.googleapis.com"
@@ -84,10 +82,7 @@ class DriveApi:
         try:
             self._credentials.refresh(google_auth_httplib2.Request(connection))
         except RefreshError as error:
-            raise SourceRefused(
-                f"Google Drive: the credentials were refused ({error.args[0]}). "
-                "Renew the credentials file."
-            ) from error
+            raise _refused_credentials("Google Drive", error) from error
         except (TransportError, OSError) as error:
             raise RetryableError(f"no access token could be obtained ({error})") from error
         finally:
@@ -111,12 +106,11 @@ class DriveApi:
             self.token()
             return request.execute()
         except HttpError as error:
-            raise _classify(subject, error) from error
+            headers = {str(key).lower(): str(value) for key, value in error.resp.items()}
+            body = error.content.decode("utf-8", "replace")
+            raise failure(subject, int(error.resp.status), headers, body) from error
         except RefreshError as error:
-            raise SourceRefused(
-                f"{subject}: the credentials were refused ({error.args[0]}). "
-                "Renew the credentials file."
-            ) from error
+            raise _refused_credentials(subject, error) from error
         except (
             OSError,
             TransportError,
@@ -158,15 +152,10 @@ def _connection() -> Any:
     return httplib2.Http(timeout=_CALL_TIMEOUT)
 
 
-def _classify(subject: str, error: Any) -> Exception:
-    """Translate an error of Google's client: retry, or give up."""
-    status, body = int(error.resp.status), error.content.decode("utf-8", "replace")
-    later = status >= 500 or status in (408, 429)
-    if later or (status == 403 and response_headers.is_rate_limit(body)):
-        headers = {str(key).lower(): str(value) for key, value in error.resp.items()}
-        pause = response_headers.retry_after(headers, SystemClock().now().wall)
-        return RetryableError(f"HTTP {status} from the server", pause)
-    return refusal(subject, status, response_headers.google_message(body))
+def _refused_credentials(subject: str, error: Exception) -> SourceRefused:
+    return SourceRefused(
+        f"{subject}: the credentials were refused ({error.args[0]}). Renew the credentials file."
+    )
 
 
 def _credentials(path: Path | None) -> Any:

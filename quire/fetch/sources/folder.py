@@ -6,7 +6,7 @@ walk resumes after it without reading the folders before it.
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -44,7 +44,11 @@ class FolderSource:
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List in path order; the cursor is the path of the last file."""
-        walk = self._single_file() if not self._root.is_dir() else self._walk(_keys(after))
+        walk = (
+            self._walk(str(self._root), (), _keys(after))
+            if self._root.is_dir()
+            else self._single_file()
+        )
         items: list[Item] = []
         skipped: list[Skipped] = []
         keys: _Keys = ()
@@ -120,41 +124,20 @@ class FolderSource:
         _require_regular(str(path), found.st_mode)
         yield (os.fsencode(path.name),), _item(file_uri(str(path)), path.name, found, "")
 
-    def _walk(self, after: _Keys) -> Iterator[_Found]:
-        root = os.path.realpath(self._root)
-        yield from _Walk(root, self._is_included, self._may_enter).below(
-            str(self._root), (), after, linked=False
-        )
-
     def _may_enter(self, path: str, name: str) -> bool:
-        return self._is_visible(name) and not (self._exclude and self._exclude(path))
+        is_visible = self._options.hidden or not name.startswith(".")
+        return is_visible and not (self._exclude and self._exclude(path))
 
     def _is_included(self, path: str, name: str) -> bool:
-        if not self._is_visible(name) or name.startswith("~$") or name.endswith(".part"):
-            return False
-        if self._exclude and self._exclude(path):
+        is_temporary = name.startswith("~$") or name.endswith(".part")
+        if is_temporary or not self._may_enter(path, name):
             return False
         return self._include is None or self._include(path)
 
-    def _is_visible(self, name: str) -> bool:
-        return self._options.hidden or not name.startswith(".")
-
-
-class _Walk:
-    """Walks a folder depth-first, with names in byte order."""
-
-    def __init__(
-        self,
-        root: str,
-        wanted: Callable[[str, str], bool],
-        may_enter: Callable[[str, str], bool],
-    ) -> None:
-        self._root = root
-        self._is_included = wanted
-        self._may_enter = may_enter
-
-    def below(self, folder: str, keys: _Keys, after: _Keys, *, linked: bool) -> Iterator[_Found]:
-        """Yield the entries of a folder after a cursor that is relative to it."""
+    def _walk(
+        self, folder: str, keys: _Keys, after: _Keys, *, linked: bool = False
+    ) -> Iterator[_Found]:
+        """Yield the entries after a cursor relative to the folder: depth-first, in byte order."""
         inside = "/".join(printable_name(os.fsdecode(key)) for key in keys)
         try:
             with os.scandir(folder) as listing:
@@ -183,14 +166,14 @@ class _Walk:
                 yield keys, Skipped(file_uri(entry.path), reason)
                 return
             linked = True
-        yield from self.below(entry.path, keys, after, linked=linked)
+        yield from self._walk(entry.path, keys, after, linked=linked)
 
     def _why_not_followed(self, entry: os.DirEntry[str], *, linked: bool) -> str:
         """Return why a symlink is skipped: following only one out of the tree avoids cycles."""
-        target = os.path.realpath(entry.path)
-        if _is_below(target, self._root):
+        target, root = os.path.realpath(entry.path), os.path.realpath(self._root)
+        if _is_below(target, root):
             return "a symlink to a folder that is listed at its own path"
-        if _is_below(self._root, target):
+        if _is_below(root, target):
             return "a symlink to a parent folder"
         return "a symlink to a folder inside a symlinked folder" if linked else ""
 

@@ -3,17 +3,17 @@
 import base64
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from quire.clock import SystemClock
 from quire.errors import BadInput, QuireError
 from quire.fetch.http_client import HttpClient, Request, Response, RetryableError, redact_url
 from quire.fetch.items import Check, Fetched, Item, ListingPage, Progress, SourceOptions
 from quire.fetch.names import safe_name
 from quire.fetch.transfer import response_headers
-from quire.fetch.transfer.download import Remote, download, refusal
+from quire.fetch.transfer.download import Remote, download, failure
 from quire.fetch.transfer.retry import RetryBudget
 
 _LISTED = "listed"
@@ -51,7 +51,7 @@ class HttpSource:
 
     def _describe(self, check: Check) -> Item:
         retries = RetryBudget(redact_url(self._url), self._options, check)
-        with HttpClient(self._options, check) as http:
+        with closing(HttpClient(self._options, check)) as http:
             while True:
                 try:
                     return self._request_item(http)
@@ -62,11 +62,8 @@ class HttpSource:
         """Request one byte: some servers answer HEAD differently from GET."""
         request = Request(self._url, {**self._headers, "Range": "bytes=0-0"})
         with http.request(request) as response:
-            if response.status >= 500 or response.status in (408, 429):
-                pause = response_headers.retry_after(response.headers, SystemClock().now().wall)
-                raise RetryableError(f"HTTP {response.status} from the server", pause)
             if response.status not in (200, 206, 416):
-                raise refusal(redact_url(self._url), response.status)
+                raise failure(redact_url(self._url), response.status, response.headers)
             return _item(self._url, response)
 
 

@@ -5,7 +5,8 @@ order. A partial download is resumed only if the item has a hash of the whole fi
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class PluginSource:
         max_bytes = self._options.max_bytes
         if item.size is not None and item.size > max_bytes:
             raise part_file.too_large(item.name, item.size, max_bytes)
-        with PartFile(part, item.name, keep=_resumable_bytes(item, part)) as file:
+        with closing(PartFile(part, item.name, keep=_resumable_bytes(item, part))) as file:
             return _PluginDownload(
                 self._new_plugin, item, file, self._options, progress, check
             ).finish()
@@ -110,28 +111,35 @@ class PluginSource:
         return item._replace(name=safe_name(item.name), folder=printable_name(item.folder))
 
 
+@dataclass
 class _PluginDownload:
     """State of one download from a plugin."""
 
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        item: Item,
-        part: PartFile,
-        options: SourceOptions,
-        progress: Progress,
-        check: Check,
-    ) -> None:
-        self.make, self.item, self.part, self.options = make, item, part, options
-        self.progress, self.check = progress, check
-        self.retries = RetryBudget(item.name, options, check)
-        self.resumed_from = part.size
+    make: Callable[[], Any]
+    item: Item
+    part: PartFile
+    options: SourceOptions
+    progress: Progress
+    check: Check
+
+    def __post_init__(self) -> None:
+        self.retries = RetryBudget(self.item.name, self.options, self.check)
+        self.resumed_from = self.part.size
         self.furthest = self._chunks()
 
     def finish(self) -> Fetched:
         """Read to the end, with retries, then verify the file."""
-        while not self._has_come():
-            pass
+        while True:
+            try:
+                for piece in self._pieces():
+                    self._write(piece)
+                break
+            except RetryableError as error:
+                if not _has_hash(self.item):
+                    self.part.clear()
+                    self.resumed_from = 0
+                self._note()
+                self.retries.wait(error, f"{self.part.size:,} bytes have arrived.")
         part, item = self.part, self.item
         checked = verify(part, item, None, {})
         part_file.note_path(part.path).unlink(missing_ok=True)
@@ -139,19 +147,6 @@ class _PluginDownload:
             part.size, part.sha256, part.md5, item.etag, item.media_type, checked,
             self.resumed_from,
         )  # fmt: skip
-
-    def _has_come(self) -> bool:
-        """Read after the bytes that have arrived; False if a retry is due."""
-        try:
-            for piece in self._pieces():
-                self._write(piece)
-        except RetryableError as error:
-            if not _has_hash(self.item):
-                self.part.clear()
-                self.resumed_from = 0
-            self._wait(error)
-            return False
-        return True
 
     def _pieces(self) -> Iterator[bytes]:
         """Yield the plugin's bytes; only its own exceptions are translated."""
@@ -171,12 +166,10 @@ class _PluginDownload:
             yield piece
 
     def _write(self, piece: bytes) -> None:
-        part, item, max_bytes = self.part, self.item, self.options.max_bytes
+        part, item = self.part, self.item
         self.retries.check_total_time()
         size = part.size + len(piece)
-        if size > max_bytes:
-            part_file.remove(part.path)
-            raise part_file.too_large(item.name, size, max_bytes)
+        part.refuse_above(self.options.max_bytes, size)
         if item.size is not None and size > item.size:
             refuse_size(part, item, item.size, size)
         part.write(piece)
@@ -189,13 +182,6 @@ class _PluginDownload:
 
     def _chunks(self) -> int:
         return self.part.size // self.options.limits.chunk_bytes
-
-    def _wait(self, error: RetryableError) -> None:
-        try:
-            self.retries.wait(error, f"{self.part.size:,} bytes have arrived.")
-        except FetchFailed:
-            self._note()
-            raise
 
     def _note(self) -> None:
         """Record how many bytes are synced to disk, and of which item."""

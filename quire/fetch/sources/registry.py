@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from quire.errors import BadInput
 from quire.fetch.items import Source, SourceOptions
@@ -30,49 +31,30 @@ def open_source(url: str, options: SourceOptions | None = None) -> Source:
         from quire.fetch.sources.plugin import PluginSource
 
         return PluginSource(url, _plugin_sources[scheme], options)
-    if scheme in ("", "file") or (scheme and not url[len(scheme) + 1 :].startswith("/")):
-        return _local_or_drive(url, scheme, options)
-    if scheme in ("http", "https"):
-        return _http_or_drive(url, options)
-    if scheme in BUCKETS:
+    if scheme in ("gdrive", "http", "https"):
+        return _drive_or_http(url, options)
+    if scheme in BUCKETS and url[len(scheme) + 1 :].startswith("/"):
         from quire.fetch.sources.bucket import BucketSource
 
         return BucketSource(url, options)
-    raise BadInput(f"{url}: unknown source type {scheme!r}. Known: {_known()}.")
+    # A colon may be part of a file name.
+    if scheme not in ("", "file") and not Path(url).exists():
+        raise BadInput(f"{url}: unknown source type {scheme!r}. Known: {_known()}.")
+    from quire.fetch.names import file_path
+    from quire.fetch.sources.folder import FolderSource
+
+    is_uri = url.lower().startswith("file://")
+    return FolderSource(str(file_path("file://" + url[7:])) if is_uri else url, options)
 
 
 def _known() -> str:
     return ", ".join([*_BUILT_IN, *(f"{scheme}:" for scheme in sorted(_plugin_sources))])
 
 
-def _local_or_drive(url: str, scheme: str, options: SourceOptions) -> Source:
-    from quire.fetch.names import file_path
-    from quire.fetch.sources.folder import FolderSource
+def _drive_or_http(url: str, options: SourceOptions) -> Source:
+    from quire.fetch.sources.gdrive import DriveSource, drive_id
 
-    if scheme == "gdrive":
-        from quire.fetch.sources.gdrive import DriveSource
-
-        return DriveSource(url, options)
-    if url.lower().startswith("file://"):
-        return FolderSource(str(file_path("file://" + url[7:])), options)
-    if scheme and scheme != "file" and _is_missing(url):
-        raise BadInput(f"{url}: unknown source type {scheme!r}. Known: {_known()}.")
-    return FolderSource(url, options)
-
-
-def _is_missing(url: str) -> bool:
-    """Tell whether no such file exists: a colon may be part of a file name."""
-    from pathlib import Path
-
-    return not Path(url).exists()
-
-
-def _http_or_drive(url: str, options: SourceOptions) -> Source:
-    from quire.fetch.sources.gdrive import drive_id
-
-    if drive_id(url):
-        from quire.fetch.sources.gdrive import DriveSource
-
+    if url.lower().startswith("gdrive:") or drive_id(url):
         return DriveSource(url, options)
     from quire.fetch.sources.http import HttpSource
 

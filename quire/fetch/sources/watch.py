@@ -4,11 +4,10 @@ Whether a file is still being written cannot be observed, so it counts as comple
 at least `stability` seconds apart, find it unchanged.
 """
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from quire.fetch.items import Check, Item, Source, fingerprint
+from quire.fetch.items import Item, fingerprint
 
 STABILITY_SECONDS = 5.0  #: How long a file must stay unchanged.
 RESCAN_SECONDS = 30.0  #: Time between two scans when no file is waiting to become stable.
@@ -54,27 +53,3 @@ def find_stable(
             next_at = min(next_at, last.since + stability)
         after[item.uri] = last
     return Changes(stable, [uri for uri in before if uri not in after], after, next_at)
-
-
-def watch(
-    source: Source,
-    take: Callable[[list[Item], list[str]], None],
-    check: Check,
-    *,
-    stability: float = STABILITY_SECONDS,
-    rescan: float = RESCAN_SECONDS,
-    clock: Callable[[], float] = time.monotonic,
-    wait: Callable[[float], None] = time.sleep,
-) -> None:
-    """Hand over complete files and the URIs of removed ones, until `check` raises."""
-    observations: dict[str, Observation] = {}
-    while True:
-        check()
-        items = [item for page in source.pages(None) for item in page.items]
-        found = find_stable(observations, items, clock(), stability, rescan)
-        if found.stable or found.gone:
-            take(found.stable, found.gone)
-        observations = found.observations
-        while (left := found.next_at - clock()) > 0:
-            check()
-            wait(min(left, 0.5))

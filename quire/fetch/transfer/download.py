@@ -6,6 +6,7 @@ one long body, which is accounted in the same chunks.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,39 +52,40 @@ def download(
         raise part_file.too_large(item.name, item.size, options.max_bytes)
     note = {} if remote.exported else resumable_note(item, path)
     kept = int(str(note.get("kept", 0)))
-    with HttpClient(options, check) as http, PartFile(path, item.name, keep=kept) as part:
+    with (
+        closing(HttpClient(options, check)) as http,
+        closing(PartFile(path, item.name, keep=kept)) as part,
+    ):
         run = _Download(remote, item, part, http, options, progress, check)
         run.resume(note)
         return run.finish()
 
 
+@dataclass
 class _Download:
     """State of one download."""
 
-    def __init__(
-        self,
-        remote: Remote,
-        item: Item,
-        part: PartFile,
-        http: HttpClient,
-        options: SourceOptions,
-        progress: Progress,
-        check: Check,
-    ) -> None:
-        self.remote, self.item, self.part, self.http = remote, item, part, http
-        self.options, self.progress, self.check = options, progress, check
-        self.retries = RetryBudget(item.name, options, check)
-        self.etag: str | None = None
-        self.total: int | None = None
-        self.media_type = item.media_type
+    remote: Remote
+    item: Item
+    part: PartFile
+    http: HttpClient
+    options: SourceOptions
+    progress: Progress
+    check: Check
+    etag: str | None = None
+    total: int | None = None
+    ranged: bool = False  # the server supports ranges
+    refreshed: bool = False
+    restarts: int = 0
+    furthest: int = 0  # most chunks received so far, restarts included
+    goal: int = 0
+    done: bool = False
+    resumed_from: int = 0
+
+    def __post_init__(self) -> None:
+        self.retries = RetryBudget(self.item.name, self.options, self.check)
+        self.media_type = self.item.media_type
         self.digests: dict[str, str] = {}
-        self.ranged = False  # the server supports ranges
-        self.refreshed = False
-        self.restarts = 0
-        self.furthest = 0  # most chunks received so far, restarts included
-        self.goal = 0
-        self.done = False
-        self.resumed_from = 0
 
     def resume(self, note: dict[str, object]) -> None:
         """Continue an earlier run."""
@@ -105,13 +107,11 @@ class _Download:
                 self.retries.check_total_time(self._progress_text())
                 self._try()
             except RetryableError as error:
-                self._wait(error)
+                self._note()
+                self.retries.wait(error, self._progress_text())
             except _Changed:
                 self._count_restart()
                 self._discard()
-        return self._verified()
-
-    def _verified(self) -> Fetched:
         part, item = self.part, self.item
         if item.media_type is None:
             item = item._replace(media_type=self.media_type)
@@ -150,7 +150,7 @@ class _Download:
                 raise RetryableError(
                     f"another range came (expected from {self.part.size}, got {got})"
                 )
-            self._compare(response.headers, span.total)
+            self._require_same_version(response.headers, span.total)
             self.ranged = True
         else:
             self._begin_whole(response)
@@ -166,8 +166,7 @@ class _Download:
         whole = span is None or (span.total is None and span.stop < self.goal)
         self.done = whole or self.part.size == self.total
 
-    def _compare(self, headers: dict[str, str], total: int | None) -> None:
-        """Raise `_Changed` if a range belongs to another version of the file."""
+    def _require_same_version(self, headers: dict[str, str], total: int | None) -> None:
         etag = headers.get("etag")
         if self.etag and etag and etag != self.etag:
             raise _Changed
@@ -186,9 +185,7 @@ class _Download:
         total = span.total if span else response_headers.length(headers)
         if total is not None:
             self.total = total
-            if total > self.options.max_bytes:
-                part_file.remove(self.part.path)
-                raise part_file.too_large(self.item.name, total, self.options.max_bytes)
+            self.part.refuse_above(self.options.max_bytes, total)
             if self.item.size is not None and total != self.item.size:
                 refuse_size(self.part, self.item, self.item.size, total)
         self.etag = headers.get("etag") or self.etag
@@ -201,9 +198,7 @@ class _Download:
         self.check()
         self.http.deadline.left()  # buffered data must not outlive the time limit either
         size = self.part.size + len(piece)
-        if size > self.options.max_bytes:
-            part_file.remove(self.part.path)
-            raise part_file.too_large(self.item.name, size, self.options.max_bytes)
+        self.part.refuse_above(self.options.max_bytes, size)
         if stop is not None and size > stop:
             refuse_size(self.part, self.item, stop, size)
         self.part.write(piece)
@@ -239,24 +234,13 @@ class _Download:
         self.done = True
 
     def _refused(self, response: Response) -> None:
-        """Handle an error response: retry, or give up."""
-        status, body = response.status, response.text()
-        if status == 401 and not self.refreshed and self.remote.refresh():
+        if response.status == 401 and not self.refreshed and self.remote.refresh():
             self.refreshed = True
             return
-        later = status >= 500 or status in _RETRY_STATUSES
-        if later or (status == 403 and response_headers.is_rate_limit(body)):
-            pause = response_headers.retry_after(response.headers, SystemClock().now().wall)
-            raise RetryableError(f"HTTP {status} from the server", pause)
-        part_file.remove(self.part.path)
-        raise refusal(self.item.name, status, response_headers.google_message(body))
-
-    def _wait(self, error: RetryableError) -> None:
-        try:
-            self.retries.wait(error, self._progress_text())
-        except FetchFailed:
-            self._note()
-            raise
+        error = failure(self.item.name, response.status, response.headers, response.text())
+        if not isinstance(error, RetryableError):
+            part_file.remove(self.part.path)
+        raise error
 
     def _progress_text(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
@@ -312,8 +296,15 @@ def resumable_note(item: Item, path: Path) -> dict[str, object]:
     return note if same else {}
 
 
-def refusal(name: str, status: int, message: str = "") -> SourceRefused:
-    """Return the error for a response that a retry will not change."""
+def failure(
+    name: str, status: int, headers: dict[str, str], body: str = ""
+) -> RetryableError | SourceRefused:
+    """Return the error for a response: one that a retry may change, or a refusal."""
+    later = status >= 500 or status in _RETRY_STATUSES
+    if later or (status == 403 and response_headers.is_rate_limit(body)):
+        pause = response_headers.retry_after(headers, SystemClock().now().wall)
+        return RetryableError(f"HTTP {status} from the server", pause)
+    message = response_headers.google_message(body)
     because = f": {message}" if message else ""
     if status in (404, 410):
         return Gone(f"{name}: not found (HTTP {status}{because}).")

@@ -10,10 +10,8 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from quire.errors import FetchFailed, SourceRefused
 from quire.fetch.items import Check, Fetched, Progress
@@ -55,15 +53,8 @@ class PartFile:
             fresh.unlink(missing_ok=True)
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         os.close(self._number)
 
     @property
@@ -82,7 +73,16 @@ class PartFile:
         with disk_errors(self.subject, self.path):
             while rest:
                 rest = rest[os.write(self._number, rest) :]
-        self._count(piece)
+        self._sha256.update(piece)
+        if self._with_md5:
+            self._md5.update(piece)
+        self.size += len(piece)
+
+    def refuse_above(self, most: int, size: int) -> None:
+        """Remove the part and raise if a size is above the limit."""
+        if size > most:
+            remove(self.path)
+            raise too_large(self.subject, size, most)
 
     def clear(self) -> None:
         """Discard all bytes."""
@@ -109,12 +109,6 @@ class PartFile:
             while self.size < most and (piece := left.read(min(CHUNK_BYTES, most - self.size))):
                 self.write(piece)
         self.sync()
-
-    def _count(self, piece: bytes) -> None:
-        self._sha256.update(piece)
-        if self._with_md5:
-            self._md5.update(piece)
-        self.size += len(piece)
 
     def _start_hashes(self) -> None:
         self._sha256 = hashlib.sha256()
@@ -189,12 +183,10 @@ def receive(
     with_md5: bool = False,
 ) -> Fetched:
     """Write a stream of bytes, such as an upload or a local file, to a new part."""
-    with PartFile(part, subject, with_md5=with_md5) as file:
+    with closing(PartFile(part, subject, with_md5=with_md5)) as file:
         for piece in pieces:
             check()
-            if file.size + len(piece) > max_bytes:
-                remove(part)
-                raise too_large(subject, file.size + len(piece), max_bytes)
+            file.refuse_above(max_bytes, file.size + len(piece))
             file.write(piece)
             progress(file.size, total)
         return Fetched(file.size, file.sha256, file.md5)

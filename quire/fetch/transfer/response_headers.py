@@ -54,16 +54,11 @@ def retry_after(headers: dict[str, str], now: float) -> float | None:
 
 def is_rate_limit(body: str) -> bool:
     """Tell whether a 403 from Google is a rate limit."""
-    return bool(_RATE_LIMITS & set(google_reasons(body)))
-
-
-def google_reasons(body: str) -> list[str]:
-    """Return the reasons in a Google API error."""
     try:
         errors = json.loads(body)["error"]["errors"]
-        return [str(each.get("reason", "")) for each in errors]
+        return any(str(each.get("reason", "")) in _RATE_LIMITS for each in errors)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+        return False
 
 
 def google_message(body: str) -> str:

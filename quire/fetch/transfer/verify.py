@@ -23,7 +23,8 @@ def verify(part: PartFile, item: Item, total: int | None, digests: dict[str, str
             refuse_size(part, item, size, part.size)
     if item.size is not None or total is not None:
         checked.append("size")
-    known = {**digests, **{k: v for k, v in _item_digests(item).items() if v}}
+    listed = {"md5": item.md5, "sha256": item.sha256}
+    known = {**digests, **{kind: digest for kind, digest in listed.items() if digest}}
     for kind, expected in sorted(known.items()):
         _check_digest(part, item, kind, expected)
         checked.append(kind)
@@ -39,10 +40,6 @@ def refuse_size(part: PartFile, item: Item, expected: int, got: int) -> NoReturn
         f"{item.name}: size differs after download (expected {expected:,} bytes, got {got:,}). "
         "The partial file was removed."
     )
-
-
-def _item_digests(item: Item) -> dict[str, str | None]:
-    return {"md5": item.md5, "sha256": item.sha256}
 
 
 def _check_digest(part: PartFile, item: Item, kind: str, expected: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.store.db.dialect import Vector, cached, encode_rows, is_sqlite
+from quire.store.db.dialect import Vector, encode_rows, is_sqlite
 from quire.store.db.pg_binary import vector_list
 
 #: Maximum rows and bytes of one INSERT.
@@ -69,12 +69,27 @@ def _insert(
         _insert(conn, table, columns, values[:half])
         _insert(conn, table, columns, values[half:])
         return
+    _insert_picked(conn, table, dict(zip(columns, picks, strict=True)), (*fixed, lines))
+
+
+def _insert_picked(
+    conn: sa.Connection,
+    table: sa.Table,
+    picked: Mapping[str, str],
+    parameters: tuple[Any, ...],
+    tail: str = "",
+) -> sa.CursorResult[Any]:
+    """Insert SQL expressions over `value`, a row of the last parameter, which is JSON."""
     source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
     text = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608
-        f"SELECT {', '.join(picks)} FROM {source}"
+        f"INSERT INTO {table.name} ({', '.join(picked)}) "  # noqa: S608
+        f"SELECT {', '.join(picked.values())} FROM {source} {tail}"
     )
-    conn.exec_driver_sql(text if is_sqlite(conn) else text.replace("?", "%s"), (*fixed, lines))
+    return conn.exec_driver_sql(text if is_sqlite(conn) else text.replace("?", "%s"), parameters)
+
+
+def _pick(conn: sa.Connection, table: sa.Table, columns: Sequence[str]) -> dict[str, str]:
+    return {name: _cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)}
 
 
 def _cast(conn: sa.Connection, table: sa.Table, name: str, value: str) -> str:
@@ -101,16 +116,10 @@ def insert_missing(
     if not returning and not made:
         _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
         return []
-    source = "json_each(?)" if is_sqlite(conn) else "jsonb_array_elements(CAST(? AS jsonb)) value"
-    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
-    text = (
-        f"INSERT INTO {table.name} ({', '.join((*columns, *made))}) "  # noqa: S608
-        f"SELECT {', '.join((*picks, *made.values()))} "
-        f"FROM {source} WHERE true ON CONFLICT DO NOTHING"
-        + (f" RETURNING {', '.join(returning)}" if returning else "")
-    )
-    found = conn.exec_driver_sql(
-        text if is_sqlite(conn) else text.replace("?", "%s"), (encode_rows(values),)
+    picked = {**_pick(conn, table, columns), **made}
+    tail = f" RETURNING {', '.join(returning)}" if returning else ""
+    found = _insert_picked(
+        conn, table, picked, (encode_rows(values),), f"WHERE true ON CONFLICT DO NOTHING{tail}"
     )
     return list(found) if returning else []
 
@@ -144,16 +153,14 @@ def _write(
     clash: str,
 ) -> None:
     """Insert rows without returning any; `clash` is the ON CONFLICT clause."""
-    into = f"INSERT INTO {table.name} ({', '.join(columns)})"
     if is_sqlite(conn):
         # From JSON, a row with foreign keys takes five times as long.
         placeholders = ", ".join("?" * len(columns))
-        conn.exec_driver_sql(f"{into} VALUES ({placeholders}) {clash}", list(map(tuple, values)))
+        into = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({placeholders})"  # noqa: S608
+        conn.exec_driver_sql(f"{into} {clash}", list(map(tuple, values)))
         return
-    picks = [_cast(conn, table, name, f"value ->> {at}") for at, name in enumerate(columns)]
-    source = "jsonb_array_elements(CAST(%s AS jsonb)) value"
-    text = f"{into} SELECT {', '.join(picks)} FROM {source} WHERE true {clash}"  # noqa: S608
-    conn.exec_driver_sql(text, (encode_rows(values),))
+    picked = _pick(conn, table, columns)
+    _insert_picked(conn, table, picked, (encode_rows(values),), f"WHERE true {clash}")
 
 
 def upsert_many(
@@ -180,25 +187,15 @@ def insert_missing_blobs(
     if is_sqlite(conn):
         _write(conn, table, columns, values, "ON CONFLICT DO NOTHING")
         return
-    key = ("insert", table.name, *columns)
-    text = cached(conn, key, lambda: _unnest_statement(conn, table, columns))
-    arrays = zip(columns, zip(*values, strict=True), strict=True)
+    types = [table.c[name].type for name in columns]
+    arrays = [
+        vector_list(conn, array) if isinstance(kind, Vector) else list(array)
+        for kind, array in zip(types, zip(*values, strict=True), strict=True)
+    ]
+    # `%b` sends parameters in binary format.
+    casts = ", ".join(f"CAST(%b AS {kind.compile(dialect=conn.dialect)}[])" for kind in types)
+    into = f"INSERT INTO {table.name} ({', '.join(columns)})"
     conn.exec_driver_sql(
-        text, tuple(_encode_column(conn, table, name, list(array)) for name, array in arrays)
+        f"{into} SELECT * FROM unnest({casts}) ON CONFLICT DO NOTHING",  # noqa: S608
+        tuple(arrays),
     )
-
-
-def _unnest_statement(conn: sa.Connection, table: sa.Table, names: Sequence[str]) -> str:
-    """Return an INSERT from one array per column; `%b` sends parameters in binary format."""
-    types = [table.c[name].type.compile(dialect=conn.dialect) for name in names]
-    arrays = ", ".join(f"CAST(%b AS {each}[])" for each in types)
-    return (
-        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({arrays}) "  # noqa: S608
-        "ON CONFLICT DO NOTHING"
-    )
-
-
-def _encode_column(conn: sa.Connection, table: sa.Table, name: str, values: list[Any]) -> Any:
-    if isinstance(table.c[name].type, Vector):
-        return vector_list(conn, values)
-    return values

@@ -105,19 +105,7 @@ class TimedConnection(psycopg.Connection[Any]):
 def connect_args(lease: float) -> dict[str, Any]:
     """Return the keyword arguments of a connection."""
     timeouts = Timeouts.below(lease)
-    return {
-        "connect_timeout": timeouts.connect,
-        "keepalives_idle": 2 * timeouts.keepalive,
-        "keepalives_interval": timeouts.keepalive,
-        "keepalives_count": 3,
-        "tcp_user_timeout": int(timeouts.unacknowledged * 1000),
-        "application_name": "quire",
-        "options": " ".join(f"-c {name}={value}" for name, value in _session(timeouts).items()),
-    }
-
-
-def _session(timeouts: Timeouts) -> dict[str, str]:
-    return {
+    session = {
         "statement_timeout": f"{timeouts.statement:.3f}s",
         "idle_in_transaction_session_timeout": f"{timeouts.idle:.3f}s",
         "lock_timeout": f"{timeouts.lock:.3f}s",
@@ -128,6 +116,15 @@ def _session(timeouts: Timeouts) -> dict[str, str]:
         "tcp_user_timeout": f"{int(timeouts.unacknowledged * 1000)}",
         "plan_cache_mode": "force_custom_plan",
         "jit": "off",
+    }
+    return {
+        "connect_timeout": timeouts.connect,
+        "keepalives_idle": 2 * timeouts.keepalive,
+        "keepalives_interval": timeouts.keepalive,
+        "keepalives_count": 3,
+        "tcp_user_timeout": int(timeouts.unacknowledged * 1000),
+        "application_name": "quire",
+        "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
     }
 
 

@@ -11,6 +11,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -26,7 +27,6 @@ EXCLUSIVE_WAIT_SECONDS = 5.0
 #: The advice at the end of database errors.
 NOTHING_LOST = "Nothing was lost: workers retry on their own; run a failed command again."
 
-_warned = False
 _HOLDER = struct.Struct("<q24sd")
 
 
@@ -53,22 +53,7 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
     wal = is_wal_safe(module.sqlite_version_info)
     if not wal:
         _warn_once(module.sqlite_version)
-    # Never create the file on connect: a deleted database would silently come back empty.
-    uri = f"{path.absolute().as_uri()}?mode=rw"
-    engine = sa.create_engine(
-        f"sqlite:///{path}",
-        module=module,
-        creator=lambda: module.connect(
-            uri,
-            uri=True,
-            timeout=0,
-            check_same_thread=False,
-            isolation_level=None,
-            # A worker's round uses more statements than the driver's default cache (128), and
-            # preparing one takes several times as long as running it.
-            cached_statements=1_000,
-        ),
-    )
+    engine = _engine(path)
 
     @sa.event.listens_for(engine, "connect")
     def prepare(driver: Any, record: Any) -> None:
@@ -93,6 +78,27 @@ def make_engine(path: Path, synchronous: str) -> sa.Engine:
     # Not the "begin" event: with a listener, the engine checks for listeners at every statement.
     engine.dialect.do_begin = _begin  # type: ignore[method-assign, assignment]
     return engine
+
+
+def _engine(path: Path, **options: Any) -> sa.Engine:
+    module = sqlite_module()
+    # Never create the file on connect: a deleted database would silently come back empty.
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    return sa.create_engine(
+        f"sqlite:///{path}",
+        module=module,
+        creator=lambda: module.connect(
+            uri,
+            uri=True,
+            timeout=0,
+            check_same_thread=False,
+            isolation_level=None,
+            # A worker's round uses more statements than the driver's default cache (128), and
+            # preparing one takes several times as long as running it.
+            cached_statements=1_000,
+        ),
+        **options,
+    )
 
 
 def _begin(driver: Any) -> None:
@@ -135,16 +141,7 @@ def exclusive(path: Path) -> Iterator[sa.Connection]:
     In WAL mode every open connection holds a lock that conflicts with this one, so idle processes
     are detected too; with a rollback journal only those that read or write.
     """
-    module = sqlite_module()
-    engine = sa.create_engine(
-        f"sqlite:///{path}",
-        module=module,
-        poolclass=sa.NullPool,
-        creator=lambda: module.connect(
-            f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None
-        ),
-    )
-    with engine.connect() as conn:
+    with _engine(path, poolclass=sa.NullPool).connect() as conn:
         driver: Any = conn.connection.driver_connection
         _begin_exclusive(driver.cursor().execute, path)
         with conn.begin():
@@ -301,14 +298,12 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+@cache
 def _warn_once(version: str) -> None:
-    global _warned
-    if not _warned:
-        _warned = True
-        log.event(
-            "database.slow_journal",
-            level="warning",
-            sqlite=version,
-            why="this SQLite version can corrupt a WAL database with several writers",
-            remedy="pip install 'pysqlite3>=0.6.1', or use a Python with SQLite 3.51.3 or later",
-        )
+    log.event(
+        "database.slow_journal",
+        level="warning",
+        sqlite=version,
+        why="this SQLite version can corrupt a WAL database with several writers",
+        remedy="pip install 'pysqlite3>=0.6.1', or use a Python with SQLite 3.51.3 or later",
+    )

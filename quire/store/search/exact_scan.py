@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 
 from quire import log
-from quire.model.search import Model
+from quire.model.search import IndexHits, Model
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks, vectors
 from quire.store.search.chunk_filter import ChunkFilter
@@ -46,7 +46,7 @@ class Scan:
         self._point = _normalize(np.frombuffer(query, np.float32).reshape(1, -1))[0]
         self._scores: Future[Matrix] | None = None
 
-    def begin(self) -> None:
+    def begin(self, limit: int, within: ChunkFilter | None = None) -> None:
         """Start the comparison in a thread while the caller does other work."""
         if self._scores is None and len(self._ids) >= THREAD_MIN_VECTORS:
             # A new pool per search: an idle pool's threads would not survive a fork.
@@ -54,8 +54,8 @@ class Scan:
             self._scores = pool.submit(_cosines, self._matrix, self._point)
             pool.shutdown(wait=False)
 
-    def nearest(self, limit: int, within: ChunkFilter | None = None) -> list[tuple[int, float]]:
-        """List the chunks nearest to the query, with their cosine similarity."""
+    def nearest(self, limit: int, within: ChunkFilter | None = None) -> IndexHits:
+        """Find the chunks nearest to the query, scored by cosine; `within` restricts them."""
         import numpy as np
 
         ids, scores = (self._ids, self._all_scores()) if within is None else self._filtered(within)
@@ -63,7 +63,8 @@ class Scan:
             top = np.argpartition(scores, -limit)[-limit:]
             ids, scores = ids[top], scores[top]
         order = np.lexsort((ids, -scores))
-        return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+        ranked = list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+        return IndexHits(ranked, len(ranked) < limit)
 
     def _all_scores(self) -> "Matrix":
         if self._scores is None:

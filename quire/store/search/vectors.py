@@ -56,44 +56,13 @@ def list_models(conn: sa.Connection) -> list[Model]:
     return [Model(*row) for row in conn.execute(sa.select(models).order_by(models.c.id))]
 
 
-def nearest(
-    conn: sa.Connection,
-    tenant: str,
-    model: Model,
-    query: bytes,
-    limit: int,
-    within: ChunkFilter | None = None,
-) -> IndexHits:
-    """Find the chunks nearest to a query, scored by cosine; `within` restricts them.
-
-    Without `within`, the result may contain chunks that are not live or of another tenant.
-    """
-    return searcher(conn, tenant, model, query).nearest(limit, within)
-
-
 def searcher(
     conn: sa.Connection, tenant: str, model: Model, query: bytes
-) -> "HnswSearch | ExactSearch":
+) -> "HnswSearch | exact_scan.Scan":
     """Return a searcher for several searches in one transaction."""
     if dialect.is_sqlite(conn):
-        return ExactSearch(exact_scan.Scan(conn, tenant, model, query))
+        return exact_scan.Scan(conn, tenant, model, query)
     return HnswSearch(conn, model, query)
-
-
-class ExactSearch:
-    """Exact search: compares a query with every vector."""
-
-    def __init__(self, scan: exact_scan.Scan) -> None:
-        self._scan = scan
-
-    def begin(self, limit: int, within: ChunkFilter | None = None) -> None:
-        """Start the comparison while the caller does other work."""
-        self._scan.begin()
-
-    def nearest(self, limit: int, within: ChunkFilter | None = None) -> IndexHits:
-        """Find the nearest chunks; see `nearest`."""
-        ranked = self._scan.nearest(limit, within)
-        return IndexHits(ranked, len(ranked) < limit)
 
 
 class _BackgroundSearch(NamedTuple):
@@ -126,15 +95,25 @@ class HnswSearch:
 
     def _submit(self, limit: int, within: ChunkFilter | None) -> Future[Ranked]:
         snapshot = self._conn.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one()
+        engine = self._conn.engine
+
+        def run() -> Ranked:
+            with engine.connect() as conn, conn.begin():
+                conn.exec_driver_sql(_USE_SNAPSHOT.format(snapshot))
+                return self._run(conn, limit, within)
+
         # A new pool per search: an idle pool's threads would not survive a fork.
         pool = ThreadPoolExecutor(1, "vectors")
         try:
-            return pool.submit(self._run_in_snapshot, self._conn.engine, snapshot, limit, within)
+            return pool.submit(run)
         finally:
             pool.shutdown(wait=False)
 
     def nearest(self, limit: int, within: ChunkFilter | None = None) -> IndexHits:
-        """Find the nearest chunks; see `nearest`."""
+        """Find the chunks nearest to the query, scored by cosine; `within` restricts them.
+
+        Without `within`, the result may contain chunks that are not live or of another tenant.
+        """
         # HNSW is approximate: a short result need not be complete.
         is_complete = within is not None
         running = self._background
@@ -145,17 +124,11 @@ class HnswSearch:
                 self._background = None  # its connection was lost; retry on this one
         return IndexHits(self._run(self._conn, limit, within), is_complete)
 
-    def _run_in_snapshot(
-        self, engine: sa.Engine, snapshot: str, limit: int, within: ChunkFilter | None
-    ) -> Ranked:
-        with engine.connect() as conn, conn.begin():
-            conn.exec_driver_sql(_USE_SNAPSHOT.format(snapshot))
-            return self._run(conn, limit, within)
-
     def _run(self, conn: sa.Connection, limit: int, within: ChunkFilter | None) -> Ranked:
         _set_search_parameters(conn, limit)
         model = self._model
-        statement = _exact(model, within) if within or _is_wide(model) else _nearest(model)
+        has_index = model.dimensions <= hnsw.MAX_DIMENSIONS
+        statement = _nearest(model) if has_index and not within else _exact(model, within)
         given = {"query": self._query, "limit": limit} | (within.given if within else {})
         return [(chunk, 1.0 - distance) for chunk, distance in conn.execute(statement, given)]
 
@@ -178,10 +151,6 @@ def _set_search_parameters(conn: sa.Connection, limit: int) -> None:
         **KEEP_JOIN_ORDER,
     }
     dialect.set_local(conn, chosen)
-
-
-def _is_wide(model: Model) -> bool:
-    return model.dimensions > hnsw.MAX_DIMENSIONS
 
 
 def _nearest(model: Model) -> sa.Select[Any]:

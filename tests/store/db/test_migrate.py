@@ -150,7 +150,7 @@ def test_a_database_of_an_earlier_quire_gets_its_vectors_into_other_graphs(pg_ur
     with db.read() as conn:
         told = "SELECT indexdef FROM pg_indexes WHERE indexname = 'ix_vectors_model_1'"
         assert "is_fresh" in conn.exec_driver_sql(told).scalar_one()
-        assert vectors.nearest(conn, "default", model, point, 3).ranked[0][0] == ids["a"]
+        assert vectors.searcher(conn, "default", model, point).nearest(3).ranked[0][0] == ids["a"]
         there = {each["name"] for each in sa.inspect(conn).get_indexes("chunks")}
         assert {"ix_chunks_words", "ix_chunks_words_8", "ix_chunks_words_64"} <= there
         fresh = conn.exec_driver_sql("SELECT is_fresh FROM vectors").scalar_one()

@@ -38,7 +38,7 @@ def written(shelf: Shelf, count: int, seed: int = 1) -> dict[int, list[float]]:
 def nearest(shelf: Shelf, point: list[float], limit: int = 10) -> list[tuple[int, float]]:
     with shelf.db.read() as conn:
         query = struct.pack("8f", *point)
-        return vectors.nearest(conn, shelf.tenant, TOY, query, limit).ranked
+        return vectors.searcher(conn, shelf.tenant, TOY, query).nearest(limit).ranked
 
 
 def fresh(shelf: Shelf) -> int:
@@ -118,7 +118,7 @@ def test_vectors_too_wide_for_a_graph_are_compared_one_by_one(shelf: Shelf):
         pages.put_vectors(conn, shelf.tenant, model_id, {"a": point}, ids)
     for _ in range(2):
         with shelf.db.read() as conn:
-            found = vectors.nearest(conn, shelf.tenant, wide, point, 3).ranked
+            found = vectors.searcher(conn, shelf.tenant, wide, point).nearest(3).ranked
         assert [i for i, _ in found] == [ids["a"]]
         HnswIndexer(shelf.db).round()
 
@@ -150,7 +150,7 @@ def test_a_walk_begun_ahead_sees_the_moment_of_the_one_who_asked(shelf: Shelf):
     points = written(shelf, 30)
     query = struct.pack("8f", *next(iter(points.values())))
     with shelf.db.read() as conn:
-        at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20).ranked
+        at_once = vectors.searcher(conn, shelf.tenant, TOY, query).nearest(20).ranked
         ahead = vectors.searcher(conn, shelf.tenant, TOY, query)
         with shelf.db.begin() as other:
             other.exec_driver_sql("DELETE FROM vectors")
@@ -168,7 +168,7 @@ def test_a_list_of_chunks_is_compared_ahead_and_no_other_list_is_answered_by_it(
         ChunkFilter.from_array(f"{{{','.join(map(str, each))}}}") for each in (ids[::2], ids[1::2])
     )
     with shelf.db.read() as conn:
-        at_once = vectors.nearest(conn, shelf.tenant, TOY, query, 20, some).ranked
+        at_once = vectors.searcher(conn, shelf.tenant, TOY, query).nearest(20, some).ranked
         ahead = vectors.searcher(conn, shelf.tenant, TOY, query)
         with shelf.db.begin() as other:
             other.exec_driver_sql("DELETE FROM vectors")

@@ -396,7 +396,7 @@ def test_a_model_keeps_its_dimensions(shelf: Shelf):
 def nearest(shelf: Shelf, point: list[float], limit: int = 3) -> list[int]:
     query = struct.pack("4f", *point)
     with shelf.db.read() as conn:
-        found = vectors.nearest(conn, shelf.tenant, Model(1, "toy", 4), query, limit)
+        found = vectors.searcher(conn, shelf.tenant, Model(1, "toy", 4), query).nearest(limit)
     return [i for i, _ in found.ranked]
 
 

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from quire.errors import Stopped
 from quire.fetch.items import Item
-from quire.fetch.sources.registry import open_source
-from quire.fetch.sources.watch import find_stable, watch
+from quire.fetch.sources.watch import find_stable
 
 
 def item(name: str, size: int, mtime: float = 1.0) -> Item:
@@ -47,39 +40,3 @@ def test_a_file_that_goes_is_reported():
     after = find_stable(before.observations, [item("b", 1)], 1.0)
     assert after.gone == ["file:///a"]
     assert list(after.observations) == ["file:///b"]
-
-
-def test_a_folder_is_watched_until_it_is_stopped(tmp_path: Path):
-    (tmp_path / "a.txt").write_text("one")
-    taken: list[tuple[list[str], list[str]]] = []
-    now = 0.0
-
-    def wait(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    def steps() -> Iterator[None]:
-        while now < 5:
-            yield
-        (tmp_path / "b.txt").write_text("two")
-        while now < 45:
-            yield
-        (tmp_path / "a.txt").unlink()
-        while now < 80:
-            yield
-        raise Stopped("stopped")
-
-    moves = steps()
-    with pytest.raises(Stopped):
-        watch(
-            open_source(str(tmp_path)),
-            lambda items, gone: taken.append(([each.name for each in items], gone)),
-            lambda: next(moves),
-            clock=lambda: now,
-            wait=wait,
-        )
-    assert taken == [
-        (["a.txt"], []),
-        (["b.txt"], []),
-        ([], [f"file://{tmp_path}/a.txt"]),
-    ]
