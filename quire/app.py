@@ -82,7 +82,7 @@ class App:
         """The user that requests are made as."""
         return self.settings.user or getpass.getuser()
 
-    @property
+    @functools.cached_property
     def caller(self) -> Caller:
         """The user and tenant of the settings, as verbs and queries take them."""
         s = self.settings

@@ -13,7 +13,7 @@ from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.records import KindRow, Owner, Submission
 from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
 from quire.store import Connection
-from quire.store.db import dialect
+from quire.store.db import dialect, plain_submit
 from quire.store.documents import reindex
 from quire.store.queue import job_actions, kinds, owners, release, transition
 from quire.store.queue import submit as storing
@@ -29,7 +29,7 @@ def submit(
     *,
     key: str | None = None,
     by_person: bool = True,
-    then: Callable[[Any, list[int], Instant], None] = lambda conn, ids, now: None,
+    then: Callable[[Any, list[int], Instant], None] | None = None,
 ) -> list[int]:
     """Create jobs, all or none; returns their ids. The same key creates them only once.
 
@@ -41,8 +41,15 @@ def submit(
         submission_checks.payload(submission, caller.payload_limit) for submission in submissions
     ]
     submission_checks.submissions(submissions)
-    key = submission_checks.key(key) or uuid.uuid4().hex
+    submission_checks.key(key)
     body = _digest(submissions, payloads)
+    if then is None and len(submissions) == 1:
+        job = _plain(caller, submissions[0], payloads[0], key, body, by_person)
+        if job is not None and (job_id := plain_submit.submit(caller.db, job)) is not None:
+            caller.ring()
+            return [job_id]
+        key = job.key if job is not None else key
+    key = key or uuid.uuid4().hex
 
     def act(conn: Connection, now: Instant) -> list[int]:
         owner = owners.lock_or_create(conn, caller.tenant, caller.user)
@@ -59,7 +66,8 @@ def submit(
         )
         if by_person and _policy(caller, owner) == "replace":
             _replace(conn, owner, ids, now)
-        then(conn, ids, now)
+        if then is not None:
+            then(conn, ids, now)
         storing.store_key(conn, owner.id, key, body, ids, now=now)
         dialect.notify(conn)
         return ids
@@ -68,6 +76,25 @@ def submit(
     ids = caller.db.write(act, is_idempotent=True)
     caller.ring()
     return ids
+
+
+def _plain(
+    caller: Caller,
+    one: Submission,
+    payload: str,
+    key: str | None,
+    body_hash: str,
+    by_person: bool,
+) -> plain_submit.PlainJob | None:
+    """Return the job for the short path, or None if it waits for something."""
+    if one.after or one.run_at is not None or (by_person and caller.policy != "all"):
+        return None
+    if key is None and not caller.db.is_embedded:
+        key = uuid.uuid4().hex
+    return plain_submit.PlainJob(
+        caller.tenant, caller.user, one.kind, one.priority, one.cost, payload, one.platform,
+        one.account, one.max_attempts, key, body_hash, by_person,
+    )  # fmt: skip
 
 
 def stop(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:

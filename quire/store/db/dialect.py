@@ -233,6 +233,12 @@ def notify(conn: sa.Connection) -> None:
         conn.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
 
+def create_function(conn: sa.Connection, text: str) -> None:
+    """Create a function on PostgreSQL."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql(text)
+
+
 def record_xids(conn: sa.Connection, table: sa.Table) -> None:
     """Record each row's transaction id on PostgreSQL, where ids may commit out of order."""
     if not is_sqlite(conn):

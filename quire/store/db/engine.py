@@ -20,6 +20,7 @@ from quire.clock import Clock, Instant, SystemClock
 from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed, install_hint
 from quire.model.records import EndedTask
 from quire.store.db import dialect, sqlite, urls
+from quire.store.db.group_commit import GroupCommit
 
 R = TypeVar("R")
 
@@ -76,6 +77,7 @@ class Database:
         self.lease_seconds = lease_seconds
         # Functions of the queue take only a connection: it carries what they have to call.
         engine.update_execution_options(on_ended=on_ended)
+        self._group = GroupCommit(self.begin)
 
     @classmethod
     def open(
@@ -162,7 +164,8 @@ class Database:
         """
         unconfirmed: Unconfirmed | None = None
         for wait in UNCONFIRMED_WAITS:
-            time.sleep(wait)
+            if wait:
+                time.sleep(wait)
             try:
                 return self._write(act)
             except DatabaseUnavailable as error:
@@ -171,6 +174,37 @@ class Database:
                 if unconfirmed is None or not is_idempotent or wait == UNCONFIRMED_WAITS[-1]:
                     raise unconfirmed or error from error.__cause__
         raise AssertionError("unreachable")
+
+    def write_grouped(self, act: Callable[[sa.Connection], R]) -> R:
+        """Run a short `act` in a write transaction that other threads may share.
+
+        It must not raise after its first write.
+        """
+        return self._group.run(act)
+
+    def call_function(self, text: str, values: Sequence[Any]) -> Any:
+        """Call a PostgreSQL function that is a whole transaction, in one round trip.
+
+        Returns None if the database or the connection failed, whatever was committed.
+        """
+        errors = self.engine.dialect.loaded_dbapi
+        try:
+            pooled = self.engine.raw_connection()
+        except sa.exc.DBAPIError:
+            return None
+        driver: Any = pooled.driver_connection
+        try:
+            driver.autocommit = True
+            try:
+                return driver.execute(text, values).fetchone()[0]
+            finally:
+                driver.autocommit = False
+        except (errors.OperationalError, errors.InterfaceError, errors.IntegrityError) as error:
+            log.event("database.conflict", level="debug", error=str(error).split("\n")[0])
+            pooled.invalidate()
+            return None
+        finally:
+            pooled.close()
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
         for attempt in range(1, CONFLICT_TRIES + 1):
@@ -231,9 +265,10 @@ class Database:
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
         return True
-    # Two claims started jobs of one exclusive key at the same time: the second is retried.
+    # Two claims started jobs of one exclusive key at the same time, or two requests used one
+    # idempotency key: the second is retried.
     broken = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-    return broken in ("uq_jobs_exclusive", "uq_tasks_exclusive")
+    return broken in ("uq_jobs_exclusive", "uq_tasks_exclusive", "submissions_pkey")
 
 
 def _is_lost(error: BaseException | None) -> bool:

@@ -1,0 +1,168 @@
+"""The short path of a plain job stores what the general path would, or nothing at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from quire.control import jobs as verbs
+from quire.errors import DatabaseUnavailable
+from quire.model.records import Submission
+from quire.store import open_database
+from quire.store.db import plain_submit, urls
+from quire.store.db.engine import Database
+from tests import blank
+from tests.store.stage import Stage
+
+
+@pytest.fixture
+def sqlite_stage(tmp_path: Path) -> Iterator[Stage]:
+    db = open_database(f"sqlite:///{blank.put(tmp_path)}")
+    stage = Stage(db)
+    yield stage
+    stage.inspect()
+    db.close()
+
+
+def plain(kind: str = "noop", *, key: str = "k", user: str = "ada", **more: Any):
+    given: dict[str, Any] = {
+        "tenant": "default", "user": user, "kind": kind, "priority": 5, "cost": 1.0,
+        "payload": "{}", "platform": None, "account": None, "max_attempts": None, "key": key,
+        "body_hash": "h", "by_person": True,
+    }  # fmt: skip
+    return plain_submit.PlainJob(**{**given, **more})
+
+
+def contents(stage: Stage, job_id: int) -> list[dict[str, Any]]:
+    """The rows of a job without their ids."""
+    rows = [stage.job(job_id), stage.task(job_id)]
+    return [
+        {k: v for k, v in row._mapping.items() if k not in ("id", "job_id", "fair_tag")}
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "submission",
+    [
+        Submission("noop"),
+        Submission("slow", {"page": 7, "text": "ä\\"}, priority=2, cost=2.5),
+        Submission("noop", platform="drive", account="a1", max_attempts=9),
+        Submission("once", max_attempts=4),
+    ],
+    ids=["default", "queue-priority-cost", "account-attempts", "at-most-once"],
+)
+def test_both_paths_store_the_same(stage: Stage, submission: Submission):
+    stage.many(1)  # the owner exists
+    [short] = stage.submit(submission)
+    general = stage.submit(submission, submission)
+    assert contents(stage, short) == contents(stage, general[0])
+    step = submission.cost
+    tags = [stage.task(job_id).fair_tag for job_id in (short, *general)]
+    assert tags == [pytest.approx(tags[0] + n * step) for n in range(3)]
+
+
+def test_a_job_that_is_not_plain_is_left_to_the_general_path(stage: Stage):
+    assert plain_submit.submit(stage.db, plain()) is None  # no owner yet
+    stage.one()
+    stage.set_owner("strict", policy="reject")
+    verbs.pause(stage.caller(), "other")
+    before = stage.count("jobs"), stage.count("submissions")
+    assert plain_submit.submit(stage.db, plain("unheard")) is None
+    assert plain_submit.submit(stage.db, plain("other")) is None
+    assert plain_submit.submit(stage.db, plain(user="strict")) is None
+    assert before == (stage.count("jobs"), stage.count("submissions"))
+    assert plain_submit.submit(stage.db, plain(user="strict", by_person=False)) is not None
+    assert stage.task(stage.one("other")).reason == "paused"
+
+
+def test_a_known_key_is_left_to_the_general_path(stage: Stage):
+    stage.one()
+    job_id = plain_submit.submit(stage.db, plain(key="k1"))
+    assert job_id is not None
+    assert plain_submit.submit(stage.db, plain(key="k1")) is None
+    assert stage.count("jobs") == 2
+
+
+def test_one_key_of_many_threads_makes_one_job(stage: Stage):
+    stage.one()
+    with ThreadPoolExecutor(8) as pool:
+        made = [
+            pool.submit(verbs.submit, stage.caller(), [Submission("noop")], key="same")
+            for _ in range(16)
+        ]
+    assert len({tuple(each.result()) for each in made}) == 1
+    assert stage.count("jobs") == 2
+
+
+def test_threads_that_wait_for_their_turn_share_one_commit(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage, gate = sqlite_stage, threading.Event()
+    commits: list[object] = []
+    stage.one()
+    inserted = plain_submit._insert
+
+    def insert(*given: Any) -> int | None:
+        gate.wait(30)
+        return inserted(*given)
+
+    monkeypatch.setattr(plain_submit, "_insert", insert)
+    sa.event.listen(stage.db.engine, "commit", commits.append)
+    with ThreadPoolExecutor(8) as pool:
+        made = [pool.submit(stage.one) for _ in range(8)]
+        while len(stage.db._group._waiting) < 7:  # the first one is at its insert
+            time.sleep(0.001)
+        gate.set()
+    assert len({each.result() for each in made}) == 8
+    assert len(commits) == 2
+
+
+def test_a_failed_commit_is_told_to_every_thread_that_shared_it(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage = sqlite_stage
+    stage.one()
+
+    def fail(db: Database, conn: Any, job: Any) -> int | None:
+        raise DatabaseUnavailable("database: the disk is full.")
+
+    monkeypatch.setattr(plain_submit, "_insert", fail)
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(stage.one) for _ in range(4)]
+    assert all(isinstance(each.exception(), DatabaseUnavailable) for each in made)
+    assert stage.count("jobs") == 1
+
+
+def test_a_lost_connection_is_followed_by_the_general_path(
+    pg_stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """The function has committed, but its answer is lost: the key keeps it at one job."""
+    pg_stage.one()
+    called = Database.call_function
+
+    def lose(self: Database, text: str, values: Any) -> Any:
+        assert called(self, text, values) is not None
+
+    monkeypatch.setattr(Database, "call_function", lose)
+    job_id = pg_stage.one()
+    assert pg_stage.count("jobs") == 2
+    assert pg_stage.job(job_id).state == "pending"
+
+
+def test_a_killed_session_is_followed_by_the_general_path(pg_stage: Stage):
+    pg_stage.one()
+    with pg_stage.db.read() as conn:
+        victim = conn.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    with psycopg.connect(urls.plain_url(pg_stage.db.engine), autocommit=True) as killer:
+        killer.execute("SELECT pg_terminate_backend(%s, 5000)", (victim,))
+    assert pg_stage.one()
+    assert pg_stage.count("jobs") == 2
