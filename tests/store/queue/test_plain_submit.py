@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from quire.store.db import plain_submit, urls
 from quire.store.db.engine import Database
 from tests import blank
 from tests.store.stage import Stage
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -119,8 +119,7 @@ def test_threads_that_wait_for_their_turn_share_one_commit(
     sa.event.listen(stage.db.engine, "commit", commits.append)
     with ThreadPoolExecutor(8) as pool:
         made = [pool.submit(stage.one) for _ in range(8)]
-        while len(stage.db._group._waiting) < 7:  # the first one is at its insert
-            time.sleep(0.001)
+        until(lambda: len(stage.db._group._waiting) == 7)  # the first one is at its insert
         gate.set()
     assert len({each.result() for each in made}) == 8
     assert len(commits) == 2
