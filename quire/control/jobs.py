@@ -158,7 +158,7 @@ def pause(caller: Caller, kind: str) -> bool:
 
     def act(conn: Connection, now: Instant) -> bool:
         _known_kind(caller, conn, kind)
-        return kinds.pause(conn, kind, now=now)
+        return kinds.pause(conn, kind, now.wall)
 
     return caller.db.write(act)
 
@@ -168,7 +168,7 @@ def unpause(caller: Caller, kind: str) -> bool:
 
     def act(conn: Connection, now: Instant) -> bool:
         _known_kind(caller, conn, kind)
-        return kinds.unpause(conn, kind)
+        return kinds.pause(conn, kind, None)
 
     changed = caller.db.write(act)
     while caller.db.write(lambda conn, now: release_paused(conn, kind, now)):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from quire.model.contracts import JobKind
-from quire.model.retry import MAX_CRASHES, Backoff, delay_after_death
+from quire.model.retry import MAX_CRASHES, delay_after_death, delay_after_error
 
 #: Average delay before a task is retried when the database or the blob storage was unavailable.
 OUTAGE_SECONDS = 5.0
@@ -199,5 +199,5 @@ def _failed(
         return settlement._replace(move="fail")
     wait = report.retry_after
     if wait is None:
-        wait = Backoff(kind.backoff, kind.max_backoff).delay(lease.attempt, spread)
+        wait = delay_after_error(lease.attempt, kind.backoff, kind.max_backoff, spread)
     return settlement._replace(move="retry", due_in=wait)

@@ -1,7 +1,5 @@
 """When a failed task runs again: a function of its attempts and crashes."""
 
-from dataclasses import dataclass
-
 #: After so many deaths of its worker or host a task is given up as lost.
 MAX_CRASHES = 10
 
@@ -15,17 +13,11 @@ def delay_after_death(crashes: int) -> float:
     return 0.0 if crashes < 3 else float(2 ** (crashes - 3))
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Delays that double from `first` to `most` seconds, spread by up to `jitter` of themselves."""
+def delay_after_error(attempt: int, first: float, most: float, spread: float) -> float:
+    """Return the delay after the `attempt`-th try: it doubles from `first` to `most` seconds.
 
-    first: float = 60.0
-    most: float = 300.0
-    jitter: float = 0.2
-
-    def delay(self, attempt: int, spread: float) -> float:
-        """Return the wait after `attempt` tries; `spread` is a random number in 0…1."""
-        # 2 ** attempt overflows a float for absurd attempts; past 32 the cap decides anyway.
-        grown: float = self.first * 2 ** min(max(attempt - 1, 0), 32)
-        whole = min(grown, self.most)
-        return whole * (1 - self.jitter + 2 * self.jitter * spread)
+    `spread`, a random number in 0…1, changes it by up to 20 %.
+    """
+    # 2 ** attempt overflows a float for absurd attempts; past 32 the cap decides anyway.
+    grown: float = first * 2 ** min(max(attempt - 1, 0), 32)
+    return min(grown, most) * (0.8 + 0.4 * spread)

@@ -8,7 +8,7 @@ from quire.clock import Instant, iso
 from quire.control import broker_status
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
 from quire.store import Connection
-from quire.store.queue import exclusive
+from quire.store.queue import claim
 from quire.store.reports import waiting
 
 #: Predecessors that an explanation names.
@@ -192,10 +192,10 @@ def _backoff(case: Case) -> Finding:
 
 def _lock_held(case: Case) -> Finding:
     row = case.row
-    tries = f"{row.lock_tries} of {exclusive.MAX_TRIES}"
+    tries = f"{row.lock_tries} of {claim.KEY_TRIES}"
     text = f"Another task was working on the same document when it was its turn ({tries} tries)."
     left = max(row.due_at - case.now.wall, 0.0)
-    step = f"Next try in {format.span(left)}. It fails after {exclusive.MAX_TRIES} tries."
+    step = f"Next try in {format.span(left)}. It fails after {claim.KEY_TRIES} tries."
     return Finding("lock_held", text, step, None, row.due_at)
 
 

@@ -17,8 +17,6 @@ from quire.store.db.schema.documents import generation_pages
 from quire.store.db.schema.queue import edges, tasks
 from quire.store.queue import kinds, owners
 from quire.store.queue import new_tasks as planting
-from quire.store.queue.counters import Deltas
-from quire.store.queue.job_transition import update_counters
 
 t = tasks.c
 _COPIED = (
@@ -32,7 +30,6 @@ def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
 
     The halves are counted before the range ends, so that the job never looks finished.
     """
-    deltas = Deltas()
     rows = conn.execute(sa.select(*_COPIED).where(t.id.in_(sorted(ids))).order_by(t.id)).all()
     known = kinds.by_name(conn)
     for row in rows:
@@ -53,16 +50,11 @@ def split(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> None:
             )
             for first, last in halves
         ]
-        half_ids = dialect.reserve_ids(conn, tasks, len(plantings))
         owner = owners.by_id(conn, row.owner_id)
-        planted = planting.plan(conn, owner, plantings, half_ids, now=now)
-        planting.insert(conn, planted)
+        # The halves have the cost of the range: a split is no progress.
+        half_ids = planting.add_to_job(conn, owner, row.job_id, plantings, added_cost=0.0, now=now)
         _inherit_dependents(conn, row.id, half_ids)
-        for state in planted.states:
-            deltas[row.job_id].move(None, state)
-    # The halves have the cost: a split is no progress.
     conn.execute(sa.update(tasks).where(t.id.in_(sorted(ids))).values(cost=0.0))
-    update_counters(conn, deltas, now=now)
 
 
 def _kind(known: Mapping[str, KindRow], row: Any) -> KindRow:

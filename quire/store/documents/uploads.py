@@ -12,10 +12,9 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.records import About, KindRow, Owner
-from quire.store.db import dialect
 from quire.store.db.schema.queue import tasks
 from quire.store.documents.admission import Admitted
-from quire.store.queue import counters, dependencies, job_transition
+from quire.store.queue import dependencies
 from quire.store.queue import new_tasks as planting
 
 t = tasks.c
@@ -48,13 +47,7 @@ def enqueue(
         )
         for one, payload in taken
     ]
-    ids = dialect.reserve_ids(conn, tasks, len(plantings))
-    planted = planting.plan(conn, owner, plantings, ids, now=now)
-    planting.insert(conn, planted)
+    cost = sum(each.cost for each in plantings)
+    ids = planting.add_to_job(conn, owner, job_id, plantings, added_cost=cost, now=now)
     dependencies.add(conn, [(None, first.id, task_id, "cancel") for task_id in ids])
     conn.execute(sa.update(tasks).where(t.id == first.id).values(has_successors=True))
-    deltas = counters.Deltas()
-    for state in planted.states:
-        deltas[job_id].move(None, state)
-    deltas[job_id].cost_total = sum(each.cost for each in plantings)
-    job_transition.update_counters(conn, deltas, now=now)

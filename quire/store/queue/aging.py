@@ -38,7 +38,14 @@ def promote(conn: sa.Connection, *, now: Instant, after: float) -> list[int]:
 
 def _heads() -> sa.Select[tuple[int, int, float]]:
     """Select each owner's first ready task per queue and priority, one index lookup each."""
-    b = _bands().subquery("b")
+    # Every priority below the highest, of every queue that was ever claimed from.
+    # A UNION, because SQLite cannot name the columns of VALUES.
+    levels = sa.union_all(
+        *(sa.select(sa.literal_column(str(p), sa.Integer).label("priority")) for p in range(2, 11))
+    ).subquery("levels")
+    queues = sa.select(bands.c.queue).distinct().subquery("queues")
+    every = sa.select(queues.c.queue, levels.c.priority).join_from(queues, levels, sa.true())
+    b = every.subquery("b")
     first = (
         sa.select(t.id)
         .where(
@@ -55,13 +62,3 @@ def _heads() -> sa.Select[tuple[int, int, float]]:
     return sa.select(first.label("task_id"), b.c.priority, owners.c.weight).select_from(
         owners.join(b, sa.true())
     )
-
-
-def _bands() -> sa.Select[tuple[str, int]]:
-    # Every priority below the highest, of every queue that was ever claimed from.
-    # A UNION, because SQLite cannot name the columns of VALUES.
-    levels = sa.union_all(
-        *(sa.select(sa.literal_column(str(p), sa.Integer).label("priority")) for p in range(2, 11))
-    ).subquery("levels")
-    queues = sa.select(bands.c.queue).distinct().subquery("queues")
-    return sa.select(queues.c.queue, levels.c.priority).select_from(queues.join(levels, sa.true()))

@@ -15,7 +15,7 @@ from quire.model.outcomes import Lease
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, kinds, owners, tasks
-from quire.store.queue import exclusive, job_transition, order, release, transition
+from quire.store.queue import job_transition, order, release, transition
 from quire.store.queue.transition import Transition
 
 t = tasks.c
@@ -66,6 +66,8 @@ _CAPPED = (
 )
 #: A claim that met only tasks that may not run looks again, this far ahead and this often.
 LOOK_AHEAD, MAX_ROUNDS = 500, 4
+#: How long a task waits for the running task with its exclusive key, and how often.
+KEY_SECONDS, KEY_TRIES = 15.0, 10
 _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 
 
@@ -80,9 +82,15 @@ class Claimed(NamedTuple):
     def leases(self) -> list[Lease]:
         """Return one lease per task, most urgent first."""
         return [
-            _lease(row, self.found_jobs[row.job_id].payload, self.queue, self.at)
+            Lease(
+                row.id, row.fence + 1, row.job_id, row.kind,
+                self.found_jobs[row.job_id].payload if row.payload is None else row.payload,
+                row.attempt + 1, row.max_attempts, row.crashes, self.queue, row.priority,
+                row.fair_tag, self.at, bool(row.crashes or row.at_most_once), row.from_page,
+                row.to_page,
+            )
             for row in self.rows
-        ]
+        ]  # fmt: skip
 
 
 def claim(
@@ -141,7 +149,7 @@ def _select(
     """Return the rows to take, and those that may not run with the reason."""
     paused = set(conn.scalars(_PAUSED))
     behind = _jobs_behind(conn, found_jobs)
-    locked = exclusive.running_keys(conn, head)
+    locked = _running_keys(conn, head)
     taken: list[_Ready] = []
     blocked: list[tuple[_Ready, str]] = []
     for row in head:
@@ -245,7 +253,7 @@ def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[_Ready, str]], now: 
         ids = [row.id for row, each in blocked if each == why]
         rows = [(task_id,) for task_id in ids]
         if why == Reason.LOCK_HELD:
-            exclusive.wait_for_key(conn, ids, moves, now=now)
+            _wait_for_key(conn, ids, moves, now)
         elif why == TaskState.CANCELLED:
             moves.apply(rows, "cancel", source=TaskState.READY)
         else:
@@ -253,10 +261,36 @@ def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[_Ready, str]], now: 
     moves.conclude()
 
 
-def _lease(row: _Ready, job_payload: str, queue: str, at: float) -> Lease:
-    return Lease(
-        row.id, row.fence + 1, row.job_id, row.kind,
-        job_payload if row.payload is None else row.payload,
-        row.attempt + 1, row.max_attempts, row.crashes, queue, row.priority, row.fair_tag, at,
-        bool(row.crashes or row.at_most_once), row.from_page, row.to_page,
-    )  # fmt: skip
+def _running_keys(conn: sa.Connection, head: Sequence[_Ready]) -> set[str | None]:
+    """Return the exclusive keys of these tasks that a running task holds.
+
+    A unique index over running tasks keeps the promise; this keeps claims from violating it.
+    """
+    keys = {row.exclusive_key for row in head if row.exclusive_key is not None}
+    if not keys:
+        return set()
+    wanted = {"keys": dialect.encode_rows([[key] for key in sorted(keys)])}
+    return set(conn.scalars(_running(conn), wanted))
+
+
+@dialect.statement
+def _running(conn: sa.Connection) -> sa.Select[Any]:
+    wanted = dialect.json_rows(conn, "keys", {"key": "text"})
+    return (
+        sa.select(t.exclusive_key)
+        .join(wanted, wanted.c.key == t.exclusive_key)
+        .where(is_state(t.state, TaskState.RUNNING))
+    )
+
+
+def _wait_for_key(conn: sa.Connection, ids: Sequence[int], moves: Transition, now: Instant) -> None:
+    """Make ready tasks wait for the holder of their key, or fail them after ten tries."""
+    # Every tenth time, because a revived task has ten tries again.
+    rows = conn.execute(sa.select(t.id, t.lock_tries + 1).where(t.id.in_(sorted(ids)))).all()
+    waiting = [(task_id, tries) for task_id, tries in rows if tries % KEY_TRIES]
+    locked_out = [(task_id, tries) for task_id, tries in rows if tries % KEY_TRIES == 0]
+    why = f"another task of the same document was running at each of {KEY_TRIES} tries"
+    held = {"reason": Reason.LOCK_HELD.value, "due_at": now.wall + KEY_SECONDS}
+    tries = ("lock_tries",)
+    moves.apply(waiting, "hold", source=TaskState.READY, columns=tries, **held)
+    moves.apply(locked_out, "lock_out", source=TaskState.READY, columns=tries, error=why)

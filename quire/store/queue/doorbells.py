@@ -63,12 +63,8 @@ def slots(conn: sa.Connection, *, now: Instant, max_silence: float) -> dict[str,
 
 def missed_queues(conn: sa.Connection, *, now: Instant, max_silence: float) -> set[str]:
     """List the queues with a live worker that misses doorbells."""
-    alone = [
-        w
-        for w in served_workers(conn, now=now, max_silence=max_silence)
-        if w.alone_since is not None
-    ]
-    return {queue for worker in alone for queue in worker.queues.split(",")}
+    served = served_workers(conn, now=now, max_silence=max_silence)
+    return {q for each in served if each.alone_since is not None for q in each.queues.split(",")}
 
 
 def served_workers(conn: sa.Connection, *, now: Instant, max_silence: float) -> list[WorkerRow]:

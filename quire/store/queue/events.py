@@ -37,8 +37,6 @@ def record(conn: sa.Connection, happened: Iterable[Event], *, now: Instant) -> N
         ]
         for e in happened
     ]
-    if not rows:
-        return
     bulk.bulk_insert(conn, events, _COLUMNS, rows)
 
 
@@ -54,7 +52,7 @@ def tail(
         .order_by(events.c.id.desc())
         .limit(limit)
     ).all()
-    return [_shape(row) for row in reversed(found)]
+    return [shape(row) for row in reversed(found)]
 
 
 def page(
@@ -69,11 +67,12 @@ def page(
         last = of_job.with_only_columns(e.id).order_by(e.id.desc()).limit(SHOWN)
         cursor = min(conn.scalars(last), default=1) - 1
     rows = conn.execute(of_job.where(e.id > cursor).order_by(e.id).limit(limit + 1)).all()
-    items = [{**_shape(row), "at": iso(row.at)} for row in rows[:limit]]
+    items = [{**shape(row), "at": iso(row.at)} for row in rows[:limit]]
     return {"items": items, "next": str(items[-1]["id"]) if len(rows) > limit else None}
 
 
-def _shape(row: Any) -> dict[str, Any]:
+def shape(row: Any) -> dict[str, Any]:
+    """Return an event as its readers get it."""
     return {
         "id": row.id,
         "at": row.at,

@@ -21,9 +21,7 @@ from quire.store.db.schema.queue import steps
 from quire.store.db.schema.queue import tasks as tasks_table
 from quire.store.queue import (
     commit_recovery,
-    counters,
     dependencies,
-    job_transition,
     kinds,
     new_tasks,
     owners,
@@ -39,12 +37,16 @@ _WEIGH = sa.update(tasks_table).where(_MINE).values(cost=sa.bindparam("weight"))
 
 
 class Transaction:
-    """What a handler writes with; SQL takes `:name` parameters on every database."""
+    """What a handler writes with; SQL takes `:name` parameters on every database.
+
+    `connection`, `now` and `owner_id`, of the job, are for Quire's own statements.
+    """
 
     def __init__(self, conn: sa.Connection, row: Any, now: Instant) -> None:
-        self._conn = conn
+        self.connection = conn
+        self.now = now
+        self.owner_id: int = row.owner_id
         self._row = row
-        self._now = now
         self._children: list[ChildTask] = []
         self._added_cost = 0.0
         self.result: str | None = None
@@ -56,26 +58,11 @@ class Transaction:
         """Whether child tasks are added."""
         return bool(self._children)
 
-    @property
-    def connection(self) -> sa.Connection:
-        """The connection, for Quire's own statements."""
-        return self._conn
-
-    @property
-    def now(self) -> Instant:
-        """The time of the transaction."""
-        return self._now
-
-    @property
-    def owner_id(self) -> int:
-        """The owner of the job."""
-        return int(self._row.owner_id)
-
     def weigh(self, cost: float) -> None:
         """Set the share of this task in its job's work, where its children do the rest."""
         mine = {"task": self._row.id}
-        before = self._conn.scalar(_COST, mine)
-        self._conn.execute(_WEIGH, mine | {"weight": cost})
+        before = self.connection.scalar(_COST, mine)
+        self.connection.execute(_WEIGH, mine | {"weight": cost})
         self._added_cost += cost - (before or 0.0)
 
     def skip(self, why: str) -> None:
@@ -90,7 +77,7 @@ class Transaction:
         self, sql: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
     ) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows, if any."""
-        found = self._conn.execute(sa.text(sql), parameters or None)
+        found = self.connection.execute(sa.text(sql), parameters or None)
         return [tuple(row) for row in found] if found.returns_rows else []
 
     def finish(self, result: Any) -> None:
@@ -121,7 +108,7 @@ class Transaction:
         """Insert the children before the parent ends, so that the job never looks finished."""
         if not self._children and not self._added_cost:
             return
-        conn, now = self._conn, self._now
+        conn, now = self.connection, self.now
         known = kinds.by_name(conn)
         if unknown := sorted({child.kind for child in self._children} - set(known)):
             raise Refused(
@@ -142,22 +129,17 @@ class Transaction:
             )
             for at, child in enumerate(self._children)
         ]
-        ids = dialect.reserve_ids(conn, tasks_table, len(children))
-        owner = owners.by_id(conn, self._row.owner_id)
-        planned = new_tasks.plan(conn, owner, children, ids, now=now)
-        new_tasks.insert(conn, planned)
+        owner = owners.by_id(conn, self.owner_id)
+        added = sum(child.cost for child in children) + self._added_cost
+        ids = new_tasks.add_to_job(
+            conn, owner, self._row.job_id, children, added_cost=added, now=now
+        )
         waiting = [
             (None, ids[before], ids[at], child.after_failure)
             for at, child in enumerate(self._children)
             for before in sorted(set(child.after))
         ]
         dependencies.add(conn, waiting)
-        deltas = counters.Deltas()
-        delta = deltas[self._row.job_id]
-        for state in planned.states:
-            delta.move(None, state)
-        delta.cost_total = sum(child.cost for child in children) + self._added_cost
-        job_transition.update_counters(conn, deltas, now=now)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from quire.clock import Instant
 from quire.model.contracts import JobKind
 from quire.model.records import KindRow
 from quire.store.db import dialect
@@ -39,18 +38,8 @@ def by_name(conn: sa.Connection) -> dict[str, KindRow]:
     return {row.name: KindRow(*row) for row in conn.execute(_KINDS)}
 
 
-def pause(conn: sa.Connection, name: str, *, now: Instant) -> bool:
-    """Stop claims of a kind; returns False if it was already paused."""
-    return _set_paused_at(conn, name, now.wall, kinds.c.paused_at.is_(None))
-
-
-def unpause(conn: sa.Connection, name: str) -> bool:
-    """Allow claims of a kind again; returns whether it was paused."""
-    return _set_paused_at(conn, name, None, kinds.c.paused_at.is_not(None))
-
-
-def _set_paused_at(
-    conn: sa.Connection, name: str, at: float | None, only: sa.ColumnElement[bool]
-) -> bool:
-    change = sa.update(kinds).where(kinds.c.name == name, only).values(paused_at=at)
+def pause(conn: sa.Connection, name: str, at: float | None) -> bool:
+    """Stop claims of a kind, or allow them again (None); returns False if that is so already."""
+    is_other = c.paused_at.is_not(None) if at is None else c.paused_at.is_(None)
+    change = sa.update(kinds).where(c.name == name, is_other).values(paused_at=at)
     return conn.execute(change).rowcount > 0

@@ -9,9 +9,10 @@ from quire.clock import Instant
 from quire.model import fair
 from quire.model.records import About, KindRow, Owner
 from quire.model.states import Reason, TaskState
-from quire.store.db import bulk
+from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import tasks
-from quire.store.queue import order
+from quire.store.queue import job_transition, order
+from quire.store.queue.counters import Delta
 
 READY, BLOCKED = TaskState.READY.value, TaskState.BLOCKED.value
 _COLUMNS = (
@@ -38,22 +39,31 @@ class NewTask(NamedTuple):
     about: About = About()
 
 
-class PlannedTasks(NamedTuple):
-    """Rows to insert, and the first state of each task."""
-
-    rows: list[list[Any]]
-    states: list[str]
+def add_to_job(
+    conn: sa.Connection,
+    owner: Owner,
+    job_id: int,
+    new: Sequence[NewTask],
+    *,
+    added_cost: float,
+    now: Instant,
+) -> list[int]:
+    """Insert more tasks of a job and count them; returns their ids."""
+    ids = dialect.reserve_ids(conn, tasks, len(new))
+    rows, states = plan(conn, owner, new, ids, now=now)
+    insert(conn, rows)
+    delta = Delta()
+    delta.cost_total = added_cost
+    for state in states:
+        delta.move(None, state)
+    job_transition.update_counters(conn, {job_id: delta}, now=now)
+    return ids
 
 
 def plan(
-    conn: sa.Connection,
-    owner: Owner,
-    new: Sequence[NewTask],
-    ids: Sequence[int],
-    *,
-    now: Instant,
-) -> PlannedTasks:
-    """Find the first state and the place of each task.
+    conn: sa.Connection, owner: Owner, new: Sequence[NewTask], ids: Sequence[int], *, now: Instant
+) -> tuple[list[list[Any]], list[str]]:
+    """Find the first state and the place of each task; returns the rows to insert and the states.
 
     Without the row lock of the owner, two callers may give equal tags; that only costs fairness.
     """
@@ -70,12 +80,12 @@ def plan(
         state = READY if reason is None else BLOCKED
         states.append(state)
         rows.append(_row(task_id, owner.id, p, state, reason, tag, ready_at))
-    return PlannedTasks(rows, states)
+    return rows, states
 
 
-def insert(conn: sa.Connection, planned: PlannedTasks) -> None:
+def insert(conn: sa.Connection, rows: Sequence[Sequence[Any]]) -> None:
     """Insert planned tasks."""
-    bulk.bulk_insert(conn, tasks, _COLUMNS, planned.rows)
+    bulk.bulk_insert(conn, tasks, _COLUMNS, rows)
 
 
 def _reason(p: NewTask, now: Instant) -> str | None:
@@ -101,10 +111,7 @@ def _row(
     return [
         task_id, p.job_id, owner_id, p.parent_id, p.kind.name, p.kind.queue, state,
         None if reason is None else str(reason), due_at, p.run_at, p.waits, p.has_successors,
-        p.priority, tag, ready_at, p.cost, p.payload, _attempts(p),
+        p.priority, tag, ready_at, p.cost, p.payload,
+        1 if p.kind.at_most_once else p.max_attempts or p.kind.max_attempts,
         p.kind.at_most_once, *p.about,
     ]  # fmt: skip
-
-
-def _attempts(p: NewTask) -> int:
-    return 1 if p.kind.at_most_once else p.max_attempts or p.kind.max_attempts

@@ -54,22 +54,12 @@ def release_capped(conn: sa.Connection, queue: str, room: dict[int, int], *, now
     Only this queue counts: what is ready in a queue that nobody serves must not use up a slot.
     """
     for owner_id, free in sorted(room.items()):
-        queued = sa.select(sa.literal(1)).where(
-            is_state(tasks.c.state, READY),
-            tasks.c.owner_id == owner_id,
-            tasks.c.queue == queue,
-        )
-        waiting = (
-            conn.scalar(sa.select(sa.func.count()).select_from(queued.limit(free + 1).subquery()))
-            if free > 0
-            else free
-        )
-        if free <= 0 or waiting is None or waiting >= free:
+        if free <= 0:
             continue
-        held = sa.select(tasks.c.id).where(
-            *blocked_by(Reason.CAP.value), tasks.c.owner_id == owner_id, tasks.c.queue == queue
-        )
-        ids = conn.scalars(held.order_by(tasks.c.priority, tasks.c.id).limit(free - waiting)).all()
+        own = sa.select(tasks.c.id).where(tasks.c.owner_id == owner_id, tasks.c.queue == queue)
+        queued = conn.scalars(own.where(is_state(tasks.c.state, READY)).limit(free)).all()
+        held = own.where(*blocked_by(Reason.CAP)).order_by(tasks.c.priority, tasks.c.id)
+        ids = conn.scalars(held.limit(free - len(queued))).all() if len(queued) < free else ()
         release(conn, ids, now=now, lock_owners=False)
 
 

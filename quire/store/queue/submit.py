@@ -112,10 +112,10 @@ def insert(
         )
         for at, (one, job_id) in enumerate(zip(checked, job_ids, strict=True))
     ]
-    planned = new_tasks.plan(conn, owner, new, task_ids, now=now)
+    planned, states = new_tasks.plan(conn, owner, new, task_ids, now=now)
     rows = [
         _row(owner, one, p, state, exclusive_key, p.job_id in awaited, now)
-        for one, p, state in zip(checked, new, planned.states, strict=True)
+        for one, p, state in zip(checked, new, states, strict=True)
     ]
     bulk.bulk_insert(conn, jobs, _COLUMNS, rows)
     new_tasks.insert(conn, planned)

@@ -5,7 +5,6 @@ are ordered by (transaction, id), and only transactions older than every open on
 writes one transaction at a time, so the ids are the order.
 """
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from quire.errors import BadInput
 from quire.model.states import TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import events, is_state, jobs, owners, tasks
+from quire.store.queue.events import shape
 
 e, j, t = events.c, jobs.c, tasks.c
 _TEXT = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -90,23 +90,17 @@ def read_after(
         query = query.where(place <= _at(until, settled))
     if job_id is not None:
         query = query.where(e.job_id == job_id)
-    return [_happened(row) for row in conn.execute(query)]
+    return [
+        StreamedEvent(
+            Cursor(row.xid or 0, row.id), row.whose, row.job_id, row.name,
+            {**shape(row), "at": iso(row.at)},
+        )
+        for row in conn.execute(query)
+    ]  # fmt: skip
 
 
 def _at(cursor: Cursor, settled: int) -> Any:
     return sa.tuple_(sa.literal(cursor.xid), sa.literal(cursor.id)) if settled else cursor.id
-
-
-def _happened(row: Any) -> StreamedEvent:
-    shape = {
-        "id": row.id,
-        "at": iso(row.at),
-        "job_id": row.job_id,
-        "task_id": row.task_id,
-        "name": row.name,
-        **(json.loads(row.detail) if row.detail else {}),
-    }
-    return StreamedEvent(Cursor(row.xid or 0, row.id), row.whose, row.job_id, row.name, shape)
 
 
 class Activity(NamedTuple):

@@ -11,7 +11,7 @@ from quire.control import jobs
 from quire.model.outcomes import Lease
 from quire.store import open_database
 from quire.store.queue import claim
-from quire.store.queue.exclusive import MAX_TRIES, WAIT_SECONDS
+from quire.store.queue.claim import KEY_SECONDS, KEY_TRIES
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 
@@ -28,7 +28,7 @@ def test_of_two_ready_tasks_with_one_key_one_runs_and_one_waits(stage: Stage):
     assert [lease.job_id for lease in stage.claim(limit=3)] == [first, free]
     waits = stage.task(second)
     assert (waits.state, waits.reason, waits.lock_tries) == ("blocked", "lock_held", 1)
-    assert waits.due_at == stage.now().wall + WAIT_SECONDS == stage.now().wall + 15
+    assert waits.due_at == stage.now().wall + KEY_SECONDS == stage.now().wall + 15
 
 
 def test_a_key_that_a_running_task_has_keeps_later_claims_off(stage: Stage):
@@ -53,16 +53,16 @@ def test_the_one_that_waited_runs_when_the_key_is_free(stage: Stage):
     [lease] = stage.claim(limit=2)
     stage.settle(ending(lease))
     assert stage.claim() == []
-    stage.clock.advance(WAIT_SECONDS)
+    stage.clock.advance(KEY_SECONDS)
     assert stage.move_due() == 1
     assert [lease.job_id for lease in stage.claim()] == [second]
 
 
 def give_up(stage: Stage, holder: Lease) -> list[Lease]:
     """Let the second task of the key meet its holder until it is given up."""
-    for _ in range(MAX_TRIES - 1):
+    for _ in range(KEY_TRIES - 1):
         assert stage.claim() == []
-        stage.clock.advance(WAIT_SECONDS)
+        stage.clock.advance(KEY_SECONDS)
         stage.renew(holder)
         stage.move_due()
     return stage.claim()
