@@ -64,9 +64,11 @@ class AppState:
         """Cached slow responses."""
         return ResponseCache()
 
-    def caller(self, viewer: Viewer) -> Caller:
+    def caller(self, viewer: Viewer, address: str | None = None) -> Caller:
         """Return the signed-in user as verbs and queries take it."""
-        return dataclasses.replace(self.app.caller, tenant=viewer.tenant, user=viewer.user)
+        return dataclasses.replace(
+            self.app.caller, tenant=viewer.tenant, user=viewer.user, address=address
+        )
 
 
 def app_state_of(request: Request) -> AppState:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from quire import log
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
-from quire.model.access import Viewer
 from quire.store.db.engine import Database
 from quire.store.queue import tail
 from quire.store.queue.tail import Activity, Cursor, StreamedEvent
@@ -104,10 +103,10 @@ class EventBroadcaster:
         """The number of open streams."""
         return len(self._open)
 
-    async def join(self, viewer: Viewer, wanted: EventFilter, cursor: Cursor | None) -> Listener:
+    async def join(self, user: str, wanted: EventFilter, cursor: Cursor | None) -> Listener:
         """Open a stream after a cursor, or from now on; `leave` must follow."""
-        self._admit(viewer)
-        listener = Listener(wanted, viewer.user)
+        self._admit(wanted.tenant, user)
+        listener = Listener(wanted, user)
         try:
             async with self._starting:
                 if self._reading is None or self._reading.done():
@@ -121,7 +120,7 @@ class EventBroadcaster:
                 listener.at = cursor or self._at
                 self._listeners.add(listener)
         except BaseException:
-            self._open.remove((viewer.tenant, viewer.user))
+            self._open.remove((wanted.tenant, user))
             raise
         return listener
 
@@ -152,8 +151,7 @@ class EventBroadcaster:
         if self._reading is not None:
             self._reading.cancel()
 
-    def _admit(self, viewer: Viewer) -> None:
-        who = (viewer.tenant, viewer.user)
+    def _admit(self, tenant: str, user: str) -> None:
         most_of_one = max(self._most // 2, 1)
         if self._is_closed:
             raise TooMany("events: the server is stopping.", retry_after=RETRY_AFTER)
@@ -163,13 +161,13 @@ class EventBroadcaster:
                 "that you do not need, or raise QUIRE_API_MAX_STREAMS.",
                 retry_after=RETRY_AFTER,
             )
-        if self._open.count(who) >= most_of_one:
+        if self._open.count((tenant, user)) >= most_of_one:
             raise TooMany(
-                f"events: user {viewer.user} has {most_of_one:,} streams open, which is the limit "
+                f"events: user {user} has {most_of_one:,} streams open, which is the limit "
                 "per user. Close pages that you do not need.",
                 retry_after=RETRY_AFTER,
             )
-        self._open.append(who)
+        self._open.append((tenant, user))
 
     async def _read_on(self) -> None:
         try:

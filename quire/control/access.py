@@ -28,9 +28,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def create_user(
-    caller: Caller, name: str, role: str, *, address: str | None = None
-) -> dict[str, Any]:
+def create_user(caller: Caller, name: str, role: str) -> dict[str, Any]:
     """Add a user, or enable a disabled one; old tokens stay revoked."""
     wanted = _role(role)
     _check_name("user", name)
@@ -46,13 +44,13 @@ def create_user(
                 )
             users.set_user(conn, found.id, role=wanted, disabled_at=None)
             action = "user.enable"
-        _note(conn, caller, action, name, {"role": wanted}, address, now)
+        note(conn, caller, action, name, {"role": wanted}, now)
         return locked_user(conn, caller, name).as_json()
 
     return caller.db.write(act)
 
 
-def set_role(caller: Caller, name: str, role: str, *, address: str | None = None) -> dict[str, Any]:
+def set_role(caller: Caller, name: str, role: str) -> dict[str, Any]:
     """Change the role of a user, from the next request on."""
     wanted = _role(role)
 
@@ -64,13 +62,13 @@ def set_role(caller: Caller, name: str, role: str, *, address: str | None = None
         if found.role != wanted:
             users.set_user(conn, found.id, role=wanted)
             detail = {"role": wanted, "before": found.role}
-            _note(conn, caller, "user.role", name, detail, address, now)
+            note(conn, caller, "user.role", name, detail, now)
         return found._replace(role=wanted).as_json()
 
     return caller.db.write(act)
 
 
-def disable_user(caller: Caller, name: str, *, address: str | None = None) -> dict[str, Any]:
+def disable_user(caller: Caller, name: str) -> dict[str, Any]:
     """Disable a user: tokens, sessions and sign-in links end immediately."""
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
@@ -80,7 +78,7 @@ def disable_user(caller: Caller, name: str, *, address: str | None = None) -> di
         if found.disabled_at is None:
             users.set_user(conn, found.id, disabled_at=now.wall)
             users.revoke_all(conn, found.id, now=now)
-            _note(conn, caller, "user.disable", name, None, address, now)
+            note(conn, caller, "user.disable", name, None, now)
             found = found._replace(disabled_at=now.wall)
         return found.as_json()
 
@@ -100,7 +98,6 @@ def create_token(
     days: float | None = None,
     *,
     user: str | None = None,
-    address: str | None = None,
 ) -> dict[str, Any]:
     """Create a token for the caller or another user; its `token` is not shown again.
 
@@ -124,7 +121,7 @@ def create_token(
             conn, owner, name, digest(plain), given, expires_at=expires_at, now=now
         )
         detail = {"token": token_id, "user": whose, "scopes": written(given)}
-        _note(conn, caller, "token.create", name, detail, address, now)
+        note(conn, caller, "token.create", name, detail, now)
         [made] = users.tokens_of(conn, caller.tenant, ids=[token_id], now=now)
         return {**made, "token": plain}
 
@@ -132,11 +129,7 @@ def create_token(
 
 
 def list_tokens(
-    caller: Caller,
-    *,
-    user: str | None = None,
-    limit: int = 1000,
-    before: int | None = None,
+    caller: Caller, *, user: str | None = None, limit: int = 1000, before: int | None = None
 ) -> list[dict[str, Any]]:
     """List the tokens of the tenant or of one user, latest first."""
     with caller.db.read() as conn:
@@ -144,9 +137,7 @@ def list_tokens(
         return users.tokens_of(conn, caller.tenant, user=user, before=before, limit=limit, now=now)
 
 
-def revoke_token(
-    caller: Caller, token_id: int, *, user: str | None = None, address: str | None = None
-) -> dict[str, Any]:
+def revoke_token(caller: Caller, token_id: int, *, user: str | None = None) -> dict[str, Any]:
     """Revoke a token of the tenant, or of one user."""
 
     def act(conn: Connection, now: Instant) -> dict[str, Any]:
@@ -157,7 +148,7 @@ def revoke_token(
             raise NotFound(f"token {token_id}: no such token. `quire token list` lists them.")
         if users.revoke(conn, caller.tenant, token_id, now=now):
             detail = {"token": token_id, "user": found[0]["user"]}
-            _note(conn, caller, "token.revoke", found[0]["name"], detail, address, now)
+            note(conn, caller, "token.revoke", found[0]["name"], detail, now)
         return look()[0]
 
     return caller.db.write(act)
@@ -172,7 +163,7 @@ def ensure_admin(caller: Caller) -> bool:
             return False
         if not users.add_user(conn, caller.tenant, caller.user, Role.ADMIN, now=now):
             return False  # another process was first
-        _note(conn, caller, "user.create", caller.user, {"role": Role.ADMIN}, None, now)
+        note(conn, caller, "user.create", caller.user, {"role": Role.ADMIN}, now)
         return True
 
     return caller.db.write(act)
@@ -192,24 +183,18 @@ def locked_user(conn: Connection, caller: Caller, name: str) -> User:
     return found
 
 
-def _note(
+def note(
     conn: Connection,
     caller: Caller,
     action: str,
     subject: str,
     detail: dict[str, Any] | None,
-    address: str | None,
     now: Instant,
 ) -> None:
+    """Write what a caller did into the audit log."""
+    who = (caller.tenant, caller.user)
     audit.record(
-        conn,
-        caller.tenant,
-        caller.user,
-        action,
-        subject=subject,
-        detail=detail,
-        address=address,
-        now=now,
+        conn, *who, action, subject=subject, detail=detail, address=caller.address, now=now
     )
 
 

@@ -22,6 +22,8 @@ class Caller:
     policy: str = "all"
     known: dict[str, JobKind] = field(default_factory=dict)
     payload_limit: int = 1 << 20
+    #: The IP address of a request, for the audit log.
+    address: str | None = None
     ring: Callable[[], None] = lambda: None
     #: Tells whether a worker is alive; injected, because lock files belong to the runtime.
     is_alive: Callable[..., bool] = _has_heartbeat

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     viewer: Viewer
 
 
-def sign_in_link(caller: Caller, user: str, *, address: str | None = None) -> dict[str, Any]:
+def sign_in_link(caller: Caller, user: str) -> dict[str, Any]:
     """Create a link that signs a user in once, within 15 minutes."""
     secret = secrets.token_urlsafe(32)
     if user == caller.user:
@@ -41,9 +41,7 @@ def sign_in_link(caller: Caller, user: str, *, address: str | None = None) -> di
             raise Conflict(f"user {user}: is disabled. No link was created.")
         until = now.wall + LINK_SECONDS
         sessions.add_link(conn, found.id, digest(secret), expires_at=until, now=now)
-        audit.record(
-            conn, caller.tenant, caller.user, "link.create", subject=user, address=address, now=now
-        )
+        verbs.note(conn, caller, "link.create", user, None, now)
         return {"user": user, "link": secret, "expires_at": iso(until)}
 
     return caller.db.write(act)

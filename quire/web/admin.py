@@ -5,10 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire import format
-from quire.api.auth.authenticate import Admin, Reader, Writer
+from quire.api.auth.authenticate import Admin, Reader, Viewed, Writer
 from quire.api.routes.tokens import TokenId, following, refuse_tokens
 from quire.api.state import app_state_of
 from quire.control import access, shown_settings, sign_in
+from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
 from quire.web.rendering import PageRoute, back, page
@@ -20,27 +21,31 @@ Asked = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/settings")
-def settings(request: Request, viewer: Admin) -> Response:
+def settings(request: Request, caller: Admin) -> Response:
     """List the settings in force."""
     items = shown_settings.listed(app_state_of(request).settings)
     for each in items:
         each["text"] = format.setting(each["value"])
-    return page(request, viewer, "settings.html", settings=items)
+    return page(request, "settings.html", settings=items)
 
 
 @router.get("/tokens")
-def tokens(request: Request, viewer: Reader) -> Response:
+def tokens(request: Request, caller: Reader, viewer: Viewed) -> Response:
     """List tokens: an admin sees all of the tenant, others their own."""
-    return _tokens(request, viewer)
+    return _tokens(request, caller, viewer)
 
 
 @router.post("/tokens")
 def make_token(
-    request: Request, viewer: Writer, name: Text, scope: Text = "read", days: Text = ""
+    request: Request,
+    caller: Writer,
+    viewer: Viewed,
+    name: Text,
+    scope: Text = "read",
+    days: Text = "",
 ) -> Response:
     """Create a token and show it once."""
     refuse_tokens(viewer)
-    caller = app_state_of(request).caller(viewer)
     order = list(Scope)
     if scope not in order or Scope(scope) not in viewer.scopes:
         raise BadInput(
@@ -50,90 +55,84 @@ def make_token(
         lasting = float(days) if days else None
     except ValueError as error:
         raise BadInput(f"days: {days[:40]!r} is not a number. No token was created.") from error
-    made = access.create_token(caller, name, [scope], lasting, address=_address(request))
-    return _tokens(request, viewer, made)
+    made = access.create_token(caller, name, [scope], lasting)
+    return _tokens(request, caller, viewer, made)
 
 
 @router.post("/tokens/{token_id}/revoke")
-def revoke_token(request: Request, viewer: Writer, token_id: TokenId) -> Response:
+def revoke_token(caller: Writer, viewer: Viewed, token_id: TokenId) -> Response:
     """Revoke a token."""
     refuse_tokens(viewer)
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
-    caller = app_state_of(request).caller(viewer)
-    access.revoke_token(caller, token_id, user=whose, address=_address(request))
+    access.revoke_token(caller, token_id, user=whose)
     return back("/tokens")
 
 
-def _tokens(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
+def _tokens(
+    request: Request, caller: Caller, viewer: Viewer, made: dict[str, Any] | None = None
+) -> Response:
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
-    listed = access.list_tokens(app_state_of(request).caller(viewer), user=whose, limit=200)
+    listed = access.list_tokens(caller, user=whose, limit=200)
     own = [scope for scope in Scope if viewer.may(scope)]
-    return page(request, viewer, "tokens.html", tokens=listed, made=made, scopes=own)
+    return page(request, "tokens.html", tokens=listed, made=made, scopes=own)
 
 
 @router.get("/users")
-def users(request: Request, viewer: Admin) -> Response:
+def users(request: Request, caller: Admin) -> Response:
     """List the tenant's users."""
-    return _users(request, viewer)
+    return _users(request, caller)
 
 
 @router.post("/users")
-def add_user(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
+def add_user(caller: Admin, name: Text, role: Text) -> Response:
     """Add a user, or enable a disabled one."""
-    caller = app_state_of(request).caller(viewer)
-    access.create_user(caller, name, role, address=_address(request))
+    access.create_user(caller, name, role)
     return back("/users")
 
 
 @router.post("/users/role")
-def set_role(request: Request, viewer: Admin, name: Text, role: Text) -> Response:
+def set_role(caller: Admin, name: Text, role: Text) -> Response:
     """Change the role of a user."""
-    access.set_role(app_state_of(request).caller(viewer), name, role, address=_address(request))
+    access.set_role(caller, name, role)
     return back("/users")
 
 
 @router.post("/users/disable")
-def disable(request: Request, viewer: Admin, name: Text) -> Response:
+def disable(caller: Admin, name: Text) -> Response:
     """Disable a user."""
-    access.disable_user(app_state_of(request).caller(viewer), name, address=_address(request))
+    access.disable_user(caller, name)
     return back("/users")
 
 
 @router.post("/users/link")
-def link(request: Request, viewer: Admin, name: Text) -> Response:
+def link(request: Request, caller: Admin, name: Text) -> Response:
     """Create a one-time sign-in link and show it."""
-    caller = app_state_of(request).caller(viewer)
-    made = sign_in.sign_in_link(caller, name, address=_address(request))
+    made = sign_in.sign_in_link(caller, name)
     made["address"] = f"{request.base_url}sign-in/{made['link']}"
-    return _users(request, viewer, made)
+    return _users(request, caller, made)
 
 
-def _users(request: Request, viewer: Viewer, made: dict[str, Any] | None = None) -> Response:
-    listed = access.list_users(app_state_of(request).caller(viewer))
-    return page(request, viewer, "users.html", users=listed, link=made, roles=list(Role))
+def _users(request: Request, caller: Caller, made: dict[str, Any] | None = None) -> Response:
+    listed = access.list_users(caller)
+    return page(request, "users.html", users=listed, link=made, roles=list(Role))
 
 
 @router.get("/audit")
 def audit(
-    request: Request, viewer: Admin, user: Asked = "", action: Asked = "", cursor: Asked = ""
+    request: Request, caller: Admin, user: Asked = "", action: Asked = "", cursor: Asked = ""
 ) -> Response:
     """List the audit log, latest first."""
     kept = {"user": user.strip(), "action": action.strip(), "cursor": cursor}
     wanted = {name: kept[name].replace("\0", "") or None for name in ("user", "action")}
     before = min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None
-    caller = app_state_of(request).caller(viewer)
     found = access.read_audit(caller, **wanted, limit=PAGE + 1, before=before)
     for each in found:
         each["words"] = "; ".join(f"{k} {_worded(v)}" for k, v in each["detail"].items())
     return page(
-        request, viewer, "audit.html", rows=found[:PAGE], next=following(found, PAGE), kept=kept,
+        request, "audit.html", rows=found[:PAGE], next=following(found, PAGE), kept=kept,
         is_filtered=any(wanted.values()),
     )  # fmt: skip
 
 
 def _worded(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _address(request: Request) -> str | None:
-    return request.client.host if request.client else None

@@ -7,12 +7,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Form, Query, Request, Response
 
 from quire import format
-from quire.api.auth.authenticate import Reader, Writer
+from quire.api.auth.authenticate import Reader, Viewed, Writer
 from quire.api.routes.corpora import Name
-from quire.api.state import app_state_of
 from quire.control import corpora as verbs
 from quire.errors import BadInput
-from quire.model.access import Scope, Viewer
+from quire.model.access import Scope
 from quire.model.pipeline import described
 from quire.parse import plugin_parser
 from quire.web.rendering import PageRoute, back, page
@@ -47,34 +46,33 @@ Given = Annotated[dict[str, str], Depends(_given)]
 
 
 @router.get("")
-def listing(request: Request, viewer: Reader) -> Response:
+def listing(request: Request, caller: Reader) -> Response:
     """List corpora with the settings that differ from the defaults."""
-    listed = verbs.listed(app_state_of(request).caller(viewer))
+    listed = verbs.listed(caller)
     for each in listed:
         each["differing"] = _words(verbs.differing(each["settings"]))
-    return page(request, viewer, "corpora.html", corpora=listed)
+    return page(request, "corpora.html", corpora=listed)
 
 
 @router.post("")
-def create(
-    request: Request, viewer: Writer, name: Annotated[str, Form(max_length=200)]
-) -> Response:
+def create(caller: Writer, name: Annotated[str, Form(max_length=200)]) -> Response:
     """Create a corpus with the default settings, and show it."""
-    verbs.create(app_state_of(request).caller(viewer), name.strip(), {})
+    verbs.create(caller, name.strip(), {})
     return back(_place(name.strip()), "create")
 
 
 @router.get("/{name:path}")
 def one(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
+    viewer: Viewed,
     name: Name,
     ask: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """Show one corpus, or ask for confirmation before deleting it."""
-    corpus = verbs.shown(app_state_of(request).caller(viewer), name)
+    corpus = verbs.shown(caller, name)
     if ask == "delete" and viewer.may(Scope.WRITE):
-        return _ask_to_delete(request, viewer, corpus)
+        return _ask_to_delete(request, corpus)
     rows = [
         {"name": key, "value": value, "text": escaped(value), "default": default, "sentence": doc,
          "shown": format.setting(escaped(value)), "usual": format.setting(escaped(default)),
@@ -83,21 +81,20 @@ def one(
         for key, value, default, doc in verbs.explained(corpus["pipeline"])
     ]  # fmt: skip
     return page(
-        request, viewer, "corpus.html", corpus=corpus, settings=rows, place=_place(name),
+        request, "corpus.html", corpus=corpus, settings=rows, place=_place(name),
     )  # fmt: skip
 
 
 @router.post("/{name:path}")
 def act(
     request: Request,
-    viewer: Writer,
+    caller: Writer,
     name: Name,
     given: Given,
     verb: Annotated[str, Form(max_length=20)] = "change",
     sure: Annotated[str, Form(max_length=20)] = "",
 ) -> Response:
     """Change or delete a corpus; the effect of a change is shown before it is made."""
-    caller = app_state_of(request).caller(viewer)
     if verb == "delete":
         verbs.delete(caller, name)
         return back("/corpora", "delete")
@@ -107,19 +104,19 @@ def act(
             f"corpus {name}: no setting differs from its current value. Nothing was changed."
         )
     if not sure:
-        return _ask_to_change(request, viewer, verbs.shown(caller, name), changes)
+        return _ask_to_change(request, verbs.shown(caller, name), changes)
     verbs.change(caller, name, given)
     return back(_place(name), "change")
 
 
 def _ask_to_change(
-    request: Request, viewer: Viewer, corpus: dict[str, Any], changes: list[tuple[str, Any, Any]]
+    request: Request, corpus: dict[str, Any], changes: list[tuple[str, Any, Any]]
 ) -> Response:
     listed = [f"{key} from {_quoted(old)} to {_quoted(to)}" for key, old, to in changes]
     cost = verbs.consequence([key for key, _, _ in changes])
     count = format.count(corpus["documents"], "document")
     return page(
-        request, viewer, "confirm.html", question=f"Change corpus {corpus['name']}?",
+        request, "confirm.html", question=f"Change corpus {corpus['name']}?",
         consequence=f"This changes {'; '.join(listed)}. The corpus has {count}. Documents that are "
         f"already indexed change at their next ingest or when you re-index them: {cost}.",
         action=_place(corpus["name"]), answer="Yes, change", is_risky=False,
@@ -128,11 +125,11 @@ def _ask_to_change(
     )  # fmt: skip
 
 
-def _ask_to_delete(request: Request, viewer: Viewer, corpus: dict[str, Any]) -> Response:
+def _ask_to_delete(request: Request, corpus: dict[str, Any]) -> Response:
     count = format.count(corpus["documents"], "document")
     stays = f"Its {count} are kept and stay searchable." if corpus["documents"] else ""
     return page(
-        request, viewer, "confirm.html", question=f"Delete corpus {corpus['name']}?",
+        request, "confirm.html", question=f"Delete corpus {corpus['name']}?",
         consequence=f"Its settings are deleted permanently. {stays or 'It has no documents.'}",
         action=_place(corpus["name"]), answer="Yes, delete", is_risky=True,
         to=_place(corpus["name"]), fields=[("verb", "delete")],

@@ -8,7 +8,6 @@ from quire import format
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes import uploads
-from quire.api.state import app_state_of
 from quire.control import corpora, document_content, documents, queries
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
@@ -25,7 +24,7 @@ Asked = Annotated[str, Query(max_length=200)]
 @router.get("")
 def listing(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     state: Asked = "",
     corpus: Asked = "",
     type: Asked = "",
@@ -35,7 +34,6 @@ def listing(
     """List documents, latest first."""
     kept = {"state": state, "corpus": corpus, "type": type, "q": q.strip(), "cursor": cursor}
     bare = {name: value.replace("\0", "") or None for name, value in kept.items()}
-    caller = app_state_of(request).caller(viewer)
     listed = queries.documents(
         caller, limit=PAGE,
         cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
@@ -43,7 +41,7 @@ def listing(
         corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
     )  # fmt: skip
     return page(
-        request, viewer, "documents.html", next=listed["next"],
+        request, "documents.html", next=listed["next"],
         documents=with_distinct_names(listed["items"]),
         kept=kept, states=list(DocumentState), corpora=corpora.listed(caller),
         is_filtered=any(kept[name] for name in FILTERS), searched=queries.SEARCHED,
@@ -51,29 +49,28 @@ def listing(
 
 
 @router.post("")
-async def upload(request: Request, viewer: Writer) -> Response:
+async def upload(request: Request, caller: Writer) -> Response:
     """Upload files by the plain form, without JavaScript; then show their job."""
-    answer = await uploads.receive(request, viewer)
+    answer = await uploads.receive(request, caller)
     return back(answer.headers["Location"].removeprefix("/api"))
 
 
 @router.get("/{document_id}")
 def one(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     document_id: requests.DocumentId,
     page_number: Annotated[int, Query(alias="page", ge=1, le=2**31 - 1)] = 1,
     q: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
     """Show one document at a page, with the matches of a query highlighted."""
-    caller = app_state_of(request).caller(viewer)
     document = queries.document(caller, document_id)
     for each in document["generations"]:
         each["reuse_words"] = format.reuse(each["reused"])
     ranges = queries.page_ranges_of_document(caller, document_id)
     explained = explain_document.explain_document(caller, document_id)
     return page(
-        request, viewer, "document.html", document=document, explained=explained,
+        request, "document.html", document=document, explained=explained,
         reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
         page=document_content.displayed_page(caller, document_id, page_number, q), 
         attempts=queries.attempts_of_document(caller, document_id),
@@ -82,11 +79,11 @@ def one(
 
 
 @router.get("/{document_id}/delete")
-def ask_to_delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
+def ask_to_delete(request: Request, caller: Writer, document_id: requests.DocumentId) -> Response:
     """Ask for confirmation before deleting a document."""
-    found: dict[str, Any] = queries.document(app_state_of(request).caller(viewer), document_id)
+    found: dict[str, Any] = queries.document(caller, document_id)
     return page(
-        request, viewer, "confirm.html", question=f"Delete {found['name'][:200]}?",
+        request, "confirm.html", question=f"Delete {found['name'][:200]}?",
         consequence="It is removed from search now; its pages and file are deleted later. If its "
         "source still lists it, the next ingest adds it again.",
         action=f"/documents/{document_id}/delete", answer="Yes, delete", is_risky=True,
@@ -95,19 +92,16 @@ def ask_to_delete(request: Request, viewer: Writer, document_id: requests.Docume
 
 
 @router.post("/{document_id}/delete")
-def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
+def delete(caller: Writer, document_id: requests.DocumentId) -> Response:
     """Delete a document that no job is working on."""
-    documents.delete(app_state_of(request).caller(viewer), document_id)
+    documents.delete(caller, document_id)
     return back("/documents", "delete")
 
 
 @router.post("/{document_id}/reindex")
 def reindex(
-    request: Request,
-    viewer: Writer,
-    document_id: requests.DocumentId,
-    to: Annotated[str, Form()] = "",
+    caller: Writer, document_id: requests.DocumentId, to: Annotated[str, Form()] = ""
 ) -> Response:
     """Index a document again as a new generation."""
-    documents.reindex(app_state_of(request).caller(viewer), document_id, {})
+    documents.reindex(caller, document_id, {})
     return back(to or f"/documents/{document_id}", "reindex")

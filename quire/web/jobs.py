@@ -8,12 +8,10 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from quire import format
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
-from quire.api.state import app_state_of
 from quire.control import jobs as verbs
 from quire.control import queries
 from quire.control.explain import job as explain_job
 from quire.errors import BadInput
-from quire.model.access import Viewer
 from quire.model.states import JobState
 from quire.web import page_range_strip
 from quire.web.rendering import PageRoute, back, page, with_distinct_names
@@ -35,7 +33,7 @@ Given = Annotated[str, Form(max_length=200)]
 @router.get("")
 def listing(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     state: Asked = "",
     kind: Asked = "",
     user: Asked = "",
@@ -47,12 +45,11 @@ def listing(
     """List jobs, latest first; a search for an ID opens that job."""
     kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
             "q": q.strip(), "cursor": cursor}  # fmt: skip
-    caller = app_state_of(request).caller(viewer)
     if kept["q"].isdecimal() and queries.find_job(caller, _number(q)):
         return back(f"/jobs/{int(q)}")
     listed = queries.jobs(caller, limit=PAGE, cursor=_number(cursor) or None, **_filters(kept))
     return page(
-        request, viewer, "jobs.html", jobs=listed["items"], next=listed["next"],
+        request, "jobs.html", jobs=listed["items"], next=listed["next"],
         kept=kept, states=list(JobState), is_filtered=any(kept[name] for name in FILTERS),
         searched=queries.SEARCHED,
     )  # fmt: skip
@@ -61,7 +58,7 @@ def listing(
 @router.post("/bulk")
 def bulk(
     request: Request,
-    viewer: Writer,
+    caller: Writer,
     verb: Given,
     scope: Given = "selected",
     state: Given = "",
@@ -86,8 +83,7 @@ def bulk(
         return back(to, "none_selected")
     if not sure and (verb == "delete" or scope == "filter"):
         fields = [*kept.items(), *(("id", one) for one in chosen if scope != "filter")]
-        return _ask(request, viewer, verb, scope, [*fields, ("to", to)], len(chosen))
-    caller = app_state_of(request).caller(viewer)
+        return _ask(request, verb, scope, [*fields, ("to", to)], len(chosen))
     if scope == "filter":
         filters = _filters(kept)
         count = verbs.in_bulk(caller, verb, **filters)
@@ -98,7 +94,6 @@ def bulk(
 
 def _ask(
     request: Request,
-    viewer: Viewer,
     verb: str,
     scope: str,
     fields: list[tuple[str, Any]],
@@ -109,7 +104,7 @@ def _ask(
     whole = f" Filter: {', '.join(narrowed) or 'none, so every job'}."
     said = "The jobs and their history are deleted permanently." if verb == "delete" else ""
     return page(
-        request, viewer, "confirm.html", question=f"{verb.capitalize()} {which}?",
+        request, "confirm.html", question=f"{verb.capitalize()} {which}?",
         consequence="Only jobs whose state allows it are affected. " + said
         + (whole if scope == "filter" else ""),
         action="/jobs/bulk", answer=f"Yes, {verb}", is_risky=verb == "delete",
@@ -119,9 +114,8 @@ def _ask(
 
 
 @router.get("/{job_id}")
-def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
+def one(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     """Show one job."""
-    caller = app_state_of(request).caller(viewer)
     job = queries.job(caller, job_id)
     explained = explain_job.explain_job(caller, job_id)
     listed = queries.files(caller, job_id, worst_first=True, limit=FILES)["items"]
@@ -133,7 +127,7 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
         runs = [run for run in runs if run["outcome"] != "done"]
     return page(
-        request, viewer, "job.html", job=job, explained=explained,
+        request, "job.html", job=job, explained=explained,
         files=with_distinct_names(listed),
         can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
@@ -145,11 +139,11 @@ def one(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
 
 
 @router.get("/{job_id}/delete")
-def ask_to_delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
+def ask_to_delete(request: Request, caller: Writer, job_id: requests.JobId) -> Response:
     """Ask for confirmation before deleting a job."""
-    job = queries.job(app_state_of(request).caller(viewer), job_id)
+    job = queries.job(caller, job_id)
     return page(
-        request, viewer, "confirm.html", question=f"Delete job {job_id}?",
+        request, "confirm.html", question=f"Delete job {job_id}?",
         consequence=f"The job is {job['state']}. Its history is deleted permanently. Documents "
         "that it indexed are kept.",
         action=f"/jobs/{job_id}/delete", answer="Yes, delete", is_risky=True,
@@ -159,8 +153,7 @@ def ask_to_delete(request: Request, viewer: Writer, job_id: requests.JobId) -> R
 
 @router.post("/{job_id}/{verb}")
 def act(
-    request: Request,
-    viewer: Writer,
+    caller: Writer,
     job_id: requests.JobId,
     verb: str,
     to: Annotated[str, Form()] = "",
@@ -177,7 +170,7 @@ def act(
     if verb == "priority":
         how["priority"] = priority
     meant = "reprioritise" if verb == "priority" else verb
-    verbs.one(app_state_of(request).caller(viewer), meant, job_id, **how)
+    verbs.one(caller, meant, job_id, **how)
     return back(to or f"/jobs/{job_id}", "retry_file" if "document_id" in how else verb)
 
 

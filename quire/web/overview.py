@@ -21,34 +21,30 @@ PAUSING = {"pause": jobs.pause, "unpause": jobs.unpause}
 
 
 @router.get("/")
-def overview(request: Request, viewer: Reader) -> Response:
+def overview(request: Request, caller: Reader) -> Response:
     """Show what runs and waits, recent throughput, and free disk and memory."""
     app_state = app_state_of(request)
-    caller = app_state.caller(viewer)
     return page(
-        request, viewer, "overview.html", machine=_machine(app_state.settings.home),
+        request, "overview.html", machine=_machine(app_state.settings.home),
         recent=_figures(request).of(caller),
         **queries.overview(caller, running=RUNNING, groups=GROUPS),
     )  # fmt: skip
 
 
 @router.get("/workers")
-def workers(request: Request, viewer: Reader) -> Response:
+def workers(request: Request, caller: Reader) -> Response:
     """List the workers that have not ended, and the kinds of jobs."""
-    caller = app_state_of(request).caller(viewer)
-    return page(
-        request, viewer, "workers.html", kinds=queries.kinds(caller), **queries.health(caller)
-    )
+    return page(request, "workers.html", kinds=queries.kinds(caller), **queries.health(caller))
 
 
 @router.post("/kinds/{name}/{verb}")
-def act_on_kind(request: Request, viewer: Admin, name: Name, verb: str) -> Response:
+def act_on_kind(caller: Admin, name: Name, verb: str) -> Response:
     """Pause a kind of job for everyone, or unpause it."""
     if verb not in PAUSING:
         raise BadInput(
             f"kinds: {verb[:40]!r} is not one of {', '.join(PAUSING)}. Nothing was changed."
         )
-    PAUSING[verb](app_state_of(request).caller(viewer), name)
+    PAUSING[verb](caller, name)
     return back("/workers", verb)
 
 

@@ -127,16 +127,16 @@ def _chained(path: str, kept: dict[str, Any], **changed: Any) -> str:
     return f"{path}?{urlencode(pairs, doseq=True)}" if pairs else path
 
 
-def page(
-    request: Request, viewer: Viewer | None, template: str, *, status: int = 200, **shown: Any
-) -> HTMLResponse:
-    """Render a page for a viewer."""
+def page(request: Request, template: str, *, status: int = 200, **shown: Any) -> HTMLResponse:
+    """Render a page for the viewer of a request."""
+    viewer = _viewer(request)
+    may_admin = bool(viewer and viewer.may(Scope.ADMIN))
     text = environment().get_template(template).render(
         viewer=viewer,
         csrf=viewer.csrf if viewer else None,
         may_write=bool(viewer and viewer.may(Scope.WRITE)),
-        may_admin=bool(viewer and viewer.may(Scope.ADMIN)),
-        navigation=[n for n in NAVIGATION if n[0] not in FOR_ADMINS or _is_admin(viewer)],
+        may_admin=may_admin,
+        navigation=[n for n in NAVIGATION if n[0] not in FOR_ADMINS or may_admin],
         path=request.url.path,
         here=_here(request),
         now=app_state_of(request).db.clock.now().wall,
@@ -147,10 +147,6 @@ def page(
     # Stored text may contain lone surrogates, which UTF-8 cannot encode.
     sent = text.encode("utf-8", "replace")
     return HTMLResponse(sent, status, headers={"Cache-Control": "no-store"})
-
-
-def _is_admin(viewer: Viewer | None) -> bool:
-    return viewer is not None and viewer.may(Scope.ADMIN)
 
 
 def _here(request: Request) -> str:
@@ -197,7 +193,7 @@ def error_page(request: Request, error: Exception) -> Response:
     text = _text(error)
     what, _, remedy = text.partition(". ")
     made = page(
-        request, _viewer(request), "error.html", status=status, code=status, title=title,
+        request, "error.html", status=status, code=status, title=title,
         what=what.rstrip(".") + ".", remedy=remedy,
     )  # fmt: skip
     if status in (429, 503):

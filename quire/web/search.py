@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from quire.api.auth.authenticate import Reader
-from quire.api.state import app_state_of
 from quire.control import corpora
 from quire.control import search as searching
 from quire.web.rendering import PageRoute, page
@@ -17,22 +16,21 @@ HITS = 20
 @router.get("/search")
 def search(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     q: Annotated[str, Query(max_length=searching.LONGEST)] = "",
     corpus: Annotated[str, Query(max_length=200)] = "",
     mode: Annotated[str, Query(max_length=20)] = "hybrid",
 ) -> Response:
     """Search the tenant's documents."""
-    app_state = app_state_of(request)
     found: dict[str, Any] | None = None
     query = q.replace("\0", " ").strip()
     if query:
         found = {"note": None} | searching.search(
-            app_state.db, viewer.tenant, query, limit=HITS, mode=mode,
+            caller.db, caller.tenant, query, limit=HITS, mode=mode,
             corpus=corpus.replace("\0", "") or None,
         )  # fmt: skip
     return page(
-        request, viewer, "search.html", found=found,
-        corpora=corpora.listed(app_state.caller(viewer)),
+        request, "search.html", found=found,
+        corpora=corpora.listed(caller),
         kept={"q": query, "corpus": corpus, "mode": mode},
     )  # fmt: skip

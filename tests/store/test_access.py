@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -324,7 +325,7 @@ def test_what_ended_is_pruned_with_the_rest(house: Stage):
 def test_the_audit_is_paged_and_filtered(house: Stage):
     caller = house.caller()
     for n in range(5):
-        access.create_user(caller, f"u{n}", "viewer", address="10.0.0.9")
+        access.create_user(replace(caller, address="10.0.0.9"), f"u{n}", "viewer")
     first = access.read_audit(caller, limit=3)
     rest = access.read_audit(caller, limit=10, before=first[-1]["id"])
     assert [each["subject"] for each in (*first, *rest)] == ["u4", "u3", "u2", "u1", "u0", "ada"]

@@ -15,6 +15,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from quire.api.auth.rate_limit import network
 from quire.api.state import app_state_of
 from quire.control import sign_in
+from quire.control.caller import Caller
 from quire.errors import BadInput, Forbidden, NotSignedIn
 from quire.model.access import Role, Scope, Viewer
 from quire.settings import Settings
@@ -186,22 +187,27 @@ _TOKEN = HTTPBearer(auto_error=False, description="A token created with `quire t
 _SESSION = APIKeyCookie(name=COOKIE, auto_error=False, description="A session of the dashboard.")
 
 
+#: The user with role and permissions, for routes that decide more than `Reader` and `Writer` do.
+Viewed = Annotated[Viewer, Depends(viewer_of)]
+
+
 def _needs(scope: Scope) -> object:
     async def check(
-        viewer: Annotated[Viewer, Depends(viewer_of)],
+        request: Request,
+        viewer: Viewed,
         token: Annotated[object, Depends(_TOKEN)] = None,
         session: Annotated[object, Depends(_SESSION)] = None,
-    ) -> Viewer:
+    ) -> Caller:
         if not viewer.may(scope):
             raise Forbidden(
                 f"user {viewer.user}: this needs the permission {scope}. Ask an admin of the "
                 "tenant, or use another token."
             )
-        return viewer
+        return app_state_of(request).caller(viewer, address_of(request))
 
     return Depends(check)
 
 
-Reader = Annotated[Viewer, _needs(Scope.READ)]
-Writer = Annotated[Viewer, _needs(Scope.WRITE)]
-Admin = Annotated[Viewer, _needs(Scope.ADMIN)]
+Reader = Annotated[Caller, _needs(Scope.READ)]
+Writer = Annotated[Caller, _needs(Scope.WRITE)]
+Admin = Annotated[Caller, _needs(Scope.ADMIN)]

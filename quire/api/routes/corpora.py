@@ -9,7 +9,6 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, problem_responses, returns, with_etag
-from quire.api.state import app_state_of
 from quire.control import corpora as verbs
 
 router = APIRouter(prefix="/api/corpora", tags=["corpora"])
@@ -17,30 +16,28 @@ Name = Annotated[str, Path(max_length=100, pattern=requests.PLAIN, description="
 
 
 @router.get("", summary="List corpora", **returns(models.ListOf[models.Corpus]))
-def listing(request: Request, viewer: Reader) -> Response:
+def listing(caller: Reader) -> Response:
     """List the tenant's corpora with the number of their documents."""
-    return ApiResponse({"items": verbs.listed(app_state_of(request).caller(viewer)), "next": None})
+    return ApiResponse({"items": verbs.listed(caller), "next": None})
 
 
 @router.post("", summary="Create a corpus", **returns(models.CorpusDetails, 409, status=201))
-def create(request: Request, viewer: Writer, body: requests.NewCorpus) -> Response:
+def create(caller: Writer, body: requests.NewCorpus) -> Response:
     """Create a corpus with settings."""
-    caller = app_state_of(request).caller(viewer)
     verbs.create(caller, body.name, body.settings)
     place = f"/api/corpora/{quote(body.name, safe='')}"
     return ApiResponse(verbs.shown(caller, body.name), 201, headers={"Location": place})
 
 
 @router.get("/{name:path}", summary="Show a corpus", **returns(models.CorpusDetails, 404))
-def show(request: Request, viewer: Reader, name: Name) -> Response:
+def show(request: Request, caller: Reader, name: Name) -> Response:
     """Show a corpus with every setting of its pipeline."""
-    return with_etag(request, verbs.shown(app_state_of(request).caller(viewer), name))
+    return with_etag(request, verbs.shown(caller, name))
 
 
 @router.patch("/{name:path}", summary="Change a corpus", **returns(models.CorpusChanged, 404))
-def change(request: Request, viewer: Writer, name: Name, body: requests.CorpusChange) -> Response:
+def change(caller: Writer, name: Name, body: requests.CorpusChange) -> Response:
     """Change settings of a corpus; its documents change at their next ingest."""
-    caller = app_state_of(request).caller(viewer)
     changed = verbs.change(caller, name, body.settings)
     consequence = verbs.consequence(changed)
     return ApiResponse(
@@ -51,7 +48,7 @@ def change(request: Request, viewer: Writer, name: Name, body: requests.CorpusCh
 @router.delete(
     "/{name:path}", summary="Delete a corpus", status_code=204, responses=problem_responses(404)
 )
-def delete(request: Request, viewer: Writer, name: Name) -> Response:
+def delete(caller: Writer, name: Name) -> Response:
     """Delete a corpus; its documents are kept."""
-    verbs.delete(app_state_of(request).caller(viewer), name)
+    verbs.delete(caller, name)
     return Response(status_code=204)

@@ -100,8 +100,7 @@ class _Stored(FileResponse):
     models.ListOf[models.DocumentSummary], 404
 ))  # fmt: skip
 def listing(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     state: requests.States = None,
     corpus: requests.Text = None,
     source: requests.LongText = None,
@@ -114,16 +113,16 @@ def listing(
     """List the documents that match, latest first."""
     states = requests.document_states(state)
     page = queries.documents(
-        app_state_of(request).caller(viewer), limit=limit, cursor=cursor, states=states,
+        caller, limit=limit, cursor=cursor, states=states,
         corpus=corpus, source=source, name=name, media_type=media_type, parent_id=parent_id,
     )  # fmt: skip
     return ApiResponse(page)
 
 
 @router.get("/{document_id}", summary="Show a document", **returns(models.DocumentDetails, 404))
-def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+def show(request: Request, caller: Reader, document_id: requests.DocumentId) -> Response:
     """Show a document with its page errors and generations."""
-    return with_etag(request, queries.document(app_state_of(request).caller(viewer), document_id))
+    return with_etag(request, queries.document(caller, document_id))
 
 
 @router.delete(
@@ -132,9 +131,9 @@ def show(request: Request, viewer: Reader, document_id: requests.DocumentId) -> 
     status_code=204,
     responses=problem_responses(404, 409),
 )
-def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -> Response:
+def delete(caller: Writer, document_id: requests.DocumentId) -> Response:
     """Delete a document that no job is working on; its source is not changed."""
-    verbs.delete(app_state_of(request).caller(viewer), document_id)
+    verbs.delete(caller, document_id)
     return Response(status_code=204)
 
 
@@ -144,15 +143,12 @@ def delete(request: Request, viewer: Writer, document_id: requests.DocumentId) -
     **returns(models.Created, 404, 409, status=201),
 )
 def reindex(
-    request: Request,
-    viewer: Writer,
-    document_id: requests.DocumentId,
-    body: requests.Reindex | None = None,
+    caller: Writer, document_id: requests.DocumentId, body: requests.Reindex | None = None
 ) -> Response:
     """Index a document again from its stored file; the live version stays until it succeeds."""
     how = body or requests.Reindex()
     job_id = verbs.reindex(
-        app_state_of(request).caller(viewer), document_id, how.settings,
+        caller, document_id, how.settings,
         force=how.force, priority=how.priority,
     )  # fmt: skip
     return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
@@ -163,9 +159,9 @@ def reindex(
     summary="Explain a document",
     **returns(models.DocumentExplanation, 404),
 )
-def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+def explain(caller: Reader, document_id: requests.DocumentId) -> Response:
     """Explain what a document waits for, why it was indexed, and what was reused."""
-    return ApiResponse(explain_document(app_state_of(request).caller(viewer), document_id))
+    return ApiResponse(explain_document(caller, document_id))
 
 
 @router.get(
@@ -173,9 +169,9 @@ def explain(request: Request, viewer: Reader, document_id: requests.DocumentId) 
     summary="List a document's generations",
     **returns(models.ListOf[models.Generation], 404),
 )
-def generations(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+def generations(caller: Reader, document_id: requests.DocumentId) -> Response:
     """List the latest generations of a document, newest first; there is no next page."""
-    found = queries.document(app_state_of(request).caller(viewer), document_id)
+    found = queries.document(caller, document_id)
     return ApiResponse({"items": found["generations"], "next": None})
 
 
@@ -185,14 +181,12 @@ def generations(request: Request, viewer: Reader, document_id: requests.Document
     **returns(models.ListOf[models.PageSummary], 404),
 )
 def pages(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     document_id: requests.DocumentId,
     limit: requests.Limit = 50,
     cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
 ) -> Response:
     """List the pages of a document and how each was read."""
-    caller = app_state_of(request).caller(viewer)
     return ApiResponse(verbs.pages(caller, document_id, limit=limit, cursor=cursor))
 
 
@@ -200,25 +194,23 @@ def pages(
     "/{document_id}/pages/{number}", summary="Show a page", **returns(models.PageDetails, 404)
 )
 def page(
-    request: Request, viewer: Reader, document_id: requests.DocumentId, number: requests.PageNumber
+    request: Request, caller: Reader, document_id: requests.DocumentId, number: requests.PageNumber
 ) -> Response:
     """Show a page with its text and the bounding boxes of its words, in points."""
-    return with_etag(
-        request, content.page(app_state_of(request).caller(viewer), document_id, number)
-    )
+    return with_etag(request, content.page(caller, document_id, number))
 
 
 @router.get("/{document_id}/pages/{number}/image", summary="Render a page", **_PICTURE)
 def image(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     document_id: requests.DocumentId,
     number: requests.PageNumber,
     width: Annotated[int, Query(ge=16, le=2400, description="Width in pixels.")] = 900,
 ) -> Response:
     """Render a page as PNG; only for PDFs and images."""
     app_state = app_state_of(request)
-    found = content.drawable(app_state.caller(viewer), document_id, number)
+    found = content.drawable(caller, document_id, number)
     tag = f'"{found.digest[:32]}-{number}-{width}"'
     if matches_etag(request, tag):
         return not_modified(tag)
@@ -237,14 +229,12 @@ def image(
 @router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **returns(Any, 404))
 def tokens(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     document_id: requests.DocumentId,
     version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
 ) -> Response:
     """Return the words of all pages with their bounding boxes, in PAWLs format."""
-    return with_etag(
-        request, verbs.tokens(app_state_of(request).caller(viewer), document_id, version)
-    )
+    return with_etag(request, verbs.tokens(caller, document_id, version))
 
 
 @router.get(
@@ -253,35 +243,30 @@ def tokens(
     **returns(models.ListOf[models.Chunk], 404),
 )
 def chunks(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     document_id: requests.DocumentId,
     limit: requests.Limit = 50,
     cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}\.\d{1,9}$")] = None,
 ) -> Response:
     """List the chunks of a document in text order."""
-    caller = app_state_of(request).caller(viewer)
     return ApiResponse(content.chunks(caller, document_id, limit=limit, cursor=cursor))
 
 
 @router.get("/{document_id}/file", summary="Get the original file", **_BYTES)
 def original(
-    request: Request,
-    viewer: Reader,
-    document_id: requests.DocumentId,
-    download: bool = False,
+    request: Request, caller: Reader, document_id: requests.DocumentId, download: bool = False
 ) -> Response:
     """Download the original file; supports ranges. Only safe types are shown inline."""
     app_state = app_state_of(request)
-    kept = content.original_of(app_state.caller(viewer), document_id)
+    kept = content.original_of(caller, document_id)
     return _file(request, app_state, kept, is_saved=download)
 
 
 @router.get("/{document_id}/thumbnail", summary="Get a thumbnail of page 1", **_BYTES)
-def thumbnail(request: Request, viewer: Reader, document_id: requests.DocumentId) -> Response:
+def thumbnail(request: Request, caller: Reader, document_id: requests.DocumentId) -> Response:
     """Get a JPEG of the first page."""
     app_state = app_state_of(request)
-    kept = content.thumbnail_of(app_state.caller(viewer), document_id)
+    kept = content.thumbnail_of(caller, document_id)
     return _file(request, app_state, kept, is_saved=False)
 
 

@@ -16,12 +16,11 @@ from starlette.types import Receive, Scope, Send
 from quire.api.auth.authenticate import Reader, authenticate
 from quire.api.models import requests
 from quire.api.responses import problem_responses
-from quire.api.state import AppState, app_state_of
 from quire.api.stream import EventBroadcaster, EventFilter, Listener, message
 from quire.control import queries
+from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Scope as Allowed
-from quire.model.access import Viewer
 from quire.store.queue.tail import Cursor
 
 router = APIRouter(prefix="/api/events", tags=["events"])
@@ -47,7 +46,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.get("", summary="Follow events", responses=_ANSWERS, response_class=StreamingResponse)
 async def follow(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     job: Annotated[
         int | None, Query(ge=1, le=requests.LARGEST_ID, description="Only events of this job.")
     ] = None,
@@ -66,19 +65,19 @@ async def follow(
     # A browser reconnects with its first URL, so the header takes precedence.
     given = last_event_id or cursor
     after = Cursor.parse(given) if given else None
-    wanted = EventFilter(viewer.tenant, job, _names(names))
-    await asyncio.to_thread(_check, app_state_of(request), viewer, job)
+    wanted = EventFilter(caller.tenant, job, _names(names))
+    await asyncio.to_thread(_check, caller, job)
     tail: EventBroadcaster = request.app.state.tail
-    listener = await tail.join(viewer, wanted, after)
-    return Stream(tail, listener, _pieces(request, viewer, tail, listener))
+    listener = await tail.join(caller.user, wanted, after)
+    return Stream(tail, listener, _pieces(request, tail, listener))
 
 
-def _check(app_state: AppState, viewer: Viewer, job: int | None) -> None:
+def _check(caller: Caller, job: int | None) -> None:
     """Raise NotFound for an unknown job, and DatabaseUnavailable before the stream starts."""
     if job is not None:
-        queries.job(app_state.caller(viewer), job)
+        queries.job(caller, job)
     else:
-        queries.last_job_id(app_state.caller(viewer))
+        queries.last_job_id(caller)
 
 
 class Stream(StreamingResponse):
@@ -100,7 +99,7 @@ class Stream(StreamingResponse):
 
 
 async def _pieces(
-    request: Request, viewer: Viewer, tail: EventBroadcaster, listener: Listener
+    request: Request, tail: EventBroadcaster, listener: Listener
 ) -> AsyncIterator[bytes]:
     # The cursor first: a client that disconnects before the first event can continue from here.
     yield f"retry: {RETRY_MS}\n".encode() + message({}, cursor=listener.at)
@@ -118,17 +117,17 @@ async def _pieces(
             yield _bye(listener, listener.ended)
             return
         if time.monotonic() >= due:
-            if why := await asyncio.to_thread(_no_longer_allowed, request, viewer):
+            if why := await asyncio.to_thread(_no_longer_allowed, request):
                 yield _bye(listener, why)
                 return
             yield b": \n\n"
             due = time.monotonic() + BEAT
 
 
-def _no_longer_allowed(request: Request, viewer: Viewer) -> str | None:
+def _no_longer_allowed(request: Request) -> str | None:
     """Return why the stream must end: its session or token is no longer valid."""
     try:
-        now = authenticate(request)
+        viewer, now = request.state.viewer, authenticate(request)
     except (DatabaseUnavailable, TooMany):
         return None
     except QuireError as error:

@@ -8,12 +8,11 @@ from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, problem_responses, returns, with_etag
-from quire.api.state import app_state_of
 from quire.control import jobs as verbs
 from quire.control import queries
+from quire.control.caller import Caller
 from quire.control.explain import job as explaining
 from quire.errors import NotFound
-from quire.model.access import Viewer
 from quire.model.records import Submission
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
@@ -21,8 +20,7 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 @router.get("", summary="List jobs", **returns(models.ListOf[models.Job]))
 def listing(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     state: requests.States = None,
     kind: requests.Text = None,
     platform: requests.Text = None,
@@ -33,16 +31,14 @@ def listing(
 ) -> Response:
     """List the jobs that match, latest first."""
     page = queries.jobs(
-        app_state_of(request).caller(viewer), limit=limit, cursor=cursor, account=account,
+        caller, limit=limit, cursor=cursor, account=account,
         user=user, states=requests.job_states(state), kind=kind, platform=platform,
     )  # fmt: skip
     return ApiResponse(page)
 
 
 @router.post("", summary="Submit a job", **returns(models.Created, 404, 409, 413, status=201))
-def submit(
-    request: Request, viewer: Writer, body: requests.Submit, key: requests.Key = None
-) -> Response:
+def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> Response:
     """Submit a job; `Location` is its URL."""
     submission = Submission(
         body.kind,
@@ -56,16 +52,16 @@ def submit(
         cost=body.cost,
         max_attempts=body.max_attempts,
     )
-    [job_id] = verbs.submit(app_state_of(request).caller(viewer), [submission], key=key)
+    [job_id] = verbs.submit(caller, [submission], key=key)
     return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 
 @router.post("/bulk", summary="Change all jobs that match", **returns(models.Changed, 409))
-def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
+def bulk(caller: Writer, body: requests.Bulk) -> Response:
     """Apply an action to every job that matches and whose state allows it."""
     wanted = body.filter
     count = verbs.in_bulk(
-        app_state_of(request).caller(viewer),
+        caller,
         body.verb,
         states=requests.job_states(wanted.state),
         options={"only_failed": True} if body.verb == "retry" and body.only_failed else {},
@@ -78,59 +74,50 @@ def bulk(request: Request, viewer: Writer, body: requests.Bulk) -> Response:
 
 
 @router.get("/{job_id}", summary="Show a job", **returns(models.Job, 404))
-def show(request: Request, viewer: Reader, job_id: requests.JobId) -> Response:
+def show(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     """Show a job. The ETag makes polling cheap."""
-    return with_etag(request, queries.job(app_state_of(request).caller(viewer), job_id))
+    return with_etag(request, queries.job(caller, job_id))
 
 
 @router.delete(
     "/{job_id}", summary="Delete a job", status_code=204, responses=problem_responses(404, 409)
 )
-def delete(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
+def delete(caller: Writer, job_id: requests.JobId) -> Response:
     """Delete a job that has ended, with its history."""
-    verbs.one(app_state_of(request).caller(viewer), "delete", job_id)
+    verbs.one(caller, "delete", job_id)
     return Response(status_code=204)
 
 
 @router.post("/{job_id}/stop", summary="Stop a job", **returns(models.Job, 404, 409))
 def stop(
-    request: Request,
-    viewer: Writer,
-    job_id: requests.JobId,
-    body: requests.StopReason | None = None,
+    caller: Writer, job_id: requests.JobId, body: requests.StopReason | None = None
 ) -> Response:
     """Stop a job. Finished work is kept, and the job can be resumed."""
-    return _act(request, viewer, "stop", job_id, why=body.why if body else None)
+    return _act(caller, "stop", job_id, why=body.why if body else None)
 
 
 @router.post("/{job_id}/resume", summary="Resume a job", **returns(models.Job, 404, 409))
-def resume(request: Request, viewer: Writer, job_id: requests.JobId) -> Response:
+def resume(caller: Writer, job_id: requests.JobId) -> Response:
     """Resume a stopped or failed job: only pending and failed tasks run."""
-    return _act(request, viewer, "resume", job_id)
+    return _act(caller, "resume", job_id)
 
 
 @router.post("/{job_id}/cancel", summary="Cancel a job", **returns(models.Job, 404, 409))
 def cancel(
-    request: Request,
-    viewer: Writer,
-    job_id: requests.JobId,
-    body: requests.StopReason | None = None,
+    caller: Writer, job_id: requests.JobId, body: requests.StopReason | None = None
 ) -> Response:
     """Cancel a job permanently."""
-    return _act(request, viewer, "cancel", job_id, why=body.why if body else None)
+    return _act(caller, "cancel", job_id, why=body.why if body else None)
 
 
 @router.post("/{job_id}/retry", summary="Retry a job", **returns(models.Job, 404, 409))
 def retry(
-    request: Request,
-    viewer: Writer,
-    job_id: requests.JobId,
-    body: requests.RetryOptions | None = None,
+    caller: Writer, job_id: requests.JobId, body: requests.RetryOptions | None = None
 ) -> Response:
     """Run unsuccessful tasks again with new attempts; all, only failed ones, or one file."""
     how = body or requests.RetryOptions()
     return _act(
-        request, viewer, "retry", job_id,
+        caller, "retry", job_id,
         only_failed=how.only_failed, document_id=how.document_id,
     )  # fmt: skip
 
@@ -138,22 +125,18 @@ def retry(
 @router.post(
     "/{job_id}/priority", summary="Change the priority of a job", **returns(models.Job, 404, 409)
 )
-def priority(
-    request: Request, viewer: Writer, job_id: requests.JobId, body: requests.NewPriority
-) -> Response:
+def priority(caller: Writer, job_id: requests.JobId, body: requests.NewPriority) -> Response:
     """Change the priority of a job, 1 (highest) to 10 (lowest)."""
-    return _act(request, viewer, "reprioritise", job_id, priority=body.priority)
+    return _act(caller, "reprioritise", job_id, priority=body.priority)
 
 
 @router.get("/{job_id}/explain", summary="Explain a job", **returns(models.Explanation, 404))
 def explain(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     job_id: requests.JobId,
     task: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
 ) -> Response:
     """Explain what a job or one of its tasks waits for, and what happens next."""
-    caller = app_state_of(request).caller(viewer)
     answer = explaining.explain_job(caller, job_id)
     if task is not None:
         answer = explaining.explain_task(caller, task)
@@ -168,14 +151,12 @@ def explain(
     **returns(models.ListOf[models.Event], 404),
 )
 def events(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     job_id: requests.JobId,
     limit: Annotated[int, Query(ge=1, le=queries.LOGGED)] = queries.LOGGED,
     cursor: requests.Cursor = None,
 ) -> Response:
     """List events, oldest first: the last 3,000, or those after a cursor."""
-    caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
     return ApiResponse(queries.log(caller, job_id, cursor=cursor, limit=limit))
 
@@ -184,14 +165,12 @@ def events(
     "/{job_id}/tasks", summary="List a job's tasks", **returns(models.ListOf[models.Task], 404)
 )
 def tasks(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     job_id: requests.JobId,
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the tasks of a job, oldest first."""
-    caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
     return ApiResponse(queries.tasks(caller, job_id, limit=limit, cursor=cursor))
 
@@ -202,14 +181,12 @@ def tasks(
     **returns(models.ListOf[models.Attempt], 404),
 )
 def attempts(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     job_id: requests.JobId,
     task_id: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
     limit: requests.Limit = 100,
 ) -> Response:
     """List the latest attempts of a job's tasks, or of one task."""
-    caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
     items = queries.attempts(caller, job_id, task_id=task_id, limit=limit)
     return ApiResponse({"items": items, "next": None})
@@ -219,8 +196,7 @@ def attempts(
     "/{job_id}/files", summary="List a job's files", **returns(models.ListOf[models.File], 404)
 )
 def listed_files(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
     job_id: requests.JobId,
     state: requests.States = None,
     with_errors: bool = False,
@@ -228,7 +204,6 @@ def listed_files(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the files of a job, oldest first; by state, or only those with page errors."""
-    caller = app_state_of(request).caller(viewer)
     queries.job(caller, job_id)
     page = queries.files(
         caller, job_id, states=requests.checked_states(state, queries.FILE_STATES) or (),
@@ -237,7 +212,6 @@ def listed_files(
     return ApiResponse(page)
 
 
-def _act(request: Request, viewer: Viewer, verb: str, job_id: int, **how: Any) -> Response:
-    caller = app_state_of(request).caller(viewer)
+def _act(caller: Caller, verb: str, job_id: int, **how: Any) -> Response:
     verbs.one(caller, verb, job_id, **how)
     return ApiResponse(queries.job(caller, job_id))

@@ -2,13 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Response
 
 from quire.api.auth.authenticate import Admin, Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, returns
-from quire.api.state import app_state_of
 from quire.control import jobs as verbs
 from quire.control import queries
 
@@ -17,20 +16,20 @@ Name = Annotated[str, Path(max_length=200, pattern=requests.PLAIN, description="
 
 
 @router.get("", summary="List kinds of jobs", **returns(models.ListOf[models.Kind]))
-def listing(request: Request, viewer: Reader) -> Response:
+def listing(caller: Reader) -> Response:
     """List the kinds that workers have announced."""
-    return ApiResponse({"items": queries.kinds(app_state_of(request).caller(viewer)), "next": None})
+    return ApiResponse({"items": queries.kinds(caller), "next": None})
 
 
 @router.post("/{name}/pause", summary="Pause a kind", **returns(models.Paused))
-def pause(request: Request, viewer: Admin, name: Name) -> Response:
+def pause(caller: Admin, name: Name) -> Response:
     """Stop new tasks of a kind; running ones finish."""
-    changed = verbs.pause(app_state_of(request).caller(viewer), name)
+    changed = verbs.pause(caller, name)
     return ApiResponse({"name": name, "paused": True, "changed": changed})
 
 
 @router.post("/{name}/unpause", summary="Unpause a kind", **returns(models.Paused))
-def unpause(request: Request, viewer: Admin, name: Name) -> Response:
+def unpause(caller: Admin, name: Name) -> Response:
     """Let tasks of a paused kind start again."""
-    changed = verbs.unpause(app_state_of(request).caller(viewer), name)
+    changed = verbs.unpause(caller, name)
     return ApiResponse({"name": name, "paused": False, "changed": changed})

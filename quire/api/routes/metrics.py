@@ -124,11 +124,11 @@ class _Fixed:
 
 
 @router.get("/metrics", summary="Prometheus metrics", responses=_ANSWERS)
-def metrics(request: Request, viewer: Reader) -> Response:
+def metrics(request: Request, caller: Reader) -> Response:
     """Return the tenant's metrics in the Prometheus text format."""
     state = request.app.state
     meters: MetricsExporter = state.meters
-    text = meters.text(viewer.tenant, state.tail.count)
+    text = meters.text(caller.tenant, state.tail.count)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 

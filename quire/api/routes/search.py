@@ -24,7 +24,7 @@ Pair = Annotated[str, Query(max_length=500, pattern=requests.PLAIN)]
 @router.get("", summary="Search the documents", **returns(models.SearchResults, 404))
 def search(
     request: Request,
-    viewer: Reader,
+    caller: Reader,
     q: Annotated[
         str,
         Query(
@@ -45,8 +45,8 @@ def search(
     """Find passages by words, by meaning, or both."""
     app_state = app_state_of(request)
     found = control.search(
-        app_state.db,
-        viewer.tenant,
+        caller.db,
+        caller.tenant,
         q,
         limit=limit,
         mode=mode,

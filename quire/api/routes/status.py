@@ -12,25 +12,23 @@ router = APIRouter(prefix="/api", tags=["status"])
 
 
 @router.get("/status", summary="Count by state", **returns(models.Status))
-def status(request: Request, viewer: Reader) -> Response:
+def status(request: Request, caller: Reader) -> Response:
     """Count the tenant's jobs, tasks and documents by state, and list workers.
 
     Slow counts are cached; `Age` says how many seconds old they are.
     """
     app_state = app_state_of(request)
-    caller = app_state.caller(viewer)
-    counts, age = app_state.recent.get(f"status {viewer.tenant}", lambda: queries.counts(caller))
+    counts, age = app_state.recent.get(f"status {caller.tenant}", lambda: queries.counts(caller))
     answer = {"home": str(app_state.settings.home), **counts, **queries.health(caller)}
     return ApiResponse(answer, headers={"Age": str(round(age))})
 
 
 @router.get("/scheduler/status", summary="What runs and waits", **returns(models.SchedulerStatus))
-def scheduler(request: Request, viewer: Reader) -> Response:
+def scheduler(request: Request, caller: Reader) -> Response:
     """List running jobs in the order in which they started, and count pending ones by kind."""
     app_state = app_state_of(request)
-    caller = app_state.caller(viewer)
     pending, _ = app_state.recent.get(
-        f"pending {viewer.tenant}", lambda: queries.pending_jobs_by_kind(caller)
+        f"pending {caller.tenant}", lambda: queries.pending_jobs_by_kind(caller)
     )
     return ApiResponse(
         {

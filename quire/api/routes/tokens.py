@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Response
 
-from quire.api.auth.authenticate import Reader, address_of
+from quire.api.auth.authenticate import Reader, Viewed
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.models.access import CreatedToken, NewToken, Token
 from quire.api.responses import ApiResponse, returns
-from quire.api.state import app_state_of
 from quire.control import access
 from quire.errors import Forbidden
 from quire.model.access import Scope, Viewer
@@ -20,24 +19,20 @@ TokenId = Annotated[int, Path(ge=1, le=requests.LARGEST_ID, description="Id of t
 
 @router.get("", summary="List tokens", **returns(models.ListOf[Token]))
 def listing(
-    request: Request,
-    viewer: Reader,
+    caller: Reader,
+    viewer: Viewed,
     user: requests.Text = None,
     limit: requests.Limit = 50,
     cursor: requests.Cursor = None,
 ) -> Response:
     """List your tokens, or as an admin those of the tenant; latest first."""
-    found = access.list_tokens(
-        app_state_of(request).caller(viewer),
-        user=user if viewer.may(Scope.ADMIN) else viewer.user,
-        limit=limit + 1,
-        before=cursor,
-    )
+    whose = user if viewer.may(Scope.ADMIN) else viewer.user
+    found = access.list_tokens(caller, user=whose, limit=limit + 1, before=cursor)
     return ApiResponse({"items": found[:limit], "next": following(found, limit)})
 
 
 @router.post("", summary="Create a token", **returns(CreatedToken, 404, 409, status=201))
-def create(request: Request, viewer: Reader, body: NewToken) -> Response:
+def create(caller: Reader, viewer: Viewed, body: NewToken) -> Response:
     """Create a token. Only this response contains the token itself.
 
     A token can create another one only with the permission admin; otherwise an expiring token
@@ -48,29 +43,17 @@ def create(request: Request, viewer: Reader, body: NewToken) -> Response:
         raise Forbidden(
             f"user {viewer.user}: only admins can create tokens for others. No token was created."
         )
-    made = access.create_token(
-        app_state_of(request).caller(viewer),
-        body.name,
-        body.scopes,
-        body.days,
-        user=None if body.user == viewer.user else body.user,
-        address=address_of(request),
-    )
+    user = None if body.user == viewer.user else body.user
+    made = access.create_token(caller, body.name, body.scopes, body.days, user=user)
     return ApiResponse(made, 201, headers={"Cache-Control": "no-store"})
 
 
 @router.delete("/{token_id}", summary="Revoke a token", **returns(Token, 404))
-def revoke(request: Request, viewer: Reader, token_id: TokenId) -> Response:
+def revoke(caller: Reader, viewer: Viewed, token_id: TokenId) -> Response:
     """Revoke a token; doing it again has no effect."""
     refuse_tokens(viewer)
-    return ApiResponse(
-        access.revoke_token(
-            app_state_of(request).caller(viewer),
-            token_id,
-            user=None if viewer.may(Scope.ADMIN) else viewer.user,
-            address=address_of(request),
-        )
-    )
+    user = None if viewer.may(Scope.ADMIN) else viewer.user
+    return ApiResponse(access.revoke_token(caller, token_id, user=user))
 
 
 def following(found: list[dict[str, int]], limit: int) -> str | None:

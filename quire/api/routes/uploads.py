@@ -23,11 +23,11 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, returns
 from quire.api.state import AppState, app_state_of
+from quire.control.caller import Caller
 from quire.control.uploads import MAX_FILES, UploadedFile, upload
 from quire.errors import BadInput, SourceRefused, TooLarge
 from quire.fetch.names import safe_name
 from quire.fetch.transfer import part_file
-from quire.model.access import Viewer
 
 router = APIRouter(prefix="/api/documents", tags=["documents"])
 #: Bytes per block that is handed to the writing thread, and blocks that may wait.
@@ -74,14 +74,14 @@ _BODY = {
 )
 async def receive(
     request: Request,
-    viewer: Writer,
+    caller: Writer,
     name: Annotated[str | None, Query(max_length=1000, description="Name of the file.")] = None,
     corpus: Annotated[str | None, Query(max_length=100)] = None,
     key: requests.Key = None,
 ) -> Response:
     """Upload one file, or a form with several; one ingest job indexes them."""
     taking = UploadReceiver(
-        app_state_of(request), viewer, request.headers.get("content-type", ""), key
+        app_state_of(request), caller, request.headers.get("content-type", ""), key
     )
     taking.check(name, request.headers.get("content-length"))
     sender, receiver = anyio.create_memory_object_stream[bytes](AHEAD)
@@ -161,10 +161,10 @@ class UploadReceiver:
     """Writes one upload to disk and submits its job."""
 
     def __init__(
-        self, app_state: AppState, viewer: Viewer, content_type: str, key: str | None
+        self, app_state: AppState, caller: Caller, content_type: str, key: str | None
     ) -> None:
         self.app_state = app_state
-        self.viewer = viewer
+        self.caller = caller
         self.content_type = content_type
         self.key = key
         self.most = app_state.settings.fetch_max_bytes
@@ -192,7 +192,7 @@ class UploadReceiver:
                 self._file(name or "", pieces, received)
             self._check_all(received)
             return upload(
-                self.app_state.caller(self.viewer), self.app_state.blobs, received,
+                self.caller, self.app_state.blobs, received,
                 corpus=corpus or None, key=self.key,
             )  # fmt: skip
         finally:
