@@ -4,14 +4,15 @@ Each query takes a `Caller` and returns what its tenant may see, as plain JSON-l
 here writes. Documents' contents (pages, chunks, bytes) are in `document_content`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from quire.clock import iso
 from quire.control import broker_status, outages
 from quire.control.caller import Caller
 from quire.errors import NotFound
-from quire.model.records import Owner, WorkerRow
+from quire.model.records import WorkerRow
 from quire.model.states import JobState
 from quire.store import Connection
 from quire.store.documents import corpora
@@ -35,6 +36,21 @@ SEARCHED = substring_filter.SEARCHED
 #: Page ranges that are listed one by one.
 MOST_RANGES = dashboard.CELLS
 Run = dashboard.Run
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
+
+
+def _of_tenant(
+    report: Callable[Concatenate[Connection, str, Options], Result],
+) -> Callable[Concatenate[Caller, Options], Result]:
+    """Turn a report of the store into a query: one read transaction, for the caller's tenant."""
+
+    @wraps(report)
+    def query(caller: Caller, /, *args: Options.args, **options: Options.kwargs) -> Result:
+        with caller.db.read() as conn:
+            return report(conn, caller.tenant, *args, **options)
+
+    return query
 
 
 def status(caller: Caller) -> Json:
@@ -130,12 +146,6 @@ def kinds(caller: Caller) -> list[Json]:
     ]
 
 
-def owners(caller: Caller) -> list[Owner]:
-    """List the tenant's users that have submitted jobs, with their limits."""
-    with caller.db.read() as conn:
-        return owner_rows.list_owners(conn, caller.tenant)
-
-
 def jobs(caller: Caller, *, limit: int = 50, cursor: int | None = None, **filters: Any) -> Json:
     """List jobs, latest first, with the cursor of the next page."""
     with caller.db.read() as conn:
@@ -167,7 +177,7 @@ def overview(caller: Caller, *, running: int, groups: int) -> Json:
             "problems": outages.listed(
                 conn, caller.tenant, now=at, max_silence=caller.db.lease_seconds
             ),
-            "is_new": not dashboard.owners_of(conn, caller.tenant),
+            "is_new": not dashboard.has_owners(conn, caller.tenant),
         }
 
 
@@ -183,12 +193,6 @@ def running_jobs(caller: Caller) -> list[Json]:
     """List running jobs in the order in which they started."""
     with caller.db.read() as conn:
         return job_reports.running(conn, caller.tenant, now=caller.db.now(conn).wall)
-
-
-def pending_jobs_by_kind(caller: Caller) -> list[Json]:
-    """Count pending jobs by platform and kind."""
-    with caller.db.read() as conn:
-        return job_reports.waiting_by_kind(conn, caller.tenant)
 
 
 def count_jobs(caller: Caller, filters: Mapping[str, Any]) -> int:
@@ -222,6 +226,21 @@ def job(caller: Caller, job_id: int) -> Json:
     return one
 
 
+pending_jobs_by_kind = _of_tenant(job_reports.waiting_by_kind)
+tasks = _of_tenant(task_reports.page_of_tasks)
+tasks_by_state = _of_tenant(task_reports.tasks_of_job)
+attempts = _of_tenant(task_reports.attempts_of)
+attempts_of_tasks = _of_tenant(task_reports.attempts_of_tasks)
+attempts_of_document = _of_tenant(task_reports.attempts_of_document)
+page_ranges_of_job = _of_tenant(dashboard.ranges_of_job)
+page_ranges_of_document = _of_tenant(dashboard.ranges_of_document)
+files = _of_tenant(file_reports.page_of_files)
+files_held_by_other_jobs = _of_tenant(file_reports.held_elsewhere)
+log = _of_tenant(events.page)
+log_tail = _of_tenant(events.tail)
+owners = _of_tenant(owner_rows.list_owners)
+
+
 def job_details(caller: Caller, job_id: int) -> Json:
     """Return a job with its files (failed ones first), tasks and attempts."""
     one = job(caller, job_id)
@@ -229,56 +248,6 @@ def job_details(caller: Caller, job_id: int) -> Json:
     one["task_list"] = tasks(caller, job_id)
     one["attempts"] = attempts(caller, job_id)
     return one
-
-
-def tasks(caller: Caller, job_id: int, *, limit: int = 50, cursor: int | None = None) -> Json:
-    """List the tasks of a job, oldest first."""
-    with caller.db.read() as conn:
-        return task_reports.page_of_tasks(conn, caller.tenant, job_id, limit=limit, cursor=cursor)
-
-
-def attempts(
-    caller: Caller, job_id: int, *, task_id: int | None = None, limit: int = 100
-) -> list[Json]:
-    """List the attempts of a job's tasks, or of one task, latest first."""
-    with caller.db.read() as conn:
-        return task_reports.attempts_of(conn, caller.tenant, job_id, task_id=task_id, limit=limit)
-
-
-def tasks_by_state(caller: Caller, job_id: int, states: Sequence[str], *, limit: int) -> list[Json]:
-    """List tasks of a job: those of the first state first, each state by id."""
-    with caller.db.read() as conn:
-        return task_reports.tasks_of_job(conn, caller.tenant, job_id, states, limit=limit)
-
-
-def attempts_of_tasks(caller: Caller, task_ids: Sequence[int], *, limit: int) -> list[Json]:
-    """List the attempts of some tasks, latest first; times are in seconds."""
-    with caller.db.read() as conn:
-        return task_reports.attempts_of_tasks(conn, caller.tenant, task_ids, limit=limit)
-
-
-def attempts_of_document(caller: Caller, document_id: int) -> list[Json]:
-    """List the attempts of a document's tasks, latest first; times are in seconds."""
-    with caller.db.read() as conn:
-        return task_reports.attempts_of_document(conn, caller.tenant, document_id)
-
-
-def page_ranges_of_job(caller: Caller, job_id: int) -> list[Any]:
-    """List the page ranges that a job reads, by document and page, and one more than are shown."""
-    with caller.db.read() as conn:
-        return dashboard.ranges_of_job(conn, caller.tenant, job_id)
-
-
-def page_ranges_of_document(caller: Caller, document_id: int) -> list[Any]:
-    """List the page ranges of a document's newest generation, and one more than are shown."""
-    with caller.db.read() as conn:
-        return dashboard.ranges_of_document(conn, caller.tenant, document_id)
-
-
-def files(caller: Caller, job_id: int, **page: Any) -> Json:
-    """List the files of a job; see `store.reports.files.page_of_files` for the options."""
-    with caller.db.read() as conn:
-        return file_reports.page_of_files(conn, caller.tenant, job_id, **page)
 
 
 def files_in_progress(caller: Caller, job_id: int) -> tuple[list[Json], int]:
@@ -289,28 +258,10 @@ def files_in_progress(caller: Caller, job_id: int) -> tuple[list[Json], int]:
     return active, (tally.pages if tally else 0) + sum(each["pages"] for each in active)
 
 
-def files_held_by_other_jobs(caller: Caller, job_id: int, sources: Sequence[str]) -> list[Json]:
-    """Count the files of these sources that other jobs are indexing, by job."""
-    with caller.db.read() as conn:
-        return file_reports.held_elsewhere(conn, caller.tenant, sources, job_id)
-
-
 def reuse(caller: Caller, job_id: int) -> Json:
     """Sum up what a job reused instead of computing it again."""
     with caller.db.read() as conn:
         return file_reports.reused_by(conn, job_id)
-
-
-def log(caller: Caller, job_id: int, *, limit: int = LOGGED, cursor: int | None = None) -> Json:
-    """List a job's events, oldest first: the latest ones, or with a cursor those after it."""
-    with caller.db.read() as conn:
-        return events.page(conn, caller.tenant, job_id, cursor=cursor, limit=limit)
-
-
-def log_tail(caller: Caller, job_id: int, *, after_id: int = 0, limit: int = LOGGED) -> list[Json]:
-    """Return the last events of a job after an id, oldest first; times are in seconds."""
-    with caller.db.read() as conn:
-        return events.tail(conn, caller.tenant, job_id, after_id=after_id, limit=limit)
 
 
 def documents(
@@ -329,11 +280,7 @@ def documents(
 def document(caller: Caller, document_id: int) -> Json:
     """Return a document with its page errors and generations, or raise NotFound."""
     with caller.db.read() as conn:
-        one = (
-            document_reports.document(conn, caller.tenant, document_id)
-            if 0 < document_id < 2**63
-            else None
-        )
+        one = document_reports.document(conn, caller.tenant, document_id)
     if one is None:
         raise missing_document(document_id)
     return one

@@ -31,7 +31,7 @@ MOST_TELLING = (
 def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
     """Explain a job by its most advanced open task, or by how it ended."""
     with caller.db.read() as conn:
-        row = waiting.job(conn, caller.tenant, job_id) if _is_id(job_id) else None
+        row = waiting.job(conn, caller.tenant, job_id)
         if row is None:
             raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
         now = caller.db.now(conn)
@@ -57,15 +57,11 @@ def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
 def explain_task(caller: Caller, task_id: int) -> dict[str, Any]:
     """Explain one task."""
     with caller.db.read() as conn:
-        row = waiting.task(conn, caller.tenant, task_id) if _is_id(task_id) else None
+        row = waiting.task(conn, caller.tenant, task_id)
         if row is None:
             raise NotFound(f"task {task_id}: no such task. `quire job show` lists those of a job.")
         case = _case(conn, row, caller.db.now(conn), caller.db.lease_seconds)
         return {**_answer(row, of_task(case), case.history), "job_id": row.job_id}
-
-
-def _is_id(number_given: int) -> bool:
-    return 0 < number_given < 2**63
 
 
 def _case(conn: Connection, row: Any, now: Instant, max_silence: float) -> Case:

@@ -8,10 +8,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.model.states import JOB_ACTIVE, JobState
-from quire.store.db.schema.documents import (
-    documents,
-    generations,
-)
+from quire.store.db.schema.documents import documents, generations
 from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
 
 j, t, d, g = jobs.c, tasks.c, documents.c, generations.c
@@ -39,15 +36,9 @@ class Waiting(NamedTuple):
     is_all: bool
 
 
-def owners_of(conn: sa.Connection, tenant: str) -> list[tuple[int, str]]:
-    """List the users of a tenant that have submitted jobs."""
-    found = conn.execute(
-        sa.select(owners.c.id, owners.c.user_name)
-        .where(owners.c.tenant == tenant)
-        .order_by(owners.c.user_name)
-        .limit(MOST_OWNERS)
-    )
-    return [(owner_id, user) for owner_id, user in found]
+def has_owners(conn: sa.Connection, tenant: str) -> bool:
+    """Tell whether a user of the tenant has ever submitted a job."""
+    return bool(conn.scalar(sa.select(sa.exists().where(owners.c.tenant == tenant))))
 
 
 _ACTIVE = is_state(j.state, *JOB_ACTIVE)
@@ -166,32 +157,21 @@ def recent_runs(conn: sa.Connection, tenant: str, *, since: float) -> RecentRuns
 
 
 def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:
-    """List the page ranges that a job reads, by document and page."""
-    return list(
-        conn.execute(
-            _ranges()
-            .where(t.job_id == job_id, d.tenant == tenant)
-            .order_by(t.document_id, t.from_page, t.id)
-            .limit(CELLS + 1)
-        )
-    )
+    """List the page ranges that a job reads, by document and page, and one more than are shown."""
+    return _ranges(conn, tenant, t.job_id == job_id)
 
 
 def ranges_of_document(conn: sa.Connection, tenant: str, document_id: int) -> list[Any]:
-    """List the page ranges of a document's newest generation."""
-    return list(
-        conn.execute(
-            _ranges()
-            .where(t.document_id == document_id, d.tenant == tenant, t.generation == d.generation)
-            .order_by(t.from_page, t.id)
-            .limit(CELLS + 1)
-        )
-    )
+    """List the page ranges of a document's newest generation, and one more than are shown."""
+    return _ranges(conn, tenant, t.document_id == document_id, t.generation == d.generation)
 
 
-def _ranges() -> sa.Select[Any]:
-    return (
+def _ranges(conn: sa.Connection, tenant: str, *wanted: sa.ColumnElement[bool]) -> list[Any]:
+    query = (
         sa.select(t.document_id, t.from_page, t.to_page, t.state, t.progress, d.name, t.kind)
         .join(documents, d.id == t.document_id)
+        .where(*wanted, d.tenant == tenant)
         .where(t.from_page.is_not(None), t.to_page.is_not(None), t.state != "skipped")
+        .order_by(t.document_id, t.from_page, t.id)
     )
+    return list(conn.execute(query.limit(CELLS + 1)))

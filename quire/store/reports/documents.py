@@ -7,12 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import iso
-from quire.model.states import (
-    DOCUMENT_LOCKED,
-    TASK_OPEN,
-    DocumentState,
-    TaskState,
-)
+from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, TaskState
 from quire.store.db.schema.documents import (
     chunks,
     contents,
@@ -35,6 +30,8 @@ MOST_ERRORS = 1000
 
 def row_of(conn: sa.Connection, tenant: str, document_id: int) -> Any | None:
     """Return a document of a tenant with its newest generation, or None."""
+    if not 0 < document_id < 2**63:
+        return None
     return conn.execute(_documents(tenant).where(d.id == document_id)).one_or_none()
 
 
@@ -96,11 +93,7 @@ def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
     """List the unreadable pages of the generation that is shown."""
     found = conn.execute(
         sa.select(gp.number, gp.error)
-        .where(
-            gp.document_id == row.id,
-            gp.generation == generation_shown(row),
-            gp.error.is_not(None),
-        )
+        .where(*_shown(row), gp.error.is_not(None))
         .order_by(gp.number)
         .limit(MOST_ERRORS)
     )
@@ -111,11 +104,11 @@ def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
     ]
 
 
-def generation_shown(row: Any) -> int:
-    """Return the generation to show: the live one, or the newest if that failed or none is live."""
-    is_failed = row.state == DocumentState.FAILED
-    shown: int | None = row.generation if is_failed else row.live_generation
-    return row.generation if shown is None else shown
+def _shown(row: Any) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the pages to show: the live ones, or the newest if those failed or none is live."""
+    is_newest = row.state == DocumentState.FAILED or row.live_generation is None
+    generation = row.generation if is_newest else row.live_generation
+    return gp.document_id == row.id, gp.generation == generation
 
 
 def list_pages(
@@ -150,11 +143,7 @@ def pages_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Se
             p.language, p.seconds,
         )
         .join(pages, p.id == gp.page_id, isouter=True)
-        .where(
-            gp.document_id == row.id,
-            gp.generation == generation_shown(row),
-            gp.number > after,
-        )
+        .where(*_shown(row), gp.number > after)
         .order_by(gp.number)
         .limit(limit)
     ).all()  # fmt: skip
@@ -252,22 +241,16 @@ def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]
     return found
 
 
-def _generations(conn: sa.Connection, document_id: int, limit: int = 20) -> list[dict[str, Any]]:
+def _generations(conn: sa.Connection, document_id: int) -> list[dict[str, Any]]:
     names = ("generation", "state", "why", "job_id", "pages", "chunks", "page_errors", "error")
     times = ("created_at", "started_at", "finished_at")
-    rows = conn.execute(
-        sa.select(generations)
-        .where(g.document_id == document_id)
-        .order_by(g.generation.desc())
-        .limit(limit)
-    )
     return [
         {
             **{name: getattr(row, name) for name in names},
             "reused": reuse(row.reused),
             **{name: iso(getattr(row, name)) for name in times},
         }
-        for row in rows
+        for row in generations_of(conn, document_id, limit=20)
     ]
 
 
@@ -320,37 +303,14 @@ def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
 
 def neighbours(conn: sa.Connection, row: Any, number: int) -> tuple[int | None, int | None]:
     """Return the numbers of the previous and the next page."""
-    at = generation_pages.c
-    own = (
-        at.document_id == row.id,
-        at.generation == generation_shown(row),
-    )
-    before = conn.scalar(sa.select(sa.func.max(at.number)).where(*own, at.number < number))
-    behind = conn.scalar(sa.select(sa.func.min(at.number)).where(*own, at.number > number))
-    return before, behind
+    before = sa.select(sa.func.max(gp.number)).where(*_shown(row), gp.number < number)
+    behind = sa.select(sa.func.min(gp.number)).where(*_shown(row), gp.number > number)
+    return conn.scalar(before), conn.scalar(behind)
 
 
 def chunks_of_page(conn: sa.Connection, row: Any, number: int) -> Sequence[Any]:
     """List the chunks of one page in text order."""
-    shown = generation_shown(row)
-    at, s = generation_pages.c, slices.c
-    return conn.execute(
-        sa.select(s.ordinal, s.start, s.stop, chunks.c.id, chunks.c.tokens, chunks.c.text,
-                  chunks.c.language)
-        .select_from(generation_pages)
-        .join(generations, sa.and_(g.document_id == at.document_id, g.generation == at.generation))
-        .join(pages, pages.c.id == at.page_id)
-        .join(slices, sa.and_(s.page_id == at.page_id, s.cut_id == g.cut_id))
-        .join(chunks, chunks.c.id == s.chunk_id)
-        .where(
-            at.document_id == row.id,
-            at.generation == shown,
-            at.number == number,
-            chunks.c.tenant == row.tenant,
-        )
-        .order_by(s.ordinal)
-        .limit(200)
-    ).all()  # fmt: skip
+    return conn.execute(_chunks(row).where(gp.number == number).limit(200)).all()
 
 
 def page_of_chunks(
@@ -358,23 +318,22 @@ def page_of_chunks(
 ) -> dict[str, Any]:
     """List the chunks of a document in text order; the cursor is the last page and ordinal."""
     number, ordinal = cursor
-    rows = conn.execute(
-        sa.select(gp.number, s.ordinal, s.start, s.stop, c.text, c.language, c.tokens)
-        .join(
-            generations,
-            sa.and_(g.document_id == gp.document_id, g.generation == gp.generation),
-        )
-        .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id))
-        .join(chunks, c.id == s.chunk_id)
-        .where(
-            gp.document_id == row.id,
-            gp.generation == generation_shown(row),
-            sa.or_(gp.number > number, sa.and_(gp.number == number, s.ordinal > ordinal)),
-        )
-        .order_by(gp.number, s.ordinal)
-        .limit(limit + 1)
-    ).all()
+    after = sa.or_(gp.number > number, sa.and_(gp.number == number, s.ordinal > ordinal))
+    rows = conn.execute(_chunks(row).where(after).limit(limit + 1)).all()
     names = ("page", "ordinal", "start", "stop", "text", "language", "tokens")
-    items = [dict(zip(names, each, strict=True)) for each in rows[:limit]]
+    items = [{name: getattr(each, name) for name in names} for each in rows[:limit]]
     more = f"{items[-1]['page']}.{items[-1]['ordinal']}" if len(rows) > limit else None
     return {"items": items, "next": more}
+
+
+def _chunks(row: Any) -> sa.Select[Any]:
+    return (
+        sa.select(
+            gp.number.label("page"), s.ordinal, s.start, s.stop, c.id, c.text, c.language, c.tokens
+        )
+        .join(generations, sa.and_(g.document_id == gp.document_id, g.generation == gp.generation))
+        .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id))
+        .join(chunks, c.id == s.chunk_id)
+        .where(*_shown(row))
+        .order_by(gp.number, s.ordinal)
+    )

@@ -118,8 +118,8 @@ def page_of_files(
     state = _state()
     query = _of_jobs(
         sa.select(
-            d.id, d.name, d.uri, state.label("state"), g.generation, g.pages, g.chunks,
-            g.page_errors, g.error, g.why,
+            d.id.label("document_id"), d.name, d.uri, state.label("state"), g.generation, g.pages,
+            g.chunks, g.page_errors, g.error, g.why,
         ),
         g.job_id == job_id,
     ).where(d.id > (cursor or 0), d.tenant == tenant)  # fmt: skip
@@ -131,10 +131,7 @@ def page_of_files(
         rank = sa.case(_RANK, value=state, else_=len(_RANK))
         query = query.order_by(rank, g.page_errors.desc())
     rows = conn.execute(query.order_by(d.id).limit(limit + 1)).all()
-    items = [
-        {("document_id" if key == "id" else key): value for key, value in row._asdict().items()}
-        for row in rows[:limit]
-    ]
+    items = [row._asdict() for row in rows[:limit]]
     has_more = len(rows) > limit and not worst_first
     return {"items": items, "next": str(items[-1]["document_id"]) if has_more else None}
 
@@ -181,7 +178,7 @@ def reused_by(conn: sa.Connection, job_id: int) -> dict[str, Any]:
 
 
 def held_elsewhere(
-    conn: sa.Connection, tenant: str, sources: Sequence[str], job_id: int
+    conn: sa.Connection, tenant: str, job_id: int, sources: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Count documents of these sources that other jobs are indexing, by job."""
     rows = conn.execute(

@@ -35,78 +35,69 @@ def page_of_tasks(
 
 
 def attempts_of(
-    conn: sa.Connection,
-    tenant: str,
-    job_id: int,
-    *,
-    task_id: int | None = None,
-    limit: int = 100,
+    conn: sa.Connection, tenant: str, job_id: int, *, task_id: int | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
     """List the attempts of a job's tasks, or of one task, latest first."""
+    wanted = [t.job_id == job_id, has_job(tenant, job_id)]
+    runs = _attempts(conn, *wanted, *([] if task_id is None else [t.id == task_id]), limit=limit)
+    return [
+        {**run, "began_at": iso(run["began_at"]), "finished_at": iso(run["finished_at"])}
+        for run in runs
+    ]
+
+
+def attempts_of_tasks(
+    conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
+) -> list[dict[str, Any]]:
+    """List the attempts of some tasks, latest first; times are in seconds."""
+    own = t.owner_id.in_(sa.select(owners.c.id).where(owners.c.tenant == tenant))
+    return _attempts(conn, attempts.c.task_id.in_(list(task_ids)), own, limit=limit)
+
+
+def attempts_of_document(
+    conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
+) -> list[dict[str, Any]]:
+    """List the attempts of a document's tasks, latest first; times are in seconds."""
+    own = sa.exists().where(d.id == document_id, d.tenant == tenant)
+    also = (t.kind, t.job_id, t.generation, t.from_page, t.to_page)
+    return _attempts(conn, t.document_id == document_id, own, also=also, limit=limit)
+
+
+def _attempts(
+    conn: sa.Connection,
+    *wanted: sa.ColumnElement[bool],
+    also: Sequence[sa.ColumnElement[Any]] = (),
+    limit: int,
+) -> list[dict[str, Any]]:
     a = attempts.c
-    query = (
-        sa.select(attempts)
+    rows = conn.execute(
+        sa.select(attempts, *also)
         .join(tasks, t.id == a.task_id)
-        .where(t.job_id == job_id, has_job(tenant, job_id))
+        .where(*wanted)
         .order_by(a.finished_at.desc(), a.fence.desc())
         .limit(limit)
     )
-    rows = conn.execute(query if task_id is None else query.where(t.id == task_id))
-    return [
-        {**row._asdict(), "began_at": iso(row.began_at), "finished_at": iso(row.finished_at)}
-        for row in rows
-    ]
+    return [row._asdict() for row in rows]
 
 
 def tasks_of_job(
     conn: sa.Connection, tenant: str, job_id: int, states: Sequence[str], *, limit: int
 ) -> list[dict[str, Any]]:
     """List tasks of a job: those of the first state first, each state by id."""
-    found: list[dict[str, Any]] = []
+    query = sa.select(tasks).where(t.job_id == job_id, has_job(tenant, job_id))
+    return [row._asdict() for row in by_state(conn, query, states, limit=limit)]
+
+
+def by_state(
+    conn: sa.Connection, query: sa.Select[Any], states: Sequence[str], *, limit: int
+) -> list[Any]:
+    """Return the tasks of a query: those of the first state first, each state by id."""
+    found: list[Any] = []
     for state in states:
-        rows = conn.execute(
-            sa.select(tasks)
-            .where(t.job_id == job_id, is_state(t.state, TaskState(state)))
-            .where(has_job(tenant, job_id))
-            .order_by(t.id)
-            .limit(limit - len(found))
-        )
-        found += [row._asdict() for row in rows]
-        if len(found) >= limit:
-            break
+        if len(found) < limit:
+            some = query.where(is_state(t.state, state)).order_by(t.id)
+            found += conn.execute(some.limit(limit - len(found)))
     return found
-
-
-def attempts_of_tasks(
-    conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
-) -> list[dict[str, Any]]:
-    """List the attempts of some tasks, latest first."""
-    a = attempts.c
-    rows = conn.execute(
-        sa.select(attempts)
-        .join(tasks, t.id == a.task_id)
-        .join(owners, owners.c.id == t.owner_id)
-        .where(a.task_id.in_(list(task_ids)), owners.c.tenant == tenant)
-        .order_by(a.finished_at.desc(), a.fence.desc())
-        .limit(limit)
-    )
-    return [row._asdict() for row in rows]
-
-
-def attempts_of_document(
-    conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
-) -> list[dict[str, Any]]:
-    """List the attempts of a document's tasks, latest first."""
-    a = attempts.c
-    rows = conn.execute(
-        sa.select(attempts, t.kind, t.job_id, t.generation, t.from_page, t.to_page)
-        .join(tasks, t.id == a.task_id)
-        .join(documents, d.id == t.document_id)
-        .where(t.document_id == document_id, d.tenant == tenant)
-        .order_by(a.finished_at.desc(), a.fence.desc())
-        .limit(limit)
-    )
-    return [row._asdict() for row in rows]
 
 
 def running_by_worker(conn: sa.Connection, tenant: str | None = None) -> dict[str, int]:
@@ -137,16 +128,12 @@ def _task(row: Any) -> dict[str, Any]:
     names = (
         "id", "kind", "queue", "state", "reason", "attempt", "max_attempts", "crashes", "fence",
         "priority", "worker_id", "progress", "message", "error", "waits", "cost",
+        "document_id", "generation", "from_page", "to_page", "digest",
     )  # fmt: skip
     times = ("due_at", "begin_at", "finished_at")
     spent = row.finished_at - row.begin_at if row.finished_at and row.begin_at else None
     return {
         **{name: getattr(row, name) for name in names},
         **{name: iso(getattr(row, name)) for name in times},
-        **{
-            name: getattr(row, name)
-            for name in ("document_id", "generation", "from_page", "to_page")
-        },
-        "digest": row.digest,
         "process_duration": spent,
     }

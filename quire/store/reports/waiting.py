@@ -24,6 +24,7 @@ from quire.store.db.schema.queue import (
 )
 from quire.store.queue import workers as worker_rows
 from quire.store.queue.order import takes_turn
+from quire.store.reports.tasks import by_state
 
 t, j = tasks.c, jobs.c
 #: Counting stops here; reported as "more than".
@@ -57,6 +58,8 @@ class WorkerAbilities(NamedTuple):
 
 def job(conn: sa.Connection, tenant: str, job_id: int) -> Any | None:
     """Return a job of the tenant, or None."""
+    if not 0 < job_id < 2**63:
+        return None
     return conn.execute(
         sa.select(jobs, owners.c.user_name)
         .join(owners, owners.c.id == j.owner_id)
@@ -66,6 +69,8 @@ def job(conn: sa.Connection, tenant: str, job_id: int) -> Any | None:
 
 def task(conn: sa.Connection, tenant: str, task_id: int) -> Any | None:
     """Return a task of the tenant with its job, kind and owner, or None."""
+    if not 0 < task_id < 2**63:
+        return None
     return conn.execute(_tasks().where(t.id == task_id, owners.c.tenant == tenant)).one_or_none()
 
 
@@ -79,13 +84,7 @@ def last_event(conn: sa.Connection, job_id: int, name: str) -> dict[str, Any] | 
 
 def tasks_of(conn: sa.Connection, job_id: int, states: Sequence[str], *, limit: int) -> list[Any]:
     """List tasks of a job, state by state in the order given, each oldest first."""
-    found: list[Any] = []
-    for state in states:
-        query = _tasks().where(t.job_id == job_id, is_state(t.state, state)).order_by(t.id)
-        found += conn.execute(query.limit(limit - len(found))).all()
-        if len(found) == limit:
-            break
-    return found
+    return by_state(conn, _tasks().where(t.job_id == job_id), states, limit=limit)
 
 
 def count_reasons(conn: sa.Connection, job_id: int) -> dict[str, int]:
