@@ -1,7 +1,5 @@
 """The web application: routes, errors, security headers."""
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter, FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,7 +8,22 @@ from quire import plugins
 from quire.api import problems
 from quire.api.body_limits import BodyLimitMiddleware
 from quire.api.request_ids import RequestIdMiddleware
-from quire.api.routes.metrics import MetricsExporter
+from quire.api.routes import (
+    corpora,
+    documents,
+    events,
+    health,
+    interactive_docs,
+    jobs,
+    kinds,
+    metrics,
+    search,
+    sign_in,
+    status,
+    tokens,
+    uploads,
+    users,
+)
 from quire.api.state import AppState
 from quire.api.stream import EventBroadcaster
 from quire.app import App
@@ -26,6 +39,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+ROUTES = (
+    health, metrics, events, sign_in, tokens, users, jobs, kinds, uploads, documents, search,
+    corpora, status, interactive_docs,
+)  # fmt: skip
 _DESCRIPTION = (
     "Submit and manage jobs, upload and search documents. Authenticate with "
     "`Authorization: Bearer TOKEN`; `quire token create` creates a token. Errors are "
@@ -45,45 +62,16 @@ def create_api(app: App, *more: APIRouter) -> FastAPI:
     )
     plugins.equip(app.registry)  # settings may name a plugin's parser
     api.state.app_state = AppState(app)
-    api.state.meters = MetricsExporter(app)
+    api.state.meters = metrics.MetricsExporter(app)
     api.state.tail = EventBroadcaster(app.db, app.settings.api_max_streams)
     problems.install(api)
     # The last one added is the outermost: every response gets an ID and headers, errors too.
     api.add_middleware(BodyLimitMiddleware)
     api.add_middleware(RequestIdMiddleware, observe=api.state.meters.observe)
     api.add_middleware(SecurityHeadersMiddleware)
-    for router in (*routers(), *more):
+    for router in (*(each.router for each in ROUTES), *more):
         api.include_router(router)
     return api
-
-
-def routers() -> Sequence[APIRouter]:
-    """Return the routers of all resources."""
-    from quire.api.routes import (
-        corpora,
-        documents,
-        events,
-        health,
-        interactive_docs,
-        jobs,
-        kinds,
-        metrics,
-        search,
-        sign_in,
-        status,
-        tokens,
-        uploads,
-        users,
-        workers,
-    )
-
-    access = [sign_in.router, tokens.router, users.router]
-    content = [uploads.router, documents.router, search.router, corpora.router]
-    states = [workers.router, status.router, interactive_docs.router]
-    return [
-        health.router, metrics.router, events.router, *access, jobs.router, kinds.router, *content,
-        *states,
-    ]  # fmt: skip
 
 
 class SecurityHeadersMiddleware:

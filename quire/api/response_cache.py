@@ -22,27 +22,29 @@ class _Kept(NamedTuple):
 
 
 class ResponseCache:
-    """Responses by key; thread-safe. Only one thread computes at a time."""
+    """Responses by key; thread-safe. Only one thread computes the response of a key."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
-        self._making = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
 
-    def get(self, key: str, compute: Callable[[], Any]) -> tuple[Any, float]:
-        """Return the response and its age in seconds."""
+    def get(
+        self, key: str, compute: Callable[[], Any], *, at_least: float = 0.0
+    ) -> tuple[Any, float]:
+        """Return the response and its age; it is kept for `at_least` some seconds."""
         if (kept := self._fresh(key)) is not None:
             return kept.answer, self._clock() - kept.at
-        with self._making:
+        with self._making.setdefault(key, threading.Lock()):
             if (kept := self._fresh(key)) is not None:
                 return kept.answer, self._clock() - kept.at
             began = self._clock()
             answer = compute()
             took = self._clock() - began
             self._kept.pop(key, None)
-            if took >= QUICK:
-                until = began + took + min(took * _SHARE, _LONGEST)
-                self._kept[key] = _Kept(answer, began + took, until)
+            keep = max(min(took * _SHARE, _LONGEST) if took >= QUICK else 0.0, at_least)
+            if keep:
+                self._kept[key] = _Kept(answer, began + took, began + took + keep)
             return answer, 0.0
 
     def _fresh(self, key: str) -> _Kept | None:

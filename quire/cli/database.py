@@ -115,7 +115,7 @@ def doctor(
         )
         found = _problems(opened.db)
     if json:
-        console.as_json({**examining.as_json(report), "repaired": repaired, "problems": found})
+        console.as_json({**report.as_json(), "repaired": repaired, "problems": found})
     else:
         for problem in found:
             console.say(format.one_line(problem, 1000))

@@ -86,7 +86,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
         known = {"transferred_to": name, "rows": moved.rows, "resumed": moved.is_resumed}
         if copied and blobs:
             known["blobs"] = _as_json(blobs, copied)
-        console.as_json({**known, "not_copied": moved.not_copied, "doctor": doctor.as_json(report)})
+        console.as_json({**known, "not_copied": moved.not_copied, "doctor": report.as_json()})
     else:
         _print_database(name, _where_files_are(settings, blobs), moved, report)
     if not report.is_healthy:

@@ -4,7 +4,6 @@ A token is shown once, when it is made; what is stored of it is a hash.
 """
 
 import hashlib
-import math
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -105,7 +104,8 @@ def create_token(
     """
     _check_name("token", name)
     asked = _scopes(scopes)
-    _check_days(days)
+    if days is not None and not 0 < days <= LONGEST_DAYS:
+        raise BadInput(f"days: {days:g} is not above 0 and up to {LONGEST_DAYS:,.0f}.")
     whose = caller.user if user is None else user
     if user is None:
         ensure_admin(caller)
@@ -177,7 +177,8 @@ def read_audit(caller: Caller, **wanted: Any) -> list[dict[str, Any]]:
 
 def locked_user(conn: Connection, caller: Caller, name: str) -> User:
     """Return a user of the tenant with its row locked, or raise NotFound."""
-    found = users.find_user(conn, caller.tenant, name, lock=True) if _is_storable(name) else None
+    is_storable = "\0" not in name and submission_checks.is_unicode(name)
+    found = users.find_user(conn, caller.tenant, name, lock=True) if is_storable else None
     if found is None:
         raise NotFound(f"user {name[:100]!r}: no such user. `quire user list` lists them.")
     return found
@@ -235,11 +236,6 @@ def _allowed(owner: User, asked: frozenset[Scope] | None) -> frozenset[Scope]:
     return may if asked is None else asked
 
 
-def _check_days(days: float | None) -> None:
-    if days is not None and not (math.isfinite(days) and 0 < days <= LONGEST_DAYS):
-        raise BadInput(f"days: {days:g} is not above 0 and up to {LONGEST_DAYS:,.0f}.")
-
-
 def _check_name(what: str, name: str) -> None:
     """Refuse names that are not printable or not usable in a path."""
     odd = name.strip() != name or not name.isprintable() or "/" in name or not name.strip(".")
@@ -248,7 +244,3 @@ def _check_name(what: str, name: str) -> None:
             f"{what} {name[:60]!r}: a name has 1 to {submission_checks.LONGEST} printable "
             "characters, none of them a slash, no space at its ends, and not only dots."
         )
-
-
-def _is_storable(name: str) -> bool:
-    return "\0" not in name and submission_checks.is_unicode(name)

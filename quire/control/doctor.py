@@ -5,7 +5,7 @@ An examination changes nothing. `mend` does, where what is right can be derived 
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from quire.clock import Instant
@@ -52,6 +52,10 @@ class Report:
         """Whether every invariant holds."""
         return not self.violations
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        return {"healthy": self.is_healthy, **asdict(self)}
+
 
 def examine(
     db: Database,
@@ -88,7 +92,10 @@ def examine(
 
 def repair_derived(db: Database) -> dict[str, int]:
     """Recompute derived data that is wrong; returns how many rows, by invariant."""
-    analyse = _analysis(db)
+    from quire.text import words
+
+    # As the full-text index of this database tokenizes a text of a language.
+    analyse = words.fts5_input if db.stems_words else words.tsvector_input
     acts: dict[str, Callable[[Any, Instant], int]] = {
         "documents.locked": repair.fail_abandoned,
         "chunks.words": lambda conn, now: repair.index_missing_chunks(conn, analyse),
@@ -103,13 +110,6 @@ def repair_derived(db: Database) -> dict[str, int]:
         if total:
             repaired[name] = total
     return repaired
-
-
-def _analysis(db: Database) -> Callable[[str, str], str]:
-    """Return how this database's full-text index tokenizes a text of a language."""
-    from quire.text import words
-
-    return words.fts5_input if db.stems_words else words.tsvector_input
 
 
 def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
@@ -140,27 +140,14 @@ def _is_whole(blobs: Blobs, digest: str) -> bool:
         return False
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Return a report as JSON."""
-    names = ("name", "count", "examples", "sentence")
-    return {
-        "checked": report.checked,
-        "healthy": report.is_healthy,
-        "violations": [
-            {name: getattr(violation, name) for name in names} for violation in report.violations
-        ],
-    }
-
-
 def _schema(db: Database) -> Violation | None:
     with db.read() as conn:
         found, last = migrate.version(conn), migrate.versions()[-1]
         try:
-            missing = migrate.count_missing(conn)
+            if not migrate.count_missing(conn):
+                return None
+            why = "; run `quire migrate`"
         except SchemaAhead:
-            sentence = f"The schema is version {last}. It is {found}: a later Quire wrote it."
-            return Violation("schema.version", 1, [found], sentence)
-    if not missing:
-        return None
-    sentence = f"The schema is version {last}. It is {found}; run `quire migrate`."
+            why = ": a later Quire wrote it"
+    sentence = f"The schema is version {last}. It is {found}{why}."
     return Violation("schema.version", 1, [found], sentence)

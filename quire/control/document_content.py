@@ -5,7 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from quire.control.caller import Caller
-from quire.control.documents import row_of
+from quire.control.documents import no_page, row_of
 from quire.errors import BadInput, Gone, NotFound
 from quire.parse import file_type, render, word_boxes
 from quire.store.documents import pages as stored
@@ -59,7 +59,7 @@ def page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
         found = reports.pages_of(conn, row, limit=1, after=number - 1)
         listed = reports.list_pages(conn, row, limit=1, cursor=number - 1)["items"]
     if not found or found[0].number != number:
-        raise _no_page(document_id, number)
+        raise no_page(document_id, number)
     one, text = found[0], found[0].text or ""
     boxes = [word._asdict() for word in word_boxes.unpack(one.words or b"", text)]
     return {**listed[0], "text": text, "words": boxes}
@@ -87,18 +87,10 @@ def drawable(caller: Caller, document_id: int, number: int) -> Kept:
             "Its text is available."
         )
     with caller.db.read() as conn:
-        row = row_of(conn, caller, document_id)
-        last = row.pages
+        last = row_of(conn, caller, document_id).pages
     if last is not None and number > last:
-        raise _no_page(document_id, number)
+        raise no_page(document_id, number)
     return found
-
-
-def _no_page(document_id: int, number: int) -> NotFound:
-    return NotFound(
-        f"document {document_id}: has no page {number}. `quire document pages {document_id}` "
-        "lists them."
-    )
 
 
 def displayed_page(

@@ -175,7 +175,12 @@ def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> 
                 return Reading(page, time.perf_counter() - began)
     finally:
         pdf.close()
-    raise NotFound(
+    raise no_page(document_id, number)
+
+
+def no_page(document_id: int, number: int) -> NotFound:
+    """Return the error for a page that a document does not have."""
+    return NotFound(
         f"document {document_id}: has no page {number}. `quire document pages {document_id}` "
         "lists them."
     )

@@ -140,7 +140,9 @@ def reprioritise(caller: Caller, job_ids: Sequence[int], priority: int) -> list[
         dialect.notify(conn)
         return changed
 
-    return _told(caller, caller.db.write(act))
+    changed = caller.db.write(act)
+    caller.ring()
+    return changed
 
 
 def delete(caller: Caller, job_ids: Sequence[int]) -> list[int]:
@@ -171,18 +173,22 @@ def unpause(caller: Caller, kind: str) -> bool:
         return kinds.pause(conn, kind, None)
 
     changed = caller.db.write(act)
-    while caller.db.write(lambda conn, now: release_paused(conn, kind, now)):
-        pass
-    caller.ring()
+    release_blocked(caller, Reason.PAUSED, kinds_in=[kind])
     return changed
 
 
-def release_paused(conn: Connection, kind: str, now: Instant) -> int:
-    """Release one batch of tasks that a pause has blocked; returns how many."""
-    ids = release.blocked_for(conn, Reason.PAUSED, kinds_in=[kind])
-    transition.release(conn, ids, now=now)
-    dialect.notify(conn)
-    return len(ids)
+def release_blocked(caller: Caller, reason: Reason, *, kinds_in: Sequence[str] = ()) -> None:
+    """Release the tasks that a reason has blocked, in batches."""
+
+    def act(conn: Connection, now: Instant) -> int:
+        ids = release.blocked_for(conn, reason, kinds_in=kinds_in)
+        transition.release(conn, ids, now=now)
+        dialect.notify(conn)
+        return len(ids)
+
+    while caller.db.write(act):
+        pass
+    caller.ring()
 
 
 VERBS: dict[str, Callable[..., list[int]]] = {
@@ -291,20 +297,14 @@ def _revive(
                 _refuse_second(owner, [i for i in active if i != mine[0]])
         return changed
 
+    def let_go(conn: Connection, now: Instant) -> int:
+        count = job_actions.release_stopped(conn, changed, now=now)
+        dialect.notify(conn)
+        return count
+
     changed = caller.db.write(act)
-    while caller.db.write(lambda conn, now: _let_go(conn, changed, now)):
+    while caller.db.write(let_go):
         pass
-    caller.ring()
-    return changed
-
-
-def _let_go(conn: Connection, job_ids: Sequence[int], now: Instant) -> int:
-    count = job_actions.release_stopped(conn, job_ids, now=now)
-    dialect.notify(conn)
-    return count
-
-
-def _told(caller: Caller, changed: list[int]) -> list[int]:
     caller.ring()
     return changed
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from quire.clock import Instant
-from quire.control import submission_checks
+from quire.control import jobs, submission_checks
 from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.records import Owner
@@ -12,7 +12,7 @@ from quire.model.states import Reason
 from quire.settings import POLICIES
 from quire.store import Connection
 from quire.store.db import dialect
-from quire.store.queue import owners, release, transition
+from quire.store.queue import owners
 
 #: No policy of its own.
 DEFAULT = "default"
@@ -39,18 +39,11 @@ def change(
         return owners.by_id(conn, owner.id)
 
     owner = caller.db.write(act)
-    # A claim checks only existing limits, so nothing else would release these tasks.
-    while max_running == 0 and caller.db.write(_release_capped):
-        pass
+    if max_running == 0:
+        # A claim checks only existing limits, so nothing else would release these tasks.
+        jobs.release_blocked(caller, Reason.CAP)
     caller.ring()
     return owner
-
-
-def _release_capped(conn: Connection, now: Instant) -> int:
-    ids = release.blocked_for(conn, Reason.CAP)
-    transition.release(conn, ids, now=now)
-    dialect.notify(conn)
-    return len(ids)
 
 
 def _checked(

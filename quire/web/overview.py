@@ -11,8 +11,8 @@ from quire.api.routes.kinds import Name
 from quire.api.state import app_state_of
 from quire.control import jobs, queries
 from quire.errors import BadInput
+from quire.web import throughput
 from quire.web.rendering import PageRoute, back, page
-from quire.web.throughput import Figures
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 RUNNING = 12
@@ -24,9 +24,11 @@ PAUSING = {"pause": jobs.pause, "unpause": jobs.unpause}
 def overview(request: Request, caller: Reader) -> Response:
     """Show what runs and waits, recent throughput, and free disk and memory."""
     app_state = app_state_of(request)
+    recent, _ = app_state.recent.get(
+        f"figures {caller.tenant}", lambda: throughput.recent(caller), at_least=throughput.FRESH
+    )
     return page(
-        request, "overview.html", machine=_machine(app_state.settings.home),
-        recent=_figures(request).of(caller),
+        request, "overview.html", machine=_machine(app_state.settings.home), recent=recent,
         **queries.overview(caller, running=RUNNING, groups=GROUPS),
     )  # fmt: skip
 
@@ -46,15 +48,6 @@ def act_on_kind(caller: Admin, name: Name, verb: str) -> Response:
         )
     PAUSING[verb](caller, name)
     return back("/workers", verb)
-
-
-def _figures(request: Request) -> Figures:
-    """Return the cached figures of this application."""
-    state = request.app.state
-    if not hasattr(state, "figures"):
-        state.figures = Figures()
-    found: Figures = state.figures
-    return found
 
 
 def _machine(home: Path) -> list[tuple[str, int, int]]:

@@ -20,23 +20,15 @@ def shown(rows: Sequence[Any]) -> dict[str, Any]:
         )
         for row in rows[:MOST_RANGES]
     ]  # fmt: skip
-    counted = Counter(cell.state for cell in cells)
-    counts = {state: counted[state] for state in _ORDER if counted[state]}
-    return {
-        "cells": cells,
-        "cell_counts": counts,
-        "cell_words": ", ".join(f"{count} {state}" for state, count in counts.items()),
-        "has_more_cells": len(rows) > MOST_RANGES,
-    }
+    return _drawn(cells, Counter(cell.state for cell in cells), len(rows) > MOST_RANGES)
 
 
 def counted(tasks: Mapping[str, int]) -> dict[str, Any]:
     """Return one block per state, for a job with very many tasks."""
-    counts = {state: tasks[state] for state in _ORDER if tasks.get(state)}
-    cells = [Cell(0, 1, count, state) for state, count in counts.items()]
-    return {
-        "cells": cells,
-        "cell_counts": counts,
-        "cell_words": ", ".join(f"{count} {state}" for state, count in counts.items()),
-        "has_more_cells": False,
-    }
+    return _drawn([Cell(0, 1, tasks[state], state) for state in _ORDER if tasks.get(state)], tasks)
+
+
+def _drawn(cells: list[Cell], by_state: Mapping[str, int], more: bool = False) -> dict[str, Any]:
+    counts = {state: by_state[state] for state in _ORDER if by_state.get(state)}
+    words = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return {"cells": cells, "cell_counts": counts, "cell_words": words, "has_more_cells": more}

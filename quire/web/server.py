@@ -14,9 +14,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
 
 from quire import log
 from quire.api import app as frame
@@ -28,8 +30,9 @@ from quire.errors import DatabaseUnavailable, Refused
 from quire.runtime.signals import STOP_SIGNALS, ParentPipe
 from quire.runtime.worker import health
 from quire.settings import Settings
-from quire.web import app as pages
+from quire.web import admin, assets, corpora, documents, jobs, overview, search
 from quire.web.header_timeout import HeaderTimeoutProtocol
+from quire.web.rendering import error_page, wants_page
 
 #: Seconds that an idle connection is kept open.
 KEEP_ALIVE = 15
@@ -41,8 +44,18 @@ STALLED_MS = 30_000
 
 def create(app: App) -> FastAPI:
     """Create the web application: API, dashboard and static files."""
-    api = frame.create_api(app, *pages.routers())
-    pages.install(api)
+    pages = (overview, jobs, documents, corpora, search, admin, assets)
+    api = frame.create_api(app, *(each.router for each in pages))
+    known: Any = api.exception_handlers[HTTPException]
+
+    async def answer(request: Request, error: Exception) -> Response:
+        if wants_page(request):
+            return error_page(request, error)
+        response: Response = await known(request, error)
+        return response
+
+    # Unknown addresses belong to no route.
+    api.add_exception_handler(HTTPException, answer)
     return api
 
 

@@ -1,8 +1,6 @@
 """Recent attempts in equal time buckets: how many, how long, how many failed."""
 
 import math
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,26 +20,10 @@ FAILED = frozenset({"failed", "crashed", "timeout", "memory", "stalled"})
 PASSING = frozenset({"died"})
 
 
-class Figures:
-    """Figures by tenant, recomputed at most every few seconds."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, dict[str, Any]]] = {}
-
-    def of(self, caller: Caller) -> dict[str, Any]:
-        """Return a tenant's figures."""
-        at, tenant = time.monotonic(), caller.tenant
-        with self._lock:
-            kept = self._known.get(tenant)
-        if kept and at - kept[0] < FRESH:
-            return kept[1]
-        runs, begins, now = queries.recent_runs(caller, seconds=LONGEST)
-        made = figures(runs, begins, now=now)
-        with self._lock:
-            self._known = {k: v for k, v in self._known.items() if at - v[0] < FRESH}
-            self._known[tenant] = (at, made)
-        return made
+def recent(caller: Caller) -> dict[str, Any]:
+    """Return the figures of a tenant's latest attempts."""
+    runs, begins, now = queries.recent_runs(caller, seconds=LONGEST)
+    return figures(runs, begins, now=now)
 
 
 def figures(runs: Sequence[Run], begins: float | None = None, *, now: float) -> dict[str, Any]:

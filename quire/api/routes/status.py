@@ -23,6 +23,12 @@ def status(request: Request, caller: Reader) -> Response:
     return ApiResponse(answer, headers={"Age": str(round(age))})
 
 
+@router.get("/workers", summary="List workers", **returns(models.ListOf[models.Worker]))
+def workers(caller: Reader) -> Response:
+    """List workers that have not ended, with the number of the tenant's tasks that each runs."""
+    return ApiResponse({"items": queries.workers(caller), "next": None})
+
+
 @router.get("/scheduler/status", summary="What runs and waits", **returns(models.SchedulerStatus))
 def scheduler(request: Request, caller: Reader) -> Response:
     """List running jobs in the order in which they started, and count pending ones by kind."""

@@ -6,7 +6,7 @@ the last byte, nothing is kept.
 
 import math
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from time import monotonic
 from typing import Annotated, Any
 
@@ -190,7 +190,8 @@ class UploadReceiver:
                 corpus = self._form(pieces, received) or corpus
             else:
                 self._file(name or "", pieces, received)
-            self._check_all(received)
+            if not received:
+                raise BadInput("upload: it contains no file. Nothing was stored.")
             return upload(
                 self.caller, self.app_state.blobs, received,
                 corpus=corpus or None, key=self.key,
@@ -223,8 +224,9 @@ class UploadReceiver:
         part = self.app_state.blobs.part_path(f"upload-{uuid.uuid4().hex}")
         try:
             got = part_file.receive(
-                pieces, part, shown, max_bytes=self.most, progress=_unseen, check=_unchecked
-            )
+                pieces, part, shown, max_bytes=self.most,
+                progress=lambda got, whole: None, check=lambda: None,
+            )  # fmt: skip
         except SourceRefused as error:
             raise self._too_large(shown) from error
         except BaseException:
@@ -232,20 +234,8 @@ class UploadReceiver:
             raise
         received.append(UploadedFile(shown, got.sha256, got.size, part))
 
-    def _check_all(self, received: Sequence[UploadedFile]) -> None:
-        if not received:
-            raise BadInput("upload: it contains no file. Nothing was stored.")
-
     def _too_large(self, name: str) -> TooLarge:
         return TooLarge(
             f"{safe_name(name)}: larger than the limit of {self.most:,} bytes "
             "(QUIRE_FETCH_MAX_BYTES). Nothing was stored."
         )
-
-
-def _unseen(got: int, whole: int | None) -> None:
-    """Uploads report no progress."""
-
-
-def _unchecked() -> None:
-    """Uploads cannot be stopped."""

@@ -44,25 +44,19 @@ def explain_document(caller: Caller, document_id: int) -> dict[str, Any]:
 def _locked(row: Any, task: dict[str, Any] | None) -> Finding:
     verb = "is queued" if row.state == DocumentState.QUEUED else "is being indexed"
     if task is None:
-        minutes = (
-            admission.QUEUED_SECONDS
-            if row.state == DocumentState.QUEUED
-            else admission.INDEXING_SECONDS
-        ) / 60
+        is_queued = row.state == DocumentState.QUEUED
+        minutes = (admission.QUEUED_SECONDS if is_queued else admission.INDEXING_SECONDS) / 60
         text = f"Version {row.generation} {verb}, but no task is left to do it."
         step = (
             f"The next ingest of its source restarts it after {minutes:.0f} minutes. "
             f"To restart it now, run `quire document reindex {row.id} --force`."
         )
         return Finding("no_task", text, step, row.queued_at)
-    text = f"Version {row.generation} {verb} by job {row.job_id}. {_still(row)}{task['text']}"
-    return Finding(task["code"], text, task["next"], row.processing_started_at or row.queued_at)
-
-
-def _still(row: Any) -> str:
+    still = f"Version {row.live_generation} stays searchable until then. "
     if row.live_generation is None:
-        return ""
-    return f"Version {row.live_generation} stays searchable until then. "
+        still = ""
+    text = f"Version {row.generation} {verb} by job {row.job_id}. {still}{task['text']}"
+    return Finding(task["code"], text, task["next"], row.processing_started_at or row.queued_at)
 
 
 def _settled(row: Any) -> Finding:

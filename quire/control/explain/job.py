@@ -65,7 +65,6 @@ def explain_task(caller: Caller, task_id: int) -> dict[str, Any]:
 
 
 def _case(conn: Connection, row: Any, now: Instant, max_silence: float) -> Case:
-    runs = waiting.last_attempts(conn, row.id, limit=SHOWN)
     names = ("task_id", "attempt", "outcome", "error", "worker_id")
     history = [
         {
@@ -73,7 +72,7 @@ def _case(conn: Connection, row: Any, now: Instant, max_silence: float) -> Case:
             "began_at": iso(run.began_at),
             "finished_at": iso(run.finished_at),
         }
-        for run in runs
+        for run in waiting.last_attempts(conn, row.id, limit=SHOWN)
     ]
     return Case(conn, row, now, max_silence, history)
 

@@ -1,6 +1,6 @@
 """Explain a task by its first unmet condition: one function for each way to wait, run or end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quire import format
@@ -139,10 +139,9 @@ def _ready(case: Case) -> Finding:
     workers = waiting.live_workers(case.conn, now=case.now, max_silence=case.max_silence)
     if not any(row.queue in worker.queues and row.kind in worker.kinds for worker in workers):
         return _no_worker(case, workers)
-    if row.max_running is not None:
-        running = waiting.running_of(case.conn, row.owner_id)
-        if running >= row.max_running:
-            return _capped(case, running)
+    limit = row.max_running
+    if limit is not None and waiting.running_of(case.conn, row.owner_id) >= limit:
+        return _cap(case)
     return _in_order(case)
 
 
@@ -205,8 +204,12 @@ def _after(case: Case) -> Finding:
     if not some:
         text = f"It waits for {format.number(row.waits)} predecessors, but none exists."
         return Finding("after", text, "This should not happen. Run `quire doctor`.")
-    named = [f"{b.noun} {b.id} ({b.state or 'deleted'}{_share_of(b)})" for b in some]
-    text = f"It waits for {format.join_names(named, row.waits)}. {_consequence_of_failure(some)}"
+    named = [f"{b.noun} {b.id} ({_standing(b)})" for b in some]
+    one = "it" if len(some) == 1 else "one of them"
+    failing = f"If {one} fails or is cancelled, this task is cancelled too."
+    if all(before.on_failure == "run" for before in some):
+        failing = f"It runs even if {one} fails."
+    text = f"It waits for {format.join_names(named, row.waits)}. {failing}"
     halted = [b for b in some if b.noun == "job" and b.state == JobState.STOPPED]
     if halted:
         step = f"Resume job {halted[0].id} with `quire job resume {halted[0].id}`, or cancel it."
@@ -215,8 +218,10 @@ def _after(case: Case) -> Finding:
     return Finding("after", text, f"It is queued when {what}.")
 
 
-def _share_of(before: waiting.Before) -> str:
-    return f", {format.percent(before.progress)}" if before.state == JobState.RUNNING else ""
+def _standing(other: Any) -> str:
+    """Return the state of another job or task, with its progress while it runs."""
+    done = f", {format.percent(other.progress)}" if other.state == JobState.RUNNING else ""
+    return f"{other.state or 'deleted'}{done}"
 
 
 def _user_busy(case: Case) -> Finding:
@@ -225,20 +230,15 @@ def _user_busy(case: Case) -> Finding:
     if other is None:
         text = "It waited for another job of the same user, which has ended."
         return Finding("user_busy", text, "It is queued at the next sweep.")
-    done = f", {format.percent(other.progress)}" if other.state == JobState.RUNNING else ""
     text = (
-        f"Job {other.id} of user {row.user_name} ({other.state}{done}) runs first: "
+        f"Job {other.id} of user {row.user_name} ({_standing(other)}) runs first: "
         "the user's policy is `queue`, one job at a time."
     )
     return Finding("user_busy", text, f"It is queued when job {other.id} ends.")
 
 
 def _cap(case: Case) -> Finding:
-    return _capped(case, waiting.running_of(case.conn, case.row.owner_id))
-
-
-def _capped(case: Case, running: int) -> Finding:
-    row = case.row
+    row, running = case.row, waiting.running_of(case.conn, case.row.owner_id)
     if row.max_running is None:
         text = f"User {row.user_name} had a limit on running tasks, which was removed."
         return Finding("cap", text, "It is queued at the next sweep.")
@@ -333,10 +333,3 @@ def _outcome(outcome: str, error: str | None) -> str:
     if outcome == "failed" and first:
         return first
     return f"{words} ({first})" if first and outcome != "died" else words
-
-
-def _consequence_of_failure(some: Sequence[waiting.Before]) -> str:
-    one = "it" if len(some) == 1 else "one of them"
-    if all(before.on_failure == "run" for before in some):
-        return f"It runs even if {one} fails."
-    return f"If {one} fails or is cancelled, this task is cancelled too."

@@ -7,6 +7,7 @@ whose rows it has to sort.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -144,7 +145,9 @@ def latest(
 ) -> list[int]:
     """Return the ids of a tenant's latest jobs that match, below the cursor, latest first."""
     given = {name: value for name, value in filters.items() if value is not None}
-    whose = _owners(conn, tenant, given.pop("user", None))
+    user = given.pop("user", None)
+    query = _OWNERS if user is None else _OWNER
+    whose = list(conn.scalars(query, {"tenant": tenant, "user": user}))
     if not whose:
         return []
     states: list[str] = list(given.pop("states", ()))
@@ -152,14 +155,9 @@ def latest(
     given.update(whose=dialect.encode_ids(conn, whose), states=states, cursor=cursor, most=limit)
     found: set[int] = set()
     for branch, owner_id in _branches(conn, plain, whose, states):
-        query = _query(conn, branch)
+        query = dialect.cached(conn, branch, partial(_built, conn, branch))
         found.update(conn.scalars(query, {**given, "owner": owner_id}))
     return sorted(found, reverse=True)[:limit]
-
-
-def _owners(conn: sa.Connection, tenant: str, user: str | None) -> list[int]:
-    query = _OWNERS if user is None else _OWNER
-    return list(conn.scalars(query, {"tenant": tenant, "user": user}))
 
 
 def _branches(
@@ -174,10 +172,6 @@ def _branches(
     if len(whose) > MOST_OWNERS or any(name in INDEXED for name in plain.names):
         return [(plain, None)]
     return [(plain._replace(way="owner"), owner_id) for owner_id in whose]
-
-
-def _query(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
-    return dialect.cached(conn, branch, lambda: _built(conn, branch))
 
 
 def _built(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
@@ -235,13 +229,13 @@ def by_id(
     """Return those of the jobs that are the tenant's, latest first."""
     if not ids:
         return []
-    query = dialect.cached(conn, "jobs by id", lambda: _ids(conn))
+    query = dialect.cached(
+        conn,
+        "jobs by id",
+        lambda: select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc()),
+    )
     rows = conn.execute(query, {"tenant": tenant, "ids": dialect.encode_ids(conn, ids)}).all()
     return shown(conn, rows, now=now)
-
-
-def _ids(conn: sa.Connection) -> sa.Select[Any]:
-    return select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc())
 
 
 def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[str, Any]]:

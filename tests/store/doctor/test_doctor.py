@@ -279,7 +279,7 @@ def test_many_breaks_are_counted_and_a_few_are_named(busy: Database):
         conn.exec_driver_sql("UPDATE tasks SET progress = 2")
     [found] = doctor.examine(busy).violations
     assert found.count > len(found.examples) == doctor.SHOWN
-    assert doctor.as_json(doctor.examine(busy))["violations"][0]["count"] == found.count
+    assert doctor.examine(busy).as_json()["violations"][0]["count"] == found.count
 
 
 def test_what_a_sweep_will_mend_is_let_pass_for_two_sweeps(busy: Database):
