@@ -1,9 +1,11 @@
 """Limit request bodies: too large ones are refused before they are held in memory."""
 
-import json
 import re
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quire.api.problems import problem
 
 #: Maximum bytes of a body; uploads have their own limit.
 MAX_BYTES = 1 << 20
@@ -20,11 +22,14 @@ class BodyLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or respond 413."""
-        if scope["type"] != "http" or self._is_upload(scope):
+        if scope["type"] != "http" or (
+            scope["method"] == "POST" and _UPLOADS.fullmatch(scope["path"])
+        ):
             await self.app(scope, receive, send)
             return
-        if _content_length(scope) > self.most:
-            await self._refuse(send)
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdigit() and int(length[:20]) > self.most:
+            await self._refuse(scope, receive, send)
             return
         got, is_refused = 0, False
 
@@ -34,7 +39,7 @@ class BodyLimitMiddleware:
             got += len(message.get("body", b""))
             if got > self.most and not is_refused:
                 is_refused = True
-                await self._refuse(send)
+                await self._refuse(scope, receive, send)
             # The client has its response already; the route sees a disconnect.
             return {"type": "http.disconnect"} if is_refused else message
 
@@ -44,25 +49,10 @@ class BodyLimitMiddleware:
 
         await self.app(scope, counted, once)
 
-    @staticmethod
-    def _is_upload(scope: Scope) -> bool:
-        return scope["method"] == "POST" and bool(_UPLOADS.fullmatch(scope["path"]))
-
-    async def _refuse(self, send: Send) -> None:
-        body = {
-            "type": "about:blank",
-            "title": "Too large",
-            "status": 413,
-            "detail": f"body: larger than the limit of {self.most:,} bytes.",
-            "remedy": "Nothing was changed. Upload files with POST /api/documents.",
-        }
-        headers = [(b"content-type", b"application/problem+json"), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
-
-
-def _content_length(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value[:20])
-    return 0
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        detail = (
+            f"body: larger than the limit of {self.most:,} bytes. Nothing was changed. Upload "
+            "files with POST /api/documents."
+        )
+        answer = problem(413, "Too large", detail, headers={"Connection": "close"})
+        await answer(scope, receive, send)

@@ -1,7 +1,7 @@
 """Errors as problem+json (RFC 9457): `detail` says what happened, `remedy` what to do."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -46,57 +46,55 @@ def problem(
 
 def install(api: FastAPI) -> None:
     """Turn every error of Quire, FastAPI and request validation into a problem."""
-    api.add_exception_handler(errors.QuireError, _quire_error)
-    api.add_exception_handler(RequestValidationError, _malformed)
-    api.add_exception_handler(HTTPException, _http_error)
-    api.add_exception_handler(Exception, _internal_error)
+    for known in (errors.QuireError, RequestValidationError, HTTPException, Exception):
+        api.add_exception_handler(known, _respond)
 
 
-def status_of(error: Exception) -> tuple[int, str]:
-    """Return the status and the title for an error."""
-    for known, answer in STATUS.items():
+class Description(NamedTuple):
+    """An error as people read it: status, title, what happened and what to do."""
+
+    status: int
+    title: str
+    text: str
+
+
+def describe(error: Exception) -> Description:
+    """Return the status, the title and the text of an error."""
+    if isinstance(error, RequestValidationError):
+        first = next(iter(_fields(error)), {"field": "request", "message": "malformed"})
+        text = f"{first['field']}: {first['message']}. Nothing was changed."
+        return Description(422, "Invalid request", text)
+    if isinstance(error, HTTPException):
+        return Description(error.status_code, str(error.detail), str(error.detail))
+    for known, (status, title) in STATUS.items():
         if isinstance(error, known):
-            return answer
-    return 500, "Internal error"
+            return Description(status, title, str(error))
+    text = "The server failed unexpectedly. See the server log for this request ID."
+    is_ours = isinstance(error, errors.QuireError)
+    return Description(500, "Internal error", str(error) if is_ours else text)
 
 
-async def _quire_error(request: Request, error: Exception) -> JSONResponse:
-    status, title = status_of(error)
-    headers = {}
-    if status in (429, 503):
-        wait = getattr(error, "retry_after", None) or RETRY_SECONDS
-        headers["Retry-After"] = str(max(1, round(wait)))
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if status == 500:
-        log.event("api.internal_error", level="error", path=request.url.path, error=str(error))
-    return problem(status, title, str(error), headers=headers)
-
-
-async def _malformed(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101
-    found = [
+def _fields(error: RequestValidationError) -> list[dict[str, str]]:
+    return [
         {
             "field": ".".join(map(str, each["loc"])),
             "message": str(each["msg"]).removeprefix("Value error, "),
         }
         for each in error.errors()
     ]
-    first = found[0] if found else {"field": "request", "message": "malformed"}
-    detail = f"{first['field']}: {first['message']}. Nothing was changed."
-    return problem(422, "Invalid request", detail, errors=found)
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101
-    detail = f"{request.method} {request.url.path}: {error.detail}. See /api/docs."
-    return problem(error.status_code, str(error.detail), detail, headers=dict(error.headers or {}))
-
-
-async def _internal_error(request: Request, error: Exception) -> JSONResponse:
-    log.event("api.internal_error", level="error", path=request.url.path, error=repr(error))
-    return problem(
-        500,
-        "Internal error",
-        "The server failed unexpectedly. See the server log for this request ID.",
-    )
+async def _respond(request: Request, error: Exception) -> JSONResponse:
+    status, title, text = describe(error)
+    headers = dict(getattr(error, "headers", None) or {})
+    if status in (429, 503):
+        wait = getattr(error, "retry_after", None) or RETRY_SECONDS
+        headers["Retry-After"] = str(max(1, round(wait)))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status == 500:
+        log.event("api.internal_error", level="error", path=request.url.path, error=repr(error))
+    if isinstance(error, HTTPException):
+        text = f"{request.method} {request.url.path}: {text}. See /api/docs."
+    more = {"errors": _fields(error)} if isinstance(error, RequestValidationError) else {}
+    return problem(status, title, text, headers=headers, **more)

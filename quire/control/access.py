@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.control import submission_checks
-from quire.control.caller import Caller
+from quire.control.caller import Caller, verb
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
 from quire.store import Connection
@@ -27,61 +27,56 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def create_user(caller: Caller, name: str, role: str) -> dict[str, Any]:
+@verb
+def create_user(
+    caller: Caller, conn: Connection, now: Instant, name: str, role: str
+) -> dict[str, Any]:
     """Add a user, or enable a disabled one; old tokens stay revoked."""
     wanted = _role(role)
     _check_name("user", name)
-
-    def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        action = "user.create"
-        if not users.add_user(conn, caller.tenant, name, wanted, now=now):
-            found = locked_user(conn, caller, name)
-            if found.disabled_at is None:
-                raise Conflict(
-                    f"user {name}: already exists, as {found.role}. Nothing was changed; "
-                    f"`quire user role {name} ROLE` changes the role."
-                )
-            users.set_user(conn, found.id, role=wanted, disabled_at=None)
-            action = "user.enable"
-        note(conn, caller, action, name, {"role": wanted}, now)
-        return locked_user(conn, caller, name).as_json()
-
-    return caller.db.write(act)
+    action = "user.create"
+    if not users.add_user(conn, caller.tenant, name, wanted, now=now):
+        found = locked_user(conn, caller, name)
+        if found.disabled_at is None:
+            raise Conflict(
+                f"user {name}: already exists, as {found.role}. Nothing was changed; "
+                f"`quire user role {name} ROLE` changes the role."
+            )
+        users.set_user(conn, found.id, role=wanted, disabled_at=None)
+        action = "user.enable"
+    note(conn, caller, action, name, {"role": wanted}, now)
+    return locked_user(conn, caller, name).as_json()
 
 
-def set_role(caller: Caller, name: str, role: str) -> dict[str, Any]:
+@verb
+def set_role(
+    caller: Caller, conn: Connection, now: Instant, name: str, role: str
+) -> dict[str, Any]:
     """Change the role of a user, from the next request on."""
     wanted = _role(role)
-
-    def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        others = users.admins(conn, caller.tenant)
-        found = locked_user(conn, caller, name)
-        if wanted is not Role.ADMIN:
-            _not_the_last(found, others)
-        if found.role != wanted:
-            users.set_user(conn, found.id, role=wanted)
-            detail = {"role": wanted, "before": found.role}
-            note(conn, caller, "user.role", name, detail, now)
-        return found._replace(role=wanted).as_json()
-
-    return caller.db.write(act)
-
-
-def disable_user(caller: Caller, name: str) -> dict[str, Any]:
-    """Disable a user: tokens, sessions and sign-in links end immediately."""
-
-    def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        others = users.admins(conn, caller.tenant)
-        found = locked_user(conn, caller, name)
+    others = users.admins(conn, caller.tenant)
+    found = locked_user(conn, caller, name)
+    if wanted is not Role.ADMIN:
         _not_the_last(found, others)
-        if found.disabled_at is None:
-            users.set_user(conn, found.id, disabled_at=now.wall)
-            users.revoke_all(conn, found.id, now=now)
-            note(conn, caller, "user.disable", name, None, now)
-            found = found._replace(disabled_at=now.wall)
-        return found.as_json()
+    if found.role != wanted:
+        users.set_user(conn, found.id, role=wanted)
+        detail = {"role": wanted, "before": found.role}
+        note(conn, caller, "user.role", name, detail, now)
+    return found._replace(role=wanted).as_json()
 
-    return caller.db.write(act)
+
+@verb
+def disable_user(caller: Caller, conn: Connection, now: Instant, name: str) -> dict[str, Any]:
+    """Disable a user: tokens, sessions and sign-in links end immediately."""
+    others = users.admins(conn, caller.tenant)
+    found = locked_user(conn, caller, name)
+    _not_the_last(found, others)
+    if found.disabled_at is None:
+        users.set_user(conn, found.id, disabled_at=now.wall)
+        users.revoke_all(conn, found.id, now=now)
+        note(conn, caller, "user.disable", name, None, now)
+        found = found._replace(disabled_at=now.wall)
+    return found.as_json()
 
 
 def list_users(caller: Caller) -> list[dict[str, Any]]:
@@ -137,36 +132,33 @@ def list_tokens(
         return users.tokens_of(conn, caller.tenant, user=user, before=before, limit=limit, now=now)
 
 
-def revoke_token(caller: Caller, token_id: int, *, user: str | None = None) -> dict[str, Any]:
+@verb
+def revoke_token(
+    caller: Caller, conn: Connection, now: Instant, token_id: int, *, user: str | None = None
+) -> dict[str, Any]:
     """Revoke a token of the tenant, or of one user."""
 
-    def act(conn: Connection, now: Instant) -> dict[str, Any]:
-        def look() -> list[dict[str, Any]]:
-            return users.tokens_of(conn, caller.tenant, user=user, ids=[token_id], now=now)
+    def look() -> list[dict[str, Any]]:
+        return users.tokens_of(conn, caller.tenant, user=user, ids=[token_id], now=now)
 
-        if not (found := look()):
-            raise NotFound(f"token {token_id}: no such token. `quire token list` lists them.")
-        if users.revoke(conn, caller.tenant, token_id, now=now):
-            detail = {"token": token_id, "user": found[0]["user"]}
-            note(conn, caller, "token.revoke", found[0]["name"], detail, now)
-        return look()[0]
-
-    return caller.db.write(act)
+    if not (found := look()):
+        raise NotFound(f"token {token_id}: no such token. `quire token list` lists them.")
+    if users.revoke(conn, caller.tenant, token_id, now=now):
+        detail = {"token": token_id, "user": found[0]["user"]}
+        note(conn, caller, "token.revoke", found[0]["name"], detail, now)
+    return look()[0]
 
 
-def ensure_admin(caller: Caller) -> bool:
+@verb
+def ensure_admin(caller: Caller, conn: Connection, now: Instant) -> bool:
     """Make the caller the admin of a tenant without users; returns whether there were none."""
     _check_name("user", caller.user)
-
-    def act(conn: Connection, now: Instant) -> bool:
-        if users.has_users(conn, caller.tenant):
-            return False
-        if not users.add_user(conn, caller.tenant, caller.user, Role.ADMIN, now=now):
-            return False  # another process was first
-        note(conn, caller, "user.create", caller.user, {"role": Role.ADMIN}, now)
-        return True
-
-    return caller.db.write(act)
+    if users.has_users(conn, caller.tenant):
+        return False
+    if not users.add_user(conn, caller.tenant, caller.user, Role.ADMIN, now=now):
+        return False  # another process was first
+    note(conn, caller, "user.create", caller.user, {"role": Role.ADMIN}, now)
+    return True
 
 
 def read_audit(caller: Caller, **wanted: Any) -> list[dict[str, Any]]:

@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
+from quire.clock import Instant
 from quire.model.contracts import JobKind
 from quire.model.records import WorkerRow
+from quire.store import Connection
 from quire.store.db.engine import Database
+
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 
 def _has_heartbeat(row: WorkerRow, /, *, now: float, lease: float) -> bool:
@@ -27,3 +34,28 @@ class Caller:
     ring: Callable[[], None] = lambda: None
     #: Tells whether a worker is alive; injected, because lock files belong to the runtime.
     is_alive: Callable[..., bool] = _has_heartbeat
+
+
+def verb(
+    act: Callable[Concatenate[Caller, Connection, Instant, Options], Result],
+) -> Callable[Concatenate[Caller, Options], Result]:
+    """Run a function as one write transaction, which the database may ask to repeat."""
+
+    @wraps(act)
+    def run(caller: Caller, /, *args: Options.args, **options: Options.kwargs) -> Result:
+        return caller.db.write(lambda conn, now: act(caller, conn, now, *args, **options))
+
+    return run
+
+
+def query(
+    report: Callable[Concatenate[Connection, str, Options], Result],
+) -> Callable[Concatenate[Caller, Options], Result]:
+    """Run a report of the store in one read transaction, for the caller's tenant."""
+
+    @wraps(report)
+    def run(caller: Caller, /, *args: Options.args, **options: Options.kwargs) -> Result:
+        with caller.db.read() as conn:
+            return report(conn, caller.tenant, *args, **options)
+
+    return run

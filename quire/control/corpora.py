@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from quire.clock import Instant
-from quire.control.caller import Caller
+from quire.control.caller import Caller, verb
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.pipeline import Pipeline, described, parsed
 from quire.parse import plugin_parser
@@ -35,7 +35,11 @@ STAGES = {
 
 def create(caller: Caller, name: str, given: Mapping[str, Any]) -> None:
     """Create a corpus with settings that differ from the defaults."""
-    _check_name(name)
+    if not (name.strip() == name and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+        raise BadInput(
+            f"corpus {name[:LONGEST_NAME]!r}: expected 1 to {LONGEST_NAME} printable characters "
+            "without leading or trailing spaces."
+        )
     plugin_parser.require(Pipeline().merged(given).parser)
 
     def act(conn: Connection, now: Instant) -> bool:
@@ -74,23 +78,20 @@ def differing(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value != defaults.get(name)}
 
 
-def change(caller: Caller, name: str, given: Mapping[str, Any]) -> list[str]:
+@verb
+def change(
+    caller: Caller, conn: Connection, now: Instant, name: str, given: Mapping[str, Any]
+) -> list[str]:
     """Change settings of a corpus; returns the names of those whose value changed."""
     if not given:
         raise BadInput(
             f"corpus {name}: no setting was given. Name one as KEY=VALUE; `quire corpus show "
             f"{shlex.quote(name)}` lists them."
         )
-
-    def act(conn: Connection, now: Instant) -> list[str]:
-        found = corpora.find(conn, caller.tenant, name)
-        if found is None:
-            raise _missing(name)
-        changed = _compared(found.settings, given)
-        corpora.change(conn, found.id, {**found.settings, **parsed(given)})
-        return [key for key, _, _ in changed]
-
-    return caller.db.write(act)
+    found = find(conn, caller.tenant, name)
+    changed = _compared(found.settings, given)
+    corpora.change(conn, found.id, {**found.settings, **parsed(given)})
+    return [key for key, _, _ in changed]
 
 
 def preview(caller: Caller, name: str, given: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -131,24 +132,19 @@ def lacking(given: Mapping[str, Any], embed_url: str) -> str:
     )
 
 
-def delete(caller: Caller, name: str) -> int:
+@verb
+def delete(caller: Caller, conn: Connection, now: Instant, name: str) -> int:
     """Delete a corpus and keep its documents; returns how many it had."""
-
-    def act(conn: Connection, now: Instant) -> int:
-        found = corpora.find(conn, caller.tenant, name)
-        if found is None:
-            raise _missing(name)
-        return corpora.delete(conn, found.id)
-
-    return caller.db.write(act)
+    found = find(conn, caller.tenant, name)
+    return corpora.delete(conn, found.id)
 
 
-def _check_name(name: str) -> None:
-    if not (name.strip() == name and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-        raise BadInput(
-            f"corpus {name[:LONGEST_NAME]!r}: expected 1 to {LONGEST_NAME} printable characters "
-            "without leading or trailing spaces."
-        )
+def find(conn: Connection, tenant: str, name: str) -> corpora.Corpus:
+    """Return a corpus of the tenant, or raise NotFound."""
+    found = corpora.find(conn, tenant, name)
+    if found is None:
+        raise _missing(name)
+    return found
 
 
 def _missing(name: str) -> NotFound:

@@ -107,6 +107,8 @@ def displayed_page(
         spoken = search.languages(conn, caller.tenant) if query.strip() else []
     text, packed = page.text or "", page.words or b""
     marks = _marks(text, query, spoken)
+    media_type = row.media_type or row.newest_type or ""
+    is_drawn = media_type == file_type.PDF or media_type.startswith("image/")
     return {
         "number": number,
         "label": page.label,
@@ -123,7 +125,7 @@ def displayed_page(
         "chunks": chunks,
         "before": before,
         "behind": behind,
-        "has_picture": _has_picture(row, page),
+        "has_picture": bool(row.digest and is_drawn and (page.width or page.error)),
     }
 
 
@@ -134,9 +136,3 @@ def _marks(text: str, query: str, spoken: list[str]) -> list[tuple[int, int]]:
     terms = words.query_terms(asked, spoken)
     # A snippet as long as the text returns all matches with their positions in the text.
     return snippets.snippet(text, terms, len(text), spoken)[1]
-
-
-def _has_picture(row: Any, page: Any) -> bool:
-    media_type = row.media_type or row.newest_type or ""
-    is_drawn = media_type == file_type.PDF or media_type.startswith("image/")
-    return bool(row.digest and is_drawn and (page.width or page.error))

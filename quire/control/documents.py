@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.clock import Instant
 from quire.control import jobs
-from quire.control.caller import Caller
+from quire.control.caller import Caller, verb
 from quire.control.queries import missing_document
 from quire.errors import Conflict, Gone, NotFound
 from quire.model.pages import Page, PageFailure
@@ -98,19 +98,16 @@ def _settings(
     return canonical_json(asdict(pipeline)), canonical_json(own)
 
 
-def delete(caller: Caller, document_id: int) -> None:
+@verb
+def delete(caller: Caller, conn: Connection, now: Instant, document_id: int) -> None:
     """Delete a document and the files inside it; pages and files are garbage-collected later."""
-
-    def act(conn: Connection, now: Instant) -> None:
-        row = row_of(conn, caller, document_id)
-        if not corpora.delete_documents(conn, caller.tenant, [document_id], now=now):
-            raise Conflict(
-                f"document {document_id}: {row.state} by job {row.job_id}. It can be deleted when "
-                "no job is working on it or on a file inside it. Wait, or cancel the job first: "
-                f"quire job cancel {row.job_id}"
-            )
-
-    caller.db.write(act)
+    row = row_of(conn, caller, document_id)
+    if not corpora.delete_documents(conn, caller.tenant, [document_id], now=now):
+        raise Conflict(
+            f"document {document_id}: {row.state} by job {row.job_id}. It can be deleted when "
+            "no job is working on it or on a file inside it. Wait, or cancel the job first: "
+            f"quire job cancel {row.job_id}"
+        )
 
 
 def save(

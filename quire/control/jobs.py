@@ -55,7 +55,7 @@ def submit(
         owner = owners.lock_or_create(conn, caller.tenant, caller.user)
         if (made := storing.find_by_key(conn, owner.id, key, body)) is not None:
             return made
-        rows = _kinds_for(caller, conn, submissions)
+        rows = _kinds_for(caller, conn, {submission.kind for submission in submissions})
         checked = [
             storing.CheckedSubmission(w, p, rows[w.kind])
             for w, p in zip(submissions, payloads, strict=True)
@@ -159,7 +159,7 @@ def pause(caller: Caller, kind: str) -> bool:
     """Stop claiming tasks of a kind until `unpause`; running ones finish."""
 
     def act(conn: Connection, now: Instant) -> bool:
-        _known_kind(caller, conn, kind)
+        _kinds_for(caller, conn, {kind})
         return kinds.pause(conn, kind, now.wall)
 
     return caller.db.write(act)
@@ -169,7 +169,7 @@ def unpause(caller: Caller, kind: str) -> bool:
     """Let tasks of a kind be claimed again."""
 
     def act(conn: Connection, now: Instant) -> bool:
-        _known_kind(caller, conn, kind)
+        _kinds_for(caller, conn, {kind})
         return kinds.pause(conn, kind, None)
 
     changed = caller.db.write(act)
@@ -350,33 +350,19 @@ def _replace(conn: Connection, owner: Owner, ids: Sequence[int], now: Instant) -
         job_actions.halt(conn, others, "stop", f"replaced by job {ids[0]}", now=now)
 
 
-def _kinds_for(
-    caller: Caller, conn: Connection, submissions: Sequence[Submission]
-) -> dict[str, KindRow]:
+def _kinds_for(caller: Caller, conn: Connection, wanted: set[str]) -> dict[str, KindRow]:
+    """Return the known kinds; those that only this process knows are announced first."""
     rows = kinds.by_name(conn)
-    wanted = {submission.kind for submission in submissions}
     if fresh := [caller.known[k] for k in wanted if k not in rows and k in caller.known]:
         kinds.announce(conn, fresh)
         rows = kinds.by_name(conn)
     for kind in sorted(wanted - set(rows)):
-        raise UnknownKind(_unknown(kind, {*rows, *caller.known}))
+        names = ", ".join(sorted({*rows, *caller.known})) or "none"
+        raise UnknownKind(
+            f"job kind {kind!r}: unknown. Known kinds: {names}. Nothing was submitted. "
+            "Name its plugin with --plugin, or start a worker that has it."
+        )
     return rows
-
-
-def _known_kind(caller: Caller, conn: Connection, kind: str) -> None:
-    rows = kinds.by_name(conn)
-    if kind not in rows and kind in caller.known:
-        kinds.announce(conn, [caller.known[kind]])
-    elif kind not in rows:
-        raise UnknownKind(_unknown(kind, {*rows, *caller.known}))
-
-
-def _unknown(kind: str, known: set[str]) -> str:
-    names = ", ".join(sorted(known)) or "none"
-    return (
-        f"job kind {kind!r}: unknown. Known kinds: {names}. Nothing was submitted. "
-        "Name its plugin with --plugin, or start a worker that has it."
-    )
 
 
 def _digest(submissions: Sequence[Submission], payloads: Sequence[str]) -> str:

@@ -4,18 +4,16 @@ Each query takes a `Caller` and returns what its tenant may see, as plain JSON-l
 here writes. Documents' contents (pages, chunks, bytes) are in `document_content`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from quire.clock import iso
-from quire.control import broker_status, outages
-from quire.control.caller import Caller
+from quire.control import broker_status, corpora, outages
+from quire.control.caller import Caller, query
 from quire.errors import NotFound
 from quire.model.records import WorkerRow
 from quire.model.states import JobState
 from quire.store import Connection
-from quire.store.documents import corpora
 from quire.store.queue import events, metric_counters
 from quire.store.queue import kinds as kind_rows
 from quire.store.queue import owners as owner_rows
@@ -36,21 +34,6 @@ SEARCHED = substring_filter.SEARCHED
 #: Page ranges that are listed one by one.
 MOST_RANGES = dashboard.CELLS
 Run = dashboard.Run
-Options = ParamSpec("Options")
-Result = TypeVar("Result")
-
-
-def _of_tenant(
-    report: Callable[Concatenate[Connection, str, Options], Result],
-) -> Callable[Concatenate[Caller, Options], Result]:
-    """Turn a report of the store into a query: one read transaction, for the caller's tenant."""
-
-    @wraps(report)
-    def query(caller: Caller, /, *args: Options.args, **options: Options.kwargs) -> Result:
-        with caller.db.read() as conn:
-            return report(conn, caller.tenant, *args, **options)
-
-    return query
 
 
 def status(caller: Caller) -> Json:
@@ -61,10 +44,8 @@ def status(caller: Caller) -> Json:
 def counts(caller: Caller) -> Json:
     """Count jobs, tasks and documents by state, and list paused kinds; slow with many jobs."""
     with caller.db.read() as conn:
-        counted = counters.totals(conn, caller.tenant)
         return {
-            "jobs": counted.jobs,
-            "tasks": counted.tasks,
+            **counters.totals(conn, caller.tenant),
             "documents": document_reports.count_documents(conn, caller.tenant),
             "paused": [each.name for each in kind_rows.by_name(conn).values() if each.paused_at],
         }
@@ -185,8 +166,7 @@ def recent_runs(caller: Caller, *, seconds: float) -> tuple[Sequence[Run], float
     """List the latest attempts; also since when all of them are known, and the time."""
     with caller.db.read() as conn:
         now = caller.db.now(conn).wall
-        found = dashboard.recent_runs(conn, caller.tenant, since=now - seconds)
-    return found.runs, found.begins, now
+        return *dashboard.recent_runs(conn, caller.tenant, since=now - seconds), now
 
 
 def running_jobs(caller: Caller) -> list[Json]:
@@ -226,19 +206,19 @@ def job(caller: Caller, job_id: int) -> Json:
     return one
 
 
-pending_jobs_by_kind = _of_tenant(job_reports.waiting_by_kind)
-tasks = _of_tenant(task_reports.page_of_tasks)
-tasks_by_state = _of_tenant(task_reports.tasks_of_job)
-attempts = _of_tenant(task_reports.attempts_of)
-attempts_of_tasks = _of_tenant(task_reports.attempts_of_tasks)
-attempts_of_document = _of_tenant(task_reports.attempts_of_document)
-page_ranges_of_job = _of_tenant(dashboard.ranges_of_job)
-page_ranges_of_document = _of_tenant(dashboard.ranges_of_document)
-files = _of_tenant(file_reports.page_of_files)
-files_held_by_other_jobs = _of_tenant(file_reports.held_elsewhere)
-log = _of_tenant(events.page)
-log_tail = _of_tenant(events.tail)
-owners = _of_tenant(owner_rows.list_owners)
+pending_jobs_by_kind = query(job_reports.waiting_by_kind)
+tasks = query(task_reports.page_of_tasks)
+tasks_by_state = query(task_reports.tasks_of_job)
+attempts = query(task_reports.attempts_of)
+attempts_of_tasks = query(task_reports.attempts_of_tasks)
+attempts_of_document = query(task_reports.attempts_of_document)
+page_ranges_of_job = query(dashboard.ranges_of_job)
+page_ranges_of_document = query(dashboard.ranges_of_document)
+files = query(file_reports.page_of_files)
+files_held_by_other_jobs = query(file_reports.held_elsewhere)
+log = query(events.page)
+log_tail = query(events.tail)
+owners = query(owner_rows.list_owners)
 
 
 def job_details(caller: Caller, job_id: int) -> Json:
@@ -270,8 +250,8 @@ def documents(
 ) -> Json:  # fmt: skip
     """List documents, latest first, with the cursor of the next page."""
     with caller.db.read() as conn:
-        if corpus is not None and corpora.find(conn, caller.tenant, corpus) is None:
-            raise NotFound(f"corpus {corpus}: no such corpus. `quire corpus list` lists them.")
+        if corpus is not None:
+            corpora.find(conn, caller.tenant, corpus)
         return document_reports.page_of_documents(
             conn, caller.tenant, limit=limit, cursor=cursor, corpus=corpus, **filters
         )

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quire.errors import BadInput, NotFound, QuireError
+from quire.control import corpora
+from quire.errors import BadInput, QuireError
 from quire.model.search import ChunkLocation, IndexHits, Model, QueryTerms, Scope, TermCounts
 from quire.parse import word_boxes as boxing
 from quire.store import Connection
 from quire.store.db.engine import Database
-from quire.store.documents import corpora
 from quire.store.search import fulltext, vectors
 from quire.store.search import search as store
 from quire.text import rank, snippets, words
@@ -90,7 +90,8 @@ def _prepared(
     db: Database, filters: Scope, corpus: str | None, text: str, mode: str, embedder: Open
 ) -> Wanted:
     with db.read() as conn:
-        scope = filters._replace(corpus_id=_corpus(conn, filters.tenant, corpus))
+        corpus_id = None if corpus is None else corpora.find(conn, filters.tenant, corpus).id
+        scope = filters._replace(corpus_id=corpus_id)
         used = [] if mode == "text" else store.models_in_use(conn, filters.tenant)
         spoken = store.languages(conn, filters.tenant)
     terms = words.query_terms(text, spoken)
@@ -104,15 +105,6 @@ def _prepared(
     if mode != "text" and spoken and not used:
         notes.append("No document has embeddings, so the search was by words only.")
     return Wanted(scope, terms, simple, points, " ".join(notes) or None)
-
-
-def _corpus(conn: Connection, tenant: str, name: str | None) -> int | None:
-    if name is None:
-        return None
-    found = corpora.find(conn, tenant, name)
-    if found is None:
-        raise NotFound(f"corpus {name}: no such corpus. `quire corpus list` lists them.")
-    return found.id
 
 
 def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:

@@ -74,7 +74,8 @@ def submissions(given: Sequence[Submission]) -> None:
 
 def _one(submission: Submission) -> None:
     priority(submission.priority)
-    if submission.run_at is not None and not _is_time(submission.run_at):
+    run_at = submission.run_at
+    if run_at is not None and not (_is_number(run_at) and 0 <= run_at <= LATEST):
         raise BadInput(f"run_at: {submission.run_at!r} is not a time between 1970 and 9999.")
     if submission.after_failure not in ("cancel", "run"):
         raise BadInput(f"after_failure: {submission.after_failure!r} is not 'cancel' or 'run'.")
@@ -129,10 +130,6 @@ def _is_number(value: object) -> bool:
         return False
     # Compared first, because converting a huge integer raises.
     return abs(value) <= LATEST and math.isfinite(value)
-
-
-def _is_time(value: object) -> bool:
-    return _is_number(value) and 0 <= value <= LATEST  # type: ignore[operator]
 
 
 def _no_cycle(given: Sequence[Submission]) -> None:

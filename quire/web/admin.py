@@ -127,12 +127,9 @@ def audit(
     before = min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None
     found = access.read_audit(caller, **wanted, limit=PAGE + 1, before=before)
     for each in found:
-        each["words"] = "; ".join(f"{k} {_worded(v)}" for k, v in each["detail"].items())
+        told = {k: ", ".join(v) if isinstance(v, list) else v for k, v in each["detail"].items()}
+        each["words"] = "; ".join(f"{name} {value}" for name, value in told.items())
     return page(
         request, "audit.html", rows=found[:PAGE], next=following(found, PAGE), kept=kept,
         is_filtered=any(wanted.values()),
     )  # fmt: skip
-
-
-def _worded(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

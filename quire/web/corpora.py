@@ -50,7 +50,8 @@ def listing(request: Request, caller: Reader) -> Response:
     """List corpora with the settings that differ from the defaults."""
     listed = verbs.listed(caller)
     for each in listed:
-        each["differing"] = _words(verbs.differing(each["settings"]))
+        differing = verbs.differing(each["settings"])
+        each["differing"] = ", ".join(f"{name} {_quoted(v)}" for name, v in differing.items())
     return page(request, "corpora.html", corpora=listed)
 
 
@@ -155,10 +156,6 @@ def escaped(value: Any) -> str:
 def plain(text: str) -> str:
     """Read a value that `escaped` wrote."""
     return re.sub(r"\\[\\nrt]", lambda found: _MEANT[found[0]], text)
-
-
-def _words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {_quoted(value)}" for name, value in settings.items())
 
 
 def _quoted(value: Any) -> str:

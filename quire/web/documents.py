@@ -37,7 +37,7 @@ def listing(
     listed = queries.documents(
         caller, limit=PAGE,
         cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
-        states=requests.document_states([state] if state else None),
+        states=requests.checked_states([state], DocumentState),
         corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
     )  # fmt: skip
     return page(

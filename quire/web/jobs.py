@@ -123,6 +123,7 @@ def one(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     runs = queries.attempts_of_tasks(caller, [task["id"] for task in tasks], limit=RUNS)
     is_huge = sum(job["tasks"].values()) > page_range_strip.MOST
     ranges = [] if is_huge else queries.page_ranges_of_job(caller, job_id)
+    begun, ended = format.epoch(job["started_at"]), format.epoch(job["finished_at"])
     if listed:  # beside files, only what is open or went wrong tells something
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
         runs = [run for run in runs if run["outcome"] != "done"]
@@ -133,7 +134,8 @@ def one(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         log_limit=LINES,
         events=[_line(each) for each in queries.log_tail(caller, job_id, limit=LINES)],
-        took=_took(job), reused=format.reuse(queries.reuse(caller, job_id)) if job["files"] else "",
+        took=ended - begun if begun and ended else None,
+        reused=format.reuse(queries.reuse(caller, job_id)) if job["files"] else "",
         **(page_range_strip.counted(job["tasks"]) if is_huge else page_range_strip.shown(ranges)),
     )  # fmt: skip
 
@@ -177,7 +179,7 @@ def act(
 def _filters(kept: dict[str, str]) -> dict[str, Any]:
     """Return the filters of a query."""
     plain = {name: kept[name].replace("\0", "") or None for name in FILTERS[1:5]}
-    states = requests.job_states([kept["state"]] if kept["state"] else None)
+    states = requests.checked_states([kept["state"]], JobState)
     return {"states": states, "text": kept["q"].replace("\0", "").strip() or None, **plain}
 
 
@@ -197,8 +199,3 @@ def _line(event: dict[str, Any]) -> dict[str, Any]:
     exact = datetime.fromtimestamp(at or 0.0, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = " · ".join(str(part) for part in (*task, message.strip(), *rest) if part)
     return {**event, "words": text, "exact": exact}
-
-
-def _took(job: dict[str, Any]) -> float | None:
-    begun, ended = format.epoch(job["started_at"]), format.epoch(job["finished_at"])
-    return None if begun is None or ended is None else ended - begun

@@ -189,8 +189,10 @@ def error_page(request: Request, error: Exception) -> Response:
     """Answer an error with a page; who is not signed in goes to the sign-in page."""
     if isinstance(error, NotSignedIn):
         return RedirectResponse("/sign-in", 303)
-    status, title = _status(error)
-    text = _text(error)
+    status, title, text = problems.describe(error)
+    if isinstance(error, HTTPException):
+        title = "Not found" if status == 404 else title
+        text = "There is no page at this address. It may have been deleted."
     what, _, remedy = text.partition(". ")
     made = page(
         request, "error.html", status=status, code=status, title=title,
@@ -210,23 +212,6 @@ def _viewer(request: Request) -> Viewer | None:
         return authenticate.authenticate(request)
     except QuireError:
         return None
-
-
-def _status(error: Exception) -> tuple[int, str]:
-    if isinstance(error, HTTPException):
-        return error.status_code, "Not found" if error.status_code == 404 else str(error.detail)
-    if isinstance(error, RequestValidationError):
-        return 422, "Not accepted"
-    return problems.status_of(error)
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, RequestValidationError):
-        first = next(iter(error.errors()), {"loc": ("request",), "msg": "not readable"})
-        return f"{first['loc'][-1]}: {first['msg']}. Nothing was changed."
-    if isinstance(error, HTTPException):
-        return "There is no page at this address. It may have been deleted."
-    return str(error)
 
 
 class PageRoute(APIRoute):

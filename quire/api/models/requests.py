@@ -1,6 +1,6 @@
 """What requests carry: ids, cursors, texts and bodies, each within what a database can hold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
@@ -17,7 +17,6 @@ from pydantic import (
 from quire.control.submission_checks import LONGEST
 from quire.errors import BadInput
 from quire.model.contracts import ATTEMPTS
-from quire.model.states import DocumentState, JobState
 
 LARGEST_ID = 2**63 - 1
 MAX_LIMIT = 1000
@@ -147,20 +146,10 @@ class Reindex(RequestModel):
     priority: Priority = 5
 
 
-def job_states(given: Sequence[str] | None) -> list[str] | None:
-    """Check names of job states; None means any."""
-    return checked_states(given, list(JobState))
-
-
-def document_states(given: Sequence[str] | None) -> list[str] | None:
-    """Check names of document states; None means any."""
-    return checked_states(given, list(DocumentState))
-
-
-def checked_states(given: Sequence[str] | None, known: Sequence[str]) -> list[str] | None:
+def checked_states(given: Sequence[str] | None, known: Iterable[str]) -> list[str] | None:
     """Check names of states; None means any."""
     wanted = [part for text in given or () for part in text.split(",") if part]
     for each in wanted:
-        if each not in known:
+        if each not in list(known):
             raise BadInput(f"state {each[:40]!r}: not one of {', '.join(known)}.")
     return wanted or None

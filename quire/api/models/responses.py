@@ -235,19 +235,24 @@ class DocumentDetails(Document):
     generations: list[Generation]
 
 
-class PageSummary(ResponseModel):
+class ExtractedPage(ResponseModel):
     """A page and how its text was extracted."""
 
     page: int
     label: str | None
     via: str | None
     language: str | None
-    words: int
-    characters: int
     width: float | None
     height: float | None
-    seconds: float | None
     error: str | None
+
+
+class PageSummary(ExtractedPage):
+    """A page in a list."""
+
+    words: int
+    characters: int
+    seconds: float | None
 
 
 class Word(ResponseModel):
@@ -260,18 +265,11 @@ class Word(ResponseModel):
     text: str
 
 
-class PageDetails(ResponseModel):
+class PageDetails(ExtractedPage):
     """A page with its text and words."""
 
-    page: int
-    label: str | None
-    via: str | None
-    language: str | None
-    width: float | None
-    height: float | None
     text: str
     words: list[Word]
-    error: str | None
 
 
 class Chunk(ResponseModel):

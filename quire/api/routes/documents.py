@@ -26,6 +26,7 @@ from quire.control import documents as verbs
 from quire.control import queries
 from quire.control.explain.document import explain_document
 from quire.fetch.names import safe_name
+from quire.model.states import DocumentState
 
 router = APIRouter(prefix="/api/documents", tags=["documents"])
 #: Types that are shown inline; others are downloaded. SVG and HTML can contain scripts.
@@ -45,31 +46,24 @@ _ALONE = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "private, no-cache",
 }
+
+
+def _content(media_type: str, *failures: int) -> dict[int | str, dict[str, Any]]:
+    """Document the responses of a route that sends a file."""
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {
+        200: {"description": "The bytes", "content": content},
+        304: {"description": "Not modified"},
+        307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
+        **problem_responses(404, 410, 502, *failures),
+    }
+
+
 _BYTES: dict[str, Any] = {
     "response_class": FileResponse,
-    "responses": {
-        200: {
-            "description": "The bytes",
-            "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        206: {"description": "The requested range"},
-        304: {"description": "Not modified"},
-        307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
-        **problem_responses(400, 404, 410, 416, 502),
-    },
+    "responses": {**_content("*/*", 400, 416), 206: {"description": "The requested range"}},
 }
-_PICTURE: dict[str, Any] = {
-    "response_class": Response,
-    "responses": {
-        200: {
-            "description": "The image",
-            "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        304: {"description": "Not modified"},
-        307: {"description": "A presigned URL (QUIRE_BLOB_PRESIGNED_URLS)"},
-        **problem_responses(404, 410, 502),
-    },
-}
+_PICTURE: dict[str, Any] = {"response_class": Response, "responses": _content("image/png")}
 
 
 class _Stored(FileResponse):
@@ -111,7 +105,7 @@ def listing(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the documents that match, latest first."""
-    states = requests.document_states(state)
+    states = requests.checked_states(state, DocumentState)
     page = queries.documents(
         caller, limit=limit, cursor=cursor, states=states,
         corpus=corpus, source=source, name=name, media_type=media_type, parent_id=parent_id,

@@ -18,7 +18,6 @@ from quire.api.models import requests
 from quire.api.responses import problem_responses
 from quire.api.stream import EventBroadcaster, EventFilter, Listener, message
 from quire.control import queries
-from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.model.access import Scope as Allowed
 from quire.store.queue.tail import Cursor
@@ -65,19 +64,16 @@ async def follow(
     # A browser reconnects with its first URL, so the header takes precedence.
     given = last_event_id or cursor
     after = Cursor.parse(given) if given else None
-    wanted = EventFilter(caller.tenant, job, _names(names))
-    await asyncio.to_thread(_check, caller, job)
+    some = [each.strip() for each in (names or "").split(",") if each.strip()]
+    wanted = EventFilter(caller.tenant, job, frozenset(some[:MOST_NAMES]))
+    # Raises NotFound or DatabaseUnavailable before the stream starts.
+    if job is None:
+        await asyncio.to_thread(queries.last_job_id, caller)
+    else:
+        await asyncio.to_thread(queries.job, caller, job)
     tail: EventBroadcaster = request.app.state.tail
     listener = await tail.join(caller.user, wanted, after)
     return Stream(tail, listener, _pieces(request, tail, listener))
-
-
-def _check(caller: Caller, job: int | None) -> None:
-    """Raise NotFound for an unknown job, and DatabaseUnavailable before the stream starts."""
-    if job is not None:
-        queries.job(caller, job)
-    else:
-        queries.last_job_id(caller)
 
 
 class Stream(StreamingResponse):
@@ -138,8 +134,3 @@ def _no_longer_allowed(request: Request) -> str | None:
 
 def _bye(listener: Listener, why: str) -> bytes:
     return message({"why": why, "cursor": str(listener.at)}, cursor=listener.at, name="bye")
-
-
-def _names(text: str | None) -> frozenset[str]:
-    found = [each.strip() for each in (text or "").split(",") if each.strip()]
-    return frozenset(found[:MOST_NAMES])

@@ -14,6 +14,7 @@ from quire.control.caller import Caller
 from quire.control.explain import job as explaining
 from quire.errors import NotFound
 from quire.model.records import Submission
+from quire.model.states import JobState
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
@@ -32,7 +33,7 @@ def listing(
     """List the jobs that match, latest first."""
     page = queries.jobs(
         caller, limit=limit, cursor=cursor, account=account,
-        user=user, states=requests.job_states(state), kind=kind, platform=platform,
+        user=user, states=requests.checked_states(state, JobState), kind=kind, platform=platform,
     )  # fmt: skip
     return ApiResponse(page)
 
@@ -63,7 +64,7 @@ def bulk(caller: Writer, body: requests.Bulk) -> Response:
     count = verbs.in_bulk(
         caller,
         body.verb,
-        states=requests.job_states(wanted.state),
+        states=requests.checked_states(wanted.state, JobState),
         options={"only_failed": True} if body.verb == "retry" and body.only_failed else {},
         kind=wanted.kind,
         platform=wanted.platform,

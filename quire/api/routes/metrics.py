@@ -81,7 +81,8 @@ class MetricsExporter:
         until, counted = self._kept.get(tenant, (0.0, None))
         began = time.monotonic()
         if counted is None or began >= until:
-            counted = self._with_gone(tenant, self._count(tenant))
+            caller = dataclasses.replace(self._app.caller, tenant=tenant)
+            counted = self._with_gone(tenant, queries.metrics(caller))
             spent = time.monotonic() - began
             self._kept[tenant] = time.monotonic() + max(KEEP, KEEP_FACTOR * spent), counted
         return counted
@@ -91,9 +92,6 @@ class MetricsExporter:
         gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
         self._known[tenant] = {*gone, *counted.runs}
         return counted._replace(runs=gone | counted.runs)
-
-    def _count(self, tenant: str) -> Metrics:
-        return queries.metrics(dataclasses.replace(self._app.caller, tenant=tenant))
 
 
 class MonotonicCounters:

@@ -9,12 +9,11 @@ from quire.api.auth.authenticate import Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, returns
-from quire.api.state import AppState, app_state_of
+from quire.api.state import app_state_of
 from quire.control import search as control
 from quire.errors import BadInput
 from quire.ingest.resources import embedder_of
 from quire.model.pipeline import Pipeline
-from quire.text.embed.embedder import Embedder
 
 router = APIRouter(prefix="/api/search", tags=["search"])
 Id = Annotated[int, Query(ge=1, le=requests.LARGEST_ID)]
@@ -43,7 +42,7 @@ def search(
     limit: Annotated[int, Query(ge=1, le=control.MOST)] = 10,
 ) -> Response:
     """Find passages by words, by meaning, or both."""
-    app_state = app_state_of(request)
+    settings = asdict(app_state_of(request).settings)
     found = control.search(
         caller.db,
         caller.tenant,
@@ -54,13 +53,9 @@ def search(
         documents=document or (),
         where=_pairs(where or []),
         media_type=media_type,
-        embedder=lambda name: _embedder(app_state, name),
+        embedder=lambda name: embedder_of(settings, Pipeline(embedder=name)),
     )
     return ApiResponse(found)
-
-
-def _embedder(app_state: AppState, name: str) -> Embedder:
-    return embedder_of(asdict(app_state.settings), Pipeline(embedder=name))
 
 
 def _pairs(given: list[str]) -> dict[str, str]:

@@ -93,7 +93,7 @@ def _answer(row: Any, finding: Finding, history: list[dict[str, Any]]) -> dict[s
 
 def _of_job(row: Any, cases: list[Case], stopped: str, error: str | None) -> Finding:
     if row.state not in JOB_ACTIVE:
-        return _stopped_job(row, stopped) if stopped else _ended_job(row, error)
+        return _ended_job(row, stopped, error)
     if not cases:
         return Finding(
             "no_open_task",
@@ -111,20 +111,17 @@ def _of_job(row: Any, cases: list[Case], stopped: str, error: str | None) -> Fin
     return first._replace(text=text)
 
 
-def _stopped_job(row: Any, stopped: str) -> Finding:
-    total = sum(getattr(row, f"tasks_{state}") for state in TaskState)
-    counted = f"{row.tasks_done:,} of {format.count(total, 'task')}"
-    text = f"{stopped[0].upper()}{stopped[1:]}. {counted} {'is' if total == 1 else 'are'} done."
-    step = f"Nothing runs until you resume it with `quire job resume {row.id}`."
-    return Finding("stopped", text, step, row.finished_at)
-
-
-def _ended_job(row: Any, error: str | None) -> Finding:
+def _ended_job(row: Any, stopped: str, error: str | None) -> Finding:
     why = f": {row.error.rstrip('.')}" if row.error else ""
     verb = next((verb for verb in ("resume", "retry") if verb in allowed(row.state)), "retry")
     again = f"`quire job {verb} {row.id}`"
     total = sum(getattr(row, f"tasks_{state}") for state in TaskState)
     match row.state:
+        case JobState.STOPPED:
+            counted = f"{row.tasks_done:,} of {format.count(total, 'task')}"
+            text = f"{stopped[0].upper()}{stopped[1:]}. {counted} "
+            text += "is done." if total == 1 else "are done."
+            step = f"Nothing runs until you resume it with {again}."
         case JobState.COMPLETED:
             text, step = "Every task succeeded.", "Nothing. The job is complete."
         case JobState.FAILED:

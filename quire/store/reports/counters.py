@@ -4,7 +4,7 @@ Attempts, tasks and generations are deleted with their jobs, so a count may fall
 endpoint turns them into monotonic counters by adding up the increases.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -22,24 +22,17 @@ _MINE = sa.select(owners.c.id).where(owners.c.tenant == sa.bindparam("tenant"))
 REUSE_KEYS = ("pages", "ocr", "vectors")
 
 
-class Totals(NamedTuple):
-    """Jobs and tasks by state; every state is present."""
-
-    jobs: dict[str, int]
-    tasks: dict[str, int]
-
-
-def totals(conn: sa.Connection, tenant: str) -> Totals:
-    """Count a tenant's jobs and tasks by state."""
+def totals(conn: sa.Connection, tenant: str) -> dict[str, dict[str, int]]:
+    """Count a tenant's `jobs` and `tasks` by state; every state is present."""
     given = {"tenant": tenant}
     some = sa.select(j.id).where(j.owner_id.in_(_MINE)).limit(FEW + 1).subquery()
     is_small = (conn.scalar(sa.select(sa.func.count()).select_from(some), given) or 0) <= FEW
     query = dialect.cached(conn, ("totals", is_small), lambda: _counting(is_small))
     row = [int(n or 0) for n in conn.execute(query, given).one()]
-    return Totals(
-        dict(zip((state.value for state in JobState), row, strict=False)),
-        dict(zip((state.value for state in TaskState), row[len(JobState) :], strict=True)),
-    )
+    return {
+        "jobs": dict(zip((state.value for state in JobState), row, strict=False)),
+        "tasks": dict(zip((state.value for state in TaskState), row[len(JobState) :], strict=True)),
+    }
 
 
 def _counting(is_small: bool) -> sa.Select[Any]:

@@ -67,6 +67,15 @@ _GROUPED = sa.select(
 ).group_by(_OLDEST.c.kind)
 
 
+_order = sa.case({"ready": 0}, value=t.state, else_=1)
+_FIRST_REASON = (
+    sa.select(t.reason)
+    .where(t.job_id == sa.bindparam("job"), is_state(t.state, "ready", "blocked"))
+    .order_by(_order, t.id)
+    .limit(1)
+)
+
+
 def waiting(conn: sa.Connection, tenant: str, *, explained: int) -> list[Waiting]:
     """List queued work by owner and kind, oldest first; the first `explained` with the reason.
 
@@ -86,25 +95,10 @@ def waiting(conn: sa.Connection, tenant: str, *, explained: int) -> list[Waiting
             for row in rows if row.jobs
         ]  # fmt: skip
     groups.sort(key=lambda one: (one.since, one.first))
-    return [
-        one._replace(reason=_reason(conn, one.first)) if at < explained else one
-        for at, one in enumerate(groups)
-    ]
-
-
-_order = sa.case({"ready": 0}, value=t.state, else_=1)
-_FIRST_TASK = (
-    sa.select(t.state, t.reason)
-    .where(t.job_id == sa.bindparam("job"), is_state(t.state, "ready", "blocked"))
-    .order_by(_order, t.id)
-    .limit(1)
-)
-
-
-def _reason(conn: sa.Connection, job_id: int) -> str | None:
-    """Return why the first waiting task of a job is blocked; None if one is ready."""
-    row = conn.execute(_FIRST_TASK, {"job": job_id}).one_or_none()
-    return None if row is None else row.reason
+    for at, one in enumerate(groups[:explained]):
+        # The first waiting task of a job tells why it waits; None if one is ready.
+        groups[at] = one._replace(reason=conn.scalar(_FIRST_REASON, {"job": one.first}))
+    return groups
 
 
 def active(conn: sa.Connection, tenant: str, *, most: int = FEW_JOBS) -> int:
@@ -130,15 +124,10 @@ class Run(NamedTuple):
     cost: float
 
 
-class RecentRuns(NamedTuple):
-    """Recent attempts; `begins` is since when they are complete, if not all were read."""
-
-    runs: list[Run]
-    begins: float | None = None
-
-
-def recent_runs(conn: sa.Connection, tenant: str, *, since: float) -> RecentRuns:
-    """List a tenant's attempts among the latest of all tenants."""
+def recent_runs(
+    conn: sa.Connection, tenant: str, *, since: float
+) -> tuple[list[Run], float | None]:
+    """List a tenant's attempts among the latest of all; and since when none is missing, if any."""
     a = attempts.c
     latest = (
         sa.select(a.task_id, a.finished_at, a.duration, a.outcome)
@@ -153,7 +142,7 @@ def recent_runs(conn: sa.Connection, tenant: str, *, since: float) -> RecentRuns
         .join(owners, owners.c.id == t.owner_id)
         .where(owners.c.tenant == tenant, latest.c.finished_at >= since)
     )
-    return RecentRuns([Run(*row) for row in rows], first if count == RUNS else None)
+    return [Run(*row) for row in rows], first if count == RUNS else None
 
 
 def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:

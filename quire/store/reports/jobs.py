@@ -200,15 +200,14 @@ def _whose(conn: sa.Connection, way: str) -> sa.ColumnElement[bool]:
 def _are_few(conn: sa.Connection, whose: Sequence[int]) -> bool:
     if len(whose) > MOST_OWNERS:
         return False
-    query = dialect.cached(conn, "are few", lambda: _counting(conn))
+
+    def count() -> sa.Select[Any]:
+        mine = dialect.id_in(conn, j.owner_id, "whose")
+        some = sa.select(j.id).where(mine).limit(sa.bindparam("most")).subquery()
+        return sa.select(sa.func.count()).select_from(some)
+
     given = {"whose": dialect.encode_ids(conn, whose), "most": FEW + 1}
-    return (conn.scalar(query, given) or 0) <= FEW
-
-
-def _counting(conn: sa.Connection) -> sa.Select[Any]:
-    mine = dialect.id_in(conn, j.owner_id, "whose")
-    some = sa.select(j.id).where(mine).limit(sa.bindparam("most")).subquery()
-    return sa.select(sa.func.count()).select_from(some)
+    return (conn.scalar(dialect.cached(conn, "are few", count), given) or 0) <= FEW
 
 
 def select() -> sa.Select[Any]:
