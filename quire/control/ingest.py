@@ -123,7 +123,13 @@ def preview(
 
     Without a caller there is no database yet, and every file is new.
     """
-    settings = _corpus_settings(caller, request)
+    defaults: Mapping[str, Any] = {}
+    if caller is not None and request.corpus:
+        with caller.db.read() as conn:
+            found = corpora.find(conn, caller.tenant, request.corpus)
+        defaults = found.settings if found else {}
+    pipeline = Pipeline().merged({**defaults, **request.settings})
+    settings = admit.canonical_json(asdict(pipeline))
     for url in request.sources:
         yield from _preview_source(caller, source_settings, request, url, settings)
 
@@ -179,15 +185,6 @@ def _missing(caller: Caller, url: str, listed: set[str]) -> Iterator[PreviewItem
         if not some:
             return
         last = some[-1][0]
-
-
-def _corpus_settings(caller: Caller | None, request: IngestRequest) -> str:
-    found = None
-    if caller is not None and request.corpus:
-        with caller.db.read() as conn:
-            found = corpora.find(conn, caller.tenant, request.corpus)
-    defaults = found.settings if found else {}
-    return admit.canonical_json(asdict(Pipeline().merged({**defaults, **request.settings})))
 
 
 def counts_text(verdicts: Mapping[str, int]) -> str:

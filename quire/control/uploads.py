@@ -10,7 +10,7 @@ from quire.control import jobs
 from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.pipeline import Pipeline, parsed
-from quire.model.records import DEFAULT_PRIORITY, KindRow, Submission
+from quire.model.records import DEFAULT_PRIORITY, Submission
 from quire.parse import plugin_parser
 from quire.store import Connection
 from quire.store.documents import admission, corpora, pages
@@ -133,12 +133,6 @@ def _admit(
         for made, one in zip(admitted, received, strict=True)
         if made.should_index
     ]
-    storing.enqueue(conn, owner, job_id, _kind(caller, conn), taken, now=now)
-
-
-def _kind(caller: Caller, conn: Connection) -> KindRow:
-    found = kinds.by_name(conn)
-    if _KIND not in found:
+    if _KIND not in kinds.by_name(conn):
         kinds.announce(conn, [caller.known[_KIND]])
-        found = kinds.by_name(conn)
-    return found[_KIND]
+    storing.enqueue(conn, owner, job_id, kinds.by_name(conn)[_KIND], taken, now=now)

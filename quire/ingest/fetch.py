@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import Damaged, FetchFailed
 from quire.fetch.blobs.backend import open_blobs
@@ -52,25 +52,6 @@ class DocumentFile:
         return options_of(self.pipeline)
 
 
-class _Started(NamedTuple):
-    """A generation, and whether the document is already marked as indexing."""
-
-    build: Build
-    is_marked: bool
-
-
-class _Content(NamedTuple):
-    """Bytes that are here, what type they have, and how they are to be indexed."""
-
-    digest: str
-    size: int
-    path: Path
-    media_type: str
-    recipe: str
-    pipeline: Pipeline
-    embedder: "Embedder"
-
-
 def options_of(pipeline: Pipeline) -> ReadOptions:
     """Return the settings of a corpus that the parser needs."""
     languages = tuple(each.strip() for each in pipeline.ocr_languages.split(",") if each.strip())
@@ -80,32 +61,27 @@ def options_of(pipeline: Pipeline) -> ReadOptions:
 
 def fetch(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> DocumentFile:
     """Start the generation of the task, fetch its file, and record the inputs of the build."""
-    started = _start(ctx, document_id, payload)
-    stored, size = payload.get("digest"), payload.get("size", 0)
-    if stored is None:
-        return _download(ctx, started, payload)
-    path = open_blobs(ctx.settings).checked_path(stored, size)
-    content = _identify(ctx, started.build, stored, size, path)
-    return ctx.write(lambda tx: _record(tx, ctx, started, content))
+    if "digest" not in payload:
+        return _download(ctx, document_id, payload)
+    build = ctx.write(lambda tx: _mark(tx, ctx, document_id))
+    path = open_blobs(ctx.settings).checked_path(payload["digest"], payload["size"])
+    file = _identify(ctx, build, payload["digest"], path)
+    return ctx.write(lambda tx: _record(tx, ctx, file, is_marked=True))
 
 
 def load(ctx: TaskContext, document_id: int, generation: int) -> DocumentFile:
     """Return the file of a generation that an earlier task fetched."""
     with ctx.database.read() as conn:
-        found = generations.inputs_of(conn, document_id, generation)
-        size = pages.size_of(conn, found.build.tenant, found.digest)
-    pipeline = Pipeline().merged(found.build.settings)
+        build, inputs = generations.inputs_of(conn, document_id, generation)
+        size = pages.size_of(conn, build.tenant, inputs["digest"])
+    pipeline = Pipeline().merged(build.settings)
     return DocumentFile(
-        build=found.build,
-        digest=found.digest,
-        path=open_blobs(ctx.settings).checked_path(found.digest, size or 0),
-        media_type=found.media_type,
-        recipe=found.recipe,
+        build=build,
+        path=open_blobs(ctx.settings).checked_path(inputs["digest"], size or 0),
         pipeline=pipeline,
         embedder=resources.embedder_with_dimensions(ctx, pipeline),
-        cut_id=found.cut_id,
-        model_id=found.model_id,
-        uses_tsvector=_uses_tsvector(ctx),
+        uses_tsvector=not ctx.database.stems_words,
+        **inputs,
     )
 
 
@@ -121,28 +97,18 @@ def store_bytes(ctx: TaskContext, tenant: str, content: bytes, label: str) -> st
     return name
 
 
-def _start(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> _Started:
-    item = payload.get("item")
-    if item is not None and _is_small_local_file(item):
-        with ctx.database.read() as conn:
-            found = generations.peek(conn, ctx.task_id, document_id)
-        if found is not None:
-            return _Started(found, False)  # `_record` marks it
-    return _Started(ctx.write(lambda tx: _mark(tx, ctx, document_id)), True)
-
-
 def _mark(tx: Transaction, ctx: TaskContext, document_id: int) -> Build:
     return generations.start(tx.connection, ctx.task_id, document_id, now=tx.now)
 
 
-def _is_small_local_file(item: Mapping[str, Any]) -> bool:
-    size = item.get("size") or SMALL_LOCAL_FILE
-    return item["uri"].startswith("file:") and size < SMALL_LOCAL_FILE
-
-
-def _download(ctx: TaskContext, started: _Started, payload: Mapping[str, Any]) -> DocumentFile:
+def _download(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> DocumentFile:
     """Download into a partial file, which a later attempt resumes, and store that as a blob."""
     item, blobs = Item(**payload["item"]), open_blobs(ctx.settings)
+    unmarked = None
+    if item.uri.startswith("file:") and (item.size or SMALL_LOCAL_FILE) < SMALL_LOCAL_FILE:
+        with ctx.database.read() as conn:
+            unmarked = generations.peek(conn, ctx.task_id, document_id)
+    build = unmarked or ctx.write(lambda tx: _mark(tx, ctx, document_id))
     blobs.check_available()
     source = resources.source_of(ctx.settings, payload["source"], payload["options"])
     part = blobs.part_path(f"task-{ctx.task_id}")
@@ -151,26 +117,25 @@ def _download(ctx: TaskContext, started: _Started, payload: Mapping[str, Any]) -
         ctx.progress(done / total if total else None, f"fetched {done:,} bytes")
 
     fetched = source.fetch(item, part, report, ctx.check)
-    content = _identify(ctx, started.build, fetched.sha256, fetched.size, part)
+    file = _identify(ctx, build, fetched.sha256, part)
 
     def record(tx: Transaction) -> DocumentFile:
-        tenant = started.build.tenant
-        pages.put_content(tx.connection, tenant, content.digest, content.size, tx.now.wall)
-        return _record(tx, ctx, started, content)
+        pages.put_content(tx.connection, build.tenant, file.digest, fetched.size, tx.now.wall)
+        return _record(tx, ctx, file, is_marked=unmarked is None)
 
     # The row first: it protects the file from the garbage collector.
     file = ctx.write(record)
-    blobs.put(part, content.digest)
+    blobs.put(part, file.digest)
     try:
-        return replace(file, path=blobs.checked_path(content.digest, content.size))
+        return replace(file, path=blobs.checked_path(file.digest, fetched.size))
     except Damaged as error:
         # A stale run of this task, which has lost its lease, wrote to the same partial file.
-        blobs.delete(content.digest)
+        blobs.delete(file.digest)
         raise FetchFailed(f"{item.name}: {error} The file is fetched again.") from error
 
 
-def _identify(ctx: TaskContext, build: Build, stored: str, size: int, path: Path) -> _Content:
-    """Detect the type of a file and compute its recipe."""
+def _identify(ctx: TaskContext, build: Build, stored: str, path: Path) -> DocumentFile:
+    """Detect the type of a file and compute its recipe; `_record` adds the two ids."""
     pipeline = Pipeline().merged(build.settings)
     embedder = resources.embedder_with_dimensions(ctx, pipeline)
     media_type = file_type.detect(path, build.name)
@@ -180,21 +145,23 @@ def _identify(ctx: TaskContext, build: Build, stored: str, size: int, path: Path
         pipeline.row_size,
         embedder.name,
     )
-    return _Content(stored, size, path, media_type, recipe, pipeline, embedder)
+    return DocumentFile(
+        build, stored, path, media_type, recipe, pipeline, embedder,
+        cut_id=0, model_id=None, uses_tsvector=not ctx.database.stems_words,
+    )  # fmt: skip
 
 
 def _record(
-    tx: Transaction, ctx: TaskContext, started: _Started, content: _Content
+    tx: Transaction, ctx: TaskContext, file: DocumentFile, *, is_marked: bool
 ) -> DocumentFile:
     """Record what the generation is made from, and mark the document as indexing if needed."""
-    conn, embedder = tx.connection, content.embedder
-    cut = content.pipeline.cut() | {"counter": EstimatedCounter().name}
+    conn, build, embedder = tx.connection, file.build, file.embedder
+    cut = file.pipeline.cut() | {"counter": EstimatedCounter().name}
     cut_id = generations.chunking_id(conn, digest(cut), admission.canonical_json(cut))
     model_id = None
     if embedder.dimensions:
         model_id = vectors.register(conn, embedder.name, embedder.dimensions)
-    build = started.build
-    if started.is_marked:
+    if is_marked:
         generations.require_building(conn, build.document_id, build.generation)
     else:
         build = _mark(tx, ctx, build.document_id)
@@ -202,17 +169,10 @@ def _record(
         conn,
         build.document_id,
         build.generation,
-        digest=content.digest,
-        recipe=content.recipe,
-        media_type=content.media_type,
+        digest=file.digest,
+        recipe=file.recipe,
+        media_type=file.media_type,
         cut_id=cut_id,
         model_id=model_id,
     )
-    return DocumentFile(
-        build, content.digest, content.path, content.media_type, content.recipe, content.pipeline,
-        embedder, cut_id, model_id, _uses_tsvector(ctx),
-    )  # fmt: skip
-
-
-def _uses_tsvector(ctx: TaskContext) -> bool:
-    return not ctx.database.stems_words
+    return replace(file, build=build, cut_id=cut_id, model_id=model_id)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, QuireError, Stopped, Transient
 from quire.fetch.items import Item, ListingPage, fingerprint
@@ -42,19 +42,14 @@ class _Request(NamedTuple):
     round: int  # counts how often a person has retried the listing
 
 
-class _SourceError(NamedTuple):
-    """Why a source could not be listed."""
-
-    source: str
-    error: str
-    is_final: bool = True
-    retry_after: float | None = None
-
-
 class _CannotList(Exception):
-    def __init__(self, failure: _SourceError) -> None:
-        super().__init__(failure.error)
-        self.failure = failure
+    """A source could not be listed."""
+
+    def __init__(
+        self, source: str, error: str, *, is_final: bool = True, retry_after: float | None = None
+    ) -> None:
+        super().__init__(error)
+        self.source, self.is_final, self.retry_after = source, is_final, retry_after
 
 
 @dataclass
@@ -62,28 +57,19 @@ class _Summary:
     """What a listing has found so far."""
 
     counts: Counter[str] = field(default_factory=Counter)  # by reason code
-    left_out: list[str] = field(default_factory=list)
     named: list[dict[str, str]] = field(default_factory=list)  # the first left out, with reasons
     matched: set[str] = field(default_factory=set)  # include patterns that matched a file
-
-    def add(self, other: Self) -> None:
-        """Add what another source has."""
-        self.counts.update(other.counts)
-        self.left_out += other.left_out
-        self.named += other.named
-        self.matched |= other.matched
 
     def add_page(self, stored: Mapping[str, Any]) -> None:
         """Add a page, as its step has stored it."""
         self.counts.update(stored["counts"])
-        self.left_out += stored["left_out"]
         self.named += stored.get("named", ())  # missing in steps of older versions
         self.matched.update(stored.get("matched", ()))
 
-    def result(self, failed: Sequence[_SourceError], include: Sequence[str]) -> dict[str, Any]:
+    def result(self, failed: Sequence[_CannotList], include: Sequence[str]) -> dict[str, Any]:
         """Return the result of the job, without what is empty."""
         more = {
-            "unlisted": [{"source": each.source, "error": each.error} for each in failed],
+            "unlisted": [{"source": each.source, "error": str(each)} for each in failed],
             "left_out_first": self.named[:NAMED_SKIPPED],
             "unmatched": [] if failed else [each for each in include if each not in self.matched],
         }
@@ -111,12 +97,12 @@ def run(
         _round(ctx) if is_resumed else 0,
     )  # fmt: skip
     summary = _Summary()
-    failed: list[_SourceError] = []
+    failed: list[_CannotList] = []
     for at, url in enumerate(sources):
         try:
-            summary.add(_list_source(ctx, at, url, request))
+            _list_source(ctx, at, url, request, summary)
         except _CannotList as error:
-            failed.append(error.failure)
+            failed.append(error)
         ctx.progress(None, _progress_text(summary.counts, failed, len(sources)))
     _finish(ctx, summary, failed, sources, request)
 
@@ -156,30 +142,30 @@ def _round(ctx: TaskContext) -> int:
     return number + 1
 
 
-def _list_source(ctx: TaskContext, at: int, url: str, request: _Request) -> _Summary:
+def _list_source(ctx: TaskContext, at: int, url: str, request: _Request, summary: _Summary) -> None:
     """List one source, unless it has already refused in this round."""
     refusal = f"refused {at} in {request.round}"
     is_refused, reason = ctx.recall(refusal)
     if is_refused:
-        raise _CannotList(_SourceError(url, reason))
+        raise _CannotList(url, reason)
     try:
-        return _list_pages(ctx, at, url, request)
+        _list_pages(ctx, at, url, request, summary)
     except _CannotList as error:
-        failure = error.failure
-        if failure.is_final:
-            ctx.step(refusal, lambda: failure.error)
+        if error.is_final:
+            ctx.step(refusal, partial(str, error))
         raise
 
 
-def _list_pages(ctx: TaskContext, at: int, url: str, request: _Request) -> _Summary:
+def _list_pages(ctx: TaskContext, at: int, url: str, request: _Request, summary: _Summary) -> None:
     """Admit the pages of a listing that no earlier attempt has stored."""
-    summary = _Summary()
     number, cursor = 0, None
+    left_out: list[str] = []
     while True:
         is_stored, stored = ctx.recall(f"list {at}.{number}")
         if not is_stored:
             break
         summary.add_page(stored)
+        left_out += stored["left_out"]
         cursor = stored["cursor"]
         number += 1
     is_complete, missing = ctx.recall(f"gone {at}")
@@ -187,14 +173,13 @@ def _list_pages(ctx: TaskContext, at: int, url: str, request: _Request) -> _Summ
         for page in _fetch_pages(ctx, url, request, cursor):
             ctx.check()
             admit = partial(_admit_page, url=url, request=request, page=page)
-            summary.add_page(ctx.step(f"list {at}.{number}", admit))
+            stored = ctx.step(f"list {at}.{number}", admit)
+            summary.add_page(stored)
+            left_out += stored["left_out"]
             ctx.progress(None, _progress_text(summary.counts))
             number += 1
-        missing = ctx.step(
-            f"gone {at}", lambda tx: _mark_missing(tx, url, request, summary.left_out)
-        )
+        missing = ctx.step(f"gone {at}", lambda tx: _mark_missing(tx, url, request, left_out))
     summary.counts.update(missing)
-    return summary
 
 
 def _fetch_pages(
@@ -206,10 +191,11 @@ def _fetch_pages(
     except _NOT_OF_THE_SOURCE:
         raise
     except Exception as error:
-        retry_after = getattr(error, "retry_after", None)
-        is_final = isinstance(error, Permanent)
         raise _CannotList(
-            _SourceError(url, _error_text(url, error), is_final, retry_after)
+            url,
+            _error_text(url, error),
+            is_final=isinstance(error, Permanent),
+            retry_after=getattr(error, "retry_after", None),
         ) from error
 
 
@@ -294,12 +280,12 @@ def _mark_missing(
 def _finish(
     ctx: TaskContext,
     summary: _Summary,
-    failed: Sequence[_SourceError],
+    failed: Sequence[_CannotList],
     sources: Sequence[str],
     request: _Request,
 ) -> None:
     """End the task, or raise `Transient` for the sources that may answer later."""
-    reason = failed_sources_text([each.error for each in failed], len(sources))
+    reason = failed_sources_text(list(map(str, failed)), len(sources))
     later = [each for each in failed if not each.is_final]
     if later and ctx.attempt < ctx.max_attempts:
         waits = [each.retry_after for each in later if each.retry_after is not None]
@@ -314,8 +300,8 @@ def _finish(
 
 
 def _progress_text(
-    counts: Mapping[str, int], failed: Sequence[_SourceError] = (), total: int = 0
+    counts: Mapping[str, int], failed: Sequence[_CannotList] = (), total: int = 0
 ) -> str:
     found = ", ".join(f"{count:,} {why}" for why, count in sorted(counts.items()) if count)
-    failure = failed_sources_text([each.error for each in failed], total) if failed else ""
-    return f"listed: {found or 'nothing'}" + (f"; {failure}" if failure else "")
+    failure = f"; {failed_sources_text(list(map(str, failed)), total)}" if failed else ""
+    return f"listed: {found or 'nothing'}{failure}"

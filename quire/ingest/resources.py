@@ -41,8 +41,24 @@ def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder"
     """Open the embedder that a corpus names."""
     from quire.text.embed.embedder import open_embedder
 
-    is_remote = pipeline.embedder.startswith("openai:")
-    return open_embedder(pipeline.embedder, **_endpoint(settings) if is_remote else {})
+    if not pipeline.embedder.startswith("openai:"):
+        return open_embedder(pipeline.embedder)
+    url = str(settings.get("embed_url") or "")
+    requests = float(settings.get("embed_requests_per_minute") or 0)
+    tokens = float(settings.get("embed_tokens_per_minute") or 0)
+    home = Path(settings["home"])
+    # All processes of a home share the rate limit; its folder is not created just for that.
+    is_shared = bool(requests or tokens) and home.is_dir()
+    name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
+    return open_embedder(
+        pipeline.embedder,
+        url=url,
+        key=str(settings.get("embed_api_key") or ""),
+        dimensions=int(settings.get("embed_dimensions") or 0),
+        requests_per_minute=requests,
+        tokens_per_minute=tokens,
+        shared=home / f"embed-{name}.ratelimit" if is_shared else None,
+    )
 
 
 class Waiting:
@@ -76,21 +92,3 @@ def embedder_with_dimensions(ctx: "TaskContext", pipeline: "Pipeline") -> "Embed
             found.dimensions = vectors.dimensions_of(conn, found.name)
         found.detect_dimensions(Waiting(ctx))
     return found
-
-
-def _endpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
-    url = str(settings.get("embed_url") or "")
-    requests = float(settings.get("embed_requests_per_minute") or 0)
-    tokens = float(settings.get("embed_tokens_per_minute") or 0)
-    home = Path(settings["home"])
-    # All processes of a home share the rate limit; its folder is not created just for that.
-    is_shared = bool(requests or tokens) and home.is_dir()
-    name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
-    return {
-        "url": url,
-        "key": str(settings.get("embed_api_key") or ""),
-        "dimensions": int(settings.get("embed_dimensions") or 0),
-        "requests_per_minute": requests,
-        "tokens_per_minute": tokens,
-        "shared": home / f"embed-{name}.ratelimit" if is_shared else None,
-    }

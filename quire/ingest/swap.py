@@ -7,7 +7,6 @@ to no generation; the swap changes three rows, whatever the number of pages.
 import json
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 
 from quire.ingest import attachments
 from quire.ingest.chunk import Chunks
@@ -77,29 +76,21 @@ def write_chunks_ahead(
 
     No page refers to them before `write`.
     """
-    names = sorted(chunks.texts)
+    names, tenant = sorted(chunks.texts), file.build.tenant
     if len(names) <= MAX_CHUNKS:
         return
+
+    def write_batch(tx: Transaction) -> None:
+        texts = {name: chunks.texts[name] for name in batch}
+        ids = pages.put_chunks(tx.connection, tenant, texts, chunks.index_words, ctx.task_id)
+        if file.model_id is not None:
+            found = {n: vectors.by_digest[n] for n in batch if n in vectors.by_digest}
+            pages.put_vectors(tx.connection, tenant, file.model_id, found, ids)
+
     for start in range(0, len(names), MAX_CHUNKS):
         batch = names[start : start + MAX_CHUNKS]
-        ctx.write(partial(_write_batch, ctx.task_id, file, chunks, vectors, batch))
+        ctx.write(write_batch)
         ctx.progress(None, f"stored {start + len(batch):,} of {len(names):,} chunks")
-
-
-def _write_batch(
-    task_id: int,
-    file: DocumentFile,
-    chunks: Chunks,
-    vectors: Vectors,
-    batch: list[str],
-    tx: Transaction,
-) -> None:
-    conn, tenant = tx.connection, file.build.tenant
-    texts = {name: chunks.texts[name] for name in batch}
-    ids = pages.put_chunks(conn, tenant, texts, chunks.index_words, task_id)
-    if file.model_id is not None:
-        found = {n: vectors.by_digest[n] for n in batch if n in vectors.by_digest}
-        pages.put_vectors(conn, tenant, file.model_id, found, ids)
 
 
 def write(tx: Transaction, task_id: int, file: DocumentFile, output: Output) -> None:

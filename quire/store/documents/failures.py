@@ -29,33 +29,12 @@ def fail(
     values = {"failed": dialect.encode_rows(rows), "wall": now.wall}
     dialect.lock_rows(conn, documents, sorted({i for i, _, _ in failed}))
     wall = sa.bindparam("wall", type_=sa.Double)
-    f = _failed(conn)
-    conn.execute(
-        move_generations(
-            "fail",
-            g.document_id == f.c.id,
-            g.generation == f.c.generation,
-            error=f.c.error,
-            finished_at=wall,
-        ),
-        values,
-    )
-    f = _failed(conn)
-    changed = conn.scalars(
-        move_documents(
-            "fail",
-            d.id == f.c.id,
-            d.generation == f.c.generation,
-            error=f.c.error,
-            processing_finished_at=wall,
-        ).returning(d.id),
-        values,
-    )
-    return list(changed)
-
-
-def _failed(conn: sa.Connection) -> sa.CTE:
-    return dialect.json_rows(conn, "failed", {"id": "int", "generation": "int", "error": "text"})
+    f = dialect.json_rows(conn, "failed", {"id": "int", "generation": "int", "error": "text"}).c
+    is_mine = (g.document_id == f.id, g.generation == f.generation)
+    conn.execute(move_generations("fail", *is_mine, error=f.error, finished_at=wall), values)
+    is_newest = (d.id == f.id, d.generation == f.generation)
+    changed = move_documents("fail", *is_newest, error=f.error, processing_finished_at=wall)
+    return list(conn.scalars(changed.returning(d.id), values))
 
 
 def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:

@@ -160,13 +160,6 @@ def mark(kind: Collectable, keys: Sequence[Key], conn: sa.Connection, now: Insta
     return conn.execute(statement.values(condemned_at=now.wall)).rowcount
 
 
-class Swept(NamedTuple):
-    """How many marked rows were deleted, and how many unmarked since they are used again."""
-
-    deleted: int
-    unmarked: int
-
-
 def sweep(
     conn: sa.Connection,
     kind: Collectable,
@@ -174,8 +167,11 @@ def sweep(
     before: float,
     remove: Remove,
     limit: int = DELETE_ROWS,
-) -> Swept:
-    """Delete rows that were marked before a time; unmark those that are used again."""
+) -> tuple[int, int]:
+    """Delete rows that were marked before a time; unmark those that are used again.
+
+    Returns how many were deleted and how many unmarked.
+    """
     table = kind.table
     due = conn.execute(
         sa.select(table.c.tenant, kind.name)
@@ -186,7 +182,7 @@ def sweep(
         .with_for_update(skip_locked=True)
     ).all()
     if not due:
-        return Swept(0, 0)
+        return 0, 0
     # A second statement: it sees what was committed before the locks were taken.
     rows = conn.execute(
         sa.select(table, kind.is_used.label("is_used")).where(
@@ -198,9 +194,9 @@ def sweep(
         conn.execute(sa.update(table).where(kind.has_key(unmarked)).values(condemned_at=None))
     unused = [row for row in rows if not row.is_used]
     if kind is CONTENTS:
-        return Swept(_delete_contents(conn, unused, remove), len(unmarked))
+        return _delete_contents(conn, unused, remove), len(unmarked)
     _delete_rows(conn, kind, [row.id for row in unused])
-    return Swept(len(unused), len(unmarked))
+    return len(unused), len(unmarked)
 
 
 def _delete_rows(conn: sa.Connection, kind: Collectable, ids: list[int]) -> None:
@@ -273,11 +269,11 @@ class Collector:
     def _sweep(self, kind: Collectable, seconds: float) -> int:
         deleted, until = 0, time.monotonic() + seconds
         while True:
-            swept = self.db.write(
+            gone, unmarked = self.db.write(
                 lambda conn, now: sweep(
                     conn, kind, before=now.wall - self.grace, remove=self.remove
                 )
             )
-            deleted += swept.deleted
-            if not any(swept) or time.monotonic() >= until:
+            deleted += gone
+            if not (gone or unmarked) or time.monotonic() >= until:
                 return deleted

@@ -5,7 +5,6 @@ task of an older generation gets `Overtaken`.
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -208,12 +207,12 @@ def is_building(conn: sa.Connection, document_id: int, generation: int) -> bool:
 
 def record_inputs(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
     """Record what a generation is made from."""
-    statement = dialect.cached(conn, ("record_inputs", *values), lambda: _recording(values))
+    statement = dialect.cached(
+        conn,
+        ("record_inputs", *values),
+        lambda: sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in values}),
+    )
     conn.execute(statement, {"document": document_id, "mine": generation, **values})
-
-
-def _recording(names: Iterable[str]) -> sa.Update:
-    return sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in names})
 
 
 def find_identical(
@@ -308,22 +307,13 @@ def chunking_id(conn: sa.Connection, key: str, settings: str) -> int:
     return int(found)
 
 
-class Inputs(NamedTuple):
-    """What a generation is made from: its document, its bytes and its settings."""
-
-    build: Build
-    digest: str
-    recipe: str
-    media_type: str
-    cut_id: int
-    model_id: int | None
-
-
-def inputs_of(conn: sa.Connection, document_id: int, generation: int) -> Inputs:
-    """Return the inputs that `record_inputs` has stored."""
+def inputs_of(
+    conn: sa.Connection, document_id: int, generation: int
+) -> tuple[Build, dict[str, Any]]:
+    """Return the generation, and the inputs that `record_inputs` has stored."""
     row = conn.execute(_INPUTS, {"document": document_id, "mine": generation}).one()
-    build = _build(row, generation)
-    return Inputs(build, row.digest, row.recipe, row.media_type, row.cut_id, row.model_id)
+    names = ("digest", "recipe", "media_type", "cut_id", "model_id")
+    return _build(row, generation), {name: row._mapping[name] for name in names}
 
 
 def set_thumbnail(conn: sa.Connection, document_id: int, digest: str | None) -> None:

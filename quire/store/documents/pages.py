@@ -65,55 +65,54 @@ def find(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, Sto
     """
     if not keys:
         return {}
-    statement = dialect.cached(conn, "pages.find", lambda: _finding(conn))
-    rows = conn.execute(statement, {"tenant": tenant, **_keys(keys)})
+    columns = (p.id, p.text, p.language, p.seconds, p.via)
+    statement = dialect.cached(
+        conn, "pages.find", lambda: _by_key(conn, p.key, *columns).where(p.condemned_at.is_(None))
+    )
+    rows = conn.execute(statement, _keys(tenant, keys))
     return {key: StoredPage(*rest) for key, *rest in rows}
 
 
-def _finding(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = _keys_table(conn)
+def _by_key(
+    conn: sa.Connection, key: sa.Column[str], *columns: sa.ColumnElement[Any]
+) -> sa.Select[Any]:
+    """Select the rows of a tenant whose key is one of `_keys`: any number of them."""
+    wanted = dialect.json_rows(conn, "keys", {"value": "text"})
     return (
-        sa.select(p.key, p.id, p.text, p.language, p.seconds, p.via)
-        .join(wanted, wanted.c.value == p.key)
-        .where(p.tenant == sa.bindparam("tenant"), p.condemned_at.is_(None))
+        sa.select(key, *columns)
+        .join(wanted, wanted.c.value == key)
+        .where(key.table.c.tenant == sa.bindparam("tenant"))
     )
 
 
-def _keys_table(conn: sa.Connection) -> sa.CTE:
-    """Return a table of keys: there may be more of them than a statement takes parameters."""
-    return dialect.json_rows(conn, "keys", {"value": "text"})
-
-
-def _keys(values: Iterable[str]) -> dict[str, str]:
-    """Encode the parameter of `_keys_table`."""
-    return {"keys": dialect.encode_rows([[value] for value in sorted(set(values))])}
+def _keys(tenant: str, values: Iterable[str]) -> dict[str, str]:
+    keys = dialect.encode_rows([[value] for value in sorted(set(values))])
+    return {"tenant": tenant, "keys": keys}
 
 
 def _lock_ids(
-    conn: sa.Connection, table: sa.Table, name: str, tenant: str, keys: Iterable[str]
+    conn: sa.Connection, key: sa.Column[str], tenant: str, keys: Iterable[str]
 ) -> dict[str, int]:
     """Lock rows that are about to be referenced, unmark them, and return their ids."""
-    statement = dialect.cached(conn, ("lock_ids", table.name), lambda: _locking(conn, table, name))
-    rows = conn.execute(statement, {"tenant": tenant, **_keys(keys)}).all()
-    marked = [row.id for row in rows if row.condemned_at is not None]
+    table = key.table
+    statement = dialect.cached(
+        conn,
+        ("lock_ids", table),
+        lambda: (
+            _by_key(conn, key, table.c.id, table.c.condemned_at)
+            .order_by(table.c.id)
+            .with_for_update(read=True, key_share=True, of=table)
+        ),
+    )
+    rows = conn.execute(statement, _keys(tenant, keys)).all()
+    marked = [row_id for _, row_id, condemned_at in rows if condemned_at is not None]
     if marked:
         mine = dialect.id_in(conn, table.c.id, "ids")
         conn.execute(
             sa.update(table).where(mine).values(condemned_at=None),
             {"ids": dialect.encode_ids(conn, marked)},
         )
-    return {row.name: row.id for row in rows}
-
-
-def _locking(conn: sa.Connection, table: sa.Table, name: str) -> sa.Select[Any]:
-    wanted, column = _keys_table(conn), table.c[name]
-    return (
-        sa.select(column.label("name"), table.c.id, table.c.condemned_at)
-        .join(wanted, wanted.c.value == column)
-        .where(table.c.tenant == sa.bindparam("tenant"))
-        .order_by(table.c.id)
-        .with_for_update(read=True, key_share=True, of=table)
-    )
+    return {name: row_id for name, row_id, _ in rows}
 
 
 def find_by_image(conn: sa.Connection, tenant: str, image_key: str) -> RecognisedPage | None:
@@ -137,7 +136,7 @@ def put(
         missing = [each for each in sorted(fresh) if each.key not in found]
         rows = [_row(tenant, each, task_id) for each in missing]
         bulk.insert_missing_blobs(conn, pages, _COLUMNS, rows)
-        found = _lock_ids(conn, pages, "key", tenant, keys)
+        found = _lock_ids(conn, p.key, tenant, keys)
     return found
 
 
@@ -188,36 +187,15 @@ def embedded(conn: sa.Connection, tenant: str, model_id: int, digests: Sequence[
     """Return which chunks have a vector of the model and are not marked for collection."""
     if not digests:
         return set()
-    statement = dialect.cached(conn, "pages.embedded", lambda: _embedding(conn))
-    values = {"tenant": tenant, "model": model_id, **_keys(digests)}
-    return set(conn.scalars(statement, values))
-
-
-def _embedding(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = _keys_table(conn)
     mine = sa.and_(v.chunk_id == c.id, v.model_id == sa.bindparam("model"))
     # A scalar subquery: with a join or EXISTS, SQLite starts from all vectors of the model.
     vector = sa.select(sa.literal_column("1")).where(mine).correlate(chunks).scalar_subquery()
-    return (
-        sa.select(c.digest)
-        .join(wanted, wanted.c.value == c.digest)
-        .where(c.tenant == sa.bindparam("tenant"), c.condemned_at.is_(None), vector.is_not(None))
+    statement = dialect.cached(
+        conn,
+        "pages.embedded",
+        lambda: _by_key(conn, c.digest).where(c.condemned_at.is_(None), vector.is_not(None)),
     )
-
-
-def _chunk_ids(conn: sa.Connection, tenant: str, digests: Iterable[str]) -> dict[str, int]:
-    statement = dialect.cached(conn, "pages.chunk_ids", lambda: _finding_chunks(conn))
-    rows = conn.execute(statement, {"tenant": tenant, **_keys(digests)})
-    return {row.digest: row.id for row in rows}
-
-
-def _finding_chunks(conn: sa.Connection) -> sa.Select[Any]:
-    wanted = _keys_table(conn)
-    return (
-        sa.select(c.digest, c.id)
-        .join(wanted, wanted.c.value == c.digest)
-        .where(c.tenant == sa.bindparam("tenant"))
-    )
+    return set(conn.scalars(statement, {"model": model_id, **_keys(tenant, digests)}))
 
 
 def put_chunks(
@@ -249,7 +227,7 @@ def put_chunks(
             )
         ids.update({digest: chunk_id for chunk_id, digest in fresh})
         if len(ids) < len(texts):
-            ids.update(_lock_ids(conn, chunks, "digest", tenant, set(texts) - set(ids)))
+            ids.update(_lock_ids(conn, c.digest, tenant, set(texts) - set(ids)))
     return ids
 
 
@@ -278,7 +256,7 @@ def put_vectors(
         return
     ids = dict(ids or {})
     if unknown := found.keys() - ids.keys():
-        ids.update(_chunk_ids(conn, tenant, unknown))
+        ids.update(_lock_ids(conn, c.digest, tenant, unknown))
     rows = [
         [model_id, ids[digest], vector] for digest, vector in sorted(found.items()) if digest in ids
     ]

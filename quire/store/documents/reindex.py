@@ -5,7 +5,7 @@ can write nothing. The live generation stays visible until the new one is swappe
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -71,18 +71,13 @@ def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
     )
     if last is not None:
         return {k: v for k, v in json.loads(last).items() if k != "document"}
-    if (stored := _stored(conn, row)) is not None:
-        return stored
+    c = contents.c
+    # The `seen` of an upload or attachment is the digest of its blob.
+    size = conn.scalar(sa.select(c.size).where(c.tenant == row.tenant, c.digest == row.seen))
+    if size is not None:
+        return {"digest": row.seen, "size": size}
     item = {"uri": row.uri, "name": row.name, "folder": row.folder}
     return {"source": row.source, "options": {}, "item": item}
-
-
-def _stored(conn: sa.Connection, row: Any) -> dict[str, Any] | None:
-    """Return the blob of an upload or attachment, whose `seen` is its digest."""
-    c = contents.c
-    query = sa.select(c.size).where(c.tenant == row.tenant, c.digest == row.seen)
-    size = conn.scalar(query)
-    return None if size is None else {"digest": row.seen, "size": size}
 
 
 def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:
@@ -133,8 +128,3 @@ def ended_badly(
         t.job_id.in_(sorted(job_ids)), t.document_id == document_id, is_state(t.state, *wanted)
     )
     return conn.execute(query.limit(1)).first() is not None
-
-
-def merge_settings(settings: str, more: Mapping[str, Any]) -> str:
-    """Return settings with some replaced, as canonical JSON."""
-    return admission.canonical_json(json.loads(settings) | dict(more))

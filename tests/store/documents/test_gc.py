@@ -221,7 +221,7 @@ def test_a_file_that_two_tenants_have_goes_with_the_last_of_them(shelf: Shelf, s
     assert other.put_content(b"same") == digest
     with shelf.db.begin() as conn:
         conn.exec_driver_sql("UPDATE contents SET condemned_at = 5 WHERE tenant = 'default'")
-        assert sweep(conn, CONTENTS, before=6.0, remove=no_file).deleted == 1
+        assert sweep(conn, CONTENTS, before=6.0, remove=no_file)[0] == 1
     assert [row.tenant for row in stage.rows("contents")] == ["other"]
     collect_all(shelf)
     assert (stage.count("contents"), files(shelf)) == (0, 0)
@@ -267,7 +267,7 @@ def test_every_act_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     shelf.stage.clock.advance(HOUR + 1)
     with shelf.db.begin() as conn:
         now = shelf.stage.now().wall
-        assert sweep(conn, PAGES, before=now - HOUR, remove=no_file, limit=2).deleted == 2
+        assert sweep(conn, PAGES, before=now - HOUR, remove=no_file, limit=2)[0] == 2
     assert worker.round(keep_seconds=KEEP) == {"pages": 5}
 
 
