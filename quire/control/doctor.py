@@ -94,10 +94,7 @@ def repair_derived(db: Database) -> dict[str, int]:
     """Recompute derived data that is wrong; returns how many rows, by invariant."""
     from quire.text import words
 
-<<<<<<< HEAD
     # As the full-text index of this database tokenizes a text of a language.
-=======
->>>>>>> 14a13cb (ingest, documents: pass one value between the fetch steps; one lookup by key)
     analyse = words.fts5_input if db.stems_words else words.tsvector_input
     acts: dict[str, Callable[[Any, Instant], int]] = {
         "documents.locked": repair.fail_abandoned,
@@ -143,15 +140,6 @@ def _is_whole(blobs: Blobs, digest: str) -> bool:
         return False
 
 
-<<<<<<< HEAD
-=======
-def as_json(report: Report) -> dict[str, Any]:
-    """Return a report as JSON."""
-    violations = [asdict(each) for each in report.violations]
-    return {"checked": report.checked, "healthy": report.is_healthy, "violations": violations}
-
-
->>>>>>> 14a13cb (ingest, documents: pass one value between the fetch steps; one lookup by key)
 def _schema(db: Database) -> Violation | None:
     with db.read() as conn:
         found, last = migrate.version(conn), migrate.versions()[-1]
