@@ -27,7 +27,6 @@ class Clock(Protocol):
 
     def now(self) -> Instant:
         """Read both clocks."""
-        ...
 
 
 class SystemClock:

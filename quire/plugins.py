@@ -5,9 +5,10 @@ Built-ins are collected the same way as plugins. Collecting has no side effects:
 """
 
 import importlib
+import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -30,19 +31,14 @@ class Registry:
 
     def put(self, mark: JobKind | ParserKind | SourceKind) -> None:
         """Add a mark, replacing another of the same name."""
-        if isinstance(mark, JobKind):
-            self.kinds[mark.name] = mark
-        elif isinstance(mark, ParserKind):
-            self.parsers[mark.name] = mark
-        else:
-            self.sources[mark.name] = mark
+        self.like(mark)[mark.name] = mark
 
-    def named_like(self, mark: JobKind | ParserKind | SourceKind) -> Any:
-        """Return the mark of the same type and name, if there is one."""
-        tables: dict[type, Mapping[str, Any]] = {
+    def like(self, mark: JobKind | ParserKind | SourceKind) -> dict[str, Any]:
+        """Return the marks of the same type by name."""
+        tables: dict[type, dict[str, Any]] = {
             JobKind: self.kinds, ParserKind: self.parsers, SourceKind: self.sources,
         }  # fmt: skip
-        return tables[type(mark)].get(mark.name)
+        return tables[type(mark)]
 
 
 def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
@@ -50,7 +46,8 @@ def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
     registry = Registry()
     for module in BUILT_IN:
         collect(registry, importlib.import_module(module), module)
-    for name in [*(_installed() if entry_points else ()), *plugins]:
+    installed = importlib.metadata.entry_points(group=GROUP) if entry_points else ()
+    for name in [*(point.value for point in installed), *plugins]:
         collect(registry, _module(name), name)
     return registry
 
@@ -70,7 +67,7 @@ def collect(registry: Registry, module: ModuleType, origin: str) -> None:
         mark = getattr(value, MARK, None)
         if not isinstance(mark, JobKind | ParserKind | SourceKind):
             continue
-        known = registry.named_like(mark)
+        known = registry.like(mark).get(mark.name)
         if known is not None and _made_by(known) is not _made_by(mark):
             raise PluginFailed(
                 f"plugin {origin}: {_WORDS[type(mark)]} {mark.name!r} is already defined in "
@@ -97,12 +94,6 @@ def _check_suffixes(registry: Registry, mark: ParserKind, origin: str) -> None:
                 f"{mark.media_types[0]}, but parser {other.name!r} declares it as "
                 f"{other.media_types[0]}. Load only one of them."
             )
-
-
-def _installed() -> Iterable[str]:
-    from importlib.metadata import entry_points
-
-    return [point.value for point in entry_points(group=GROUP)]
 
 
 def _module(name: str) -> ModuleType:

@@ -221,27 +221,34 @@ def _given_by(environ: Mapping[str, str], key: str) -> str | None:
 
 
 def _checked(s: Settings) -> Settings:
-    if s.user_policy not in POLICIES:
-        raise BadInput(f"QUIRE_USER_POLICY: {s.user_policy!r} is not one of {', '.join(POLICIES)}.")
-    if s.sqlite_synchronous not in ("full", "normal"):
-        raise BadInput(f"QUIRE_SQLITE_SYNCHRONOUS: {s.sqlite_synchronous!r} is not full or normal.")
+    for name, known in _CHOICES.items():
+        if (value := getattr(s, name)) not in known:
+            raise BadInput(f"QUIRE_{name.upper()}: {value!r} is not one of {', '.join(known)}.")
     if not 0 < s.heartbeat_interval < s.lease_seconds:
         raise BadInput(
             f"QUIRE_HEARTBEAT_INTERVAL ({s.heartbeat_interval:g} s) must be above 0 and below "
             f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s). Otherwise leases expire while in use."
         )
-    _check_blobs(s.blobs)
     for name, least in _LEAST.items():
         # NaN compares false to everything, so this form refuses it too.
         if not least <= getattr(s, name) < 1e12:
             raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is below {least:g}.")
-    _check_broker(s.broker_url)
+    _check_urls(s)
     _check_queues(s)
     if s.concurrency < 0 or s.concurrency > 1024:
         raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
-    if s.log_level not in ("debug", "info", "warning", "error"):
-        raise BadInput(f"QUIRE_LOG_LEVEL: {s.log_level!r} is not debug, info, warning or error.")
     return s
+
+
+def _check_urls(s: Settings) -> None:
+    if s.blobs and not s.blobs.lower().startswith(("s3://", "gs://", "az://")):
+        raise BadInput(f"QUIRE_BLOBS: {s.blobs!r} is not an s3://, gs:// or az:// URL of a bucket.")
+    if s.broker_url and s.broker_url.partition("://")[0] not in BROKERS:
+        # The URL is not shown: it may contain a password.
+        raise BadInput(
+            f"QUIRE_BROKER_URL: the URL must start with {'://, '.join(BROKERS)}://, as in "
+            "redis://host:6379/0 or amqp://user:password@host:5672//."
+        )
 
 
 def _check_queues(s: Settings) -> None:
@@ -263,20 +270,6 @@ def _check_queues(s: Settings) -> None:
             )
     if not s.queues:
         raise BadInput("QUIRE_QUEUES: no queue is named, so a worker would never run anything.")
-
-
-def _check_broker(url: str) -> None:
-    if url and url.partition("://")[0] not in BROKERS:
-        # The URL is not shown: it may contain a password.
-        raise BadInput(
-            f"QUIRE_BROKER_URL: the URL must start with {'://, '.join(BROKERS)}://, as in "
-            "redis://host:6379/0 or amqp://user:password@host:5672//."
-        )
-
-
-def _check_blobs(url: str) -> None:
-    if url and not url.lower().startswith(("s3://", "gs://", "az://")):
-        raise BadInput(f"QUIRE_BLOBS: {url!r} is not an s3://, gs:// or az:// URL of a bucket.")
 
 
 _LEAST: dict[str, float] = {
@@ -316,6 +309,11 @@ RENAMED = {
 }
 BROKERS = ("redis", "rediss", "amqp", "amqps")
 POLICIES = ("all", "queue", "replace", "reject")
+_CHOICES = {
+    "user_policy": POLICIES,
+    "sqlite_synchronous": ("full", "normal"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
 
 
 def described() -> list[tuple[str, Any, str]]:
@@ -388,12 +386,12 @@ def _toml(path: Path) -> dict[str, Any]:
 def _parsed(name: str, raw: Any, default: Any) -> Any:
     try:
         if isinstance(default, bool):
-            return _boolean(raw)
+            return _BOOLEANS[str(raw).lower()]
         if isinstance(default, tuple):
             parts = raw.split(",") if isinstance(raw, str) else raw
             return tuple(part.strip() for part in parts if part.strip())
         return type(default)(raw)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
         wanted = _TYPES.get(type(default), "valid value")
         raise BadInput(f"{name}: {raw!r} is not a {wanted}.") from error
 
@@ -401,12 +399,6 @@ def _parsed(name: str, raw: Any, default: Any) -> Any:
 _TYPES: dict[type, str] = {
     bool: "boolean (true or false)", int: "whole number", float: "number", tuple: "list",
 }  # fmt: skip
-
-
-def _boolean(raw: Any) -> bool:
-    text = str(raw).lower()
-    if text in ("1", "true", "yes", "on"):
-        return True
-    if text in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError(text)
+_BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
+    ("0", "false", "no", "off", ""), False
+)

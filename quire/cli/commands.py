@@ -1,49 +1,86 @@
-"""All commands, in the order of `quire --help`."""
+"""All commands, in the order of `quire --help`.
+
+The module of a command is imported when the command runs: a start loads one module, not twenty.
+"""
 
 import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
-from quire.cli import (
-    configuration,
-    corpus,
-    database,
-    demo,
-    deploy,
-    document,
-    documents,
-    job,
-    jobs,
-    kinds,
-    logs,
-    options,
-    owner,
-    run,
-    search,
-    status,
-    submit,
-    token,
-    transfer,
-    user,
-)
-from quire.cli.ingest import command
+from quire.cli import options
 from quire.errors import BadInput
 
-ORDER = (
-    "up", "api", "worker", "scheduler", "ingest", "search", "documents", "document", "corpus",
-    "submit", "status", "jobs", "job", "logs", "pause", "unpause", "owner", "user", "token",
-    "migrate", "transfer", "doctor", "health", "deploy", "settings", "demo", "version",
-)  # fmt: skip
+#: Where each command is, and what `quire --help` says about it.
+COMMANDS = {
+    "up": ("run:up", "Run Quire on this machine until Ctrl-C."),
+    "api": ("run:api", "Serve the API and the dashboard until Ctrl-C."),
+    "worker": ("run:worker_app", "Run one worker until Ctrl-C."),
+    "scheduler": ("run:scheduler", "Run the scheduler until Ctrl-C."),
+    "ingest": ("ingest.command:ingest", "Ingest files, folders, URLs and buckets."),
+    "search": ("search:search", "Search the documents; the best passages come first."),
+    "documents": ("documents:documents", "List documents, newest first."),
+    "document": ("document:app", "Show, explain, save, reindex or delete one document."),
+    "corpus": ("corpus:app", "Create, list, show, change or delete corpora."),
+    "submit": ("submit:submit", "Submit one job, or many."),
+    "status": ("status:status", "Show counts of jobs, tasks and documents, and the workers."),
+    "jobs": ("jobs:app", "List jobs, or change all that match."),
+    "job": ("job:app", "Show, explain or change one job."),
+    "logs": ("logs:logs", "Print the events of a job, oldest first."),
+    "pause": ("kinds:pause", "Pause a job kind."),
+    "unpause": ("kinds:unpause", "Unpause a job kind: its tasks start again."),
+    "owner": ("owner:app", "List job owners; set their policy, weight and limit."),
+    "user": ("user:app", "Manage users, their roles and sign-in links."),
+    "token": ("token:app", "Create, list and revoke API tokens."),
+    "migrate": ("database:migrate", "Migrate the database schema to this version of Quire."),
+    "transfer": ("transfer:transfer", "Move to PostgreSQL, or stored files to a bucket."),
+    "doctor": ("database:doctor", "Check that the stored data is consistent."),
+    "health": ("status:health", "Check the health of Quire's processes on this machine."),
+    "deploy": ("deploy:app", "Write files that run Quire on servers."),
+    "settings": (
+        "configuration:settings",
+        "List every setting with its value and where it comes from.",
+    ),
+    "demo": ("demo:demo", "Create sample documents, ingest them and search them."),
+    "version": ("configuration:version", "Print the versions of Quire, Python and SQLite."),
+}
 
 
-class InOrder(TyperGroup):
-    """Lists commands in our order; Typer would put the groups last."""
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each imported when it is looked up."""
 
-    def list_commands(self, context: typer.Context) -> list[str]:  # type: ignore[override]
-        """List the names of the commands."""
-        return list(ORDER)
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        found = getattr(import_module(f"quire.cli.{module}"), attribute)
+        group = options.Group(help="")
+        if isinstance(found, typer.Typer):
+            group.add_typer(found, name=name)
+        else:
+            group.command(name)(found)
+        return get_group(group).commands[name]
+
+
+class LazyGroup(TyperGroup):
+    """Knows its commands without importing them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]  # nobody adds to it
+
+    def format_commands(self, context: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
 
     def resolve_command(self, context: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """Find the command; a former one is named with what replaced it."""
@@ -55,7 +92,7 @@ class InOrder(TyperGroup):
 
 
 app = options.Group(
-    cls=InOrder,
+    cls=LazyGroup,
     help="Quire ingests documents, makes them searchable, and runs jobs that survive kill -9.\n\n"
     "Start with `quire ingest FOLDER`, then `quire search WORDS`. Run `quire up` in another "
     "terminal for workers in the background and a dashboard. Exit codes: 0 success, 1 some work "
@@ -67,6 +104,8 @@ app = options.Group(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from quire.cli import configuration
+
         configuration.version()
         raise typer.Exit
 
@@ -82,40 +121,7 @@ Version = Annotated[
 @app.callback()
 def root(version: Version = False) -> None:
     """Handle the options that come before a command."""
-    from quire.runtime.signals import PARENT_FD
+    from quire.cli import configuration
 
-    if PARENT_FD not in os.environ:  # otherwise the parent process has printed it
+    if "QUIRE_PARENT_FD" not in os.environ:  # otherwise the parent process has printed it
         configuration.warn_of_unknown()
-
-
-for _command in (
-    *(command.ingest, search.search, documents.documents),
-    *(
-        run.up,
-        run.api,
-        run.scheduler,
-        submit.submit,
-        status.status,
-        logs.logs,
-        kinds.pause,
-        kinds.unpause,
-    ),
-    *(
-        database.migrate,
-        transfer.transfer,
-        database.doctor,
-        configuration.settings,
-        configuration.version,
-    ),
-    *(demo.demo, status.health),
-):
-    app.command()(_command)
-app.add_typer(run.worker_app, name="worker")
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(job.app, name="job")
-app.add_typer(document.app, name="document")
-app.add_typer(corpus.app, name="corpus")
-app.add_typer(owner.app, name="owner")
-app.add_typer(user.app, name="user")
-app.add_typer(token.app, name="token")
-app.add_typer(deploy.app, name="deploy")

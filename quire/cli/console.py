@@ -4,7 +4,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -69,6 +70,25 @@ def as_json(value: Any, *, on_one_line: bool = False) -> None:
     say(json.dumps(value, indent=None if short else 2, default=str))
 
 
+def answer(value: Any, text: str, *, json: bool) -> None:
+    """Print what was done: as JSON if that is asked for, otherwise as text."""
+    if json:
+        as_json(value)
+    else:
+        say(text)
+
+
+def facts(shown: Mapping[str, Any]) -> "Table":
+    """Make a table of names and values; empty values are left out."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2))
+    for name, value in shown.items():
+        if value:
+            made.add_row(name, value)
+    return made
+
+
 def rich_console() -> "Console":
     """Return rich's console on standard output."""
     from rich.console import Console
@@ -123,44 +143,37 @@ def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> 
     return made
 
 
-def watch(
-    draw: Callable[[], tuple["RenderableType", bool]], interval: float = REFRESH_SECONDS
+def present(
+    read: Callable[[], Any],
+    draw: Callable[[Any], "RenderableType"],
+    *,
+    json: bool,
+    watch: bool,
+    is_over: Callable[[Any], bool] = lambda value: False,
 ) -> None:
-    """Redraw in place until `draw` says that it is finished, or Ctrl-C."""
-    import time
+    """Print what `read` returns; with `watch`, again and again until it is over, or Ctrl-C."""
+    if watch and not json and sys.stdout.isatty():
+        from rich.live import Live
 
-    from rich.live import Live
-
-    picture, is_over = draw()
-    if not sys.stdout.isatty():
-        show(picture)
-        while not is_over:
-            time.sleep(REFRESH_IN_FILES)
-            picture, is_over = draw()
-            say()
-            show(picture)
+        with Live(draw(value := read()), console=rich_console(), auto_refresh=False) as live:
+            while not is_over(value):
+                time.sleep(REFRESH_SECONDS)
+                live.update(draw(value := read()), refresh=True)
         return
-    with Live(picture, console=rich_console(), auto_refresh=False) as live:
-        while not is_over:
-            time.sleep(interval)
-            picture, is_over = draw()
-            live.update(picture, refresh=True)
-
-
-def watch_json(read: Callable[[], tuple[Any, bool]], interval: float = REFRESH_SECONDS) -> None:
-    """Print one line of JSON whenever the value changes, until it is finished or Ctrl-C."""
-    import time
-
-    before: Any = None
+    before = None
     while True:
-        value, is_over = read()
-        if value != before:
-            as_json(value, on_one_line=True)
-            sys.stdout.flush()
-            before = value
-        if is_over:
+        value = read()
+        if not json:
+            show(draw(value))
+        elif value != before:
+            as_json(value, on_one_line=watch)
+        if not watch or is_over(value):
             return
-        time.sleep(interval)
+        before = value
+        sys.stdout.flush()
+        time.sleep(REFRESH_SECONDS if json else REFRESH_IN_FILES)
+        if not json:
+            say()
 
 
 def never_fail_on_odd_characters() -> None:

@@ -7,14 +7,13 @@ import typer
 
 from quire import format
 from quire.cli import console, options, session
+from quire.control import corpora
 
 if TYPE_CHECKING:
     from quire.settings import Settings
 
 app = options.Group(
-    cls=options.OfNames,
-    help="Create, list, show, change or delete corpora.",
-    no_args_is_help=True,
+    "Create, list, show, change or delete corpora.", cls=options.OfNames, no_args_is_help=True
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
 Pairs = Annotated[
@@ -25,27 +24,18 @@ Pairs = Annotated[
 @app.command()
 def create(name: Name, set: options.Set = None, json: options.Json = False) -> None:
     """Create a corpus, optionally with its own settings."""
-    from quire.control import corpora
-
     session.load_plugins()
     with session.create_app() as opened:
         corpora.create(opened.caller, name, given := options.pairs(set))
         one = corpora.shown(opened.caller, name)
         _warn(given, opened.settings)
-    if json:
-        console.as_json(one)
-    else:
-        console.say(
-            f"corpus {name} created. Add documents with: "
-            f"quire ingest SOURCE --corpus {shlex.quote(name)}"
-        )
+    how = f"quire ingest SOURCE --corpus {shlex.quote(name)}"
+    console.answer(one, f"corpus {name} created. Add documents with: {how}", json=json)
 
 
 @app.command("list")
 def listing(json: options.Json = False) -> None:
     """List the corpora."""
-    from quire.control import corpora
-
     with session.open_app() as opened:
         found = corpora.listed(opened.caller)
     if json:
@@ -58,19 +48,14 @@ def listing(json: options.Json = False) -> None:
         )
         for each in found:
             own = ", ".join(f"{k}={v}" for k, v in sorted(each["settings"].items()))
-            drawn.add_row(
-                format.one_line(each["name"], 50),
-                f"{each['documents']:,}",
-                format.one_line(own),
-            )
+            count = f"{each['documents']:,}"
+            drawn.add_row(format.one_line(each["name"], 50), count, format.one_line(own))
         console.show(drawn)
 
 
 @app.command()
 def show(name: Name, json: options.Json = False) -> None:
     """Show a corpus with all its pipeline settings."""
-    from quire.control import corpora
-
     with session.open_app() as opened:
         one = corpora.shown(opened.caller, name)
     if json:
@@ -86,8 +71,6 @@ def show(name: Name, json: options.Json = False) -> None:
 @app.command("set")
 def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
     """Change settings of a corpus. They apply to its documents at their next ingest."""
-    from quire.control import corpora
-
     session.load_plugins()
     with session.open_app() as opened:
         changed = corpora.change(opened.caller, name, given := options.pairs(pairs))
@@ -110,8 +93,6 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
 @app.command()
 def delete(name: Name) -> None:
     """Delete a corpus. Its documents are kept."""
-    from quire.control import corpora
-
     with session.open_app() as opened:
         left = corpora.delete(opened.caller, name)
     stay = f" {format.count(left, 'document')} kept." if left else ""
@@ -119,8 +100,6 @@ def delete(name: Name) -> None:
 
 
 def _warn(given: dict[str, str], settings: "Settings") -> None:
-    from quire.control import corpora
-
     if lacking := corpora.lacking(given, settings.embed_url):
         console.note(lacking)
 

@@ -1,18 +1,21 @@
 """`quire migrate` and `quire doctor`: the schema and the consistency of the database."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from quire import format
 from quire.cli import console, options, session
+from quire.control import doctor as examining
+from quire.control import outages
+from quire.control.ingest import check_source
 from quire.errors import BadInput
-
-if TYPE_CHECKING:
-    from quire.control.doctor import Report
-    from quire.store.db.engine import Database
-
+from quire.fetch.blobs.backend import open_blobs
+from quire.runtime.worker import liveness
+from quire.store import open_database
+from quire.store.db import migrate as migrations
+from quire.store.db import urls
 
 Wait = Annotated[
     float,
@@ -22,7 +25,6 @@ Wait = Annotated[
         help="How long to wait for workers that are too old for a migration.",
     ),
 ]
-
 
 #: Former options, kept only to name the command that replaced them.
 OldTo = Annotated[str | None, typer.Option("--to", hidden=True)]
@@ -43,11 +45,6 @@ def migrate(
         raise BadInput(
             "--blobs moved: run `quire transfer --blobs URL` instead. Nothing was changed."
         )
-    from quire.runtime.worker import liveness
-    from quire.store import open_database
-    from quire.store.db import migrate as migrations
-    from quire.store.db import urls
-
     settings = session.load_settings()
     name = urls.without_password(settings.database)
     db = open_database(
@@ -77,7 +74,6 @@ Source = Annotated[
     ),
 ]
 
-
 Deep = Annotated[
     bool, typer.Option("--deep", help="Also verify the checksum of every stored file.")
 ]
@@ -97,9 +93,6 @@ def doctor(
 
     Exits with 1 if it is not.
     """
-    from quire.control import doctor as examining
-    from quire.fetch.blobs.backend import open_blobs
-
     if source is not None:
         _examine_source(source, json)
         return
@@ -113,7 +106,10 @@ def doctor(
             blobs=open_blobs(settings.for_children),
             deep=deep,
         )
-        found = _problems(opened.db)
+        with opened.db.read() as conn:  # what keeps jobs from running; the data may be fine
+            found = outages.listed(
+                conn, None, now=opened.db.now(conn), max_silence=opened.db.lease_seconds
+            )
     if json:
         console.as_json({**report.as_json(), "repaired": repaired, "problems": found})
     else:
@@ -127,17 +123,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _problems(db: "Database") -> list[str]:
-    """List what keeps jobs from running. The stored data may be fine."""
-    from quire.control import outages
-
-    with db.read() as conn:
-        return outages.listed(conn, None, now=db.now(conn), max_silence=db.lease_seconds)
-
-
 def _examine_source(source: str, json: bool) -> None:
-    from quire.control.ingest import check_source
-
     session.load_plugins()
     is_well, sentences = check_source(source, session.load_settings().for_children)
     if json:
@@ -149,7 +135,7 @@ def _examine_source(source: str, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def lines(report: "Report") -> Iterator[str]:
+def lines(report: examining.Report) -> Iterator[str]:
     """Write a report as lines of text."""
     if report.is_healthy:
         yield f"All {report.checked} invariants hold."

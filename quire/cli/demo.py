@@ -6,14 +6,16 @@ everything unchanged.
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
+from quire.app import App
 from quire.cli import console, session
-
-if TYPE_CHECKING:
-    from quire.app import App
+from quire.cli.database import lines
+from quire.cli.ingest import follow
+from quire.cli.search import show
+from quire.control import doctor, ingest, queries, search
+from quire.demo import samples
 
 CORPUS = "samples"
 #: Samples that fail on purpose.
@@ -26,12 +28,6 @@ def demo() -> None:
 
     A second run finds everything unchanged.
     """
-    raise typer.Exit(run())
-
-
-def run() -> int:
-    """Run the demo; returns the exit code."""
-
     home = Path(os.environ.get("QUIRE_HOME") or ".quire").absolute()
     is_fresh = not home.exists()
     with session.create_app(home=home) as app:
@@ -42,12 +38,10 @@ def run() -> int:
             is_right &= _search(app, query)
         is_right &= _examine(app)
         _say_next(is_right)
-        return 0 if is_right else 1
+    raise typer.Exit(0 if is_right else 1)
 
 
-def _create_samples(app: "App") -> Path:
-    from quire.demo import samples
-
+def _create_samples(app: App) -> Path:
     folder = app.settings.home / "samples"
     made = samples.make(folder)
     console.say(f"samples   {len(made)} files + 1 attachment in {folder}")
@@ -55,11 +49,8 @@ def _create_samples(app: "App") -> Path:
     return folder
 
 
-def _ingest(app: "App", folder: Path) -> bool:
+def _ingest(app: App, folder: Path) -> bool:
     """Ingest the folder; tell whether exactly the expected files failed."""
-    from quire.cli.ingest import follow
-    from quire.control import ingest, queries
-
     request = ingest.check_request([str(folder)], app.settings.for_children, corpus=CORPUS)
     [job_id] = app.submit_many([request.submission()])
     console.say(f"ingest    job {job_id}: fetch, extract text, chunk, embed, index")
@@ -72,43 +63,31 @@ def _ingest(app: "App", folder: Path) -> bool:
         console.say("expected  these two files are unreadable on purpose")
     else:
         console.say(f"expected  {_named(UNREADABLE)} to fail, but got {_named(names)}")
-    if _is_all_unchanged(app, job_id):
+    result = queries.job(app.caller, job_id)["result"] or {}
+    if result.get("unchanged") and not result.get("new"):
         console.say("reused    all other files are unchanged: nothing was read again")
     return names == UNREADABLE
-
-
-def _is_all_unchanged(app: "App", job_id: int) -> bool:
-    from quire.control import queries
-
-    result = queries.job(app.caller, job_id)["result"] or {}
-    return bool(result.get("unchanged")) and not result.get("new")
 
 
 def _named(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _search(app: "App", query: str) -> bool:
+def _search(app: App, query: str) -> bool:
     """Print the results of a search; tells whether it found anything."""
-    from quire.cli.search import show
-    from quire.control.search import search
-
     console.say()
     console.say(f"search    {query}")
-    found: dict[str, Any] = search(app.db, app.settings.tenant, query, limit=3, corpus=CORPUS)
+    found = search.search(app.db, app.settings.tenant, query, limit=3, corpus=CORPUS)
     show(found, query)
     return bool(found["items"])
 
 
-def _examine(app: "App") -> bool:
-    from quire.cli.database import lines
-    from quire.control import doctor
-
+def _examine(app: App) -> bool:
     report = doctor.examine(app.db, sweep_interval=app.settings.sweep_interval)
     console.say()
     for line in lines(report):
         console.say(f"doctor    {line}")
-    return bool(report.is_healthy)
+    return report.is_healthy
 
 
 def _say_next(is_right: bool) -> None:

@@ -16,10 +16,7 @@ from quire.errors import Conflict, Refused
 
 TEMPLATES = Path(__file__).with_name("deployment")
 
-app = options.Group(
-    help="Write files that run Quire on servers.",
-    no_args_is_help=True,
-)
+app = options.Group("Write files that run Quire on servers.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite files that were changed. Secrets are kept.")
@@ -50,13 +47,6 @@ class File(NamedTuple):
 
     text: str
     mode: int = 0o644
-
-
-class Written(NamedTuple):
-    """What was done with a file: written, same (it was already there) or kept (a secret)."""
-
-    name: str
-    how: str
 
 
 @app.command()
@@ -166,11 +156,11 @@ def _write(
 ) -> None:
     written = write_files(folder, files, secrets, force=force)
     if json:
-        named = [{"name": one.name, "state": one.how} for one in written]
+        named = [{"name": name, "state": how} for name, how in written.items()]
         console.as_json({"folder": str(folder), "files": named, "next": list(then)})
         return
-    for one in written:
-        console.say(f"{one.how:8} {folder / one.name}")
+    for name, how in written.items():
+        console.say(f"{how:8} {folder / name}")
     console.say()
     console.say("Next:")
     for line in then:
@@ -179,45 +169,40 @@ def _write(
 
 def write_files(
     folder: Path, files: Mapping[str, File], secrets: Mapping[str, File], *, force: bool
-) -> list[Written]:
-    """Write all files or none; secrets only if they do not exist yet."""
-    changed = [
-        name
-        for name, file in files.items()
-        if (folder / name).exists() and (folder / name).read_text() != file.text
-    ]
+) -> dict[str, str]:
+    """Write all files or none; secrets only if they do not exist yet.
+
+    Returns what was done with each: written, same (it was already there) or kept (a secret).
+    """
+    known = {name: (folder / name).exists() for name in (*files, *secrets)}
+    same = {
+        name for name in files if known[name] and (folder / name).read_text() == files[name].text
+    }
+    changed = [name for name in files if known[name] and name not in same]
     if changed and not force:
         raise Conflict(
             f"{folder}: {', '.join(changed)} was changed and would be overwritten. Nothing was "
             "written. Use --force to overwrite, or --folder to name another folder."
         )
     try:
-        return [_write_file(folder, name, file) for name, file in files.items()] + [
-            _write_secret(folder, name, file) for name, file in secrets.items()
-        ]
+        for name, file in files.items():
+            if name not in same:
+                _write_file(folder / name, file)
+        # The folder is private; a container's user reads the file through its mount.
+        (folder / "secrets").mkdir(exist_ok=True, mode=0o700)
+        for name, file in secrets.items():
+            if not known[name]:
+                _write_file(folder / name, file)
     except OSError as error:
         raise Refused(
             f"{folder}: cannot be written ({error.strerror}). Name another folder with --folder."
         ) from error
+    kept = {name: "kept" if known[name] else "written" for name in secrets}
+    return {name: "same" if name in same else "written" for name in files} | kept
 
 
-def _write_file(folder: Path, name: str, file: File) -> Written:
-    path = folder / name
+def _write_file(path: Path, file: File) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    is_same = path.exists() and path.read_text() == file.text
-    if not is_same:
-        path.write_text(file.text)
-        path.chmod(file.mode)
-    return Written(name, "same" if is_same else "written")
-
-
-def _write_secret(folder: Path, name: str, file: File) -> Written:
-    path = folder / name
-    # The folder is private; a container's user reads the file through its mount.
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists():
-        return Written(name, "kept")
-    path.touch(mode=0o600)
+    path.touch(mode=0o600)  # a secret is never readable by others, not even for a moment
     path.write_text(file.text)
     path.chmod(file.mode)
-    return Written(name, "written")

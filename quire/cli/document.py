@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from quire.fetch.blobs.backend import Blobs
 
 app = options.Group(
-    cls=options.OfIds,
-    help="Show, explain, save, reindex or delete one document.",
-    no_args_is_help=True,
+    "Show, explain, save, reindex or delete one document.", cls=options.OfIds, no_args_is_help=True
 )
 #: Page errors and generations shown in tables; `--json` has more.
 FEW = 20
@@ -30,7 +28,6 @@ Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or 
 @app.command()
 def show(document: options.DocumentId, json: options.Json = False) -> None:
     """Show a document with its page errors and generations."""
-
     with session.connect() as opened:
         one = opened.document(document)
     if json:
@@ -221,11 +218,14 @@ def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:
 
 
 def _facts(one: dict[str, Any]) -> "Table":
-    from rich.table import Table
-
-    from quire.cli.ingest.follow import reuse_line
-
     now = time.time()
+
+    def when(name: str) -> str:
+        return format.when(one[name], now) if one[name] else ""
+
+    def number(name: str) -> str:
+        return "" if one[name] is None else f"{one[name]:,}"
+
     facts = {
         "location": format.one_line(one["uri"], 500),
         "source": format.one_line(one["source"], 500),
@@ -233,28 +233,18 @@ def _facts(one: dict[str, Any]) -> "Table":
         "size": format.size(one["size"]) if one["size"] is not None else "",
         "corpora": ", ".join(map(format.one_line, one["corpora"])),
         "settings": format.short_json(one["settings"]) if one["settings"] else "",
-        "pages": "" if one["pages"] is None else f"{one['pages']:,}",
-        "chunks": "" if one["chunks"] is None else f"{one['chunks']:,}",
+        "pages": number("pages"),
+        "chunks": number("chunks"),
         "error": format.one_line(one["error"], 1000),
-        "reuse": reuse_line({**one["reused"], "whole": int(one["reused"]["whole"])}),
+        "reuse": format.reuse({**one["reused"], "whole": int(one["reused"]["whole"])}),
         "generation": _generation(one),
-        "started": format.when(one["processing_started_at"], now)
-        if one["processing_started_at"]
-        else "",
-        "finished": format.when(one["processing_finished_at"], now)
-        if one["processing_finished_at"]
-        else "",
-        "gone": f"deleted from its source {format.when(one['gone_at'], now)}"
-        if one["gone_at"]
-        else "",
+        "started": when("processing_started_at"),
+        "finished": when("processing_finished_at"),
+        "gone": f"deleted from its source {when('gone_at')}" if one["gone_at"] else "",
         "job": "" if one["job_id"] is None else str(one["job_id"]),
         "sha256": one["digest"] or "",
     }
-    drawn = Table.grid(padding=(0, 2))
-    for name, text in facts.items():
-        if text:
-            drawn.add_row(f"  {name}", text)
-    return drawn
+    return console.facts({f"  {name}": text for name, text in facts.items()})
 
 
 def _generation(one: dict[str, Any]) -> str:

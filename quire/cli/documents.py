@@ -1,12 +1,14 @@
 """`quire documents`: lists documents."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire import format
 from quire.cli import console, options, session
+from quire.model.states import DocumentState
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,28 +37,21 @@ def documents(
     json: options.Json = False,
 ) -> None:
     """List documents, newest first."""
-
     filters: dict[str, Any] = {
-        "states": ["failed"] if failed else options.document_states(state),
+        "states": ["failed"] if failed else options.states(state, DocumentState),
         "corpus": corpus,
-        "source": _absolute(source),
+        "source": source,
+        "limit": options.limit(limit),
+        "cursor": options.cursor(cursor),
     }
-    filters |= {"limit": options.limit(limit), "cursor": options.cursor(cursor)}
+    if source is not None and (path := Path(source).expanduser()).exists():
+        filters["source"] = str(path.absolute())  # as `quire ingest` stored it
     with session.connect() as opened:
         page = opened.page_of_documents(**filters)
     if json:
         console.as_json(page)
     else:
         _print(page, is_narrow=any(filters[n] for n in ("states", "corpus", "source")))
-
-
-def _absolute(source: str | None) -> str | None:
-    """Return a local path as `quire ingest` stored it."""
-    from pathlib import Path
-
-    if source is not None and Path(source).expanduser().exists():
-        return str(Path(source).expanduser().absolute())
-    return source
 
 
 def _print(page: dict[str, Any], *, is_narrow: bool) -> None:

@@ -1,12 +1,13 @@
 """`quire job`: shows, explains and changes one job."""
 
+import functools
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire import format
-from quire.cli import backend, console, options, session
+from quire.cli import console, options, session
 from quire.errors import Conflict
 
 if TYPE_CHECKING:
@@ -14,11 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-app = options.Group(
-    cls=options.OfIds,
-    help="Show, explain or change one job.",
-    no_args_is_help=True,
-)
+app = options.Group("Show, explain or change one job.", cls=options.OfIds, no_args_is_help=True)
 #: Tasks and runs shown in tables; `--json` has more.
 FEW = 20
 TRACEBACK_LINES = 20
@@ -28,8 +25,6 @@ Wait = Annotated[
     bool,
     typer.Option("--wait", help="Wait until it finishes. Exits with 1 unless it completed."),
 ]
-
-
 WaitHere = Annotated[
     bool,
     typer.Option(
@@ -38,6 +33,7 @@ WaitHere = Annotated[
         "embedded database, runs a worker if there is none.",
     ),
 ]
+Why = Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")]
 OneFile = Annotated[
     int | None,
     typer.Option(
@@ -57,10 +53,9 @@ def show(
     from quire.cli import waiting
 
     with session.connect() as opened:
-        if watch and json:
-            console.watch_json(lambda: _with_end(opened.whole_job(job)))
-        elif watch:
-            console.watch(lambda: _frame(opened.whole_job(job)))
+        if watch:
+            read = functools.partial(opened.whole_job, job)
+            console.present(read, _drawn, json=json, watch=True, is_over=waiting.is_over)
         elif wait:
             opened.job(job)
             waiting.until_over(opened, [job], quiet=json)
@@ -74,12 +69,7 @@ def show(
 
 
 @app.command()
-def stop(
-    job: options.JobId,
-    why: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")
-    ] = None,
-) -> None:
+def stop(job: options.JobId, why: Why = None) -> None:
     """Stop a job. Finished work is kept, and the job can be resumed."""
     _act("stop", job, why=why)
     console.say(f"job {job} stopped. Continue with: quire job resume {job}")
@@ -97,12 +87,7 @@ def resume(job: options.JobId, wait: WaitHere = False) -> None:
 
 
 @app.command()
-def cancel(
-    job: options.JobId,
-    why: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")
-    ] = None,
-) -> None:
+def cancel(job: options.JobId, why: Why = None) -> None:
     """Cancel a job. This is final."""
     _act("cancel", job, why=why)
     console.say(f"job {job} cancelled.")
@@ -130,11 +115,11 @@ def priority(
     number: Annotated[int, typer.Argument(metavar="N", help="1 (highest) to 10 (lowest).")],
 ) -> None:
     """Change the priority of a job."""
-    from quire.control import jobs
+    from quire.control import jobs, queries
 
     with session.open_app() as opened:
         if not jobs.reprioritise(opened.caller, [job], number):
-            state = backend.job_of(opened, job)["state"]
+            state = queries.job(opened.caller, job)["state"]
             raise Conflict(f"job {job}: it is {state}, so its priority has no effect.")
     console.say(f"job {job} now has priority {number}.")
 
@@ -154,7 +139,6 @@ OneTask = Annotated[
 @app.command()
 def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
     """Explain what a job or task is waiting for, who runs it, and what happens next."""
-
     with session.connect() as opened:
         answer = opened.explain(job, task)
     if json:
@@ -179,8 +163,9 @@ def _wait(job_id: int, is_wanted: bool) -> None:
     if not is_wanted:
         return
     with session.connect() as opened:
-        if isinstance(opened, backend.LocalBackend) and opened.job(job_id)["kind"] == "ingest":
-            code = follow.to_the_end(opened.app, job_id)
+        # Only the local one has an app.
+        if (app := getattr(opened, "app", None)) and opened.job(job_id)["kind"] == "ingest":
+            code = follow.to_the_end(app, job_id)
         else:
             ended = waiting.until_over(opened, [job_id])
             console.say(f"{waiting.outcome(ended)}.")
@@ -189,17 +174,8 @@ def _wait(job_id: int, is_wanted: bool) -> None:
 
 
 def _act(verb: str, job_id: int, **options_of_verb: Any) -> None:
-
     with session.connect() as opened:
         opened.act(verb, job_id, **options_of_verb)
-
-
-def _with_end(one: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    return one, one["finished_at"] is not None
-
-
-def _frame(one: dict[str, Any]) -> tuple["Group", bool]:
-    return _drawn(one), one["finished_at"] is not None
 
 
 def _drawn(one: dict[str, Any]) -> "Group":
@@ -211,7 +187,13 @@ def _drawn(one: dict[str, Any]) -> "Group":
     parts: list[RenderableType] = [title, _facts(one)]
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
-    tasks, runs = _telling(one)
+    tasks, runs = one["task_list"]["items"], one["attempts"]
+    if one["files"]:  # they tell most errors already
+        told = {each["error"] for each in one["file_list"]["items"][:FEW] if each["error"]}
+        tasks = [
+            t for t in tasks if t["state"] not in ("done", "skipped") and t["error"] not in told
+        ]
+        runs = [r for r in runs if r["outcome"] != "done" and r["error"] not in told]
     if tasks:
         parts += [Text(""), _tasks(tasks, sum(one["tasks"].values()) if not one["files"] else 0)]
     if runs:
@@ -221,25 +203,10 @@ def _drawn(one: dict[str, Any]) -> "Group":
     return Group(*parts)
 
 
-def _telling(one: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Pick the tasks and runs to show: with files, only what the files do not tell already."""
-    tasks, runs = one["task_list"]["items"], one["attempts"]
-    if one["files"]:
-        told = {each["error"] for each in one["file_list"]["items"][:FEW] if each["error"]}
-        tasks = [
-            t for t in tasks if t["state"] not in ("done", "skipped") and t["error"] not in told
-        ]
-        runs = [r for r in runs if r["outcome"] != "done" and r["error"] not in told]
-    return tasks, runs
-
-
 def _facts(one: dict[str, Any]) -> "Table":
-    from rich.table import Table
-
     now = time.time()
     lasted = format.job_duration(one)
     limit = f"at most {format.count(one['max_attempts'], 'attempt')} per task"
-    retries = f"{one['retry_count']:,} ({limit})" if one["retry_count"] else ""
     ends = f"{format.when(one['finished_at'], now)}{f', after {lasted}' if lasted else ''}"
     facts = {
         "progress": format.job_progress(one) or format.bar(one["progress"]),
@@ -254,18 +221,14 @@ def _facts(one: dict[str, Any]) -> "Table":
         "starts": format.when(one["run_at"], now) if one["run_at"] else "",
         "started": format.when(one["started_at"], now) if one["started_at"] else "",
         "finished": ends if one["finished_at"] else "",
-        "retries": retries,
+        "retries": f"{one['retry_count']:,} ({limit})" if one["retry_count"] else "",
         "worker": format.one_line(one["worker_id"]),
         "payload": format.short_json(one["payload"]) if one["payload"] else "",
         "result": format.short_json(one["result"]) if one["result"] is not None else "",
         "error" if one["state"] == "failed" else "reason": format.one_line(one["error"], 1000),
         "actions": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
-    drawn = Table.grid(padding=(0, 2))
-    for name, text in facts.items():
-        if text:
-            drawn.add_row(f"  {name}", text)
-    return drawn
+    return console.facts({f"  {name}": text for name, text in facts.items()})
 
 
 def _files(one: dict[str, Any]) -> "Table":
@@ -298,15 +261,9 @@ def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
 
     items = tasks[:FEW]
     drawn = console.table(
-        "TASK",
-        "KIND",
-        "STATE",
-        "ATTEMPT",
-        "PROGRESS",
-        "DETAIL",
-        right=("TASK", "ATTEMPT"),
-        wide="DETAIL",
-    )
+        "TASK", "KIND", "STATE", "ATTEMPT", "PROGRESS", "DETAIL",
+        right=("TASK", "ATTEMPT"), wide="DETAIL",
+    )  # fmt: skip
     for task in items:
         waits = f"waiting: {task['reason']}" if task["reason"] else ""
         due = f", due {format.when(task['due_at'])}" if task["due_at"] else ""

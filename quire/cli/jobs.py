@@ -1,5 +1,6 @@
 """`quire jobs`: lists jobs, and stops, resumes, cancels, retries or deletes many at once."""
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -10,15 +11,14 @@ import typer
 from quire import format
 from quire.cli import console, options, session
 from quire.errors import BadInput
+from quire.model.states import JobState
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from quire.app import App
 
-app = options.Group(
-    help="List jobs, or change all that match.",
-)
+app = options.Group("List jobs, or change all that match.")
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 
@@ -37,7 +37,6 @@ def jobs(
     json: options.Json = False,
 ) -> None:
     """List jobs, newest first, or act on all matching jobs with one of the commands below."""
-
     filters = _filters(state, kind, platform, account, user)
     if (verb := context.invoked_subcommand) is not None:
         # Ignoring them would make the verb act on more jobs than intended.
@@ -46,12 +45,9 @@ def jobs(
         return
     filters.update(limit=options.limit(limit), cursor=options.cursor(cursor))
     with session.connect() as opened:
-        if watch and json:
-            console.watch_json(lambda: (opened.page_of_jobs(**filters), False))
-        elif watch:
-            console.watch(lambda: (_drawn(opened.page_of_jobs(**filters)), False))
-        elif json:
-            console.as_json(opened.page_of_jobs(**filters))
+        if watch or json:
+            read = functools.partial(opened.page_of_jobs, **filters)
+            console.present(read, _drawn, json=json, watch=watch)
         else:
             _print(opened.page_of_jobs(**filters), filters)
 
@@ -145,7 +141,7 @@ def _filters(
     user: str | None,
 ) -> dict[str, Any]:
     return {
-        "states": options.states(state),
+        "states": options.states(state, JobState),
         "kind": kind,
         "platform": platform,
         "account": account,

@@ -5,14 +5,13 @@ from typing import Annotated
 import typer
 
 from quire.cli import console, options, session
+from quire.control import jobs
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="Job kind.")]
 
 
 def pause(kind: Kind, plugin: options.Plugins = None) -> None:
     """Pause a job kind. Running tasks finish, no new ones start."""
-    from quire.control import jobs
-
     with session.create_app(plugin) as app:
         changed = jobs.pause(app.caller, kind)
     console.say(
@@ -24,8 +23,6 @@ def pause(kind: Kind, plugin: options.Plugins = None) -> None:
 
 def unpause(kind: Kind, plugin: options.Plugins = None) -> None:
     """Unpause a job kind: its tasks start again."""
-    from quire.control import jobs
-
     with session.create_app(plugin) as app:
         changed = jobs.unpause(app.caller, kind)
     console.say(f"{kind} is active again." if changed else f"{kind} is not paused.")

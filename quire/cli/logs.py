@@ -2,16 +2,16 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from quire import format
-from quire.cli import console, options, session
+from quire.app import App
+from quire.cli import console, options, session, waiting
+from quire.clock import iso
+from quire.control import queries
 from quire.errors import BadInput
-
-if TYPE_CHECKING:
-    from quire.app import App
 
 MOST = 3000
 #: Events read again when following: on PostgreSQL a smaller id may be committed later.
@@ -36,16 +36,14 @@ def logs(
 
     With --json, the output is one object; with --json and -f, one object per line.
     """
-    from quire.cli.backend import job_of
-
     if not 1 <= limit <= MOST:
         raise BadInput(f"--limit: {limit} is not between 1 and {MOST:,}.")
     with session.open_app() as opened:
-        one = job_of(opened, job)
+        one = queries.job(opened.caller, job)
         if follow:
             _follow(opened, job, limit, json)
             return
-        happened = _read(opened, job, limit=limit)
+        happened = queries.log_tail(opened.caller, job, limit=limit)
     if json:
         console.as_json({"items": [_shape(event) for event in happened], "next": None})
         return
@@ -56,18 +54,16 @@ def logs(
         console.say(f"No events yet: job {job} is {one['state']}, submitted {submitted}.")
 
 
-def _follow(opened: "App", job_id: int, limit: int, json: bool) -> None:
-    from quire.cli.backend import job_of
-    from quire.cli.waiting import is_over
-
+def _follow(opened: App, job_id: int, limit: int, json: bool) -> None:
     seen: list[int] = []
     floor = 0
     while True:
         # Read before the events, so that they include everything up to the end.
-        over = is_over(job_of(opened, job_id))
+        over = waiting.is_over(queries.job(opened.caller, job_id))
         recent = seen[-OVERLAP:]
         after = max(floor, min(recent)) if len(recent) == OVERLAP else floor
-        fresh = _read(opened, job_id, after_id=after, limit=MOST if seen else limit)
+        most = MOST if seen else limit
+        fresh = queries.log_tail(opened.caller, job_id, after_id=after, limit=most)
         if not seen and len(fresh) == limit:
             floor = fresh[0]["id"] - 1
         for event in fresh:
@@ -87,15 +83,7 @@ def _print(event: dict[str, Any], json: bool) -> None:
         console.say(_line(event))
 
 
-def _read(opened: "App", job_id: int, **page: int) -> list[dict[str, Any]]:
-    from quire.control import queries
-
-    return queries.log_tail(opened.caller, job_id, **page)
-
-
 def _shape(event: dict[str, Any]) -> dict[str, Any]:
-    from quire.clock import iso
-
     return {**event, "at": iso(event["at"])}
 
 

@@ -1,7 +1,7 @@
 """Options, arguments and command groups that several commands share."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
@@ -20,45 +20,31 @@ DEFAULT_PRIORITY = 5
 LARGEST_PAGE = 1000
 
 
-def job_id(text: str) -> int:
-    """Parse a job id."""
-    return parse_id("job", text, "quire jobs")
+def id_of(noun: str, listing: str) -> Callable[[str], int]:
+    """Return a parser of the ids of something that the command `listing` lists."""
+
+    def parse(text: str) -> int:
+        text = str(text)
+        if not (text.isascii() and text.isdigit()):
+            raise BadInput(
+                f"{noun} {text[:40]}: not a {noun} id. Ids are positive whole numbers. "
+                f"`{listing}` lists them."
+            )
+        # Checked before `int`, which refuses thousands of digits.
+        if len(text) > 19 or not 1 <= int(text) <= LARGEST_ID:
+            raise NotFound(f"{noun} {text[:40]}: no such {noun}. `{listing}` lists them.")
+        return int(text)
+
+    return parse
 
 
-def document_id(text: str) -> int:
-    """Parse a document id."""
-    return parse_id("document", text, "quire documents")
+job_id = id_of("job", "quire jobs")
+document_id = id_of("document", "quire documents")
 
 
-def parse_id(noun: str, text: str, listing: str) -> int:
-    """Parse the id of something that the command `listing` lists."""
-    text = str(text)
-    if not (text.isascii() and text.isdigit()):
-        raise BadInput(
-            f"{noun} {text[:40]}: not a {noun} id. Ids are positive whole numbers. `{listing}` "
-            "lists them."
-        )
-    # Checked before `int`, which refuses thousands of digits.
-    if len(text) > 19 or not 1 <= int(text) <= LARGEST_ID:
-        raise NotFound(f"{noun} {text[:40]}: no such {noun}. `{listing}` lists them.")
-    return int(text)
-
-
-def states(given: Sequence[str] | None) -> list[str] | None:
-    """Check the names of job states; None means any state."""
-    from quire.model.states import JobState
-
-    return _states(given, list(JobState))
-
-
-def document_states(given: Sequence[str] | None) -> list[str] | None:
-    """Check the names of document states; None means any state."""
-    from quire.model.states import DocumentState
-
-    return _states(given, list(DocumentState))
-
-
-def _states(given: Sequence[str] | None, known: Sequence[str]) -> list[str] | None:
+def states(given: Sequence[str] | None, known: Iterable[str]) -> list[str] | None:
+    """Check the names of states; None means any state."""
+    known = list(known)
     wanted = [part for text in given or () for part in text.split(",") if part]
     for each in wanted:
         if each not in known:
@@ -158,17 +144,14 @@ class Command(TyperCommand):
             if (row := each.get_help_record(context)) is None:
                 continue
             if each.param_type_name == "argument":
-                rows["Arguments"].append((_argument(each), row[1].removesuffix("  [required]")))
+                name = f"{each.metavar}{'' if each.nargs == 1 else '...'}"
+                rows["Arguments"].append((name, row[1].removesuffix("  [required]")))
             else:
                 rows["Options"].append(row)
         for title, lines in rows.items():
             if lines:
                 with formatter.section(title):
                     formatter.write_dl(lines)
-
-
-def _argument(parameter: Any) -> str:
-    return f"{parameter.metavar}{'' if parameter.nargs == 1 else '...'}"
 
 
 class Group(typer.Typer):

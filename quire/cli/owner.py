@@ -6,11 +6,9 @@ import typer
 
 from quire import format
 from quire.cli import console, options, session
+from quire.control import owners, queries
 
-app = options.Group(
-    help="List job owners; set their policy, weight and limit.",
-    no_args_is_help=True,
-)
+app = options.Group("List job owners; set their policy, weight and limit.", no_args_is_help=True)
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
 Policy = Annotated[
@@ -36,8 +34,6 @@ MaxRunning = Annotated[
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the owners of this tenant."""
-    from quire.control import queries
-
     with session.open_app() as opened:
         found = queries.owners(opened.caller)
         policy = opened.settings.user_policy
@@ -70,14 +66,10 @@ def set_(
     json: options.Json = False,
 ) -> None:
     """Set an owner's policy, weight or limit. Options left out do not change."""
-    from quire.control import owners
-
     with session.create_app() as opened:
         owner = owners.change(
             opened.caller, user, policy=policy, weight=weight, max_running=max_running
         )
-    if json:
-        console.as_json(owner._asdict())
-        return
     cap = "no limit" if owner.max_running is None else f"at most {owner.max_running:,} running"
-    console.say(f"{user}: policy {owner.policy or 'default'}, weight {owner.weight:g}, {cap}.")
+    said = f"{user}: policy {owner.policy or 'default'}, weight {owner.weight:g}, {cap}."
+    console.answer(owner._asdict(), said, json=json)

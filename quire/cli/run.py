@@ -26,9 +26,7 @@ Workers = Annotated[int, typer.Option(metavar="N", help="Number of workers.")]
 
 MOST_WORKERS = 64
 
-worker_app = options.Group(
-    help="Run one worker until Ctrl-C.",
-)
+worker_app = options.Group("Run one worker until Ctrl-C.")
 
 
 def up(

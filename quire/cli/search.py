@@ -1,15 +1,12 @@
 """`quire search`: finds passages in documents."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from quire import format
 from quire.cli import console, options, session
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 Query = Annotated[
     list[str],
@@ -52,7 +49,6 @@ def search(
     json: options.Json = False,
 ) -> None:
     """Search the documents; the best passages come first."""
-
     with session.connect() as opened:
         found = opened.search(
             " ".join(query),
@@ -68,7 +64,15 @@ def search(
         return
     show(found, " ".join(query))
     if not found["items"]:
-        _advise(is_narrow=bool(corpus or document or where or type), mode=mode)
+        advice = ["other or fewer words"]
+        if corpus or document or where or type:
+            advice.append("without --corpus, --document, --where and --type")
+        if mode != "hybrid":
+            advice.append("with --mode hybrid")
+        console.say(
+            f"Try {', or '.join(advice)}. `quire documents` lists the documents: queued and failed "
+            "ones are not searched."
+        )
 
 
 def show(found: Mapping[str, Any], query: str) -> None:
@@ -83,18 +87,6 @@ def show(found: Mapping[str, Any], query: str) -> None:
     console.say(f"{count} in {format.span(found['took_ms'] / 1000)}.")
 
 
-def _advise(*, is_narrow: bool, mode: str) -> None:
-    advice = ["other or fewer words"]
-    if is_narrow:
-        advice.append("without --corpus, --document, --where and --type")
-    if mode != "hybrid":
-        advice.append("with --mode hybrid")
-    console.say(
-        f"Try {', or '.join(advice)}. `quire documents` lists the documents: queued and failed "
-        "ones are not searched."
-    )
-
-
 def _draw(items: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Group
     from rich.padding import Padding
@@ -104,21 +96,12 @@ def _draw(items: Sequence[Mapping[str, Any]]) -> None:
     for rank, hit in enumerate(items, start=1):
         head = Text(f"{rank:>2}  ")
         head.append(format.one_line(hit["name"], 80), style="bold")
-        head.append(f"  {_place(hit)}  score {hit['score']:.3f}")
-        below = Group(_passage(hit), Text(format.one_line(hit["uri"], 300), style="dim"))
+        place = format.one_line(hit["label"], 60) if hit["label"] else f"page {hit['page']}"
+        head.append(f"  {place}  score {hit['score']:.3f}")
+        # Cleaning changes no position: what cannot be printed becomes one space.
+        passage = Text("".join(c if c.isprintable() else " " for c in hit["text"]))
+        for start, stop in hit["highlights"]:
+            passage.stylize("bold yellow", start, stop)
+        below = Group(passage, Text(format.one_line(hit["uri"], 300), style="dim"))
         drawn += [head, Padding(below, (0, 0, 1, 4), expand=False)]
     console.show(Group(*drawn))
-
-
-def _place(hit: Mapping[str, Any]) -> str:
-    return format.one_line(hit["label"], 60) if hit["label"] else f"page {hit['page']}"
-
-
-def _passage(hit: Mapping[str, Any]) -> "Text":
-    from rich.text import Text
-
-    # Cleaning changes no position: what cannot be printed becomes one space.
-    shown = Text("".join(c if c.isprintable() else " " for c in hit["text"]))
-    for start, stop in hit["highlights"]:
-        shown.stylize("bold yellow", start, stop)
-    return shown

@@ -12,8 +12,11 @@ from quire.errors import BadInput, Refused, install_hint
 
 if TYPE_CHECKING:
     from quire.app import App
-    from quire.cli.backend import Backend
+    from quire.cli.local import LocalBackend
+    from quire.cli.remote import RemoteBackend
     from quire.settings import Settings
+
+    Backend = LocalBackend | RemoteBackend
 
 
 def load_settings(plugins: Sequence[str] | None = None, **given: Any) -> "Settings":
@@ -88,20 +91,30 @@ def connect(
     plugins: Sequence[str] | None = None, *, create: bool = False, **given: Any
 ) -> Iterator["Backend"]:
     """Connect to the server in QUIRE_URL, or open the home with `open_app` or `create_app`."""
-    from quire.cli import backend
-
     settings = load_settings()
     if not settings.url:
+        from quire.cli.local import LocalBackend
+
         with create_app(plugins, **given) if create else open_app() as app:
-            yield backend.LocalBackend(app)
+            yield LocalBackend(app)
         return
     if refused := [f"--{name}" for name, value in given.items() if value is not None]:
         raise Refused(
             f"{refused[0]}: a server acts only for the user of the token. Nothing was changed. "
             "Set QUIRE_TOKEN to that user's token."
         )
-    with backend.remote(settings.url, settings.token) as server:
+    with connect_to_server(settings) as server:
         yield server
+
+
+@contextlib.contextmanager
+def connect_to_server(settings: "Settings") -> Iterator["RemoteBackend"]:
+    """Connect to the server in QUIRE_URL."""
+    from quire.cli.remote import RemoteBackend
+    from quire.client import Client
+
+    with Client(settings.url, settings.token) as client:
+        yield RemoteBackend(client)
 
 
 @contextlib.contextmanager

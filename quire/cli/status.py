@@ -19,16 +19,8 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C
 
 def status(watch: Watch = False, json: options.Json = False) -> None:
     """Show counts of jobs, tasks and documents, and the workers."""
-
     with session.connect() as opened:
-        if watch and json:
-            console.watch_json(lambda: (opened.status(), False))
-        elif watch:
-            console.watch(lambda: (_drawn(opened.status()), False))
-        elif json:
-            console.as_json(opened.status())
-        else:
-            console.show(_drawn(opened.status()))
+        console.present(opened.status, _drawn, json=json, watch=watch)
 
 
 def _drawn(found: dict[str, Any]) -> "Group":
@@ -63,14 +55,12 @@ def _drawn(found: dict[str, Any]) -> "Group":
 def _counts(numbers: dict[str, int]) -> "Text":
     from rich.text import Text
 
-    shown = Text("none yet")
-    parts = [(state, number) for state, number in numbers.items() if number]
-    if parts:
-        shown = Text(", ").join(
-            Text(f"{number:,} {state.replace('_', ' ')}", style=console.colour(state))
-            for state, number in parts
-        )
-    return shown
+    parts = [
+        Text(f"{number:,} {state.replace('_', ' ')}", style=console.colour(state))
+        for state, number in numbers.items()
+        if number
+    ]
+    return Text(", ").join(parts) if parts else Text("none yet")
 
 
 def _workers(listed: list[dict[str, Any]]) -> "Table":

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from json import loads as json_loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +16,11 @@ import typer
 from quire import format
 from quire.cli import console, options, session
 from quire.errors import BadInput
+from quire.model.contracts import ATTEMPTS
+from quire.model.records import Submission
 
 if TYPE_CHECKING:
-    from quire.cli.backend import Backend
-    from quire.model.records import Submission
+    from quire.cli.session import Backend
 
 #: Jobs of `--count` in one transaction.
 BATCH = 10_000
@@ -119,14 +120,18 @@ def submit(
 
     A job starts as soon as it is due and a worker is free.
     """
-    from quire.model.records import Submission
-
     if file is not None:
-        _check_file_alone(payload, arg, run_at, after, platform, account, index_as, count > 1)
+        if any((payload, arg, run_at, after, platform, account, index_as, count > 1)):
+            raise BadInput(
+                "--file: the lines describe each job. Only KIND, --key, --user, --plugin, --wait "
+                f"and --json can be combined with it. {_NOTHING}"
+            )
         made = _from_file(file, kind)
+    elif kind is None:
+        raise BadInput("submit: no job kind. Name one, as in `quire submit noop`, or use --file.")
     else:
         one = Submission(
-            _given(kind),
+            kind,
             _payload(payload, arg or ()),
             priority,
             None if run_at is None else _moment(run_at),
@@ -148,21 +153,7 @@ def submit(
     raise typer.Exit(code)
 
 
-def _check_file_alone(*others: Any) -> None:
-    if any(others):
-        raise BadInput(
-            "--file: the lines describe each job. Only KIND, --key, --user, --plugin, --wait and "
-            "--json can be combined with it. Nothing was submitted."
-        )
-
-
-def _given(kind: str | None) -> str:
-    if kind is None:
-        raise BadInput("submit: no job kind. Name one, as in `quire submit noop`, or use --file.")
-    return kind
-
-
-def _repeated(one: "Submission", count: int, index_as: str | None) -> "Iterator[Submission]":
+def _repeated(one: Submission, count: int, index_as: str | None) -> Iterator[Submission]:
     if not 1 <= count <= MOST:
         raise BadInput(f"--count: {count} is not between 1 and {MOST:,}. Nothing was submitted.")
     for index in range(count):
@@ -170,7 +161,7 @@ def _repeated(one: "Submission", count: int, index_as: str | None) -> "Iterator[
 
 
 def _stored(
-    app: "Backend", made: "Sequence[Submission]", key: str | None, *, batch: int
+    app: "Backend", made: Sequence[Submission], key: str | None, *, batch: int
 ) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(made), batch):
@@ -191,8 +182,11 @@ def _report(app: "Backend", ids: Sequence[int], *, is_one: bool, wait: bool, jso
     if not wait:
         return 0
     ended = waiting.until_over(app, ids, quiet=json)
-    if json:
-        console.as_json({**answer, **_ending(app, ids, ended, is_one)})
+    if json and is_one:
+        job = app.job(ids[0])
+        console.as_json(answer | {name: job[name] for name in ("state", "result", "error")})
+    elif json:
+        console.as_json({**answer, "states": ended})
     else:
         _say_ending(app, ids, ended)
     return waiting.exit_code(ended)
@@ -212,15 +206,6 @@ def _say(ids: Sequence[int], wait: bool) -> None:
         console.say(f"Follow it with: {follow}")
 
 
-def _ending(
-    app: "Backend", ids: Sequence[int], ended: dict[str, int], is_one: bool
-) -> dict[str, Any]:
-    if not is_one:
-        return {"states": ended}
-    job = app.job(ids[0])
-    return {name: job[name] for name in ("state", "result", "error")}
-
-
 def _say_ending(app: "Backend", ids: Sequence[int], ended: dict[str, int]) -> None:
     from quire.cli import waiting
 
@@ -238,9 +223,7 @@ def _say_ending(app: "Backend", ids: Sequence[int], ended: dict[str, int]) -> No
 
 def _payload(text: str | None, arguments: Sequence[str]) -> dict[str, Any]:
     """Read the payload from JSON, `@file` or `-`; `--arg` values override its keys."""
-    found = {} if text is None else _json("payload", _text("payload", text))
-    if not isinstance(found, dict):
-        raise BadInput(f"payload: expected a JSON object, got {_type_name(found)}. {_NOTHING}")
+    found = {} if text is None else _object("payload", _text("payload", text))
     for each in arguments:
         key, equals, value = each.partition("=")
         if not key or not equals:
@@ -251,44 +234,28 @@ def _payload(text: str | None, arguments: Sequence[str]) -> dict[str, Any]:
 
 def _moment(text: str) -> float:
     """Parse a time: ISO 8601, or `+10m` from now."""
-    if text.startswith("+"):
-        match = re.fullmatch(_RELATIVE, text)
-        if match is None:
-            raise BadInput(_not_a_time(text))
-        return time.time() + float(match[1]) * _SECONDS[match[2]]
+    if found := re.fullmatch(_RELATIVE, text):
+        return time.time() + float(found[1]) * _SECONDS[found[2]]
     try:
-        at = datetime.fromisoformat(text)
-        # A time without a zone is local time.
-        return (at if at.tzinfo else at.astimezone()).astimezone(UTC).timestamp()
+        return datetime.fromisoformat(text).timestamp()  # without a zone: local time
     except (ValueError, OverflowError, OSError) as error:
-        raise BadInput(_not_a_time(text)) from error
+        raise BadInput(
+            f"time {text!r}: expected ISO 8601 as in 2026-01-31T18:00:00Z, or +90s, +10m, +2h, +1d "
+            f"from now. {_NOTHING}"
+        ) from error
 
 
-def _from_file(name: str, kind: str | None) -> "list[Submission]":
+def _from_file(name: str, kind: str | None) -> list[Submission]:
     """Read one job from each line of a file, or of standard input (`-`)."""
     text = _text("--file", "-" if name == "-" else f"@{name}")
-    found = list(_submissions(text.splitlines(), kind))
-    if not found:
+    lines = {f"line {n}": line for n, line in enumerate(text.splitlines(), 1) if line.strip()}
+    if not lines:
         raise BadInput(f"--file {name}: the file is empty. {_NOTHING}")
-    return found
+    return [_submission(where, _object(where, line), kind) for where, line in lines.items()]
 
 
-def _submissions(lines: Sequence[str], kind: str | None) -> "Iterator[Submission]":
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"line {number}"
-        found = _json(where, line)
-        if not isinstance(found, dict):
-            raise BadInput(f"{where}: expected a JSON object, got {_type_name(found)}. {_NOTHING}")
-        yield _submission(where, found, kind)
-
-
-def _submission(where: str, found: dict[str, Any], kind: str | None) -> "Submission":
+def _submission(where: str, found: dict[str, Any], kind: str | None) -> Submission:
     given = {name: value for name, value in found.items() if value is not None}
-    from quire.model.contracts import ATTEMPTS
-    from quire.model.records import Submission
-
     if old := sorted({"retries", "max_retries"} & set(given)):
         raise BadInput(f"{where}: {ATTEMPTS.format(old=old[0])} {_NOTHING}")
     if unknown := sorted(set(given) - set(_TYPES)):
@@ -341,11 +308,14 @@ def _text(what: str, given: str) -> str:
     return given
 
 
-def _json(what: str, text: str) -> Any:
+def _object(what: str, text: str) -> dict[str, Any]:
     try:
-        return json_loads(text, parse_constant=_no_constant)
+        found = json_loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{what}: not JSON ({error}). {_NOTHING}") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{what}: expected a JSON object, got {_type_name(found)}. {_NOTHING}")
+    return found
 
 
 def _value(text: str) -> Any:
@@ -360,10 +330,3 @@ def _value(text: str) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-def _not_a_time(text: str) -> str:
-    return (
-        f"time {text!r}: expected ISO 8601 as in 2026-01-31T18:00:00Z, or +90s, +10m, +2h, +1d "
-        f"from now. {_NOTHING}"
-    )

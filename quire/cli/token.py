@@ -6,20 +6,17 @@ import typer
 
 from quire import format
 from quire.cli import console, options, session
+from quire.control import access
 
-app = options.Group(
-    help="Create, list and revoke API tokens.",
-    no_args_is_help=True,
-)
-
-
-def token_id(text: str) -> int:
-    """Parse a token id."""
-    return options.parse_id("token", text, "quire token list")
-
+app = options.Group("Create, list and revoke API tokens.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, to recognise it by.")]
-TokenId = Annotated[int, typer.Argument(parser=token_id, metavar="TOKEN", help="Id of the token.")]
+TokenId = Annotated[
+    int,
+    typer.Argument(
+        parser=options.id_of("token", "quire token list"), metavar="TOKEN", help="Id of the token."
+    ),
+]
 Scopes = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,8 +47,6 @@ def create(
     json: options.Json = False,
 ) -> None:
     """Create a token and print it. It is not shown again."""
-    from quire.control import access
-
     with session.create_app() as opened:
         made = access.create_token(opened.caller, name, scope, days, user=user)
     if json:
@@ -70,8 +65,6 @@ def create(
 @app.command("list")
 def listing(user: Only = None, json: options.Json = False) -> None:
     """List the tokens of this tenant, newest first."""
-    from quire.control import access
-
     with session.open_app() as opened:
         found = access.list_tokens(opened.caller, user=user)
     if json:
@@ -101,11 +94,7 @@ def listing(user: Only = None, json: options.Json = False) -> None:
 @app.command()
 def revoke(token: TokenId, json: options.Json = False) -> None:
     """Revoke a token. It stops working at once."""
-    from quire.control import access
-
     with session.open_app() as opened:
         gone = access.revoke_token(opened.caller, token)
-    if json:
-        console.as_json(gone)
-    else:
-        console.say(f"token {token} ({format.one_line(gone['name'], 60)}) revoked.")
+    said = f"token {token} ({format.one_line(gone['name'], 60)}) revoked."
+    console.answer(gone, said, json=json)

@@ -5,20 +5,25 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from quire import format
-from quire.cli import console, options, session
+from quire.cli import console, database, options, session
+from quire.control import blob_copy, doctor
+from quire.control.blob_copy import Copied
 from quire.errors import BadInput, Conflict, Refused
-
-if TYPE_CHECKING:
-    from quire.control.blob_copy import Copied
-    from quire.control.doctor import Report
-    from quire.settings import Settings
-    from quire.store.db.engine import Database
-    from quire.store.transfer.copy import ReportProgress, Transferred
+from quire.fetch.blobs.backend import open_blobs
+from quire.fetch.blobs.bucket import BlobBucket
+from quire.runtime.worker import liveness
+from quire.settings import Settings
+from quire.store import open_database
+from quire.store.db import migrate, urls
+from quire.store.db.engine import Database
+from quire.store.transfer import copy
+from quire.store.transfer.copy import ReportProgress, Transferred
+from quire.text.words import tsvector_input
 
 #: Seconds between two progress lines of one step when stderr is not a terminal.
 LINE_SECONDS = 5.0
@@ -60,13 +65,6 @@ def transfer(url: Target = None, blobs: Blobs = None, json: options.Json = False
 
 
 def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
-    from quire.control import doctor
-    from quire.fetch.blobs.backend import open_blobs
-    from quire.store import open_database
-    from quire.store.db import urls
-    from quire.store.transfer import copy
-    from quire.text.words import tsvector_input
-
     settings = session.load_settings()
     path = _source(settings, url)
     name = urls.without_password(url)
@@ -88,15 +86,16 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
             known["blobs"] = _as_json(blobs, copied)
         console.as_json({**known, "not_copied": moved.not_copied, "doctor": report.as_json()})
     else:
-        _print_database(name, _where_files_are(settings, blobs), moved, report)
+        files = f"Stored files stay in {settings.home}: keep QUIRE_HOME"
+        if bucket := blobs or settings.blobs:
+            files = f"Stored files are in {bucket}: set QUIRE_BLOBS to it"
+        _print_database(name, files, moved, report)
     if not report.is_healthy:
         raise typer.Exit(1)
 
 
-def _files_first(settings: "Settings", blobs: str, json: bool) -> "Copied":
+def _files_first(settings: Settings, blobs: str, json: bool) -> Copied:
     """Copy the files before the database: if that fails, nothing has changed."""
-    from quire.store import open_database
-
     db = open_database(settings.database, lease_seconds=settings.lease_seconds)
     try:
         copied, _ = _copy_files(settings, db, blobs, quiet=json)
@@ -108,23 +107,11 @@ def _files_first(settings: "Settings", blobs: str, json: bool) -> "Copied":
     return copied
 
 
-def _where_files_are(settings: "Settings", blobs: str | None) -> str:
-    if blobs or settings.blobs:
-        return f"Stored files are in {blobs or settings.blobs}: set QUIRE_BLOBS to it"
-    return f"Stored files stay in {settings.home}: keep QUIRE_HOME"
-
-
-def _source(settings: "Settings", url: str) -> Path:
+def _source(settings: Settings, url: str) -> Path:
     """Return the SQLite file to copy, or refuse: wrong target, no file, workers running."""
-    from quire.store import open_database
-
     if not url.startswith(("postgresql://", "postgres://")):
         raise BadInput("URL: not a postgresql:// URL. Quire transfers only to PostgreSQL.")
-    if settings.url:
-        raise Refused(
-            f"server {settings.url}: this command needs the database, not its API. Run it on "
-            "the server's machine, or unset QUIRE_URL."
-        )
+    session.refuse_remote(settings)
     db = open_database(settings.database, lease_seconds=settings.lease_seconds)
     if db.path is None:
         raise BadInput(
@@ -137,30 +124,20 @@ def _source(settings: "Settings", url: str) -> Path:
             "QUIRE_HOME, or start on PostgreSQL with QUIRE_DATABASE_URL and `quire migrate`."
         )
     try:
-        _refuse_live_workers(db, settings.home)
+        with db.read() as conn:
+            rows = liveness.alive(db, conn) if migrate.version(conn) else []
     finally:
         db.close()
-    return db.path
-
-
-def _refuse_live_workers(db: "Database", home: Path) -> None:
-    from quire.runtime.worker import liveness
-    from quire.store.db import migrate
-
-    with db.read() as conn:
-        rows = liveness.alive(db, conn) if migrate.version(conn) else []
-    alive = [f"{row.id} (pid {row.pid} on {row.host})" for row in rows]
-    if alive:
+    if alive := [f"{row.id} (pid {row.pid} on {row.host})" for row in rows]:
         raise Conflict(
-            f"home {home}: {format.count(len(alive), 'worker')} still running: "
+            f"home {settings.home}: {format.count(len(alive), 'worker')} still running: "
             f"{', '.join(alive)}. Stop `quire up`, or drain them with `quire worker drain`, and "
             "run this again. Nothing was changed."
         )
+    return db.path
 
 
-def _print_database(name: str, files: str, moved: "Transferred", report: "Report") -> None:
-    from quire.cli import database
-
+def _print_database(name: str, files: str, moved: Transferred, report: doctor.Report) -> None:
     if moved.is_resumed:
         console.say("Continued an interrupted transfer.")
     total, tables = sum(moved.rows.values()), len(moved.rows)
@@ -182,7 +159,6 @@ def _print_database(name: str, files: str, moved: "Transferred", report: "Report
 
 
 def _transfer_files(blobs: str, json: bool) -> None:
-
     with session.open_app() as opened:
         settings = opened.settings
         copied, alive = _copy_files(settings, opened.db, blobs, quiet=json)
@@ -194,15 +170,8 @@ def _transfer_files(blobs: str, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _copy_files(
-    settings: "Settings", db: "Database", url: str, *, quiet: bool
-) -> tuple["Copied", int]:
+def _copy_files(settings: Settings, db: Database, url: str, *, quiet: bool) -> tuple[Copied, int]:
     """Copy the stored files to a bucket; also returns how many workers are alive."""
-    from quire.control import blob_copy
-    from quire.fetch.blobs.backend import open_blobs
-    from quire.fetch.blobs.bucket import BlobBucket
-    from quire.runtime.worker import liveness
-
     if url.rstrip("/") == settings.blobs.rstrip("/"):
         raise Refused(f"--blobs: the files are already in {url}. Name another bucket or prefix.")
     source = open_blobs(settings.for_children)
@@ -217,7 +186,7 @@ def _copy_files(
     return copied, alive
 
 
-def _as_json(url: str, copied: "Copied") -> dict[str, Any]:
+def _as_json(url: str, copied: Copied) -> dict[str, Any]:
     return {
         "copied_to": url,
         "copied": copied.copied,
@@ -227,7 +196,7 @@ def _as_json(url: str, copied: "Copied") -> dict[str, Any]:
     }
 
 
-def _print_files(settings: "Settings", url: str, copied: "Copied", alive: int) -> None:
+def _print_files(settings: Settings, url: str, copied: Copied, alive: int) -> None:
     console.say(
         f"Copied to {url}: {format.count(copied.copied, 'file')}, "
         f"{format.size(copied.copied_bytes)}, checksums verified; "
@@ -254,7 +223,7 @@ def _print_files(settings: "Settings", url: str, copied: "Copied", alive: int) -
 
 
 @contextlib.contextmanager
-def _progress(*, quiet: bool) -> Iterator["ReportProgress"]:
+def _progress(*, quiet: bool) -> Iterator[ReportProgress]:
     """Yield a function that reports progress: bars on a terminal, lines elsewhere."""
     if quiet:
         yield lambda step, done, total: None
@@ -277,7 +246,7 @@ def _progress(*, quiet: bool) -> Iterator["ReportProgress"]:
             yield tell
 
 
-def _lines() -> "ReportProgress":
+def _lines() -> ReportProgress:
     due = 0.0
 
     def tell(step: str, done: int, total: int) -> None:

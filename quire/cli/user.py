@@ -1,19 +1,14 @@
 """`quire user`: users, their roles and sign-in links."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from quire import format
 from quire.cli import console, options, session
+from quire.control import access, sign_in
 
-if TYPE_CHECKING:
-    from quire.settings import Settings
-
-app = options.Group(
-    help="Manage users, their roles and sign-in links.",
-    no_args_is_help=True,
-)
+app = options.Group("Manage users, their roles and sign-in links.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 OwnName = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Name of the user. Default: you.")
@@ -28,25 +23,17 @@ RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of
 @app.command()
 def add(name: Name, role: RoleOption = "member", json: options.Json = False) -> None:
     """Add a user, or enable a disabled one."""
-    from quire.control import access
-
     with session.create_app() as opened:
         access.ensure_admin(opened.caller)
         made = access.create_user(opened.caller, name, role)
-    if json:
-        console.as_json(made)
-    else:
-        shown = format.one_line(name, 60)
-        console.say(
-            f"user {shown} has the role {role}. Print a sign-in link with: quire user link {shown}"
-        )
+    shown = format.one_line(name, 60)
+    how = f"Print a sign-in link with: quire user link {shown}"
+    console.answer(made, f"user {shown} has the role {role}. {how}", json=json)
 
 
 @app.command("list")
 def listing(json: options.Json = False) -> None:
     """List the users of this tenant."""
-    from quire.control import access
-
     with session.open_app() as opened:
         found = access.list_users(opened.caller)
     if json:
@@ -69,49 +56,33 @@ def listing(json: options.Json = False) -> None:
 @app.command("role")
 def give_role(name: Name, role: Role, json: options.Json = False) -> None:
     """Change a user's role. It applies from their next request."""
-    from quire.control import access
-
     with session.open_app() as opened:
         changed = access.set_role(opened.caller, name, role)
-    if json:
-        console.as_json(changed)
-    else:
-        console.say(f"user {format.one_line(name, 60)} has the role {role}.")
+    console.answer(changed, f"user {format.one_line(name, 60)} has the role {role}.", json=json)
 
 
 @app.command()
 def disable(name: Name, json: options.Json = False) -> None:
     """Disable a user. Their tokens, sessions and links stop working at once."""
-    from quire.control import access
-
     with session.open_app() as opened:
         changed = access.disable_user(opened.caller, name)
-    if json:
-        console.as_json(changed)
-    else:
-        shown = format.one_line(name, 60)
-        console.say(f"user {shown} is disabled. Enable with: quire user add {shown}")
+    shown = format.one_line(name, 60)
+    said = f"user {shown} is disabled. Enable with: quire user add {shown}"
+    console.answer(changed, said, json=json)
 
 
 @app.command()
 def link(name: OwnName = None, json: options.Json = False) -> None:
     """Print a one-time link that signs a user in to the dashboard. It works for 15 minutes."""
-    from quire.control import sign_in
-
     with session.create_app() as opened:
         made = sign_in.sign_in_link(opened.caller, opened.user if name is None else name)
-        made["url"] = f"{_dashboard_url(opened.settings)}/sign-in/{made.pop('link')}"
+    host, port = opened.settings.api_host, opened.settings.api_port
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104
+        host = "localhost"
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    made["url"] = f"http://{host}:{port}/sign-in/{made.pop('link')}"
     if json:
         console.as_json(made)
     else:
         console.say(made["url"])
         console.note(f"Signs {format.one_line(made['user'], 60)} in. Works once, for 15 minutes.")
-
-
-def _dashboard_url(settings: "Settings") -> str:
-    """Return the URL of the dashboard as seen from this machine."""
-    host = settings.api_host
-    if host in ("", "0.0.0.0", "::"):  # noqa: S104
-        host = "localhost"
-    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return f"http://{host}:{settings.api_port}"

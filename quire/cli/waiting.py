@@ -11,7 +11,7 @@ from quire.cli import console
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
-    from quire.cli.backend import Backend
+    from quire.cli.session import Backend
 
 POLL_SECONDS = 0.1
 #: Jobs per poll; the rest are polled when these have finished.

@@ -84,42 +84,22 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-_VESSELS: tuple[str, ...] = (
-    "Marigold",
-    "Northern Heron",
-    "Perseverance",
-    "Silver Eel",
-    "Anna Katharina",
-)
-_VESSELS += ("Third of May", "Cormorant", "Good Intent", "Lapwing", "Queen of the Sound", "Tern")
-_CARGOES: tuple[str, ...] = (
-    "barley",
-    "slate",
-    "oak planks",
-    "salted herring",
-    "roof tiles",
-    "wool",
-    "copper wire",
-)
-_CARGOES += ("printing paper", "lamp oil", "seed potatoes", "glass panes", "cider", "rope")
-_PLACES: tuple[str, ...] = (
-    "Aldermouth",
-    "Brackwater",
-    "Castle Point",
-    "Dunmere",
-    "Eastry Sands",
-    "Fallow Bay",
-)
-_PLACES += ("Grey Havens Quay", "Holm Island", "Inverloch", "Kettle Cove")
-_PEOPLE: tuple[str, ...] = (
-    "Ida Brandt",
-    "Jonas Peel",
-    "Mira Okafor",
-    "Tomas Lindqvist",
-    "Ruth Varga",
-    "Elias Noor",
-)
-_PEOPLE += ("Clara Whitby", "Henrik Dahl", "Amina Rossi")
+_VESSELS = (
+    "Marigold", "Northern Heron", "Perseverance", "Silver Eel", "Anna Katharina", "Third of May",
+    "Cormorant", "Good Intent", "Lapwing", "Queen of the Sound", "Tern",
+)  # fmt: skip
+_CARGOES = (
+    "barley", "slate", "oak planks", "salted herring", "roof tiles", "wool", "copper wire",
+    "printing paper", "lamp oil", "seed potatoes", "glass panes", "cider", "rope",
+)  # fmt: skip
+_PLACES = (
+    "Aldermouth", "Brackwater", "Castle Point", "Dunmere", "Eastry Sands", "Fallow Bay",
+    "Grey Havens Quay", "Holm Island", "Inverloch", "Kettle Cove",
+)  # fmt: skip
+_PEOPLE = (
+    "Ida Brandt", "Jonas Peel", "Mira Okafor", "Tomas Lindqvist", "Ruth Varga", "Elias Noor",
+    "Clara Whitby", "Henrik Dahl", "Amina Rossi",
+)  # fmt: skip
 _RECORDS = (
     "On day {day} the {vessel} brought {weight} tonnes of {cargo} from {place}.",
     "{person} measured {depth} metres at the sill and signed the book for the {vessel}.",
@@ -136,13 +116,14 @@ def pages() -> Iterator[tuple[str, list[str]]]:
         for part in range(1, 4):
             number = (chapter - 1) * 3 + part
             rotated = sentences[part - 1 :] + sentences[: part - 1]
-            paragraphs = [" ".join(rotated[:2]), *(_records(number, each) for each in range(3))]
-            yield f"{chapter}.{part} {title}", [*paragraphs, " ".join(rotated[2:])]
-
-
-def _records(page: int, paragraph: int) -> str:
-    first = page * 18 + paragraph * 6
-    return " ".join(_record(first + each) for each in range(6))
+            records = [
+                " ".join(map(_record, range(first, first + 6)))
+                for first in range(number * 18, number * 18 + 18, 6)
+            ]
+            yield (
+                f"{chapter}.{part} {title}",
+                [" ".join(rotated[:2]), *records, " ".join(rotated[2:])],
+            )
 
 
 def _record(number: int) -> str:

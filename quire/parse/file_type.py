@@ -134,19 +134,12 @@ def is_text(head: bytes) -> bool:
     """Return whether the first bytes of a file look like text."""
     if head.startswith(_BYTE_ORDER_MARKS):
         return True
-    if _is_utf16(head):
+    # In UTF-16 of Latin text, nearly every second byte is zero.
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    if len(head) >= 4 and max(even, odd) > 0.4 * (len(head) // 2) and min(even, odd) == 0:
         return True
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     return b"\0" not in head and control <= len(head) // 50
-
-
-def _is_utf16(head: bytes) -> bool:
-    """Return whether nearly every second byte is zero, as in UTF-16 of Latin text."""
-    if len(head) < 4 or b"\0" not in head:
-        return False
-    even, odd = head[0::2].count(0), head[1::2].count(0)
-    half = len(head) // 2
-    return max(even, odd) > 0.4 * half and min(even, odd) == 0
 
 
 def _is_mail(head: bytes) -> bool:

@@ -4,12 +4,12 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr
-from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
+from quire.parse.parser import ReadRequest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -20,7 +20,7 @@ _MAX_OCR_PIXELS = 25_000_000
 _DEFAULT_DPI = 150.0
 
 
-class ImageParser(BuiltinParser):
+class ImageParser(ocr.OcrParser):
     """Image files, by Pillow and OCR."""
 
     name = "images"
@@ -44,10 +44,6 @@ class ImageParser(BuiltinParser):
                     yield _read_frame(image, number, request)
             except Unreadable as error:
                 yield PageFailure(number, str(error))
-
-    def recipe(self, media_type: str, options: ReadOptions) -> dict[str, Any]:
-        """Return everything besides the file that decides the text of its pages."""
-        return super().recipe(media_type, options) | ocr.recipe(options.ocr)
 
 
 @contextlib.contextmanager

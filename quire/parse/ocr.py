@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quire.errors import Permanent, install_hint
 from quire.model.pages import Page
 from quire.parse import word_boxes
-from quire.parse.parser import OcrMode, installed_version
+from quire.parse.parser import BuiltinParser, OcrMode, ReadOptions, installed_version
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,9 +47,13 @@ def engine() -> str | None:
     return f"rapidocr {installed_version('rapidocr')}, {VERSION}" if is_installed() else None
 
 
-def recipe(mode: OcrMode) -> dict[str, Any]:
-    """Return the entries of a parser's recipe for OCR."""
-    return {"ocr": mode, "engine": None if mode == "never" else engine()}
+class OcrParser(BuiltinParser):
+    """Base of the parsers that fall back to OCR, which then decides the text too."""
+
+    def recipe(self, media_type: str, options: ReadOptions) -> dict[str, Any]:
+        """Return everything besides the file that decides the text of its pages."""
+        used = {"ocr": options.ocr, "engine": None if options.ocr == "never" else engine()}
+        return super().recipe(media_type, options) | used
 
 
 def is_enabled(mode: OcrMode) -> bool:
@@ -116,36 +120,30 @@ def _rotate(pixels: "Pixels", turns: int) -> "Pixels":
 
 def _upright_turns(pixels: "Pixels") -> int:
     """Return the counterclockwise quarter turns that make the lines upright."""
+    import numpy as np
+
     step = max(1, round(max(pixels.shape[:2]) / _THUMBNAIL_SIDE))
-    small = pixels[::step, ::step]
-    found = _detect_lines(small)
+    small = np.ascontiguousarray(pixels[::step, ::step])
+    found = _boxes(rapidocr()(small, use_det=True, use_cls=False, use_rec=False))
     if not len(found):
         return 0
     wide, tall = (found[:, 2] - found[:, 0]), (found[:, 3] - found[:, 1])
     is_vertical = tall[tall > 1.5 * wide].sum() > wide[wide > 1.5 * tall].sum()
     turns = int(is_vertical)
     if is_vertical:
-        found = _rotate_boxes(found, small.shape)
+        left, top, right, bottom = found.T
+        found = np.stack([top, small.shape[1] - right, bottom, small.shape[1] - left], axis=1)
     return turns + 2 * _is_upside_down(_rotate(pixels, turns), found * step)
 
 
-def _detect_lines(pixels: "Pixels") -> "Boxes":
+def _boxes(found: Any) -> "Boxes":
     """Return left, top, right, bottom of each detected line."""
     import numpy as np
 
-    found = rapidocr()(np.ascontiguousarray(pixels), use_det=True, use_cls=False, use_rec=False)
     if found.boxes is None:
         return np.zeros((0, 4))
     quads = np.asarray(found.boxes, np.float64)
     return np.concatenate([quads.min(1), quads.max(1)], axis=1)
-
-
-def _rotate_boxes(boxes: "Boxes", shape: tuple[int, ...]) -> "Boxes":
-    """Return left, top, right, bottom in the image rotated by one quarter turn."""
-    import numpy as np
-
-    left, top, right, bottom = boxes.T
-    return np.stack([top, shape[1] - right, bottom, shape[1] - left], axis=1)
 
 
 def _is_upside_down(pixels: "Pixels", boxes: "Boxes") -> bool:
@@ -160,16 +158,15 @@ def _is_upside_down(pixels: "Pixels", boxes: "Boxes") -> bool:
         crop = pixels[top : bottom + 1, left : near + 1]
         if min(crop.shape[:2]) >= 4:
             crops.append(np.ascontiguousarray(crop))
-    if sum(map(_upside_down_vote, crops)) <= 0:
+    votes = 0.0
+    for crop in crops:
+        found = rapidocr()(crop, use_det=False, use_cls=True, use_rec=False).cls_res
+        label, score = found[0]
+        votes += float(score) if label == "180" else -float(score)
+    if votes <= 0:
         return False
     asked = crops[:3]
     return sum(_confidence(_rotate(c, 2)) for c in asked) > sum(_confidence(c) for c in asked)
-
-
-def _upside_down_vote(line: "Pixels") -> float:
-    found = rapidocr()(line, use_det=False, use_cls=True, use_rec=False).cls_res
-    label, score = found[0]
-    return float(score) if label == "180" else -float(score)
 
 
 def _confidence(line: "Pixels") -> float:
@@ -178,16 +175,10 @@ def _confidence(line: "Pixels") -> float:
 
 
 def _read_lines(pixels: "Pixels") -> list[_Line]:
-    import numpy as np
-
     found = rapidocr()(pixels, use_det=True, use_cls=False, use_rec=True)
-    if found.boxes is None or not len(found.boxes):
-        return []
-    quads = np.asarray(found.boxes, np.float64)
-    corners = np.concatenate([quads.min(1), quads.max(1)], axis=1).tolist()
     lines = [
         _Line(" ".join(text.replace("\0", " ").split()), tuple(box))
-        for text, box in zip(found.txts, corners, strict=True)
+        for text, box in zip(found.txts or (), _boxes(found).tolist(), strict=True)
     ]
     lines = [line for line in lines if line.text]
     order = reading_order([line.box for line in lines], pixels.shape[1])

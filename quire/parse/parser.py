@@ -39,15 +39,12 @@ class Parser(Protocol):
 
     def inspect(self, path: Path, media_type: str) -> Outline:
         """Open a file and count its pages or rows. Raises Unreadable."""
-        ...
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield the requested pages in order, one at a time."""
-        ...
 
     def recipe(self, media_type: str, options: ReadOptions) -> dict[str, Any]:
         """Return everything besides the file that decides the text of its pages."""
-        ...
 
 
 class BuiltinParser:

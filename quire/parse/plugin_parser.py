@@ -103,24 +103,18 @@ class PluginParser:
             raise Unreadable(message) from error
 
 
-def _validated(kind: ParserKind, number: int, page: Any) -> Page | PageFailure:
+def _validated(kind: ParserKind, number: int, page: Page | PageFailure) -> Page | PageFailure:
     if not isinstance(page, Page | PageFailure):
         raise _invalid(kind, f"yielded {_describe(page)}", "yield pages or texts")
+    wrong = None
     if page.number != number:
-        raise _invalid(
-            kind,
-            f"yielded page {page.number} (expected {number})",
-            "number pages from 1, each once",
-        )
-    if isinstance(page, Page):
-        if not isinstance(page.text, str):
-            raise _invalid(
-                kind, f"gave page {number} {_describe(page.text)}", "the text of a page is str"
-            )
-        if page.via not in _VIA:
-            raise _invalid(
-                kind, f"read page {number} via {page.via!r}", f"via is {' or '.join(_VIA)}"
-            )
+        wrong = f"yielded page {page.number} (expected {number})", "number pages from 1, each once"
+    elif isinstance(page, Page) and not isinstance(page.text, str):
+        wrong = f"gave page {number} {_describe(page.text)}", "the text of a page is str"
+    elif isinstance(page, Page) and page.via not in _VIA:
+        wrong = f"read page {number} via {page.via!r}", f"via is {' or '.join(_VIA)}"
+    if wrong:
+        raise _invalid(kind, *wrong)
     return page
 
 

@@ -5,8 +5,10 @@ or hangs the renderer then harms nothing else. A request is a line of JSON; the 
 of JSON with the size of the PNG that follows, or with an error.
 """
 
+import contextlib
 import io
 import json
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +53,11 @@ def thumbnail(path: Path, media_type: str) -> bytes | None:
     """Return page 1 as a JPEG of at most 300 by 300 pixels, or None if it cannot be rendered."""
     try:
         if media_type == file_type.PDF:
-            return _jpeg(_pdf_page(path, 1, _thumbnail_scale, THUMBNAIL_SIDE**2))
+            return _jpeg(
+                _pdf_page(
+                    path, 1, lambda *size: THUMBNAIL_SIDE / max(*size, 1.0), THUMBNAIL_SIDE**2
+                )
+            )
         if media_type.startswith("image/"):
             with open_image(path) as image:
                 image.draft("RGB", (THUMBNAIL_SIDE * 2, THUMBNAIL_SIDE * 2))
@@ -59,10 +65,6 @@ def thumbnail(path: Path, media_type: str) -> bytes | None:
     except (Unreadable, MemoryError):
         return None
     return None
-
-
-def _thumbnail_scale(width: float, height: float) -> float:
-    return THUMBNAIL_SIDE / max(width, height, 1.0)
 
 
 def _pdf_page(
@@ -108,7 +110,9 @@ def _jpeg(image: "Image") -> bytes:
 
 def serve() -> None:
     """Answer the requests on standard input until it is closed."""
-    _limit_memory()
+    # Not every system supports this limit; the caller's timeout applies everywhere.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     for line in sys.stdin.buffer:
         head, body = _respond(json.loads(line))
         sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + body)
@@ -125,15 +129,6 @@ def _respond(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     except Exception as error:
         return {"error": f"page {request['page']}: cannot be rendered ({error})."}, b""
     return {"size": len(body)}, body
-
-
-def _limit_memory() -> None:
-    import contextlib
-    import resource
-
-    # Not every system supports this limit; the caller's timeout applies everywhere.
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
 
 
 if __name__ == "__main__":

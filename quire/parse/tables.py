@@ -7,7 +7,7 @@ file stays open, because one process reads the ranges of a file one after the ot
 import codecs
 import csv
 import datetime
-import io
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -220,29 +220,22 @@ def _csv_delimiter(sample: str) -> str:
         lines.pop()  # may be incomplete
 
     def fitness(delimiter: str) -> tuple[int, int]:
-        counts = [len(row) for row in _csv_split(lines, delimiter)]
+        try:
+            counts = [len(row) for row in csv.reader(lines, delimiter=delimiter)]
+        except csv.Error:
+            counts = []
         usual = max(set(counts), key=counts.count, default=1)
         return (counts.count(usual) if usual > 1 else 0, usual)
 
     return max(_DELIMITERS, key=fitness)
 
 
-def _csv_split(lines: list[str], delimiter: str) -> list[Row]:
-    try:
-        return list(csv.reader(lines, delimiter=delimiter))
-    except csv.Error:
-        return []
-
-
 def _csv_rows(path: Path, charset: str, delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row]:
     with path.open(encoding=charset, errors="replace", newline="") as file:
-        yield from csv.reader(_bounded_lines(file), delimiter=delimiter, quoting=quoting)
-
-
-def _bounded_lines(file: io.TextIOBase) -> Iterator[str]:
-    """Yield lines, overlong ones in parts, so that memory stays bounded."""
-    while line := file.readline(_MAX_CELL_CHARS // 2):
-        yield line.replace("\0", " ")
+        # Overlong lines come in parts, so that memory stays bounded.
+        parts = iter(functools.partial(file.readline, _MAX_CELL_CHARS // 2), "")
+        lines = (line.replace("\0", " ") for line in parts)
+        yield from csv.reader(lines, delimiter=delimiter, quoting=quoting)
 
 
 # XLSX, by calamine.

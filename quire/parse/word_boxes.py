@@ -82,7 +82,15 @@ def boxes(
 def pawls(pages: Iterable[Page], version: int = 1) -> Any:
     """Return pages and their words in the PAWLs format, version 1 (plain) or 2 (compact)."""
     if version == 2:
-        return {"v": 2, "p": [_compact(page) for page in pages]}
+        compact = [
+            {
+                "w": round(page.width, 1),
+                "h": round(page.height, 1),
+                "t": [list(word) for word in unpack(page.words, page.text)],
+            }
+            for page in pages
+        ]
+        return {"v": 2, "p": compact}
     return [
         {
             "page": {"width": page.width, "height": page.height, "index": page.number - 1},
@@ -96,15 +104,6 @@ def spans(text: str, breaks: Sequence[int] = ()) -> list[tuple[int, int]]:
     """Return the start and stop offset of each word."""
     whole = [found.span() for found in WORD.finditer(text)]
     return list(_split_at(whole, breaks)) if breaks else whole
-
-
-def _compact(page: Page) -> dict[str, Any]:
-    words = unpack(page.words, page.text)
-    return {
-        "w": round(page.width, 1),
-        "h": round(page.height, 1),
-        "t": [[word.x, word.y, word.width, word.height, word.text] for word in words],
-    }
 
 
 def _tenths(boxes: "Boxes") -> "npt.NDArray[np.int64]":

@@ -75,17 +75,16 @@ def _best_cut(
     middle = max(floor, start + (limit - start) // 2)
     delimiter = (options.delimiter,) if options.delimiter else ()
     for separators, lowest in ((delimiter, floor), *((each, middle) for each in _SEPARATORS)):
-        at = _last_end(separators, text, lowest, limit)
+        ends = [(at, len(s)) for s in separators if (at := text.rfind(s, lowest, limit)) >= 0]
+        at = sum(max(ends, default=(0, 0)))
         # Half a word may have more tokens than the whole: then try the next kind of separator.
         if at > lowest and offsets.count(start, _trim_end(text, start, at)) <= options.tokens:
             return at
-    return _before_combining(text, floor, limit)
-
-
-def _last_end(separators: tuple[str, ...], text: str, lower: int, upper: int) -> int:
-    """Return the end of the last separator, or 0."""
-    found = [(at, len(each)) for each in separators if (at := text.rfind(each, lower, upper)) >= 0]
-    return sum(max(found, default=(0, 0)))
+    # No combining mark is separated from its letter.
+    cut = limit
+    while cut > floor and unicodedata.category(text[cut])[0] == "M":
+        cut -= 1
+    return cut if cut > floor else limit
 
 
 def _next_start(text: str, offsets: TokenOffsets, overlap: int, start: int, cut: int) -> int:
@@ -112,14 +111,6 @@ def _trim_end(text: str, start: int, stop: int) -> int:
     while stop > start and text[stop - 1].isspace():
         stop -= 1
     return stop
-
-
-def _before_combining(text: str, floor: int, at: int) -> int:
-    """Return `at` or an earlier offset, so that no combining mark is separated from its letter."""
-    cut = at
-    while cut > floor and unicodedata.category(text[cut])[0] == "M":
-        cut -= 1
-    return cut if cut > floor else at
 
 
 def _word_start(text: str, earliest: int, cut: int) -> int:

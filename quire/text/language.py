@@ -140,15 +140,10 @@ _OTHER_STOP_WORDS: dict[str, frozenset[str]] = {
 }
 
 
-def _languages_by_word() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for language, words in (STOP_WORDS | _OTHER_STOP_WORDS).items():
-        for word in words:
-            found[word] = (*found.get(word, ()), language)
-    return found
-
-
-_LANGUAGES_BY_WORD = _languages_by_word()
+_LANGUAGES_BY_WORD: dict[str, tuple[str, ...]] = {}
+for _language, _words in (STOP_WORDS | _OTHER_STOP_WORDS).items():
+    for _word in _words:
+        _LANGUAGES_BY_WORD[_word] = (*_LANGUAGES_BY_WORD.get(_word, ()), _language)
 _LANGUAGES_BY_LETTER = {
     word: languages for word, languages in _LANGUAGES_BY_WORD.items() if len(word) == 1
 }

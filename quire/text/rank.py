@@ -42,6 +42,14 @@ class Coverage(NamedTuple):
         """From 0 to 1."""
         return self.terms / self.asked if self.asked else 0.0
 
+    @property
+    def shortfall(self) -> float:
+        """From 0 to 1: how far the best full-text results fall short of the query."""
+        if self.terms >= len(_WEIGHT_BY_TERMS):
+            return 0.0
+        missing = (_HIGH_COVERAGE - self.share) / (_HIGH_COVERAGE - _LOW_COVERAGE)
+        return _WEIGHT_BY_TERMS[self.terms] * min(1.0, max(0.0, missing))
+
 
 def fuse(
     bm25: ScoredIds, vector: ScoredIds, coverage: Coverage | None = None
@@ -52,7 +60,7 @@ def fuse(
     results go first. Both rankings should have `CANDIDATES` results. Scores can only be compared
     within one result.
     """
-    shortfall = _shortfall(coverage) if coverage else 0.0
+    shortfall = coverage.shortfall if coverage else 0.0
     weight = _MIN_VECTOR_WEIGHT + (_MAX_VECTOR_WEIGHT - _MIN_VECTOR_WEIGHT) * shortfall
     top = max((score for _, score in bm25), default=0.0)
     found = {number: score / top if top > 0 else 0.0 for number, score in bm25}
@@ -82,8 +90,12 @@ def scale_scores(found: ScoredIds, best: float) -> list[tuple[int, float]]:
 
 def measure_coverage(texts: Iterable[str], terms: Terms, languages: Sequence[str] = ()) -> Coverage:
     """Return the highest coverage of any of the texts; `languages` are those of the terms."""
-    found = max((_count_matches(_entries(text, languages), terms) for text in texts), default=0)
-    return Coverage(found, len(terms))
+    most = 0
+    for text in texts:
+        entries = _entries(text, languages)
+        found = sum(any(_matches(form, entries) for form in forms) for forms in terms)
+        most = max(most, found)
+    return Coverage(most, len(terms))
 
 
 def bm25(
@@ -151,18 +163,6 @@ def _entries(text: str, languages: Sequence[str]) -> set[str]:
     for word in filter(is_spaceless, words):
         found.update(bigrams(word), word)
     return found
-
-
-def _count_matches(entries: set[str], terms: Terms) -> int:
-    return sum(any(_matches(form, entries) for form in forms) for forms in terms)
-
-
-def _shortfall(coverage: Coverage) -> float:
-    """Return from 0 to 1 how far the best full-text results fall short of the query."""
-    if coverage.terms >= len(_WEIGHT_BY_TERMS):
-        return 0.0
-    missing = (_HIGH_COVERAGE - coverage.share) / (_HIGH_COVERAGE - _LOW_COVERAGE)
-    return _WEIGHT_BY_TERMS[coverage.terms] * min(1.0, max(0.0, missing))
 
 
 def _matches(form: str, entries: set[str]) -> bool:

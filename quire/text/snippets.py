@@ -52,9 +52,12 @@ def _find_matches(text: str, terms: list[list[str]], languages: Sequence[str]) -
         for form in forms:
             for word in form.rstrip("*").split():
                 (pairs if is_spaceless(word) else keys).setdefault(word, number)
-    matches = [
-        match for pair, number in pairs.items() for match in _find_substring(text, pair, number)
-    ]
+    matches: list[_Match] = []
+    for pair, number in pairs.items():
+        # The index has no Thai combining marks, and SARA AM (ำ) is there as its decomposed vowel.
+        letters = [re.escape(char).replace("\u0e32", "[\u0e32\u0e33]") for char in pair]
+        pattern = "[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]*".join(letters)
+        matches += [_Match(*found.span(), number) for found in re.finditer(pattern, text)]
     if keys:
         matches += _find_words(text, keys, languages)
     return sorted(matches)
@@ -105,13 +108,6 @@ def _find_whole_word(text: str, word: str, number: int) -> Iterator[_Match]:
         if not (text[max(0, at - 1) : at].isalnum() or text[stop : stop + 1].isalnum()):
             yield _Match(at, stop, number)
         at = text.find(word, stop)
-
-
-def _find_substring(text: str, part: str, number: int) -> list[_Match]:
-    # The index has no Thai combining marks, and SARA AM (ำ) is there as its decomposed vowel.
-    letters = [re.escape(char).replace("\u0e32", "[\u0e32\u0e33]") for char in part]
-    pattern = "[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]*".join(letters)
-    return [_Match(p.start(), p.end(), number) for p in re.finditer(pattern, text)]
 
 
 def _window(text: str, matches: list[_Match], width: int) -> tuple[int, int]:

@@ -20,15 +20,12 @@ class TokenOffsets(Protocol):
 
     def count(self, start: int, stop: int) -> int:
         """Return the number of tokens of text[start:stop] as a text of its own."""
-        ...
 
     def end_within(self, start: int, tokens: int) -> int:
         """Return the furthest end from `start` with at most `tokens` tokens; at least start + 1."""
-        ...
 
     def start_within(self, stop: int, tokens: int) -> int:
         """Return the earliest start of a part that ends at `stop` and has about `tokens` tokens."""
-        ...
 
 
 class TokenCounter(Protocol):
@@ -37,15 +34,12 @@ class TokenCounter(Protocol):
     @property
     def name(self) -> str:
         """Name and version, part of reuse keys."""
-        ...
 
     def count(self, text: str) -> int:
         """Count the tokens of a text."""
-        ...
 
     def offsets(self, text: str) -> TokenOffsets:
         """Return the token positions of a text."""
-        ...
 
 
 class EstimatedCounter:
@@ -141,6 +135,11 @@ class ExactOffsets:
     def _opening(self, start: int, unit: int) -> int:
         # Count again: at the start of a text, a word or its rest has other tokens than inside.
         return self._count(self._text[start : self._ends[unit]])
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _bytes(part: str) -> int:

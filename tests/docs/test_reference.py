@@ -83,6 +83,13 @@ def test_every_command_is_documented():
     assert sorted(headings) == sorted(paths(get_command(app), "quire"))
 
 
+def test_the_list_of_commands_says_what_each_command_says_of_itself():
+    from quire.cli.commands import COMMANDS, _Commands
+
+    said = {name: command.get_short_help_str(100) for name, command in _Commands().items()}
+    assert said == {name: sentence for name, (_, sentence) in COMMANDS.items()}
+
+
 @pytest.mark.parametrize(
     ("title", "words"),
     [

@@ -125,7 +125,6 @@ def _send(
     *,
     is_plain: bool,
 ) -> int:
-    from quire.cli.backend import remote as connect_to
     from quire.cli.ingest import remote
     from quire.fetch.items import SourceOptions
 
@@ -136,7 +135,7 @@ def _send(
         )
     settings = session.load_settings()
     options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
-    with connect_to(settings.url, settings.token) as server:
+    with session.connect_to_server(settings) as server:
         return remote.run(server, sources, options_of_source, corpus=corpus, wait=wait, json=json)
 
 

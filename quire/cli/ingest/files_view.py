@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire import format
+from quire.app import App
 from quire.cli import console
+from quire.control import queries
 from quire.errors import NotFound
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from quire.app import App
 
 #: Seconds between polls; longer if a poll itself takes long.
 LOOK_SECONDS = 0.2
@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
 
 def follow(
-    app: "App", job_id: int, check: Callable[[], None], *, quiet: bool = False
+    app: App, job_id: int, check: Callable[[], None], *, quiet: bool = False
 ) -> dict[str, Any]:
     """Draw a job until it finishes, and return it. `check` may raise to end the wait."""
     rate = Rate()
@@ -50,10 +50,8 @@ def follow(
             time.sleep(max(LOOK_SECONDS, 4 * (time.monotonic() - began)))
 
 
-def look(app: "App", job_id: int) -> Picture:
+def look(app: App, job_id: int) -> Picture:
     """Read the progress of a job."""
-    from quire.control import queries
-
     job = queries.find_job(app.caller, job_id)
     if job is None:
         raise NotFound(f"job {job_id}: it was deleted while this command waited for it.")

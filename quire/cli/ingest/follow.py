@@ -1,15 +1,14 @@
 """Waits for an ingest job, runs a worker for it if there is none, and prints the result."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from quire import format
+from quire.app import App
 from quire.cli import console
 from quire.cli.ingest import files_view, own_worker
-
-if TYPE_CHECKING:
-    from quire.app import App
+from quire.control import jobs, queries
 
 #: Files that are listed; `--json` and `quire job show` have more.
 FEW = 20
@@ -17,7 +16,7 @@ MOST = 1000
 INTERRUPTED = 130
 
 
-def to_the_end(app: "App", job_id: int, *, json: bool = False) -> int:
+def to_the_end(app: App, job_id: int, *, json: bool = False) -> int:
     """Follow a job until it finishes and print the result; returns the exit code."""
     with own_worker.if_needed(app) as worker:
         try:
@@ -32,10 +31,8 @@ def to_the_end(app: "App", job_id: int, *, json: bool = False) -> int:
     return 0 if job["state"] == "completed" else 1
 
 
-def _leave(app: "App", job_id: int, *, is_ours: bool) -> None:
+def _leave(app: App, job_id: int, *, is_ours: bool) -> None:
     """Print what happens to a job after Ctrl-C."""
-    from quire.control import jobs
-
     if is_ours:
         jobs.stop(app.caller, [job_id], why="Ctrl-C")
         console.note(f"\njob {job_id} stopped. Finished files are kept. "
@@ -45,37 +42,25 @@ def _leave(app: "App", job_id: int, *, is_ours: bool) -> None:
                  f"stop it with: quire job stop {job_id}")  # fmt: skip
 
 
-def ending(app: "App", job: dict[str, Any]) -> dict[str, Any]:
+def ending(app: App, job: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a job as JSON."""
     names = ("id", "state", "files", "files_with_errors", "result", "error")
     return {
         **{name: job[name] for name in names},
-        "reused": _reused(app, job["id"]),
-        "failed": _files(app, job["id"], MOST, states=("failed",))["items"],
+        "reused": queries.reuse(app.caller, job["id"]),
+        "failed": queries.files(app.caller, job["id"], limit=MOST, states=("failed",))["items"],
     }
 
 
-def _files(app: "App", job_id: int, limit: int, **which: Any) -> dict[str, Any]:
-    from quire.control import queries
-
-    return queries.files(app.caller, job_id, limit=limit, **which)
-
-
-def _reused(app: "App", job_id: int) -> dict[str, Any]:
-    from quire.control import queries
-
-    return queries.reuse(app.caller, job_id)
-
-
-def say_ending(app: "App", job: dict[str, Any]) -> None:
+def say_ending(app: App, job: dict[str, Any]) -> None:
     """Print the result of a job: counts, reuse, and each failure with its reason."""
     took = format.job_duration(job)
     console.say(f"job {job['id']} {job['state']}{f' after {took}' if took else ''}.")
     for count, noun in _counts(job):
         console.say(f"  {count:>8,}  {noun}")
     _say_listing(job["result"] or {})
-    if line := reuse_line(_reused(app, job["id"])):
-        console.say(line)
+    if reused := format.reuse(queries.reuse(app.caller, job["id"])):
+        console.say(f"Reused: {reused}")
     _say_files(app, job, "Failed (document, reason):", states=("failed",))
     if job["files_with_errors"]:
         _say_files(app, job, "Pages that could not be read:", with_errors=True, states=("success",))
@@ -130,14 +115,8 @@ def _say_listing(listed: dict[str, Any]) -> None:
             console.say(f"  {line}")
 
 
-def reuse_line(stats: dict[str, Any]) -> str:
-    """Write what was reused from earlier work, if anything."""
-    text = format.reuse(stats)
-    return f"Reused: {text}" if text else ""
-
-
-def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> None:
-    page = _files(app, job["id"], FEW, **which)
+def _say_files(app: App, job: dict[str, Any], title: str, **which: Any) -> None:
+    page = queries.files(app.caller, job["id"], limit=FEW, **which)
     if not page["items"]:
         return
     console.say()
@@ -152,9 +131,7 @@ def _say_files(app: "App", job: dict[str, Any], title: str, **which: Any) -> Non
         console.say(f"More: quire job show {job['id']}")
 
 
-def _say_next(app: "App", job: dict[str, Any]) -> None:
-    from quire.control import queries
-
+def _say_next(app: App, job: dict[str, Any]) -> None:
     if job["files"].get("failed") or _unlisted(job):
         console.say()
         console.say(f"Retry the failed ones with: quire job retry {job['id']} --failed --wait")

@@ -6,18 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from quire.app import App
 from quire.cli import console, session
+from quire.control import queries
 from quire.errors import WorkerStartFailed
-
-if TYPE_CHECKING:
-    from quire.app import App
+from quire.runtime.signals import PARENT_FD
 
 #: Its log file in the home.
 LOG = "ingest.log"
-
-
 #: Seconds between checks that another worker is still alive.
 CHECK_SECONDS = 5.0
 NO_WORKER = "No worker is running. Start one in another terminal with `quire up`."
@@ -26,7 +23,7 @@ NO_WORKER = "No worker is running. Start one in another terminal with `quire up`
 class OwnWorker:
     """The worker of this command, if it needs one."""
 
-    def __init__(self, app: "App", process: "subprocess.Popen[bytes] | None") -> None:
+    def __init__(self, app: App, process: subprocess.Popen[bytes] | None) -> None:
         self._app = app
         self._process = process
         self._is_alone = False
@@ -49,22 +46,18 @@ class OwnWorker:
 
     def _warn_without_workers(self) -> None:
         """Warn once when the last worker is gone."""
-        from quire.cli import backend
-
         if time.monotonic() < self._check_at:
             return
         self._check_at = time.monotonic() + CHECK_SECONDS
-        was_alone, self._is_alone = self._is_alone, not backend.any_worker(self._app)
+        was_alone, self._is_alone = self._is_alone, not queries.any_worker_alive(self._app.caller)
         if self._is_alone and not was_alone:
             console.note(NO_WORKER)
 
 
 @contextlib.contextmanager
-def if_needed(app: "App") -> Iterator[OwnWorker]:
+def if_needed(app: App) -> Iterator[OwnWorker]:
     """Run a worker during the block, unless one is alive or the database is PostgreSQL."""
-    from quire.cli import backend
-
-    if not app.db.is_embedded or backend.any_worker(app):
+    if not app.db.is_embedded or queries.any_worker_alive(app.caller):
         other = OwnWorker(app, None)
         other.check()
         yield other
@@ -83,19 +76,14 @@ def if_needed(app: "App") -> Iterator[OwnWorker]:
         os.close(write_end)
 
 
-def _queues(app: "App") -> list[str]:
-    """List the queues of all kinds: no other worker serves them."""
-    used = {kind.queue for kind in app.registry.kinds.values()} | set(app.settings.queues)
-    return [word for queue in sorted(used) for word in ("--queue", queue)]
-
-
-def _started(app: "App", parent_pipe: int) -> "subprocess.Popen[bytes]":
+def _started(app: App, parent_pipe: int) -> subprocess.Popen[bytes]:
     """Start a worker that exits when this process does, however that happens."""
-    from quire.runtime.signals import PARENT_FD
-
+    # The queues of all kinds: no other worker serves them.
+    used = {kind.queue for kind in app.registry.kinds.values()} | set(app.settings.queues)
+    queues = [word for queue in sorted(used) for word in ("--queue", queue)]
     with (app.settings.home / LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # names of queues were checked
-            [sys.executable, "-m", "quire", "worker", *_queues(app)],
+            [sys.executable, "-m", "quire", "worker", *queues],
             env={**os.environ, "QUIRE_HOME": str(app.settings.home), PARENT_FD: str(parent_pipe)},
             pass_fds=[parent_pipe],
             stdin=subprocess.DEVNULL,

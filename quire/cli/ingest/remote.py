@@ -9,7 +9,7 @@ from quire.cli import console, waiting
 from quire.errors import BadInput, Refused
 
 if TYPE_CHECKING:
-    from quire.cli.backend import RemoteBackend
+    from quire.cli.remote import RemoteBackend
     from quire.fetch.items import SourceOptions
 
 #: Files per request; each request becomes one job.

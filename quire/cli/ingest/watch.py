@@ -1,28 +1,29 @@
 """`quire ingest --watch`: polls sources and submits files that have stopped changing."""
 
+import glob
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import typer
 
 from quire import format
+from quire.app import App
 from quire.cli import console
 from quire.cli.ingest import own_worker
-
-if TYPE_CHECKING:
-    from quire.app import App
-    from quire.control.ingest import IngestRequest
-    from quire.fetch.items import Item
-    from quire.fetch.sources.watch import Observation
+from quire.control import queries
+from quire.control.ingest import IngestRequest
+from quire.errors import QuireError
+from quire.fetch.items import Item
+from quire.fetch.sources import watch
+from quire.ingest import resources
 
 INTERRUPTED = 130
 #: Files per job; more become several jobs.
 BATCH = 500
 
 
-def run(app: "App", request: "IngestRequest", priority: int) -> None:
+def run(app: App, request: IngestRequest, priority: int) -> None:
     """Watch the requested sources until Ctrl-C."""
     console.say(
         "Watching. A file is ingested once it has not changed for some seconds. Stop with Ctrl-C."
@@ -38,25 +39,24 @@ def run(app: "App", request: "IngestRequest", priority: int) -> None:
                 worker.check()
                 time.sleep(min(0.5, *(max(w.next_at - time.monotonic(), 0.05) for w in watches)))
         except KeyboardInterrupt:
-            _tell_left(jobs)
+            if jobs:
+                named = ", ".join(map(str, jobs))
+                console.note(f"\nNot finished: job {named}. Any worker continues it: quire up")
             raise typer.Exit(INTERRUPTED) from None
 
 
 class Watched:
     """One watched source."""
 
-    def __init__(self, app: "App", request: "IngestRequest", url: str, priority: int) -> None:
+    def __init__(self, app: App, request: IngestRequest, url: str, priority: int) -> None:
         self.next_at = 0.0
         self._app = app
         self._request = replace(request, sources=(url,))
         self._priority = priority
-        self._observations: dict[str, Observation] = {}
+        self._observations: dict[str, watch.Observation] = {}
 
     def look(self, now: float) -> list[int]:
         """List the source if it is due, submit what has stopped changing; returns the jobs."""
-        from quire.errors import QuireError
-        from quire.fetch.sources import watch
-
         if now < self.next_at:
             return []
         try:
@@ -70,57 +70,39 @@ class Watched:
         if not found.stable and not found.gone:
             return []
         # A full listing also finds deleted files, but would ingest files still being written.
-        if all(each.taken for each in found.observations.values()):
-            return self._submit([self._request], f"{format.count(len(found.stable), 'file')}")
-        return self._submit(
-            list(self._parts(found.stable)), format.count(len(found.stable), "file")
-        )
+        is_whole = all(each.taken for each in found.observations.values())
+        requests = [self._request] if is_whole else list(self._parts(found.stable))
+        ids = self._app.submit_many([each.submission(self._priority) for each in requests])
+        what = f"{format.count(len(found.stable), 'file')} from {self._request.sources[0]}"
+        for job_id in ids:
+            console.say(f"{_clock()} job {job_id}: {what}")
+        return ids
 
-    def _items(self) -> "Iterator[Item]":
-        from quire.ingest import resources
-
+    def _items(self) -> Iterator[Item]:
         [url] = self._request.sources
         source = resources.source_of(self._app.settings.for_children, url, self._request.options)
         for page in source.pages(None):
             yield from page.items
 
-    def _parts(self, stable: "Sequence[Item]") -> "Iterator[IngestRequest]":
-        names = ["/" + _plain("/".join(filter(None, (i.folder, i.name)))) for i in stable]
+    def _parts(self, stable: Sequence[Item]) -> Iterator[IngestRequest]:
+        # Escaped, so that as a pattern each path matches only itself.
+        names = ["/" + glob.escape("/".join(filter(None, (i.folder, i.name)))) for i in stable]
         for start in range(0, len(names), BATCH):
             include = names[start : start + BATCH]
             yield replace(self._request, options={**self._request.options, "include": include})
 
-    def _submit(self, requests: "Sequence[IngestRequest]", what: str) -> list[int]:
-        ids = self._app.submit_many([each.submission(self._priority) for each in requests])
-        for job_id in ids:
-            console.say(f"{_clock()} job {job_id}: {what} from {self._request.sources[0]}")
-        return ids
 
-
-def _plain(path: str) -> str:
-    """Escape a path, so that as a pattern it matches only itself."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in path)
-
-
-def _tell_ended(app: "App", jobs: Sequence[int]) -> list[int]:
+def _tell_ended(app: App, jobs: Sequence[int]) -> list[int]:
     """Print how jobs finished; returns those still running."""
-    from quire.cli.backend import job_of
-
     left = []
     for job_id in jobs:
-        job = job_of(app, job_id)
+        job = queries.job(app.caller, job_id)
         if job["finished_at"] is None:
             left.append(job_id)
             continue
         why = f": {format.one_line(job['error'], 200)}" if job["error"] else ""
         console.say(f"{_clock()} job {job_id} {job['state']}{why}")
     return left
-
-
-def _tell_left(jobs: Sequence[int]) -> None:
-    if jobs:
-        named = ", ".join(map(str, jobs))
-        console.note(f"\nNot finished: job {named}. Any worker continues it: quire up")
 
 
 def _clock() -> str:

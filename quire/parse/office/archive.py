@@ -40,13 +40,11 @@ def check(path: Path) -> None:
         for member in archive.infolist():
             if member.filename.endswith((".xml", ".rels")):
                 with archive.open(member) as file:
-                    refuse_entities(file.read(1024), path.name)
-
-
-def refuse_entities(start: bytes, name: str) -> None:
-    """Raise Unreadable if the XML declares entities, which Office programs never write."""
-    if b"<!DOCTYPE" in start or b"<!ENTITY" in start:
-        raise Unreadable(f"{name}: its XML declares entities, which Office files never do.")
+                    start = file.read(1024)
+                if b"<!DOCTYPE" in start or b"<!ENTITY" in start:
+                    raise Unreadable(
+                        f"{path.name}: its XML declares entities, which Office files never do."
+                    )
 
 
 def _check_sizes(archive: zipfile.ZipFile, name: str) -> None:

@@ -34,16 +34,13 @@ class DocxParser(BuiltinParser):
         self.inspect(path, request.media_type)
         texts: dict[str, None] = {}  # distinct, in order: sections repeat their headers
         with archive.open_archive(path) as members:
-            for part in [_BODY, *_extra_parts(members.namelist())]:
+            found = filter(None, map(_EXTRA_PARTS.fullmatch, members.namelist()))
+            # Notes first, then headers and footers.
+            extra = sorted((not match[1], match[0]) for match in found)
+            for part in [_BODY, *(name for _, name in extra)]:
                 try:
                     with members.open(part) as file:
                         texts["\n\n".join(ooxml.paragraphs(file))] = None
                 except expat.ExpatError as error:
                     raise Unreadable(f"{path.name}: is damaged ({part}: {error}).") from error
         yield Page(1, encoding.clean("\n\n".join(filter(None, texts))))
-
-
-def _extra_parts(names: list[str]) -> list[str]:
-    """Return the parts besides the body: notes first, then headers and footers."""
-    found = [match for name in names if (match := _EXTRA_PARTS.fullmatch(name))]
-    return [match[0] for match in sorted(found, key=lambda match: (not match[1], match[0]))]

@@ -32,15 +32,12 @@ class _TooManyCycles(Exception):
     """The objects have too many reference cycles."""
 
 
-def preload() -> None:
-    """Import pikepdf ahead of the first use."""
-    import pikepdf  # noqa: F401
-
-
 def compute(path: Path, count: int) -> PageKeys | None:
     """Return the keys of the `count` pages, or None if the structure cannot be read."""
     import pikepdf
 
+    # Mapping a file takes a third of the time, but a large one would fill memory.
+    is_small, modes = path.stat().st_size <= _MMAP_BYTES, pikepdf.AccessMode
     # It logs every repair; errors that matter are raised.
     logging.getLogger("pikepdf").setLevel(logging.CRITICAL)
     try:
@@ -48,7 +45,7 @@ def compute(path: Path, count: int) -> PageKeys | None:
             path,
             suppress_warnings=True,
             inherit_page_attributes=False,  # resolved here, once per node
-            access_mode=_access(path),
+            access_mode=modes.mmap if is_small else modes.stream,
         ) as pdf:
             if len(pdf.pages) != count:
                 return None
@@ -59,14 +56,6 @@ def compute(path: Path, count: int) -> PageKeys | None:
         return None
     except (AttributeError, KeyError, IndexError, RuntimeError):  # objects of the wrong type
         return None
-
-
-def _access(path: Path) -> Any:
-    """Memory-map small files, which takes a third of the time; large ones would fill memory."""
-    import pikepdf
-
-    is_small = path.stat().st_size <= _MMAP_BYTES
-    return pikepdf.AccessMode.mmap if is_small else pikepdf.AccessMode.stream
 
 
 class _Hasher:
@@ -87,11 +76,8 @@ class _Hasher:
         names = page.keys()  # looking up a missing key is slow
         inherited = self._inherited(page.get("/Parent"), 0)
         parts = [self._layers]
-        for name in _INHERITED:
+        for name in (*_INHERITED, *_OWN):
             value = self._entry(page, name) if name in names else inherited.get(name, b"")
-            parts.append(b"%b %b\n" % (name.encode(), value))
-        for name in _OWN:
-            value = self._entry(page, name) if name in names else b""
             parts.append(b"%b %b\n" % (name.encode(), value))
         if "/Contents" in names:
             parts.append(self._value(page.get("/Contents"), 0))

@@ -7,6 +7,7 @@ A page that fails yields a PageFailure; the pages after it are still read.
 import atexit
 import contextlib
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quire.errors import QuireError, Unreadable
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr, word_boxes
-from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
+from quire.parse.parser import ReadRequest
 from quire.parse.pdf import page_keys
 from quire.parse.pdf import text as pdf_text
 
@@ -62,7 +63,7 @@ def close() -> None:
         _last = None
 
 
-class PdfParser(BuiltinParser):
+class PdfParser(ocr.OcrParser):
     """PDF files."""
 
     name = "pdf"
@@ -94,10 +95,6 @@ class PdfParser(BuiltinParser):
             except Exception as error:
                 yield PageFailure(number, f"page {number}: cannot be read ({error}).")
 
-    def recipe(self, media_type: str, options: ReadOptions) -> dict[str, Any]:
-        """Return everything besides the file that decides the text of its pages."""
-        return super().recipe(media_type, options) | ocr.recipe(options.ocr)
-
 
 def render(page: Any, scale: float, max_pixels: int) -> "npt.NDArray[np.uint8]":
     """Render a page as BGR pixels; the scale is reduced to stay below `max_pixels`."""
@@ -118,7 +115,7 @@ def _open(path: Path, size: int) -> Any:
 
     if not size:
         raise Unreadable(f"{path.name}: is empty (0 bytes).")
-    page_keys.preload()  # a process that reads pages will soon inspect another file
+    import_module("pikepdf")  # a process that reads pages will soon inspect another file
     with contextlib.suppress(pypdfium2.PdfiumError):
         return pypdfium2.PdfDocument(path)
     # PDFium reports the error code of an earlier failure if the latest one set none.
@@ -158,10 +155,8 @@ def _needs_ocr(page: Any, text: str, area: float) -> bool:
         return False
     if not letters:
         return any(True for _ in page.get_objects(max_depth=1))
-    return text.count("\ufffd") >= letters or _largest_image(page) > area / 2
-
-
-def _largest_image(page: Any) -> float:
+    if text.count("\ufffd") >= letters:
+        return True
     import pypdfium2.raw
 
     largest = 0.0
@@ -169,7 +164,7 @@ def _largest_image(page: Any) -> float:
         with contextlib.suppress(Exception):  # an image without bounds has no area
             left, bottom, right, top = image.get_bounds()
             largest = max(largest, (right - left) * (top - bottom))
-    return largest
+    return largest > area / 2
 
 
 def _ocr_page(page: Any, number: int, request: ReadRequest) -> Page:

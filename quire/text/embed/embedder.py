@@ -24,17 +24,14 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """Model, dimensions and version; part of reuse keys."""
-        ...
 
     @property
     def dimensions(self) -> int:
         """The length of a vector; 0 if there are none."""
-        ...
 
     @property
     def counter(self) -> TokenCounter:
         """The token counter of the model."""
-        ...
 
     def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
         """Return one unit vector per text; an empty text gets a zero vector.
@@ -42,11 +39,9 @@ class Embedder(Protocol):
         An embedder that may have to wait calls `on_wait` several times a second; without it, the
         call fails rather than wait long.
         """
-        ...
 
     def count(self, text: str) -> int:
         """Count the tokens of a text."""
-        ...
 
 
 class NoEmbedder:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from quire.clock import SystemClock
 from quire.errors import BadInput, Permanent, Transient
 from quire.text.embed.rate_limit import OnWait, RateLimiter, Waiter
-from quire.text.tokens import EstimatedCounter
+from quire.text.tokens import EstimatedCounter, encodable
 
 if TYPE_CHECKING:
     import httpx
@@ -83,9 +83,7 @@ class OpenAIEmbedder:
             )
         self.model, self.options = model, options
         self.dimensions = options.dimensions
-        self.name = (
-            f"openai:{model}-{options.dimensions}" if options.dimensions else (f"openai:{model}")
-        )
+        self.name = f"openai:{model}" + (f"-{options.dimensions}" if options.dimensions else "")
         self.usage = Usage()
         self.rate_limiter = RateLimiter(
             options.requests_per_minute,
@@ -108,7 +106,7 @@ class OpenAIEmbedder:
 
         waiter = self._waiter(on_wait)
         responses = [
-            (numbers, self._request([_clean(texts[n]) for n in numbers], tokens, waiter))
+            (numbers, self._request([encodable(texts[n]) for n in numbers], tokens, waiter))
             for numbers, tokens in self._batches(texts)
         ]
         found = np.zeros((len(texts), self.dimensions), np.float32)
@@ -185,19 +183,13 @@ class OpenAIEmbedder:
             raise BadInput(f"embedder {self.name}: not a URL ({self._address}: {error}).") from None
         except httpx.TransportError as error:
             raise _Retry(f"{type(error).__name__}: {error}") from None
-        self._raise_for_status(response)
-        return self._vectors(response, len(texts))
-
-    def _raise_for_status(self, response: "httpx.Response") -> None:
-        """Raise the error for a status other than 200."""
-        status = response.status_code
-        if status == 200:
-            return
-        body = " ".join(response.text[:300].split())
+        if response.status_code == 200:
+            return self._vectors(response, len(texts))
+        status, text = response.status_code, " ".join(response.text[:300].split())
         if status in _TEMPORARY or status >= 500:
-            raise _Retry(f"status {status}: {body}", _retry_after(response.headers))
+            raise _Retry(f"status {status}: {text}", _retry_after(response.headers))
         hint = " Check its key." if status in (401, 403) else ""
-        raise Permanent(f"embedder {self.name}: refused with status {status} ({body}).{hint}")
+        raise Permanent(f"embedder {self.name}: refused with status {status} ({text}).{hint}")
 
     def _vectors(self, response: "httpx.Response", wanted: int) -> "NDArray[np.float32]":
         import numpy as np
@@ -212,7 +204,14 @@ class OpenAIEmbedder:
             raise _Retry(f"not an embeddings response: {type(error).__name__}: {error}") from None
         if len(vectors) != wanted:
             raise _Retry(f"{len(vectors)} vectors for {wanted} texts")
-        self._check_dimensions(sizes)
+        expected = {self.dimensions} if self.dimensions else sizes - {0}
+        if sizes != expected or len(sizes) != 1:
+            got = ", ".join(map(str, sorted(sizes)))
+            raise Permanent(
+                f"embedder {self.name}: unexpected dimensions (expected "
+                f"{self.dimensions or 'one number'}, got {got}). "
+                "Use another name for another model, or set QUIRE_EMBED_DIMENSIONS to the model's."
+            )
         try:
             with np.errstate(over="ignore"):  # infinite values are rejected below
                 found = np.array(vectors, np.float32)
@@ -224,22 +223,6 @@ class OpenAIEmbedder:
         self.usage.texts += wanted
         self.usage.tokens += used
         return found
-
-    def _check_dimensions(self, sizes: set[int]) -> None:
-        wanted = {self.dimensions} if self.dimensions else sizes - {0}
-        if sizes == wanted and len(sizes) == 1:
-            return
-        got = ", ".join(map(str, sorted(sizes)))
-        raise Permanent(
-            f"embedder {self.name}: unexpected dimensions (expected "
-            f"{self.dimensions or 'one number'}, got {got}). "
-            "Use another name for another model, or set QUIRE_EMBED_DIMENSIONS to the model's."
-        )
-
-
-def _clean(text: str) -> str:
-    """Replace lone surrogates, which JSON in UTF-8 cannot contain."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _retry_after(headers: "httpx.Headers") -> float:

@@ -141,7 +141,14 @@ class RateLimiter:
             except BlockingIOError:
                 return _MIN_WAIT  # do not block: the holder of the lock may be stopped
             except OSError as error:
-                self._stop_sharing(error)
+                if not self._is_unshared:  # logged once; the limit is now this process's alone
+                    self._is_unshared = True
+                    log.event(
+                        "embed.rate_limit_unshared",
+                        level="warning",
+                        path=self._shared,
+                        error=error,
+                    )
         with self._lock:
             delay, self._levels = take(self._levels)
         return delay
@@ -162,12 +169,6 @@ class RateLimiter:
             for level, amount in zip(filled, amounts, strict=True)
         ]
 
-    def _stop_sharing(self, error: OSError) -> None:
-        """Log once that the file cannot be used; the limit then applies to this process alone."""
-        if not self._is_unshared:
-            self._is_unshared = True
-            log.event("embed.rate_limit_unshared", level="warning", path=self._shared, error=error)
-
 
 def _in_file(
     path: Path, take: Callable[[Sequence[BucketLevel]], tuple[float, Sequence[BucketLevel]]]
@@ -179,8 +180,10 @@ def _in_file(
         try:
             lines = file.read().splitlines()
             delay, levels = take(_parse_levels(lines))
+            others = [line for line in lines if line.split()[:1] not in ([], [boot_id()])]
+            own = " ".join([boot_id(), *(repr(number) for level in levels for number in level)])
             file.seek(0)
-            file.write(_format_levels(lines, levels))
+            file.writelines(f"{line}\n" for line in [own, *others[: _MAX_BOOTS - 1]])
             file.truncate()
             return delay
         finally:
@@ -199,9 +202,3 @@ def _parse_levels(lines: Sequence[str]) -> Sequence[BucketLevel]:
             break
         return BucketLevel(requests, requests_at), BucketLevel(tokens, tokens_at)
     return BucketLevel(), BucketLevel()
-
-
-def _format_levels(lines: Sequence[str], levels: Sequence[BucketLevel]) -> str:
-    others = [line for line in lines if line.split()[:1] not in ([], [boot_id()])]
-    own = " ".join([boot_id(), *(repr(number) for level in levels for number in level)])
-    return "".join(f"{line}\n" for line in [own, *others[: _MAX_BOOTS - 1]])

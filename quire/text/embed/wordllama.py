@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire.errors import BadInput, Permanent
-from quire.text.tokens import ExactOffsets
+from quire.text.tokens import ExactOffsets, encodable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,18 +131,12 @@ class _TokenCache(dict[str, bytes]):
             self.clear()
             self._chars = 0
         self._chars += len(word)
-        self[word] = packed = array("q", self._token_ids(word)).tobytes()
-        return packed
-
-    def _token_ids(self, word: str) -> list[int]:
         if word in self._special:
-            return [self._special[word]]
-        written = word.replace(" ", _SPACE)
-        try:
-            return [token.id for token in self._tokenize(written)]
-        except UnicodeEncodeError:  # lone surrogates have no UTF-8 form
-            clean = written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            return [token.id for token in self._tokenize(clean)]
+            ids = [self._special[word]]
+        else:
+            ids = [token.id for token in self._tokenize(encodable(word.replace(" ", _SPACE)))]
+        self[word] = packed = array("q", ids).tobytes()
+        return packed
 
 
 def _folder() -> Path:

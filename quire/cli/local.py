@@ -1,0 +1,94 @@
+"""What commands talk to without QUIRE_URL: the database of this home.
+
+`RemoteBackend` has the same methods, with the same JSON. `session.connect` chooses one. Commands
+that need more open the database with `session.open_app`, which refuses to run against a server.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from quire.app import App
+from quire.control import jobs, queries
+from quire.errors import NotFound
+from quire.model.records import Submission
+from quire.store.db import urls
+
+if TYPE_CHECKING:
+    from quire.text.embed.embedder import Embedder
+
+Json = dict[str, Any]
+
+
+class LocalBackend:
+    """The database of this home."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def status(self) -> Json:
+        """Return counts by state, and the workers."""
+        settings = self.app.settings
+        database = urls.without_password(settings.database)
+        found = queries.status(self.app.caller)
+        return {"home": str(settings.home), "database": database, **found}
+
+    def page_of_jobs(self, **filters: Any) -> Json:
+        """List jobs, newest first."""
+        return queries.jobs(self.app.caller, **filters)
+
+    def job(self, job_id: int) -> Json:
+        """Return a job, or raise NotFound."""
+        return queries.job(self.app.caller, job_id)
+
+    def whole_job(self, job_id: int) -> Json:
+        """Return a job with its files (failed ones first), tasks and runs."""
+        return queries.job_details(self.app.caller, job_id)
+
+    def act(self, verb: str, job_id: int, **options: Any) -> None:
+        """Stop, resume, cancel, retry, reprioritise or delete a job."""
+        jobs.one(self.app.caller, verb, job_id, **options)
+
+    def explain(self, job_id: int, task_id: int | None) -> Json:
+        """Explain a job, or one of its tasks."""
+        from quire.control.explain import job as explaining
+
+        answer = explaining.explain_job(self.app.caller, job_id)
+        if task_id is not None:
+            answer = explaining.explain_task(self.app.caller, task_id)
+            if answer["job_id"] != job_id:
+                raise NotFound(f"task {task_id}: job {job_id} has no such task.")
+        return answer
+
+    def last_job_id(self) -> int:
+        """Return the id of the newest job, or 0."""
+        return queries.last_job_id(self.app.caller)
+
+    def submit(self, submissions: Sequence[Submission], key: str | None) -> list[int]:
+        """Submit jobs, all or none."""
+        return self.app.submit_many(submissions, key=key)
+
+    def any_worker(self) -> bool:
+        """Tell whether a worker is alive."""
+        return queries.any_worker_alive(self.app.caller)
+
+    def search(self, query: str, **how: Any) -> Json:
+        """Search the documents."""
+        from quire.control import search
+
+        tenant = self.app.settings.tenant
+        return search.search(self.app.db, tenant, query, embedder=self._embedder, **how)
+
+    def _embedder(self, name: str) -> "Embedder":
+        from quire.ingest.resources import embedder_of
+        from quire.model.pipeline import Pipeline
+
+        return embedder_of(asdict(self.app.settings), Pipeline(embedder=name))
+
+    def page_of_documents(self, **filters: Any) -> Json:
+        """List documents, newest first."""
+        return queries.documents(self.app.caller, **filters)
+
+    def document(self, document_id: int) -> Json:
+        """Return a document, or raise NotFound."""
+        return queries.document(self.app.caller, document_id)
