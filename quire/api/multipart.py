@@ -32,53 +32,43 @@ class _Reader:
     def __init__(self, boundary: bytes) -> None:
         self.happened: list[Event] = []
         self.is_whole = False
-        self._field = b""
-        self._value = b""
+        self._field, self._value = bytearray(), bytearray()
         self._headers: dict[bytes, bytes] = {}
         self.parser = MultipartParser(
             boundary,
             {
                 "on_part_begin": self._headers.clear,
-                "on_header_field": self._on_field,
-                "on_header_value": self._on_value,
+                "on_header_field": lambda text, start, stop: self._field.extend(text[start:stop]),
+                "on_header_value": lambda text, start, stop: self._value.extend(text[start:stop]),
                 "on_header_end": self._on_header,
                 "on_headers_finished": self._on_headers,
-                "on_part_data": self._on_piece,
+                "on_part_data": lambda text, *span: self.happened.append(text[slice(*span)]),
                 "on_part_end": lambda: self.happened.append(End()),
                 "on_end": self._on_end,
             },
         )
 
-    def _on_field(self, text: bytes, start: int, stop: int) -> None:
-        self._field += text[start:stop]
-
-    def _on_value(self, text: bytes, start: int, stop: int) -> None:
-        self._value += text[start:stop]
-
     def _on_header(self) -> None:
-        self._headers[self._field.lower()] = self._value
-        self._field = self._value = b""
+        self._headers[bytes(self._field).lower()] = bytes(self._value)
+        self._field.clear()
+        self._value.clear()
 
     def _on_headers(self) -> None:
         _, told = parse_options_header(self._headers.get(b"content-disposition", b""))
-        filename = told.get(b"filename")
+        name, filename = told.get(b"name", b""), told.get(b"filename")
+        if filename is not None:
+            # Browsers escape these three and not `%` itself.
+            for escaped, plain in ((b"%22", b'"'), (b"%0D", b"\r"), (b"%0A", b"\n")):
+                filename = filename.replace(escaped, plain)
         self.happened.append(
             Begin(
-                told.get(b"name", b"").decode(errors="replace"),
-                None if filename is None else _unescaped(filename.decode(errors="replace")),
+                name.decode(errors="replace"),
+                None if filename is None else filename.decode(errors="replace"),
             )
         )
 
-    def _on_piece(self, text: bytes, start: int, stop: int) -> None:
-        self.happened.append(text[start:stop])
-
     def _on_end(self) -> None:
         self.is_whole = True
-
-
-def _unescaped(filename: str) -> str:
-    """Undo the escaping of browsers, which do not escape `%` itself."""
-    return filename.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 def boundary_of(content_type: str) -> bytes:

@@ -130,14 +130,30 @@ def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ra
     if mode == "text":
         found = _by_words(conn, wanted, within, limit)
         return rank.scale_scores(found, _covered(conn, wanted, found).share), None
-    near = [_Near(conn, within, *at, limit) for at in wanted.points]
+    depth = max(rank.CANDIDATES, limit)
+    near = [
+        (model, vectors.searcher(conn, within.scope.tenant, model, point))
+        for model, point in wanted.points
+    ]
+
+    def nearest() -> Ranked:
+        found = [
+            store.best_chunks(conn, within, each.nearest, depth, enough=limit, model=model)
+            for model, each in near
+        ]
+        # A cosine of 0 or less means unrelated.
+        return _interleaved([[at for at in some if at[1] > 0] for some in found])
+
     if mode == "vector":
-        by_vector = _interleaved([each.found() for each in near])
+        by_vector = nearest()
         return rank.scale_scores(by_vector, _best(by_vector)), None
-    for each in near:
-        each.begin()
+    for _, each in near:  # vectors are compared while words are looked up
+        if within.few is not None:
+            each.begin(depth, within.few)
+        elif not within.scope.documents:
+            each.begin(store.candidate_count(depth))
     by_words = _by_words(conn, wanted, within, limit)
-    by_vector = _interleaved([each.found() for each in near])
+    by_vector = nearest()
     covered = _covered(conn, wanted, by_words)
     fused = rank.fuse(by_words, by_vector, covered)
     is_guess = bool(fused and wanted.terms) and not by_words
@@ -172,35 +188,6 @@ def _by_words(conn: Connection, wanted: Wanted, within: store.SearchPlan, limit:
         return fulltext.matches(conn, tenant, asked, count, within, enough=limit, score=score)
 
     return store.best_chunks(conn, within, find, max(rank.CANDIDATES, limit), enough=limit)
-
-
-class _Near:
-    """The nearest chunks by one model."""
-
-    def __init__(
-        self, conn: Connection, within: store.SearchPlan, model: Model, point: bytes, limit: int
-    ) -> None:
-        self._conn, self._within, self._limit, self._model = conn, within, limit, model
-        self._depth = max(rank.CANDIDATES, limit)
-        self._looking = vectors.searcher(conn, within.scope.tenant, model, point)
-
-    def begin(self) -> None:
-        """Start comparing vectors while words are looked up."""
-        # With a few documents only their vectors are compared, which is fast.
-        few = self._within.few
-        if few is not None:
-            self._looking.begin(self._depth, few)
-        elif not self._within.scope.documents:
-            self._looking.begin(store.candidate_count(self._depth))
-
-    def found(self) -> Ranked:
-        """Return the nearest chunks, best first."""
-        look = self._looking.nearest
-        found = store.best_chunks(
-            self._conn, self._within, look, self._depth, enough=self._limit, model=self._model
-        )
-        # A cosine of 0 or less means unrelated.
-        return [at for at in found if at[1] > 0]
 
 
 def _interleaved(lists: Sequence[Ranked]) -> Ranked:

@@ -4,6 +4,7 @@ Opening a sign-in link only shows a button, because link previews would use it u
 """
 
 from html import escape
+from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -23,24 +24,6 @@ from quire.control import sign_in
 from quire.errors import NotSignedIn
 
 router = APIRouter(include_in_schema=False)
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Sign in · Quire</title>
-<link rel="icon" href="/static/mark.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/style.css">
-</head>
-<body class="lone">
-<main class="card">
-<h1>{title}</h1>
-{body}
-</main>
-</body>
-</html>
-"""
 _HOW = (
     "<p>On the machine that runs Quire, this command prints a sign-in link:</p>"
     '<pre class="mono">quire user link</pre>'
@@ -123,5 +106,6 @@ def _refused(request: Request, error: NotSignedIn) -> Response:
 
 
 def _page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
-    text = _PAGE.format(title=escape(title), body=body)
+    template = files("quire").joinpath("api/pages/sign_in.html").read_text()
+    text = template.format(title=escape(title), body=body)
     return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
