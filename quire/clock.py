@@ -1,9 +1,11 @@
 """The clocks of stored times; tests replace them with a `FakeClock`.
 
-There are two: `wall` is UTC and may jump; `lease` counts the seconds since boot, including sleep,
-and never jumps. Leases on SQLite are measured with the second one.
+There are two: `wall` is UTC and may jump; `lease` counts the seconds since boot in which the
+machine was awake, and never jumps. Leases on SQLite are measured with the second one: all holders
+sleep together, so none of them is late after a suspend.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -12,7 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: CLOCK_MONOTONIC stands still in sleep on Linux, but not on macOS.
+_AWAKE = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
+UNKNOWN_BOOT = "unknown"
 
 
 class Instant(NamedTuple):
@@ -34,7 +38,7 @@ class SystemClock:
 
     def now(self) -> Instant:
         """Read both clocks."""
-        return Instant(time.time(), time.clock_gettime(_BOOTTIME))
+        return Instant(time.time(), time.clock_gettime(_AWAKE))
 
 
 class FakeClock:
@@ -58,17 +62,16 @@ class FakeClock:
 
 @cache
 def boot_id() -> str:
-    """Identify this boot of the machine; processes of another boot are gone."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    if path.exists():
-        return path.read_text().strip()
+    """Identify this boot of the machine, or return UNKNOWN_BOOT, as where /proc is hidden."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     if sys.platform == "darwin":
         import subprocess
 
         return subprocess.check_output(
             ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], text=True
         ).strip()
-    return f"boot-{int(time.time() - time.monotonic()) // 60}"  # pragma: no cover
+    return UNKNOWN_BOOT
 
 
 def pid_start(pid: int) -> str:

@@ -53,7 +53,8 @@ def run(settings: Settings, dispatcher: Callable[[], AbstractContextManager[Any]
     )
     lock = health.hold(settings, "scheduler")
     log.event("scheduler.started", pid=os.getpid())
-    collector, settler = _collector(db, settings), HnswIndexer(db)
+    collector = Collector(db, open_blobs(settings.for_children).delete)
+    settler = HnswIndexer(db)
     pruned_at, code = 0.0, 0
     with dispatcher() if dispatcher else nullcontext():
         while not code and not signals.stop_requests and not parent.is_closed:
@@ -83,7 +84,7 @@ def run(settings: Settings, dispatcher: Callable[[], AbstractContextManager[Any]
 
 
 def tick(
-    db: Database, settings: Settings, *, prune: bool = True, collector: Collector | None = None
+    db: Database, settings: Settings, *, prune: bool = True, collector: Collector
 ) -> dict[str, int]:
     """Run one round; returns counts by name. A collector continues where it stopped."""
     lifted = db.write(lambda conn, now: aging.promote(conn, now=now, after=settings.aging_seconds))
@@ -93,12 +94,8 @@ def tick(
     done = {"lifted": len(lifted)}
     if prune:
         done |= _prune(db, settings)
-        done |= _collect(collector or _collector(db, settings), settings)
+        done |= _collect(collector, settings)
     return done
-
-
-def _collector(db: Database, settings: Settings) -> Collector:
-    return Collector(db, open_blobs(settings.for_children).delete)
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:

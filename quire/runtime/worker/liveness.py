@@ -2,7 +2,8 @@
 
 Each worker holds a lock on a file of its own while it lives. The kernel releases the lock with
 the process, so whoever can take it knows that the worker is dead. Children do not inherit it.
-Workers on other machines are judged by their heartbeat.
+Elsewhere only leases and heartbeats tell: two machines may have the same host name, and even the
+same machine id.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from quire.clock import boot_id, pid_start
+from quire.clock import UNKNOWN_BOOT, boot_id, pid_start
 from quire.model.records import WorkerRow
 from quire.store import Connection
 from quire.store.db.engine import Database
@@ -74,16 +75,32 @@ def boot_and_namespace() -> str:
     return f"{boot_id()} {namespace}".strip()
 
 
+def is_same_boot(worker: WorkerRow) -> bool:
+    """Tell whether a worker certainly runs, or ran, on this boot of this machine."""
+    return worker.boot_id.split(" ")[0] == boot_id() != UNKNOWN_BOOT
+
+
 def is_dead(worker: WorkerRow) -> bool | None:
-    """Tell whether a worker is dead; None if only its heartbeat can tell."""
-    if worker.boot_id != boot_and_namespace():
-        is_same_host = worker.host == host()
-        has_rebooted = worker.boot_id.split(" ")[0] != boot_id()
-        return True if is_same_host and has_rebooted else None
-    if (held := is_held(worker.lock_path)) is not None:
-        return not held
-    # It exited cleanly, or its folder is gone; compare the PID and its start time.
-    return pid_start(worker.pid) != worker.pid_start if worker.pid_start else None
+    """Tell whether a worker is certainly dead; None if that cannot be known here."""
+    held = is_held(worker.lock_path)
+    if held:
+        return False
+    if worker.boot_id != boot_and_namespace() or not is_same_boot(worker):
+        return None
+    return True if held is False else _has_pid_ended(worker)
+
+
+def _has_pid_ended(worker: WorkerRow) -> bool | None:
+    """Judge a worker whose lock file is gone: it exited cleanly, or its folder was removed."""
+    if start := pid_start(worker.pid):
+        return start != worker.pid_start if worker.pid_start else None
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return None  # it exists, but /proc is hidden: another process may have its PID
 
 
 def is_alive(worker: WorkerRow, /, *, now: float, lease: float) -> bool:
@@ -94,7 +111,7 @@ def is_alive(worker: WorkerRow, /, *, now: float, lease: float) -> bool:
 
 def is_here(worker: WorkerRow) -> bool:
     """Tell whether a worker certainly lives on this machine, so that its PID can be used."""
-    return is_dead(worker) is False
+    return worker.boot_id == boot_and_namespace() and is_dead(worker) is False
 
 
 def alive(db: Database, conn: Connection) -> list[WorkerRow]:

@@ -23,11 +23,11 @@ BATCH = 500
 
 def sweep(db: Database, settings: Settings, own_id: str, known: Sequence[str]) -> None:
     """Sweep once."""
-    dead = find_dead(db, own_id, settings.lease_seconds)
+    dead, silent = find_dead(db, own_id, settings.lease_seconds)
     while (reaped := db.write(lambda conn, now: _reap(conn, now, dead))) == BATCH:
         pass
-    if dead:
-        mark_dead(db, settings.home, dead)
+    if dead or silent:
+        mark_dead(db, settings.home, dead + silent)
     db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
     while db.write(lambda conn, now: job_actions.sweep_halted(conn, now=now)) == job_actions.BATCH:
         pass
@@ -46,17 +46,22 @@ def finish_resumes(db: Database) -> None:
         has_more = db.write(lambda conn, now: job_actions.release_stopped(conn, ids, now=now)) > 0
 
 
-def find_dead(db: Database, own_id: str, lease: float) -> list[WorkerRow]:
-    """List the workers that are certainly dead, or silent for two leases."""
+def find_dead(db: Database, own_id: str, lease: float) -> tuple[list[WorkerRow], list[WorkerRow]]:
+    """List the workers that are dead, and those silent for two leases, whose leases decide."""
     with db.read() as conn:
         rows = [row for row in workers.live(conn) if row.id != own_id]
         now = db.now(conn)
-    dead = []
+    dead, silent = [], []
     for row in rows:
         verdict = liveness.is_dead(row)
-        if verdict or (verdict is None and row.heartbeat_at < now.wall - 2 * lease):
+        silence = abs(now.wall - row.heartbeat_at)
+        # The clock of SQLite's leases starts over with a boot, so those of another never end.
+        is_of_other_boot = db.is_embedded and not liveness.is_same_boot(row)
+        if verdict or (verdict is None and is_of_other_boot and silence > lease):
             dead.append(row)
-    return dead
+        elif verdict is None and silence > 2 * lease:
+            silent.append(row)
+    return dead, silent
 
 
 def mark_dead(db: Database, home: Path, dead: Sequence[WorkerRow]) -> None:
