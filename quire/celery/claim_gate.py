@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 
 from quire import log
 from quire.clock import Clock, SystemClock
+from quire.model.outcomes import Key
 from quire.runtime.signals import drain_pipe
-from quire.runtime.worker.claim_gate import ClaimGate, Key
+from quire.runtime.worker.claim_gate import ClaimGate
 
 #: Seconds for which one delivery may claim. Without it, each one-millisecond task would cost a
 #: message.

@@ -42,6 +42,10 @@ class Outcome(StrEnum):
     RETURNED = "returned"  # the lease was given back
 
 
+#: One run of a task, as (task, fence): a task that ran again has another fence.
+Key = tuple[int, int]
+
+
 class Lease(NamedTuple):
     """A worker's right to run a task, with all that the run needs; writes prove it by `fence`."""
 
@@ -60,6 +64,11 @@ class Lease(NamedTuple):
     is_alone: bool = False  # must not share a batch with other tasks
     from_page: int | None = None
     to_page: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """The run, as (task, fence)."""
+        return self.task_id, self.fence
 
 
 class RunReport(NamedTuple):
@@ -94,6 +103,11 @@ class Settlement(NamedTuple):
     refund_attempt: bool = False  # the attempt does not count
     crashed: bool = False  # the run counts as a crash
     worker_id: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """The run, as (task, fence)."""
+        return self.task_id, self.fence
 
 
 def decide(  # noqa: C901 (one case per outcome)

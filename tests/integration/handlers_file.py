@@ -114,6 +114,17 @@ def kills_self(ctx: Any, tag: str, where: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@job("i.tidies")
+def tidies(ctx: Any, tag: str, seconds: float) -> None:
+    """Commit the end, then go on for longer than the grace of a stop."""
+    note("began", tag, os.getpid(), ctx.attempt)
+    with ctx.fenced() as tx:
+        write(tx, ctx, tag)
+    pause(seconds)
+    ctx.check()
+    note("tidied", tag, os.getpid())
+
+
 @job("i.wait")
 def wait(ctx: Any, tag: str, seconds: float) -> None:
     note("began", tag, os.getpid(), ctx.attempt)

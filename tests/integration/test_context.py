@@ -82,3 +82,14 @@ def test_progress_and_messages_arrive_and_never_go_back(site: Site):
     assert site.job(job).progress == 1.0
     messages = [e.detail for e in site.rows("events", job_id=job) if e.name == "progress"]
     assert messages and "at 0.8" in str(messages[-1])
+
+
+def test_what_follows_the_fenced_end_is_not_taken_for_a_stopped_run(site: Site):
+    worker = site.worker(concurrency=1)
+    # Longer than it takes to look for lost leases, and than the grace of a stop.
+    first, second = (site.submit("i.tidies", tag=tag, seconds=1.2) for tag in "ab")
+    site.until_traced("tidied", "b", within=20)
+    assert site.until_over([first, second]) == {"completed": 2}
+    pids = {pid for _, _, pid in site.trace("tidied")}
+    assert len(pids) == 1, "the child was killed"
+    assert not worker.logs("task.revoked") and not worker.logs("task.refused")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
+from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.integration.processes import Site, is_alive
@@ -104,3 +106,29 @@ def test_a_cancelled_job_ends_and_cannot_resume(site: Site):
     assert site.job(job).state == "cancelled"
     assert site.resume(job) == []
     site.assert_healthy()
+
+
+def test_a_stopped_run_dies_although_its_worker_has_claimed_the_task_again(pg_url: str, home: Path):
+    site = Site(home, pg_url).prepare()
+    try:
+        worker = site.worker(concurrency=3)
+        deaf, other = (
+            site.submit("i.deaf", tag="a"),
+            site.submit("i.gated_plain", tag="b", gate="b-gate"),
+        )
+        first = int(site.until_traced("began", "a")[2])
+        site.until_traced("began", "b")
+        with psycopg.connect(site.url) as holder:
+            holder.execute("SELECT id FROM jobs WHERE id = %s FOR NO KEY UPDATE", [other])
+            waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            waits += " AND datname = current_database()"
+            site.open_gate("b-gate")
+            until(lambda: holder.execute(waits).fetchone() != (0,), what=site.logs)
+            # The worker waits in the transaction that will claim the task again.
+            assert site.stop(deaf) == site.resume(deaf) == [deaf]
+        second = int(site.until_traced("began", "a", times=2)[2])
+        until(lambda: not is_alive(first), within=10, what=site.logs)
+        assert is_alive(second) and len(worker.logs("task.revoked")) == 1
+        assert (site.task(deaf).state, site.outcomes(deaf)) == ("running", ["stopped"])
+    finally:
+        site.close()

@@ -104,11 +104,13 @@ class Stage:
         return [lease.job_id for lease in leases]
 
     def settle(self, *endings: Settlement) -> set[int]:
-        return self.db.write(lambda conn, now: settle.settle(conn, endings, now=now))
+        done = self.db.write(lambda conn, now: settle.settle(conn, endings, now=now))
+        return {task_id for task_id, _ in done}
 
     def renew(self, *leases: Lease, ttl: float = TTL) -> set[int]:
         held = [(lease.task_id, lease.fence) for lease in leases]
-        return self.db.write(lambda conn, now: settle.renew(conn, held, now=now, ttl=ttl))
+        kept = self.db.write(lambda conn, now: settle.renew(conn, held, now=now, ttl=ttl))
+        return {task_id for task_id, _ in kept}
 
     def report(self, lease: Lease, fraction: float | None, message: str | None = None) -> set[int]:
         told = [(lease.task_id, lease.fence, fraction, message)]

@@ -36,7 +36,7 @@ _LENGTH = struct.Struct(">I")
 _REVOKED_AT = 64
 _OUTBOX_AT = 1024
 _MEMORY_BYTES = _OUTBOX_AT + OUTBOX_BYTES
-_RUNNING, _PROGRESS_AT, _FILLED = range(3)
+_RUNNING, _PROGRESS_AT, _FILLED, _SETTLED = range(4)
 _INDEX_BITS = 10
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
 
@@ -130,7 +130,8 @@ class SharedMemory:
 
     def clear(self) -> None:
         """Prepare for the next batch; only while the child is idle."""
-        self._words[_RUNNING] = self._words[_PROGRESS_AT] = self._words[_FILLED] = 0
+        for word in (_RUNNING, _PROGRESS_AT, _FILLED, _SETTLED):
+            self._words[word] = 0
         self._revoked[:] = bytes(MAX_BATCH)
 
     def start(self, index: int, micros: int) -> None:
@@ -164,6 +165,14 @@ class SharedMemory:
     def is_revoked(self, index: int) -> bool:
         """Tell whether the task at `index` was asked to stop."""
         return self._revoked[index] != 0
+
+    def settle(self, index: int) -> None:
+        """Record that the task at `index` has committed its end and may still run."""
+        self._words[_SETTLED] = index + 1
+
+    def is_settled(self, index: int) -> bool:
+        """Tell whether the running task at `index` has committed its end."""
+        return self._words[_SETTLED] == index + 1
 
     def append(self, report: bytes) -> bool:
         """Append the report of an ended task to the outbox; return False if it is full."""

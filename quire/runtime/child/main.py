@@ -73,6 +73,8 @@ class ChildBackend:
 
     def is_revoked(self) -> bool:
         """Tell whether the task must stop; costs no system call."""
+        if self.is_settled:  # its lease ended with it, which is no stop
+            return not self.is_open
         return not self.is_open or self._memory.is_revoked(self._index)
 
     def report_progress(self, fraction: float | None, message: str | None) -> None:
@@ -89,6 +91,7 @@ class ChildBackend:
     def mark_settled(self) -> None:
         """Record that the handler committed the end of the task itself."""
         self.is_settled = True
+        self._memory.settle(self._index)
         self._channel.drop_progress()
 
 

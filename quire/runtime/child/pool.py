@@ -167,7 +167,7 @@ class Child:
         first = len(self.batch) - self._tokens.take_all()
         taken = [(index, self.batch[index]) for index in range(first, len(self.batch))]
         for _, lease in taken:
-            self.unfinished.pop((lease.task_id, lease.fence), None)
+            self.unfinished.pop(lease.key, None)
         del self.batch[first:]
         return taken
 
@@ -178,7 +178,7 @@ class Child:
             return None
         index, started = running
         lease = self.batch[index]
-        if (lease.task_id, lease.fence) not in self.unfinished:
+        if lease.key not in self.unfinished:
             return None
         return RunningTask(index, lease, started)
 
@@ -371,7 +371,7 @@ class ChildPool:
         """Stop a task: it is skipped if it has not started, else killed after its grace."""
         for child in self._children:
             index = child.unfinished.get((task_id, fence))
-            if index is not None:
+            if index is not None and not child.memory.is_settled(index):
                 child.memory.revoke(index)
                 child.revoked.setdefault(index, None)
                 return True
@@ -538,7 +538,8 @@ class ChildPool:
         """Yield when the running task exceeds which limit; the first reason that is due counts."""
         index, lease, started = task
         kind = self.kinds.get(lease.kind, _UNLIMITED)
-        if index in child.revoked:
+        # The lease of a task that committed its end is over too; the rest of its handler may run.
+        if index in child.revoked and not child.memory.is_settled(index):
             since = child.revoked[index]
             at = max(now if since is None else since, started) + kind.grace
             text = f"did not end within {kind.grace:g} s of the stop"
@@ -623,7 +624,9 @@ class ChildPool:
         """Report an outcome for every unfinished task of a dead child."""
         task = child.running()
         for key, index in child.unfinished.items():
-            if task is not None and index <= task.position:
+            if child.memory.is_settled(index):
+                self._reports.append(RunReport(*key, Outcome.SETTLED))
+            elif task is not None and index <= task.position:
                 self._reports.append(self._report_death(child, task, key, code))
             else:
                 outcome = Outcome.REVOKED if index in child.revoked else Outcome.UNSTARTED

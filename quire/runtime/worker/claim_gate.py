@@ -8,10 +8,8 @@ import selectors
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from quire.model.outcomes import Key
 from quire.runtime.signals import SignalWatch
-
-#: A lease: (task id, fence).
-Key = tuple[int, int]
 
 
 class StopSource(Protocol):

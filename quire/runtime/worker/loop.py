@@ -19,10 +19,10 @@ from quire import log
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
-from quire.model.outcomes import Lease, Outcome, RunReport, Settlement, decide
+from quire.model.outcomes import Key, Lease, Outcome, RunReport, Settlement, decide
 from quire.runtime.child.channel import MAX_BATCH, Progress
 from quire.runtime.child.pool import ChildPool
-from quire.runtime.worker.claim_gate import ClaimGate, Key
+from quire.runtime.worker.claim_gate import ClaimGate
 from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
 from quire.settings import Settings
@@ -108,12 +108,11 @@ class Backlog:
 
     def keys(self) -> list[Key]:
         """List the leases as (task id, fence)."""
-        return [(lease.task_id, lease.fence) for lease, _ in self._waiting]
+        return [lease.key for lease, _ in self._waiting]
 
     def drop(self, lost: set[Key]) -> None:
         """Remove leases that were revoked."""
-        kept = [x for x in self._waiting if (x[0].task_id, x[0].fence) not in lost]
-        self._waiting = deque(kept)
+        self._waiting = deque(x for x in self._waiting if x[0].key not in lost)
 
     def take_all(self) -> list[Lease]:
         """Remove and return every lease."""
@@ -383,9 +382,9 @@ class Worker:
 
         def act(
             conn: Connection, at: Instant
-        ) -> tuple[set[int], list[claim.Claimed], float | None]:
+        ) -> tuple[set[Key], list[claim.Claimed], float | None]:
             recorded = commit_recovery.recorded(conn, settlements) if self.is_in_doubt else set()
-            fresh = [one for one in settlements if one.task_id not in recorded]
+            fresh = [one for one in settlements if one.key not in recorded]
             settled = recorded | settle.settle(conn, fresh, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
@@ -396,14 +395,12 @@ class Worker:
                     release.release_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, idle, room), release.next_due_at(conn)
             self.clock_offset = at.wall - self.monotonic()
-            metric_counters.add(
-                conn, "refused", sum(one.task_id not in settled for one in settlements)
-            )
+            metric_counters.add(conn, "refused", sum(one.key not in settled for one in settlements))
             return settled, claimed, due_at
 
         settled, claimed, self.next_due_at = self.db.write(act)
         for one in settlements:
-            if one.task_id not in settled:
+            if one.key not in settled:
                 log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
         leases = [lease for part in claimed for lease in part.leases()]
         self.settlements = []
@@ -413,7 +410,7 @@ class Worker:
         # Fewer than asked for: the queue is empty until something wakes this worker.
         self.should_claim = len(leases) >= room if claims else self.should_claim
         if claims and room > 0:
-            keys = [(lease.task_id, lease.fence) for lease in leases]
+            keys = [lease.key for lease in leases]
             self.gate.claimed(keys, is_queue_empty=not self.should_claim)
         self.backlog.add(leases, now)
         self.claimed += leases
@@ -454,7 +451,7 @@ class Worker:
             share = -(-len(self.backlog) // (len(idle) - at))
             if batch := self.backlog.take_batch(self.run_times, share):
                 for lease in batch:
-                    self.running[lease.task_id, lease.fence] = lease
+                    self.running[lease.key] = lease
                 self.children.assign(child, batch)
         self._return_waiting()
 
@@ -470,7 +467,7 @@ class Worker:
             self._return(self.backlog.take_all())
 
     def _return_assigned(self, leases: list[Lease]) -> None:
-        held = [self.running.pop((lease.task_id, lease.fence), None) for lease in leases]
+        held = [self.running.pop(lease.key, None) for lease in leases]
         self._return([lease for lease in held if lease is not None])
 
     def _return(self, leases: Iterable[Lease | HeldTask]) -> None:
@@ -486,13 +483,13 @@ class Worker:
         return [*self.running, *self.backlog.keys()]
 
     def _unsettled(self) -> set[Key]:
-        return {*self._keys(), *((x.task_id, x.fence) for x in self.settlements)}
+        return {*self._keys(), *(one.key for one in self.settlements)}
 
     def _heartbeat(self) -> None:
         """Renew every lease in one statement; a row that does not come back was lost."""
         keys, polling_since = self._keys(), self.gate.polling_since
 
-        def act(conn: Connection, now: Instant) -> tuple[set[int], list[HeldTask]]:
+        def act(conn: Connection, now: Instant) -> tuple[set[Key], list[HeldTask]]:
             if self.drain_by is None:
                 migrate.count_missing(conn)  # a heartbeat after an announced migration agrees to it
             if not workers.heartbeat(conn, self.id, now=now, alone_since=polling_since):
@@ -503,7 +500,7 @@ class Worker:
         kept, held = self.db.write(act)
         self._revoke_lost(keys, kept)
         # Claimed by a COMMIT whose reply was lost: no child has it, so it is returned.
-        known = {*keys, *((x.task_id, x.fence) for x in self.settlements)}
+        known = {*keys, *(one.key for one in self.settlements)}
         for row in held:
             if (row.task_id, row.fence) not in known:
                 log.event("task.stray", level="warning", task=row.task_id, worker=self.id)
@@ -515,9 +512,9 @@ class Worker:
             kept = settle.still_held(conn, keys)
         self._revoke_lost(keys, kept)
 
-    def _revoke_lost(self, keys: list[Key], kept: set[int]) -> None:
+    def _revoke_lost(self, keys: list[Key], kept: set[Key]) -> None:
         """Stop the runs whose lease is gone; their results would be refused."""
-        lost = {key for key in keys if key[0] not in kept}
+        lost = set(keys) - kept
         for key in lost & set(self.running):
             # If the task has just settled itself, its child reports that and goes on.
             if key not in self.revoked and self.children.revoke(*key):

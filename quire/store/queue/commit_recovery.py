@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.outcomes import Settlement
+from quire.model.outcomes import Key, Settlement
 from quire.model.states import TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import attempts, is_state, tasks
@@ -13,18 +13,14 @@ from quire.store.db.schema.queue import attempts, is_state, tasks
 t = tasks.c
 
 
-def recorded(conn: sa.Connection, settlements: Sequence[Settlement]) -> set[int]:
-    """Return the tasks that are already settled exactly as given."""
+def recorded(conn: sa.Connection, settlements: Sequence[Settlement]) -> set[Key]:
+    """Return (task, fence) of the runs that are already settled exactly as given."""
     ids = [one.task_id for one in settlements]
     # The lost COMMIT may still be in progress: wait for its locks.
     dialect.lock_rows(conn, tasks, ids)
     found = conn.execute(_recorded(conn), {"ids": dialect.encode_ids(conn, ids)})
     there = {(row.task_id, row.fence): (row.worker_id, row.outcome) for row in found}
-    return {
-        one.task_id
-        for one in settlements
-        if there.get((one.task_id, one.fence)) == (one.worker_id, one.outcome)
-    }
+    return {one.key for one in settlements if there.get(one.key) == (one.worker_id, one.outcome)}
 
 
 def outcome_of(conn: sa.Connection, task_id: int, fence: int) -> str | None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.errors import LeaseLost
-from quire.model.outcomes import Settlement
+from quire.model.outcomes import Key, Settlement
 from quire.model.retry import MAX_CRASHES, delay_after_death
 from quire.model.states import TASK_MOVES, JobState, TaskState
 from quire.store.db import dialect
@@ -28,10 +28,8 @@ _RUNNING = sa.select(t.id, t.fence, t.job_id, t.worker_id, t.crashes, t.at_most_
 _STOPPED_ONCE = "it was stopped while it ran, and it must not run twice"
 
 
-def renew(
-    conn: sa.Connection, held: Sequence[tuple[int, int]], *, now: Instant, ttl: float
-) -> set[int]:
-    """Extend the leases (task, fence); returns the tasks that are still held.
+def renew(conn: sa.Connection, held: Sequence[Key], *, now: Instant, ttl: float) -> set[Key]:
+    """Extend the leases (task, fence); returns those that are still held.
 
     Locked rows are skipped: the child is about to end its task, and if it hangs in that
     transaction, the worker must not lose its other leases.
@@ -40,27 +38,27 @@ def renew(
         return set()
     free = dialect.try_lock_rows(conn, tasks, [task_id for task_id, _ in held])
     h = dialect.json_rows(conn, "held", _HELD)
-    kept = conn.scalars(
+    kept = conn.execute(
         sa.update(tasks)
         .where(t.id == h.c.id, t.fence == h.c.fence, is_state(t.state, RUNNING))
         .values(expires_at=now.lease + ttl)
-        .returning(t.id),
+        .returning(t.id, t.fence),
         {"held": dialect.encode_rows([lease for lease in held if lease[0] in free])},
     )
     busy = [lease for lease in held if lease[0] not in free]
-    return {*kept, *(still_held(conn, busy) if busy else ())}
+    return {*map(tuple, kept), *(still_held(conn, busy) if busy else ())}
 
 
-def still_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> set[int]:
+def still_held(conn: sa.Connection, held: Sequence[Key]) -> set[Key]:
     """Return which of the leases (task, fence) have not been revoked or lost."""
-    return set(conn.scalars(_still_held(conn), {"held": dialect.encode_rows(held)}))
+    return set(map(tuple, conn.execute(_still_held(conn), {"held": dialect.encode_rows(held)})))
 
 
 @dialect.statement
 def _still_held(conn: sa.Connection) -> sa.Select[Any]:
     h = dialect.json_rows(conn, "held", _HELD)
     same = sa.and_(h.c.id == t.id, h.c.fence == t.fence)
-    return sa.select(t.id).join(h, same).where(is_state(t.state, RUNNING))
+    return sa.select(t.id, t.fence).join(h, same).where(is_state(t.state, RUNNING))
 
 
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
@@ -85,8 +83,8 @@ def _hold(_: sa.Connection) -> sa.Select[Any]:
     )
 
 
-def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Instant) -> set[int]:
-    """Make the moves of lease holders; returns the tasks settled, without those lost or stopped."""
+def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Instant) -> set[Key]:
+    """Make the moves of lease holders; returns the runs settled, without those lost or stopped."""
     if not settlements:
         return set()
     if foreign := {e.move for e in settlements if not TASK_MOVES[e.move].fenced}:
@@ -94,7 +92,7 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
     dialect.lock_rows(conn, tasks, [e.task_id for e in settlements])
     stopped = job_transition.lock_inactive(conn, sorted({e.job_id for e in settlements}))
     if stopped:
-        revoke(conn, [(e.task_id, e.fence) for e in settlements if e.job_id in stopped], now=now)
+        revoke(conn, [e.key for e in settlements if e.job_id in stopped], now=now)
     moves = Transition(conn, now, are_active=True)
     done = moves.end([_storable(e) for e in settlements if e.job_id not in stopped])
     moves.conclude()
@@ -102,7 +100,7 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
 
 
 def revoke(
-    conn: sa.Connection, held: Sequence[tuple[int, int]], *, now: Instant, outcome: str = "stopped"
+    conn: sa.Connection, held: Sequence[Key], *, now: Instant, outcome: str = "stopped"
 ) -> list[int]:
     """End the leases (task, fence) of jobs that were stopped or cancelled; the attempt is returned.
 
@@ -165,10 +163,10 @@ def _end(conn: sa.Connection, settlements: Sequence[Settlement], now: Instant) -
     moves = Transition(conn, now)
     done = moves.end(settlements)
     moves.conclude()
-    return sorted(done)
+    return sorted(task_id for task_id, _ in done)
 
 
-def _held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> list[Any]:
+def _held(conn: sa.Connection, held: Sequence[Key]) -> list[Any]:
     """Read what is still held of the leases (task, fence); the caller has locked the rows."""
     if not held:
         return []

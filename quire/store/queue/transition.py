@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.outcomes import Settlement
+from quire.model.outcomes import Key, Settlement
 from quire.model.records import EndedTask
 from quire.model.states import TASK_FINAL, TASK_MOVES, Reason, TaskState
 from quire.store.db import bulk, dialect
@@ -177,13 +177,13 @@ class Transition:
             if target in _UNSUCCESSFUL:
                 delta.error = row.error
 
-    def end(self, settlements: Sequence[Settlement]) -> set[int]:
-        """End runs of tasks: a statement for those of one shape; returns the tasks that ended."""
+    def end(self, settlements: Sequence[Settlement]) -> set[Key]:
+        """End runs of tasks: a statement for those of one shape; returns (task, fence) of these."""
         shapes: dict[tuple[Any, ...], list[Settlement]] = {}
         for one in settlements:
             shape = one.move, one.refund_attempt, one.crashed, one.error is None, one.result is None
             shapes.setdefault(shape, []).append(one)
-        done: set[int] = set()
+        done: set[Key] = set()
         for (move, refund_attempt, crashed, no_error, no_result), some in sorted(shapes.items()):
             is_told = not (no_error and no_result)
             done.update(self._end(move, some, is_told, int(refund_attempt), int(crashed)))
@@ -191,7 +191,7 @@ class Transition:
 
     def _end(
         self, move: str, some: Sequence[Settlement], is_told: bool, given_back: int, crashed: int
-    ) -> list[int]:
+    ) -> list[Key]:
         _, target, is_fenced, _ = TASK_MOVES[move]
         is_final, wall = target in _FINAL, self._now.wall
         columns: tuple[str, ...] = ("fence",)
@@ -207,7 +207,8 @@ class Transition:
         given = {"given_back": given_back, "crashed": crashed}
         found = self._execute(move, RUNNING, columns, (), rows, given)
         self._count_runs(found, some, move, given_back)
-        return [task_id for task_id, *_ in found]
+        raised = 0 if is_fenced else 1  # by whoever ended the lease of another
+        return [(task_id, fence - raised) for task_id, _, fence, *_ in found]
 
     def _count_runs(
         self, found: Sequence[Any], settlements: Sequence[Settlement], move: str, given_back: int

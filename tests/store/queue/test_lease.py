@@ -103,7 +103,26 @@ def test_a_row_that_does_not_come_back_from_renewing_is_lost(stage: Stage):
     assert stage.renew(*leases) == {leases[0].task_id, leases[2].task_id}
     held = [(lease.task_id, lease.fence) for lease in leases]
     with stage.db.read() as conn:
-        assert settle.still_held(conn, held) == {leases[0].task_id, leases[2].task_id}
+        assert settle.still_held(conn, held) == {held[0], held[2]}
+
+
+def test_two_runs_of_one_task_are_told_apart(stage: Stage):
+    """A worker that was away for a stop and a resume may have claimed the task again."""
+    job_id = stage.one()
+    [before] = stage.claim()
+    verbs.stop(stage.caller(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
+    [after] = stage.claim()
+    assert (after.task_id, after.fence > before.fence) == (before.task_id, True)
+    both = [before.key, after.key]
+    with stage.db.begin() as conn:
+        assert settle.still_held(conn, both) == {after.key}
+        assert settle.renew(conn, both, now=stage.now(), ttl=60.0) == {after.key}
+    ends = [ending(lease, worker_id="w1") for lease in (before, after)]
+    with stage.db.begin() as conn:
+        assert settle.settle(conn, ends, now=stage.now()) == {after.key}
+    with stage.db.begin() as conn:  # asked after a COMMIT without a reply
+        assert commit_recovery.recorded(conn, ends) == {after.key}
 
 
 def test_renewing_nothing_is_nothing(stage: Stage):
