@@ -86,3 +86,14 @@ def test_a_worker_that_starts_without_the_setting_says_which_queues_it_changes(e
     assert embedded.until_over(job) == {"completed": 1}
     assert not first.logs("kind.moved")
     assert second.logs("kind.moved", "kind=i.effect", "old=slow", "queue=default")
+
+
+def test_an_idle_worker_without_a_plugin_does_not_slow_the_one_that_has_it(site: Site):
+    # A task that it set aside would wait for a sweep.
+    able = site.worker(concurrency=1, sweep_interval=300)
+    site.worker(plugins="", concurrency=4, sweep_interval=300)
+    jobs = site.submit_many("i.wait", [{"tag": f"{n}", "seconds": 0.05} for n in range(20)])
+    assert site.until_over(jobs, within=20) == {"completed": 20}
+    for n in range(5):  # each meets two idle workers
+        assert site.until_over(site.submit("i.wait", tag=f"one{n}", seconds=0.0), within=4)
+    assert ran_by(site, "i.wait") == {able.pid}

@@ -85,12 +85,13 @@ class Stage:
         queue: str = "default",
         known: Collection[str] = tuple(KINDS),
         ttl: float = TTL,
+        **how: Any,
     ) -> list[Lease]:
         def act(conn: sa.Connection, now: Instant) -> list[Lease]:
             if worker not in self._workers:
                 row = WorkerRow(worker, "h", 1, "b", "s", "l", queue, 1, "running", 0.0, 0.0, None)
                 workers.register(conn, row, list(known), now=now)
-            return claim.claim(conn, worker, queue, known, now=now, ttl=ttl, limit=limit)
+            return claim.claim(conn, worker, queue, known, now=now, ttl=ttl, limit=limit, **how)
 
         leases = self.db.write(act)
         self._workers.add(worker)

@@ -180,6 +180,9 @@ class Worker:
         #: There may be tasks to claim.
         self.should_claim = True
         self.queue_turn = 0
+        #: The kinds of each queue that other workers run and this one does not.
+        self.elsewhere: dict[str, set[str]] = {}
+        self.look_ahead = claim.LOOK_AHEAD
         self.next_due_at: float | None = None
         #: Database time minus monotonic time: the wall clock of this host may be wrong.
         self.clock_offset = 0.0
@@ -343,7 +346,7 @@ class Worker:
             self.registration.listener.reopen()
             sweep(self.db, self.settings, self.id, list(self.kinds))
             self.due["sweep"] = now + self.settings.sweep_interval
-            self.should_claim = True
+            self.should_claim, self.look_ahead = True, claim.DEEP_LOOK
         if self.running and now >= self.due["leases"]:
             self._check_leases()
             self.due["leases"] = now + CHECK_LEASES_EVERY
@@ -422,12 +425,16 @@ class Worker:
         for turn in range(len(queues)):
             if room <= 0:
                 break
+            queue = queues[(self.queue_turn + turn) % len(queues)]
             part = claim.claim_rows(
-                conn, self.id, queues[(self.queue_turn + turn) % len(queues)], self.kinds,
-                now=at, ttl=self.settings.lease_seconds, limit=room, alone=idle,
+                conn, self.id, queue, self.kinds, now=at, ttl=self.settings.lease_seconds,
+                limit=room, alone=idle, elsewhere=self.elsewhere.get(queue, ()),
+                look_ahead=self.look_ahead,
             )  # fmt: skip
             room -= len(part.rows)
             parts.append(part)
+        if not any(part.rows for part in parts):
+            self.look_ahead = claim.LOOK_AHEAD
         self.queue_turn += 1
         return parts
 
@@ -488,16 +495,21 @@ class Worker:
     def _heartbeat(self) -> None:
         """Renew every lease in one statement; a row that does not come back was lost."""
         keys, polling_since = self._keys(), self.gate.polling_since
+        lease_seconds = self.settings.lease_seconds
 
-        def act(conn: Connection, now: Instant) -> tuple[set[Key], list[HeldTask]]:
+        def act(
+            conn: Connection, now: Instant
+        ) -> tuple[set[Key], list[HeldTask], dict[str, set[str]]]:
             if self.drain_by is None:
                 migrate.count_missing(conn)  # a heartbeat after an announced migration agrees to it
             if not workers.heartbeat(conn, self.id, now=now, alone_since=polling_since):
                 workers.revive(conn, self.id, now=now)
-            kept = settle.renew(conn, keys, now=now, ttl=self.settings.lease_seconds)
-            return kept, commit_recovery.held_by(conn, self.id)
+            kept = settle.renew(conn, keys, now=now, ttl=lease_seconds)
+            others = workers.kinds_elsewhere(conn, self.id, since=now.wall - lease_seconds)
+            return kept, commit_recovery.held_by(conn, self.id), others
 
-        kept, held = self.db.write(act)
+        kept, held, others = self.db.write(act)
+        self.elsewhere = {queue: kinds - set(self.kinds) for queue, kinds in others.items()}
         self._revoke_lost(keys, kept)
         # Claimed by a COMMIT whose reply was lost: no child has it, so it is returned.
         known = {*keys, *(one.key for one in self.settlements)}

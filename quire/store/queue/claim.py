@@ -58,6 +58,17 @@ _HEAD = (
     .limit(sa.bindparam("limit"))
     .with_for_update(skip_locked=True)
 )
+_a = tasks.alias().c
+#: The same without the kinds that other workers run, which it neither locks nor moves.
+_HEAD_AROUND = _HEAD.where(
+    t.kind.not_in(sa.bindparam("elsewhere", expanding=True)),
+    t.id.in_(
+        sa.select(_a.id)
+        .where(is_state(_a.state, TaskState.READY), _a.queue == sa.bindparam("queue"))
+        .order_by(_a.queue, _a.priority, _a.fair_tag, _a.id)
+        .limit(sa.bindparam("ahead"))
+    ),
+)
 _CAPPED = (
     sa.select(owners.c.id, owners.c.max_running)
     .where(owners.c.max_running.is_not(None))
@@ -66,6 +77,8 @@ _CAPPED = (
 )
 #: A claim that met only tasks that may not run looks again, this far ahead and this often.
 LOOK_AHEAD, MAX_ROUNDS = 500, 4
+#: How far a claim looks now and then past the kinds that other workers run.
+DEEP_LOOK = 100_000
 #: How long a task waits for the running task with its exclusive key, and how often.
 KEY_SECONDS, KEY_TRIES = 15.0, 10
 _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
@@ -110,18 +123,21 @@ def claim_rows(
     ttl: float,
     limit: int = 1,
     alone: int | None = None,
+    elsewhere: Collection[str] = (),
+    look_ahead: int = LOOK_AHEAD,
 ) -> Claimed:
     """Lease up to `limit` tasks of the `known` kinds at the head of `queue` to a worker.
 
     At most `alone` of them must be the only task of their child (they crashed before, or run at
-    most once): if this worker died, a task claimed ahead of time would be blamed for it.
+    most once): if this worker died, a task claimed ahead of time would be blamed for it. Of the
+    kinds that run `elsewhere`, up to `look_ahead` tasks are passed over; those of other unknown
+    kinds are set aside.
     """
     free_slots = _free_slots(conn)
     release.release_capped(conn, queue, free_slots, now=now)
     alone = limit if alone is None else alone
     for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
-        found = conn.execute(_HEAD, {"queue": queue, "limit": length})
-        head = [_Ready._make(row) for row in found]
+        head = _head(conn, queue, length, elsewhere, look_ahead)
         if not head:
             break
         found_jobs = _jobs_of(conn, head)
@@ -135,6 +151,19 @@ def claim_rows(
         if taken or not blocked:
             return Claimed(taken, found_jobs, queue, now.wall)
     return Claimed([], {}, queue, now.wall)
+
+
+def _head(
+    conn: sa.Connection, queue: str, limit: int, elsewhere: Collection[str], look_ahead: int
+) -> list[_Ready]:
+    wanted = {"queue": queue, "limit": limit}
+    if not elsewhere:
+        return [_Ready._make(row) for row in conn.execute(_HEAD, wanted)]
+    for ahead in sorted({LOOK_AHEAD, look_ahead}):
+        given = wanted | {"elsewhere": sorted(elsewhere), "ahead": ahead}
+        if found := [_Ready._make(row) for row in conn.execute(_HEAD_AROUND, given)]:
+            return found
+    return []
 
 
 def _select(

@@ -82,6 +82,16 @@ def kinds_served(conn: sa.Connection) -> list[tuple[WorkerRow, set[str]]]:
     return [(WorkerRow(*row[:-1]), set(json.loads(row[-1]))) for row in rows]
 
 
+def kinds_elsewhere(conn: sa.Connection, own_id: str, *, since: float) -> dict[str, set[str]]:
+    """Return the kinds that other workers, with a heartbeat since then, run in each queue."""
+    found: dict[str, set[str]] = {}
+    for row, kinds in kinds_served(conn):
+        if row.id != own_id and row.state == "running" and row.heartbeat_at >= since:
+            for queue in row.queues.split(","):
+                found.setdefault(queue, set()).update(kinds)
+    return found
+
+
 def prune(conn: sa.Connection, *, before: float) -> int:
     """Delete workers that ended long ago."""
     return conn.execute(sa.delete(workers).where(workers.c.stopped_at < before)).rowcount

@@ -5,8 +5,8 @@ from __future__ import annotations
 from quire.control import jobs as verbs
 from quire.control import owners
 from quire.model.records import Submission
-from quire.store.queue import job_actions, release, transition
-from tests.store.stage import Stage, ending
+from quire.store.queue import claim, job_actions, release, transition, workers
+from tests.store.stage import KINDS, Stage, ending
 
 
 def test_a_claim_gives_a_lease_that_names_everything_the_run_needs(stage: Stage):
@@ -110,6 +110,29 @@ def test_a_worker_that_does_not_know_a_kind_leaves_it_to_others(stage: Stage):
     )
     assert stage.db.write(lambda conn, now: transition.release(conn, ids, now=now)) == 1
     assert stage.run() == [job_id]
+
+
+def test_a_claim_passes_over_kinds_that_other_workers_run(stage: Stage):
+    others, mine = [stage.one("other") for _ in range(3)], stage.one("noop")
+    stage.claim("w-able", limit=0)  # it registers
+    with stage.db.read() as conn:
+        elsewhere = workers.kinds_elsewhere(conn, "w1", since=stage.now().wall)
+        assert elsewhere == {"default": set(KINDS)}
+        late = workers.kinds_elsewhere(conn, "w1", since=stage.now().wall + 1)
+        assert late == workers.kinds_elsewhere(conn, "w-able", since=0.0) == {}
+    [lease] = stage.claim("w1", known=["noop"], limit=5, elsewhere=["other"])
+    assert lease.job_id == mine
+    assert {stage.task(job_id).state for job_id in others} == {"ready"}
+    assert stage.run(worker="w-able") == others
+
+
+def test_a_claim_looks_deep_past_kinds_of_others_when_it_is_told_to(stage: Stage):
+    stage.submit(*[Submission("other")] * (claim.LOOK_AHEAD + 1))
+    mine = stage.one("noop")
+    assert stage.claim("w1", known=["noop"], elsewhere=["other"]) == []
+    [lease] = stage.claim("w1", known=["noop"], elsewhere=["other"], look_ahead=claim.DEEP_LOOK)
+    assert lease.job_id == mine
+    assert {row.state for row in stage.rows("tasks", kind="other")} == {"ready"}
 
 
 def test_an_owner_at_its_cap_waits_and_others_do_not(stage: Stage):
