@@ -273,14 +273,15 @@ def missing_document(document_id: int) -> NotFound:
 
 def _workers(conn: Connection, caller: Caller) -> list[Json]:
     now = caller.db.now(conn).wall
-    running = task_reports.running_by_worker(conn, caller.tenant)
+    held = task_reports.held_by_worker(conn, caller.tenant)
     return [
         {
             "id": row.id,
             "host": row.host,
             "pid": row.pid,
             "alive": caller.is_alive(row, now=now, lease=caller.db.lease_seconds),
-            "running": running.get(row.id, 0),
+            # A worker claims a few tasks ahead; they wait until a child is free.
+            "running": min(held.get(row.id, 0), row.concurrency),
             "state": row.state,
             "concurrency": row.concurrency,
             "queues": row.queues.split(","),

@@ -100,11 +100,10 @@ def by_state(
     return found
 
 
-def running_by_worker(conn: sa.Connection, tenant: str | None = None) -> dict[str, int]:
-    """Count the tasks that each worker runs: those of one tenant, or all."""
+def held_by_worker(conn: sa.Connection, tenant: str) -> dict[str, int]:
+    """Count the tasks of a tenant that each worker has claimed."""
     query = sa.select(t.worker_id, sa.func.count()).where(is_state(t.state, TaskState.RUNNING))
-    if tenant is not None:
-        query = query.join(owners, owners.c.id == t.owner_id).where(owners.c.tenant == tenant)
+    query = query.join(owners, owners.c.id == t.owner_id).where(owners.c.tenant == tenant)
     return dict(conn.execute(query.group_by(t.worker_id)).all())
 
 

@@ -112,3 +112,10 @@ def test_the_overview_reads_along_indexes_without_a_sort_of_jobs(tmp_path: Path)
     db.close()
     assert any("ix_jobs_active (owner_id=?)" in line for line in said), said
     assert not any("ORDER BY" in line for line in said), said
+
+
+def test_a_worker_never_runs_more_tasks_than_it_has_children(stage: Stage):
+    stage.many(3)
+    stage.claim(limit=3)  # by a worker with one child, which claims ahead
+    [worker] = queries.workers(stage.caller())
+    assert (worker["running"], worker["concurrency"]) == (1, 1)
