@@ -1,5 +1,6 @@
 """The verbs on jobs: submit, stop, resume, cancel, retry, reprioritise, delete, pause a kind."""
 
+import functools
 import hashlib
 import json
 import uuid
@@ -11,7 +12,7 @@ from quire.control import submission_checks
 from quire.control.caller import Caller
 from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.records import KindRow, Owner, Submission
-from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
+from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason
 from quire.store import Connection
 from quire.store.db import dialect, plain_submit
 from quire.store.documents import reindex
@@ -108,8 +109,8 @@ def cancel(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) ->
 
 
 def resume(caller: Caller, job_ids: Sequence[int]) -> list[int]:
-    """Resume stopped or failed jobs: only pending and failed tasks run."""
-    return _revive(caller, job_ids, "resume", [TaskState.FAILED, TaskState.LOST])
+    """Resume stopped or failed jobs: what is pending, what failed, and what waited for that."""
+    return _revive(caller, job_ids, "resume")
 
 
 def retry(
@@ -120,14 +121,8 @@ def retry(
     document_id: int | None = None,
 ) -> list[int]:
     """Run unsuccessful tasks again with new attempts; all, only failed ones, or one file."""
-    states = [TaskState.FAILED, TaskState.LOST]
-    return _revive(
-        caller,
-        job_ids,
-        "retry",
-        states if only_failed else [*states, TaskState.CANCELLED],
-        document_id=document_id,
-    )
+    revival = "retry_failed" if only_failed else "retry"
+    return _revive(caller, job_ids, revival, document_id=document_id)
 
 
 def reprioritise(caller: Caller, job_ids: Sequence[int], priority: int) -> list[int]:
@@ -141,6 +136,15 @@ def reprioritise(caller: Caller, job_ids: Sequence[int], priority: int) -> list[
         return changed
 
     changed = caller.db.write(act)
+
+    def reorder(conn: Connection, now: Instant, after: int) -> int:
+        dialect.notify(conn)
+        return job_actions.reorder(conn, changed, after, now=now)
+
+    last = 0
+    while changed and (last := caller.db.write(functools.partial(reorder, after=last))):
+        pass
+    _finish(caller, changed)
     caller.ring()
     return changed
 
@@ -152,7 +156,11 @@ def delete(caller: Caller, job_ids: Sequence[int]) -> list[int]:
         _own(conn, caller, job_ids)
         return job_actions.delete(conn, job_ids, now=now)
 
-    return caller.db.write(act)
+    gone = caller.db.write(act)
+    has_more = bool(gone)
+    while has_more:
+        has_more = caller.db.write(lambda conn, now: job_actions.collect(conn, now=now))
+    return gone
 
 
 def pause(caller: Caller, kind: str) -> bool:
@@ -273,21 +281,18 @@ def _halt(caller: Caller, job_ids: Sequence[int], verb: str, why: str | None) ->
 def _revive(
     caller: Caller,
     job_ids: Sequence[int],
-    verb: str,
-    states: Sequence[str],
+    revival: str,
     *,
     document_id: int | None = None,
 ) -> list[int]:
     def act(conn: Connection, now: Instant) -> list[int]:
         _own(conn, caller, job_ids)
         whose = owners.of_jobs(conn, job_ids, lock=True)
-        if document_id is not None and not reindex.ended_badly(conn, job_ids, document_id, states):
-            raise Conflict(
-                f"document {document_id}: it did not fail in job "
-                f"{', '.join(map(str, job_ids))}, so there is nothing to retry. "
-                f"`quire document show {document_id}` shows its state."
-            )
-        changed = job_actions.revive(conn, job_ids, verb, states, document_id=document_id, now=now)
+        if document_id is None:
+            changed = job_actions.revive(conn, job_ids, revival, now=now)
+        else:
+            _require_failure(conn, job_ids, revival, document_id)
+            changed = job_actions.revive_document(conn, job_ids, revival, document_id, now=now)
         for owner in whose:
             active = storing.active_jobs(conn, owner.id)
             mine = [i for i in changed if i in set(active)]
@@ -297,16 +302,32 @@ def _revive(
                 _refuse_second(owner, [i for i in active if i != mine[0]])
         return changed
 
-    def let_go(conn: Connection, now: Instant) -> int:
-        count = job_actions.release_stopped(conn, changed, now=now)
-        dialect.notify(conn)
-        return count
-
     changed = caller.db.write(act)
-    while caller.db.write(let_go):
-        pass
+    _finish(caller, changed)
     caller.ring()
     return changed
+
+
+def _finish(caller: Caller, job_ids: Sequence[int]) -> None:
+    def act(conn: Connection, now: Instant) -> bool:
+        has_more = job_actions.finish(conn, job_ids, now=now)
+        dialect.notify(conn)
+        return has_more
+
+    has_more = bool(job_ids)
+    while has_more:
+        has_more = caller.db.write(act)
+
+
+def _require_failure(
+    conn: Connection, job_ids: Sequence[int], revival: str, document_id: int
+) -> None:
+    if not reindex.ended_badly(conn, job_ids, document_id, job_actions.revived_states(revival)):
+        raise Conflict(
+            f"document {document_id}: it did not fail in job "
+            f"{', '.join(map(str, job_ids))}, so there is nothing to retry. "
+            f"`quire document show {document_id}` shows its state."
+        )
 
 
 def _own(conn: Connection, caller: Caller, job_ids: Sequence[int]) -> None:

@@ -110,6 +110,7 @@ TASK_MOVES: dict[str, Move] = {
     "give_up": _move(T.RUNNING, to=T.LOST),  # it died too often, or must not run twice
     "stop": _move(T.RUNNING, to=T.BLOCKED),
     "cancel": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.CANCELLED),
+    "cascade": _move(T.BLOCKED, to=T.CANCELLED),  # what it waited for was unsuccessful
     "overtake": _move(T.BLOCKED, T.READY, T.RUNNING, to=T.SKIPPED),
     "revive": _move(T.FAILED, T.LOST, T.CANCELLED, to=T.BLOCKED),
 }

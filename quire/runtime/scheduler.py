@@ -38,6 +38,8 @@ HOUR, DAY = 3_600.0, 86_400.0
 #: How long an idempotency key is remembered.
 KEY_SECONDS = DAY
 PRUNE_EVERY = 60.0
+#: How long one round deletes jobs before the other steps run again.
+DELETE_SECONDS = 20.0
 #: A partial download that was not written to for so long is abandoned.
 PART_SECONDS = DAY
 
@@ -86,16 +88,34 @@ def run(settings: Settings, dispatcher: Callable[[], AbstractContextManager[Any]
 def tick(
     db: Database, settings: Settings, *, prune: bool = True, collector: Collector
 ) -> dict[str, int]:
-    """Run one round; returns counts by name. A collector continues where it stopped."""
+    """Run one round; returns counts by name. A collector continues where it stopped.
+
+    A step that fails does not keep the others from running: it is tried again in the next round.
+    """
+    steps: list[Callable[[], dict[str, int]]] = [lambda: _promote(db, settings)]
+    if prune:
+        steps += [
+            lambda: _prune(db, settings),
+            lambda: _delete_jobs(db, settings),
+            lambda: _collect(collector, settings),
+        ]
+    done: dict[str, int] = {}
+    for step in steps:
+        try:
+            done |= step()
+        except SchemaAhead:
+            raise
+        except Exception as error:
+            log.trouble("scheduler.step_failed", error)
+    return done
+
+
+def _promote(db: Database, settings: Settings) -> dict[str, int]:
     lifted = db.write(lambda conn, now: aging.promote(conn, now=now, after=settings.aging_seconds))
     if lifted:
         log.event("tasks.lifted", count=len(lifted))
         wakeup.wake(settings.home)
-    done = {"lifted": len(lifted)}
-    if prune:
-        done |= _prune(db, settings)
-        done |= _collect(collector, settings)
-    return done
+    return {"lifted": len(lifted)}
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
@@ -120,11 +140,10 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
 
 
 def _prune(db: Database, settings: Settings) -> dict[str, int]:
-    pruned: dict[str, Any] = {"jobs": 0, "events": 0, "keys": 0, "workers": 0}
-    while count := db.write(lambda conn, now: _prune_jobs(conn, now, settings)):
-        pruned["jobs"] += count
+    """Delete old rows that belong to no job, some of each in one transaction."""
+    pruned: dict[str, Any] = {}
 
-    def rest(conn: Connection, now: Instant) -> None:
+    def act(conn: Connection, now: Instant) -> None:
         before = now.wall - settings.keep_events_days * DAY
         pruned["events"] = events.prune(conn, before=before, limit=5000)
         pruned["keys"] = submit.prune_keys(conn, before=now.wall - KEY_SECONDS)
@@ -132,13 +151,25 @@ def _prune(db: Database, settings: Settings) -> dict[str, int]:
         pruned.update(sessions.prune(conn, before=now.wall))
         pruned["audit"] = audit.prune(conn, before=now.wall - settings.keep_audit_days * DAY)
 
-    db.write(rest)
+    db.write(act)
     if any(pruned.values()):
         log.event("pruned", **pruned)
     return pruned
 
 
-def _prune_jobs(conn: Connection, now: Instant, settings: Settings) -> int:
+def _delete_jobs(db: Database, settings: Settings) -> dict[str, int]:
+    """Delete jobs that are old enough, and the rows of deleted jobs, in short transactions."""
+    count, until, has_more = 0, time.monotonic() + DELETE_SECONDS, True
+    while has_more and time.monotonic() < until:
+        more = db.write(lambda conn, now: _delete_expired(conn, now, settings))
+        count += more
+        has_more = db.write(lambda conn, now: job_actions.collect(conn, now=now)) or more > 0
+    if count:
+        log.event("pruned", jobs=count)
+    return {"jobs": count}
+
+
+def _delete_expired(conn: Connection, now: Instant, settings: Settings) -> int:
     ids = retention.expired(
         conn,
         completed_before=now.wall - settings.keep_completed_days * DAY,

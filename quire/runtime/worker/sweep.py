@@ -4,7 +4,8 @@ Each action is a compare-and-set in a short transaction, so any number of worker
 """
 
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quire import log
@@ -29,21 +30,25 @@ def sweep(db: Database, settings: Settings, own_id: str, known: Sequence[str]) -
     if dead or silent:
         mark_dead(db, settings.home, dead + silent)
     db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
-    while db.write(lambda conn, now: job_actions.sweep_halted(conn, now=now)) == job_actions.BATCH:
-        pass
+    _in_batches(lambda: db.write(_sweep_halted))
     db.write(lambda conn, now: _release_blocked(conn, now, known))
-    finish_resumes(db)
+    finish_actions(db)
     if reaped or dead:
         wakeup.wake(settings.home)
 
 
-def finish_resumes(db: Database) -> None:
-    """Release the tasks of resumed jobs whose resuming process died before it had done so."""
+def finish_actions(db: Database) -> None:
+    """Finish what people did to jobs in processes that died before all tasks had followed."""
     with db.read() as conn:
-        ids = job_actions.reviving(conn)
-    has_more = bool(ids)
-    while has_more:
-        has_more = db.write(lambda conn, now: job_actions.release_stopped(conn, ids, now=now)) > 0
+        ids = job_actions.unfinished(conn)
+    _in_batches(lambda: bool(ids) and db.write(lambda c, now: job_actions.finish(c, ids, now=now)))
+
+
+def _in_batches(act: Callable[[], bool]) -> None:
+    """Repeat until nothing is left; the worker's leases wait no longer than a second for it."""
+    until = time.monotonic() + 1.0
+    while act() and time.monotonic() < until:
+        pass
 
 
 def find_dead(db: Database, own_id: str, lease: float) -> tuple[list[WorkerRow], list[WorkerRow]]:
@@ -74,6 +79,10 @@ def mark_dead(db: Database, home: Path, dead: Sequence[WorkerRow]) -> None:
             Path(row.lock_path).unlink(missing_ok=True)
             wakeup.remove_socket(home, row.id)
             shutil.rmtree(home / "scratch" / row.id, ignore_errors=True)
+
+
+def _sweep_halted(conn: Connection, now: Instant) -> bool:
+    return job_actions.sweep_halted(conn, now=now) == job_actions.BATCH
 
 
 def _reap(conn: Connection, now: Instant, dead: Sequence[WorkerRow]) -> int:

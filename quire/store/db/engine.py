@@ -44,12 +44,10 @@ class OnEnded(Protocol):
         """Follow tasks that work on documents into their final states."""
         ...
 
-    def jobs_cancelled(self, conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
-        """Undo what cancelled jobs had begun."""
-        ...
-
-    def jobs_deleted(self, conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
-        """Undo what deleted jobs had begun, and forget the jobs."""
+    def jobs_deleted(
+        self, conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int
+    ) -> int:
+        """Undo what deleted jobs had begun, and forget the jobs; returns how many rows changed."""
         ...
 
 

@@ -25,6 +25,7 @@ from quire.store.doctor import dependency_cycles
 from quire.store.doctor.invariants import Invariant, Invariants, derived, next_id, reference
 from quire.store.queue.counters import over
 from quire.store.queue.order import is_behind
+from quire.store.queue.owners import IS_DELETED
 
 t, j, a, e = tasks.c, jobs.c, attempts.c, edges.c
 T, J = TaskState, JobState
@@ -102,13 +103,13 @@ def _wrong_job_states(_: sa.Connection) -> sa.Select[Any]:
     is_open = j.tasks_blocked + j.tasks_ready + j.tasks_running > 0
     failed = j.tasks_failed + j.tasks_lost > 0
     wrong = sa.case(
-        (is_state(j.state, *JOB_ACTIVE), sa.not_(is_open)),
+        (is_state(j.state, *JOB_ACTIVE), sa.not_(sa.or_(is_open, j.is_reviving))),
         (is_state(j.state, J.COMPLETED), sa.or_(is_open, failed, j.tasks_cancelled > 0)),
         (is_state(j.state, J.FAILED), sa.or_(is_open, sa.not_(failed))),
         else_=sa.false(),
     )
     idle = sa.and_(is_state(j.state, J.PENDING), j.tasks_running > 0)
-    return sa.select(j.id).where(sa.or_(wrong, idle))
+    return sa.select(j.id).where(sa.or_(wrong, idle), sa.not_(IS_DELETED))
 
 
 @rule("jobs.swept", "Tasks of a stopped or cancelled job leave the queue within two sweeps.")
@@ -253,7 +254,7 @@ def _lowered_priorities(_: sa.Connection) -> sa.Select[Any]:
     return (
         sa.select(t.id)
         .join(jobs, j.id == t.job_id)
-        .where(is_state(t.state, T.READY), t.priority > j.priority)
+        .where(is_state(t.state, T.READY), t.priority > j.priority, sa.not_(j.is_reviving))
     )
 
 
@@ -267,7 +268,7 @@ def _misowned_tasks(_: sa.Connection) -> sa.Select[Any]:
     return (
         sa.select(t.id)
         .join(jobs, j.id == t.job_id)
-        .where(sa.or_(t.owner_id != j.owner_id, strange))
+        .where(sa.or_(sa.and_(t.owner_id != j.owner_id, sa.not_(IS_DELETED)), strange))
     )
 
 

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.states import GenerationState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents, generations
-from quire.store.db.schema.queue import is_state
 from quire.store.documents.transition import move_documents, move_generations
 
 d, g = documents.c, generations.c
@@ -37,24 +35,28 @@ def fail(
     return list(conn.scalars(changed.returning(d.id), values))
 
 
-def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
-    """Drop the generations that cancelled jobs were building; documents are as before."""
-    is_building = is_state(g.state, GenerationState.BUILDING)
-    of_jobs = g.job_id.in_(sorted(job_ids))
-    # Lock order: documents before generations, as everywhere else.
-    ids = conn.scalars(sa.select(g.document_id).where(of_jobs, is_building))
-    dialect.lock_rows(conn, documents, sorted(set(ids)))
-    dropped = conn.execute(
-        move_generations("drop", of_jobs, error="cancelled", finished_at=now.wall).returning(
-            g.document_id, g.generation
-        )
-    ).all()
-    if not dropped:
+def drop(conn: sa.Connection, cancelled: Sequence[tuple[int, int]], *, now: Instant) -> None:
+    """Drop generations (document id, generation) of cancelled jobs; documents are as before."""
+    if not cancelled:
         return
-    rows = sorted((row.document_id, row.generation) for row in dropped)
+    rows = sorted(set(cancelled))
+    # Lock order: documents before generations, as everywhere else.
+    dialect.lock_rows(conn, documents, sorted({document_id for document_id, _ in rows}))
+    values = {"dropped": dialect.encode_rows(rows)}
+    f = _dropped(conn)
+    conn.execute(
+        move_generations(
+            "drop",
+            g.document_id == f.c.id,
+            g.generation == f.c.generation,
+            error="cancelled",
+            finished_at=now.wall,
+        ),
+        values,
+    )
     has_none = d.live_generation.is_(None)
     for move, applies in (("drop", has_none), ("restore", sa.not_(has_none))):
-        f = dialect.json_rows(conn, "dropped", {"id": "int", "generation": "int"})
+        f = _dropped(conn)
         conn.execute(
             move_documents(
                 move,
@@ -64,5 +66,9 @@ def drop(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
                 seen=None,  # the source described bytes that were not indexed
                 processing_finished_at=now.wall,
             ),
-            {"dropped": dialect.encode_rows(rows)},
+            values,
         )
+
+
+def _dropped(conn: sa.Connection) -> sa.CTE:
+    return dialect.json_rows(conn, "dropped", {"id": "int", "generation": "int"})

@@ -9,35 +9,44 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.records import EndedTask
-from quire.model.states import TaskState
+from quire.model.states import GenerationState, TaskState
+from quire.store.db import dialect
 from quire.store.db.schema.documents import generations
 from quire.store.documents import failures, poison_pages
 
+g = generations.c
 _BAD = (TaskState.FAILED, TaskState.LOST, TaskState.CANCELLED)
 
 
 def tasks_ended(conn: sa.Connection, ended: Sequence[EndedTask], *, now: Instant) -> None:
-    """Split or quarantine page ranges that crashed; fail the documents of tasks that failed."""
+    """Split or quarantine page ranges that crashed; drop or fail what other tasks worked on."""
     if split := [task.id for task in ended if task.move == "split"]:
         poison_pages.split(conn, split, now=now)
     poison_pages.quarantine(conn, [task for task in ended if task.move == "quarantine"])
+    # Its job was cancelled: the documents go back to what they were.
+    cancelled = [(task.document_id, task.generation) for task in ended if task.move == "cancel"]
+    failures.drop(conn, cancelled, now=now)
     # A page range fails no document: the document's last task decides what is missing.
     failed = [
         (task.document_id, task.generation, task.error)
         for task in ended
-        if task.state in _BAD and task.from_page is None
+        if task.state in _BAD and task.move != "cancel" and task.from_page is None
     ]
     failures.fail(conn, failed, now=now)
 
 
-def jobs_cancelled(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
-    """Drop the generations that the jobs were building."""
-    failures.drop(conn, job_ids, now=now)
-
-
-def jobs_deleted(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> None:
-    """Drop unfinished generations of the jobs and clear their number from finished ones."""
+def jobs_deleted(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int) -> int:
+    """Drop unfinished generations of the jobs and clear their number from all; returns how many."""
+    mine = sa.select(g.document_id, g.generation, g.state).where(g.job_id.in_(job_ids))
+    rows = conn.execute(mine.order_by(g.document_id).limit(limit)).all()
     # A stopped job may have been building some: nobody else would end them.
-    failures.drop(conn, job_ids, now=now)
-    g = generations.c
-    conn.execute(sa.update(generations).where(g.job_id.in_(job_ids)).values(job_id=None))
+    building = [row for row in rows if row.state == GenerationState.BUILDING]
+    failures.drop(conn, [(row.document_id, row.generation) for row in building], now=now)
+    f = dialect.json_rows(conn, "forgotten", {"id": "int", "generation": "int"})
+    conn.execute(
+        sa.update(generations)
+        .where(g.document_id == f.c.id, g.generation == f.c.generation)
+        .values(job_id=None),
+        {"forgotten": dialect.encode_rows([(row.document_id, row.generation) for row in rows])},
+    )
+    return len(rows)

@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.states import JobState, Reason, TaskState
+from quire.model.states import TASK_OPEN, JobState, Reason, TaskState
 from quire.store.db import bulk, dialect
-from quire.store.db.schema.queue import edges, jobs, tasks
+from quire.store.db.schema.queue import edges, is_state, jobs, tasks
 
 t = tasks.c
 SUCCEEDED = (TaskState.DONE.value, TaskState.SKIPPED.value, JobState.COMPLETED.value)
@@ -84,16 +84,25 @@ def _lower(conn: sa.Connection) -> sa.Update:
 
 
 def reopen(conn: sa.Connection, task_ids: Sequence[int]) -> None:
-    """Make tasks that run again wait for each other as they did the first time."""
-    back = sa.and_(
-        edges.c.task_id.in_(task_ids),
-        edges.c.before_task_id.in_(task_ids),
-        edges.c.satisfied_at.is_not(None),
+    """Make tasks wait again for predecessors that run again."""
+    if not task_ids:
+        return
+    e, before = edges.c, tasks.alias("before")
+    mine = {"mine": dialect.encode_ids(conn, task_ids)}
+    was_met = sa.and_(
+        dialect.id_in(conn, e.task_id, "mine"),
+        e.before_task_id.is_not(None),
+        e.satisfied_at.is_not(None),
     )
-    waiting = Counter(
-        conn.scalars(
-            sa.update(edges).where(back).values(satisfied_at=None).returning(edges.c.task_id)
+    # Locked before their states are read: one that ends now is not waited for.
+    ids = conn.scalars(sa.select(e.before_task_id).where(was_met), mine)
+    dialect.lock_rows(conn, tasks, sorted(set(ids)))
+    is_open = is_state(before.c.state, *TASK_OPEN)
+    still_open = sa.exists().where(before.c.id == e.before_task_id, is_open)
+    again = sa.update(edges).where(was_met, still_open).values(satisfied_at=None)
+    if more := Counter(conn.scalars(again.returning(e.task_id), mine)):
+        m = dialect.json_rows(conn, "more", {"id": "int", "count": "int"})
+        conn.execute(
+            sa.update(tasks).where(t.id == m.c.id).values(waits=t.waits + m.c.count),
+            {"more": dialect.encode_rows(sorted(more.items()))},
         )
-    )
-    for task_id, count in sorted(waiting.items()):
-        conn.execute(sa.update(tasks).where(t.id == task_id).values(waits=t.waits + count))

@@ -1,7 +1,9 @@
 """What people do to jobs: stop, resume, cancel, retry, reprioritise, delete; many at a time.
 
 A stop ends the leases of running tasks in the transaction that stops the job. Waiting tasks follow
-in bounded batches; a claim that meets one in between moves it itself.
+in bounded batches; a claim that meets one in between moves it itself. A resume, a retry, a new
+priority and a deletion are recorded in the job's row first, and its tasks follow in batches too:
+if the process dies in between, a sweep (`finish`) or the scheduler (`collect`) goes on.
 """
 
 from collections.abc import Sequence
@@ -10,19 +12,32 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason, TaskState
+from quire.model.states import (
+    JOB_ACTIVE,
+    JOB_DELETABLE,
+    JOB_MOVES,
+    TASK_OPEN,
+    JobState,
+    Reason,
+    TaskState,
+)
 from quire.store.db import dialect
 from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.db.schema.queue import edges as edges_table
 from quire.store.db.schema.queue import events as events_table
 from quire.store.db.schema.queue import owners as owners_table
-from quire.store.queue import dependencies, events, job_transition, settle, transition
+from quire.store.queue import dependencies, events, job_transition, owners, settle, transition
+from quire.store.queue.counters import Deltas, is_over
 from quire.store.queue.transition import Transition
 
 t, j = tasks.c, jobs.c
 BATCH = 1000
+#: What runs again besides stopped tasks, from the least to the most: failed and lost tasks that may
+#: run twice; all of them; cancelled tasks too.
+REVIVALS = ("resume", "retry_failed", "retry")
 J_CANCELLED = JobState.CANCELLED.value
+_OF_JOB = sa.select(j.priority).where(j.id == t.job_id).scalar_subquery()
 
 
 def halt(
@@ -42,14 +57,12 @@ def halt(
     running = _running(conn, job_ids, skip_locked=False)
     dialect.lock_rows(conn, jobs, job_ids)
     error = sa.func.coalesce(why, j.error)
-    done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=error)
+    over = {"revives": None, "is_reviving": False} if target == JobState.CANCELLED else {}
+    done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=error, **over)
     changed = [row.id for row in done]
     # A claim may have committed between the two locks. What is locked now belongs to a claim or
     # settle that waits for the job row; it will find the job halted and revoke its tasks itself.
     running |= _running(conn, changed, skip_locked=True)
-    if target == JobState.CANCELLED:
-        # Before the tasks end: the documents go back to what they were.
-        on_ended(conn).jobs_cancelled(conn, changed, now=now)
     settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
     detail = {name: text for name, text in (("why", why), ("by", by)) if text}
     told = [events.Event(i, f"job.{target}", None, detail or None) for i in changed]
@@ -108,109 +121,211 @@ def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
     return settle.revoke(conn, [(r.id, r.fence) for r in rows], now=now)
 
 
-def revive(
-    conn: sa.Connection,
-    job_ids: Sequence[int],
-    verb: str,
-    states: Sequence[str],
-    *,
-    document_id: int | None = None,
-    now: Instant,
-) -> list[int]:
-    """Resume or retry jobs (`verb`): tasks that ended in `states` get fresh attempts.
+def revive(conn: sa.Connection, job_ids: Sequence[int], revival: str, *, now: Instant) -> list[int]:
+    """Make jobs active again; `finish` then runs their stopped tasks and what `revival` says.
 
-    Stopped tasks continue where they were. With a document, only its tasks run again, even if the
-    job is still active. Returns the jobs that were in a state that allows it.
+    Returns the jobs that were in a state that allows it. Callers hold the owners' rows.
     """
-    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, states))
+    verb = "resume" if revival == "resume" else "retry"
+    # A job that was stopped halfway through a retry still has to do the rest of it.
+    stronger = REVIVALS[REVIVALS.index(revival) + 1 :]
+    intent = sa.case((j.revives.in_(stronger), j.revives), else_=revival)
     dialect.lock_rows(conn, jobs, job_ids)
-    again = is_state(t.state, *states)
-    if document_id is None:
-        done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=None, is_reviving=True)
-    else:
-        done = job_transition.move_jobs(conn, job_ids, "reopen", now=now, is_reviving=True)
-        again = sa.and_(again, t.document_id == document_id)
+    values = {"error": None, "revives": intent, "is_reviving": True}
+    done = job_transition.move_jobs(conn, job_ids, verb, now=now, **values)
     changed = [row.id for row in done]
-    if verb == "resume":
-        # Only an explicit retry runs again what must not run twice.
-        again = sa.and_(again, sa.not_(sa.and_(t.at_most_once, is_state(t.state, TaskState.LOST))))
-    back = conn.execute(sa.select(t.id, t.state).where(t.job_id.in_(changed), again)).all()
-    moves = Transition(conn, now)
-    for state in states:
-        some = [(row.id,) for row in back if row.state == state]
-        moves.apply(some, "revive", source=TaskState(state), reason=Reason.STOPPED.value)
-    dependencies.reopen(conn, [row.id for row in back])
-    # Progress falls to what is still done: what had ended is outstanding again.
-    lowered = [job_id for job_id, delta in moves.deltas.items() if delta.cost_done < 0]
-    conn.execute(sa.update(jobs).where(j.id.in_(lowered)).values(progress=0.0))
     events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
-    moves.touch(changed)  # a job with nothing left to run ends again at once
-    moves.conclude()
     return changed
 
 
-def release_stopped(
+def revive_document(
+    conn: sa.Connection, job_ids: Sequence[int], revival: str, document_id: int, *, now: Instant
+) -> list[int]:
+    """Run the unsuccessful tasks of one document again, even if their job is still active."""
+    mine = t.document_id == document_id
+    for state in revived_states(revival):
+        _revive(conn, _lock_tasks(conn, job_ids, state, mine, limit=None), state, now)
+    while _revive_cascaded(conn, job_ids, BATCH, now, mine):
+        pass
+    done = job_transition.move_jobs(conn, job_ids, "reopen", now=now, is_reviving=True)
+    changed = [row.id for row in done]
+    events.record(conn, [events.Event(i, "job.retry") for i in changed], now=now)
+    return changed
+
+
+def finish(
     conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int = BATCH
+) -> bool:
+    """Do the next batch of what resumed or reprioritised jobs still have to do.
+
+    Returns whether there is more. No task of a job is released before all of them are revived: a
+    successor must not miss that its predecessor runs again.
+    """
+    # Locked owners also keep two processes from doing the same batch.
+    owners.of_jobs(conn, job_ids, lock=True)
+    is_due = sa.and_(j.id.in_(sorted(job_ids)), j.is_reviving, is_state(j.state, *JOB_ACTIVE))
+    found = conn.execute(sa.select(j.id, j.revives).where(is_due)).all()
+    ids = [row.id for row in found]
+    # One step a transaction: each locks tasks before jobs.
+    for revival in REVIVALS:
+        some = [row.id for row in found if row.revives == revival]
+        if _revive_tasks(conn, some, revival, limit, now):
+            return True
+    is_revived = sa.and_(j.id.in_(ids), j.revives.is_not(None))
+    conn.execute(sa.update(jobs).where(is_revived).values(revives=None))
+    if _release_stopped(conn, ids, limit, now) or _raise_priorities(conn, ids, limit, now):
+        return True
+    conn.execute(sa.update(jobs).where(j.id.in_(ids)).values(is_reviving=False))
+    moves = Transition(conn, now)
+    moves.touch(ids)  # a job with nothing left to run ends again
+    moves.conclude()
+    return False
+
+
+def unfinished(conn: sa.Connection, limit: int = 200) -> list[int]:
+    """List active jobs that `finish` has something to do for; the process may have died."""
+    due = sa.select(j.id).where(j.is_reviving, is_state(j.state, *JOB_ACTIVE))
+    return list(conn.scalars(due.order_by(j.id).limit(limit)))
+
+
+def revived_states(revival: str) -> list[TaskState]:
+    """Return the states whose tasks a revival runs again, whatever ended them."""
+    states = [TaskState.FAILED, TaskState.LOST]
+    return [*states, TaskState.CANCELLED] if revival == "retry" else states
+
+
+def _revive_tasks(
+    conn: sa.Connection, job_ids: Sequence[int], revival: str, limit: int, now: Instant
 ) -> int:
-    """Release stopped tasks of active jobs; returns how many were examined. Call it until 0."""
-    ids = conn.scalars(
-        sa.select(t.id)
-        .join(jobs, j.id == t.job_id)
-        .where(
-            t.job_id.in_(list(job_ids)),
-            is_state(j.state, *JOB_ACTIVE),
-            is_state(t.state, TaskState.BLOCKED),
-            t.reason == Reason.STOPPED.value,
+    count = 0
+    for state in revived_states(revival):
+        # Only an explicit retry runs again what must not run twice.
+        is_once = sa.and_(t.at_most_once, sa.literal(state == TaskState.LOST))
+        again = sa.not_(is_once) if revival == "resume" else sa.true()
+        ids = _lock_tasks(conn, job_ids, state, again, limit=limit - count)
+        _revive(conn, ids, state, now)
+        count += len(ids)
+    while count < limit:
+        more = _revive_cascaded(conn, job_ids, limit - count, now)
+        count += more
+        if not more:
+            break
+    return count
+
+
+def _revive_cascaded(
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    limit: int,
+    now: Instant,
+    where: sa.ColumnElement[bool] | None = None,
+) -> int:
+    """Revive tasks that were cancelled because one that runs again had failed."""
+    before = tasks.alias("before")
+
+    def waits_for(*states: TaskState) -> sa.ColumnElement[bool]:
+        e = edges_table.c
+        return sa.exists().where(
+            e.task_id == t.id,
+            e.on_failure == "cancel",
+            e.before_task_id == before.c.id,
+            is_state(before.c.state, *states),
         )
-        .order_by(t.id)
-        .limit(limit)
-    ).all()
-    transition.release(conn, ids, now=now)
-    if not ids:
-        over = sa.and_(j.id.in_(list(job_ids)), j.is_reviving)
-        conn.execute(sa.update(jobs).where(over).values(is_reviving=False))
+
+    doomed = waits_for(TaskState.FAILED, TaskState.LOST, TaskState.CANCELLED)
+    again = sa.and_(waits_for(*TASK_OPEN), sa.not_(doomed))
+    if where is not None:
+        again = sa.and_(again, where)
+    ids = _lock_tasks(conn, job_ids, TaskState.CANCELLED, again, limit=limit)
+    _revive(conn, ids, TaskState.CANCELLED, now)
     return len(ids)
 
 
-def reviving(conn: sa.Connection, limit: int = 200) -> list[int]:
-    """List jobs whose stopped tasks are not all released yet; the process may have died."""
-    return list(conn.scalars(sa.select(j.id).where(j.is_reviving).order_by(j.id).limit(limit)))
+def _revive(conn: sa.Connection, ids: Sequence[int], state: TaskState, now: Instant) -> None:
+    moves = Transition(conn, now)
+    rows = [(task_id,) for task_id in ids]
+    moves.apply(rows, "revive", source=state, reason=Reason.STOPPED.value)
+    # Progress falls to what is still done: what had ended is outstanding again.
+    lowered = [job_id for job_id, delta in moves.deltas.items() if delta.cost_done < 0]
+    conn.execute(sa.update(jobs).where(j.id.in_(lowered)).values(progress=0.0))
+    moves.conclude()
+
+
+def _release_stopped(conn: sa.Connection, job_ids: Sequence[int], limit: int, now: Instant) -> int:
+    is_stopped = t.reason == Reason.STOPPED.value
+    ids = _find_tasks(conn, job_ids, TaskState.BLOCKED, is_stopped, limit=limit)
+    dependencies.reopen(conn, ids)
+    transition.release(conn, ids, now=now, lock_owners=False)
+    return len(ids)
 
 
 def reprioritise(
     conn: sa.Connection, job_ids: Sequence[int], priority: int, *, now: Instant
 ) -> list[int]:
-    """Change the priority of jobs; their ready tasks get a new place in the order."""
-    held = [TaskState.READY, TaskState.RUNNING]
-    dialect.lock_rows(conn, tasks, _ids_of(conn, job_ids, held))
+    """Change the priority of jobs; `reorder` gives their waiting tasks a new place."""
+    _running(conn, job_ids, skip_locked=False)
+    has_priority = is_state(j.state, *JOB_ACTIVE, JobState.STOPPED)
     changed = list(
         conn.scalars(
             sa.update(jobs)
-            .where(j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_ACTIVE, JobState.STOPPED))
-            .values(priority=priority)
+            .where(j.id.in_(sorted(job_ids)), has_priority)
+            .values(priority=priority, is_reviving=True)
             .returning(j.id)
         )
     )
-    ids = _ids_of(conn, changed, [TaskState.READY])
-    due: dict[str, Any] = {"reason": Reason.DUE.value, "due_at": now.wall}
-    transition.transition(conn, [(i,) for i in ids], "hold", source=TaskState.READY, now=now, **due)
-    conn.execute(
-        sa.update(tasks)
-        # Running tasks too: they may return to the queue.
-        .where(t.job_id.in_(changed), is_state(t.state, TaskState.BLOCKED, TaskState.RUNNING))
-        .values(priority=priority)
-    )
-    transition.release(conn, ids, now=now, lock_owners=False)
-    events.record(
-        conn,
-        [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed],
-        now=now,
-    )
+    # Running tasks may return to the queue.
+    is_running = sa.and_(t.job_id.in_(changed), is_state(t.state, TaskState.RUNNING))
+    conn.execute(sa.update(tasks).where(is_running).values(priority=priority))
+    told = [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed]
+    events.record(conn, told, now=now)
     return changed
 
 
+def reorder(
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    after: int = 0,
+    *,
+    now: Instant,
+    limit: int = BATCH,
+) -> int:
+    """Give the next waiting tasks after this id the priority of their job; returns the last id."""
+    owners.of_jobs(conn, job_ids, lock=True)
+    is_next = sa.and_(t.priority != _OF_JOB, t.id > after)
+    ready = _lock_tasks(conn, job_ids, TaskState.READY, is_next, limit=limit)
+    blocked = _lock_tasks(conn, job_ids, TaskState.BLOCKED, is_next, limit=limit)
+    ids = sorted([*ready, *blocked])[:limit]
+    _place_again(conn, [i for i in ids if i in set(ready)], now)
+    of_job = sa.select(j.priority).where(j.id == t.job_id).scalar_subquery()
+    waiting = dialect.id_in(conn, t.id, "waiting")
+    conn.execute(
+        sa.update(tasks)
+        .where(waiting, is_state(t.state, TaskState.BLOCKED))
+        .values(priority=of_job),
+        {"waiting": dialect.encode_ids(conn, [i for i in ids if i in set(blocked)])},
+    )
+    return ids[-1] if ids else 0
+
+
+def _raise_priorities(conn: sa.Connection, job_ids: Sequence[int], limit: int, now: Instant) -> int:
+    """Reorder ready tasks that a `reprioritise` whose process died has left behind."""
+    ids = _lock_tasks(conn, job_ids, TaskState.READY, t.priority > _OF_JOB, limit=limit)
+    _place_again(conn, ids, now)
+    return len(ids)
+
+
+def _place_again(conn: sa.Connection, ids: Sequence[int], now: Instant) -> None:
+    due: dict[str, Any] = {"reason": Reason.DUE.value, "due_at": now.wall}
+    transition.transition(conn, [(i,) for i in ids], "hold", source=TaskState.READY, now=now, **due)
+    transition.release(conn, ids, now=now, lock_owners=False)
+
+
 def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list[int]:
-    """Delete ended jobs with all their rows; tasks that wait for them are cancelled."""
+    """Delete ended jobs; tasks that wait for them are cancelled.
+
+    The jobs are given to an owner that nobody is, so that they are gone for everyone; `collect`
+    then deletes their rows.
+    """
     dialect.lock_rows(conn, jobs, job_ids)
     gone = conn.execute(
         sa.select(j.id, j.state, j.has_successors).where(
@@ -219,20 +334,56 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
     ).all()
     ids = [row.id for row in gone]
     transition.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
-    on_ended(conn).jobs_deleted(conn, ids, now=now)
-    own = sa.select(t.id).where(t.job_id.in_(ids))
-    conn.execute(sa.delete(attempts).where(attempts.c.task_id.in_(own)))
-    conn.execute(sa.delete(steps).where(steps.c.task_id.in_(own)))
-    conn.execute(
-        sa.delete(edges_table).where(
-            sa.or_(edges_table.c.task_id.in_(own), edges_table.c.before_job_id.in_(ids))
-        )
-    )
     _record_deletion(conn, ids, now)
-    conn.execute(sa.delete(events_table).where(events_table.c.job_id.in_(ids)))
-    conn.execute(sa.delete(tasks).where(t.job_id.in_(ids)))
-    conn.execute(sa.delete(jobs).where(j.id.in_(ids)))
+    nobody = owners.nobody(conn)
+    conn.execute(sa.update(jobs).where(j.id.in_(ids)).values(owner_id=nobody, is_reviving=False))
+    collect(conn, now=now)
     return ids
+
+
+def collect(conn: sa.Connection, *, now: Instant, limit: int = BATCH) -> bool:
+    """Delete the next rows of deleted jobs, and the jobs without any; returns whether more are."""
+    gone = sa.select(j.id).where(owners.IS_DELETED).order_by(j.id)
+    job_ids = list(conn.scalars(gone.limit(limit)))
+    if not job_ids:
+        return False
+    count = on_ended(conn).jobs_deleted(conn, job_ids, now=now, limit=limit)
+    count += _delete_tasks(conn, job_ids, limit - count, now)
+    told = sa.select(events_table.c.id).where(events_table.c.job_id.in_(job_ids))
+    some = list(conn.scalars(told.limit(limit - count)))
+    conn.execute(sa.delete(events_table).where(events_table.c.id.in_(some)))
+    count += len(some)
+    if count < limit:
+        conn.execute(sa.delete(jobs).where(j.id.in_(job_ids)))
+    return count >= limit or len(job_ids) == limit
+
+
+def _delete_tasks(conn: sa.Connection, job_ids: Sequence[int], limit: int, now: Instant) -> int:
+    # The latest first: a task never outlives its parent.
+    of_jobs = sa.select(t.id).where(t.job_id.in_(list(job_ids)))
+    ids = list(conn.scalars(of_jobs.order_by(t.id.desc()).limit(limit)))
+    if not ids:
+        return 0
+    given = {"ids": dialect.encode_ids(conn, ids)}
+    for column in (attempts.c.task_id, steps.c.task_id, edges_table.c.task_id):
+        conn.execute(sa.delete(column.table).where(dialect.id_in(conn, column, "ids")), given)
+    before = edges_table.c.before_task_id
+    is_open = edges_table.c.satisfied_at.is_(None)
+    conn.execute(sa.delete(edges_table).where(dialect.id_in(conn, before, "ids"), is_open), given)
+    gone = conn.execute(
+        sa.delete(tasks)
+        .where(dialect.id_in(conn, t.id, "ids"))
+        .returning(t.job_id, t.state, t.cost, t.parent_id, t.document_id),
+        given,
+    )
+    deltas = Deltas()
+    for row in gone:
+        delta = deltas[row.job_id]
+        delta.move(row.state, None)
+        delta.cost_total -= row.cost
+        delta.cost_done -= row.cost if is_over(row.state, row.parent_id, row.document_id) else 0.0
+    job_transition.update_counters(conn, deltas, now=now)
+    return len(ids)
 
 
 def _record_deletion(conn: sa.Connection, job_ids: Sequence[int], now: Instant) -> None:
@@ -265,11 +416,27 @@ def _running(
     return {(row.id, row.fence, row.job_id) for row in rows}
 
 
-def _ids_of(conn: sa.Connection, job_ids: Sequence[int], states: Sequence[str]) -> list[int]:
-    return list(
-        conn.scalars(
-            sa.select(t.id)
-            .where(t.job_id.in_(sorted(job_ids)), is_state(t.state, *states))
-            .order_by(t.id)
-        )
-    )
+def _find_tasks(
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    state: TaskState,
+    *where: sa.ColumnElement[bool],
+    limit: int | None,
+) -> list[int]:
+    if not job_ids:
+        return []
+    found = sa.select(t.id).where(t.job_id.in_(sorted(job_ids)), is_state(t.state, state), *where)
+    # In the order of the index: a large job is not sorted for each batch.
+    return sorted(conn.scalars(found.order_by(t.job_id, t.id).limit(limit)))
+
+
+def _lock_tasks(
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    state: TaskState,
+    *where: sa.ColumnElement[bool],
+    limit: int | None,
+) -> list[int]:
+    ids = _find_tasks(conn, job_ids, state, *where, limit=limit)
+    dialect.lock_rows(conn, tasks, ids)
+    return ids

@@ -137,7 +137,7 @@ def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -
     after.update({s: j[f"tasks_{s}"] + d.c[f"tasks_{s}"] for s in states})
     is_open = after["blocked"] + after["ready"] + after["running"] > 0
     is_active = is_state(j.state, *sorted(_COMPLETE.sources))
-    ends = sa.and_(is_active, sa.not_(is_open))
+    ends = sa.and_(is_active, sa.not_(is_open), sa.not_(j.is_reviving))
     unsuccessful = after["failed"] + after["lost"] + after["cancelled"]
     succeeded = sa.and_(ends, unsuccessful == 0)
     done = j.cost_done + d.c.cost_done if "cost_done" in extras else j.cost_done
@@ -151,7 +151,7 @@ def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -
         state=sa.case(
             (sa.not_(is_active), j.state),
             (sa.and_(is_open, after["running"] > 0), JOB_MOVES["start"].target),
-            (is_open, j.state),
+            (sa.not_(ends), j.state),
             (after["failed"] + after["lost"] > 0, _FAIL.target),
             (after["cancelled"] > 0, _CANCEL.target),
             else_=_COMPLETE.target,

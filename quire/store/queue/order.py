@@ -69,7 +69,7 @@ def placed(
 
 def blocking_reason(row: Any, now: Instant) -> tuple[str | None, float | None]:
     """Return why a task cannot run now, and until when if known; (None, None) if it can."""
-    if row.job_state not in JOB_ACTIVE:
+    if row.job_state not in JOB_ACTIVE or row.revives is not None:
         return Reason.STOPPED, None
     if row.waits:
         return Reason.AFTER, None
@@ -166,6 +166,7 @@ def _candidates(conn: sa.Connection) -> sa.Select[Any]:
             *columns,
             jobs.c.priority,
             jobs.c.state.label("job_state"),
+            jobs.c.revives,
             kinds.c.paused_at,
             owners.c.weight,
             is_behind(jobs).label("is_behind"),

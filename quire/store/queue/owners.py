@@ -8,9 +8,13 @@ from quire.model.records import Owner
 from quire.store.db import dialect
 from quire.store.db.schema.queue import jobs, owners
 
+#: The tenant of deleted jobs: nobody acts for it.
+NOBODY = "(deleted)"
 _OWNER = sa.select(owners).where(
     owners.c.tenant == sa.bindparam("tenant"), owners.c.user_name == sa.bindparam("user")
 )
+#: A deleted job, whose rows are still to be collected.
+IS_DELETED = jobs.c.owner_id.in_(sa.select(owners.c.id).where(owners.c.tenant == NOBODY))
 _LOCKED = _OWNER.with_for_update(key_share=True)
 
 
@@ -46,6 +50,16 @@ def list_owners(conn: sa.Connection, tenant: str) -> list[Owner]:
         sa.select(owners).where(owners.c.tenant == tenant).order_by(owners.c.user_name)
     )
     return [Owner(*row) for row in rows]
+
+
+def nobody(conn: sa.Connection) -> int:
+    """Return the owner of deleted jobs, whose rows are still to be collected."""
+    if (found := find(conn, NOBODY, "")) is None:
+        values = {"tenant": NOBODY, "user_name": ""}
+        dialect.upsert(conn, owners, values, ["tenant", "user_name"], [])
+        found = find(conn, NOBODY, "")
+        assert found is not None  # noqa: S101
+    return found.id
 
 
 def change(conn: sa.Connection, owner_id: int, **values: object) -> None:

@@ -4,6 +4,7 @@ import sqlalchemy as sa
 
 from quire.model.states import JobState
 from quire.store.db.schema.queue import edges, is_state, jobs
+from quire.store.queue import owners
 
 
 def expired(
@@ -21,6 +22,5 @@ def expired(
             is_state(j.state, JobState.FAILED, JobState.STOPPED), j.finished_at < failed_before
         ),
     )
-    return list(
-        conn.scalars(sa.select(j.id).where(old, sa.not_(awaited)).order_by(j.id).limit(limit))
-    )
+    found = sa.select(j.id).where(old, sa.not_(awaited), sa.not_(owners.IS_DELETED))
+    return list(conn.scalars(found.order_by(j.id).limit(limit)))

@@ -70,9 +70,13 @@ def store_key(
     conn.execute(_REMEMBER, row)
 
 
-def prune_keys(conn: sa.Connection, *, before: float) -> int:
+def prune_keys(conn: sa.Connection, *, before: float, limit: int = 5000) -> int:
     """Delete old keys; returns how many."""
-    return conn.execute(sa.delete(submissions).where(submissions.c.created_at < before)).rowcount
+    s = submissions.c
+    old = sa.select(s.owner_id, s.key).where(s.created_at < before).limit(limit)
+    return conn.execute(
+        sa.delete(submissions).where(sa.tuple_(s.owner_id, s.key).in_(old))
+    ).rowcount
 
 
 def active_jobs(conn: sa.Connection, owner_id: int, *, lock: bool = False) -> list[int]:

@@ -124,7 +124,7 @@ def satisfy_jobs(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant)
     free, cancelled = dependencies.satisfy(conn, "job", ended, now=now)
     release(conn, free, now=now, lock_owners=False)
     rows = sorted(cancelled.items())
-    transition(conn, rows, "cancel", source=BLOCKED, now=now, columns=("error",))
+    transition(conn, rows, "cascade", source=BLOCKED, now=now, columns=("error",))
 
 
 class Transition:
@@ -255,7 +255,7 @@ class Transition:
         while doomed:
             chained = Transition(self._conn, self._now)
             rows = sorted(doomed.items())
-            chained.apply(rows, "cancel", source=BLOCKED, columns=("error",))
+            chained.apply(rows, "cascade", source=BLOCKED, columns=("error",))
             doomed = chained._conclude()
 
     def _conclude(self) -> dict[int, str]:
@@ -325,7 +325,8 @@ class Transition:
             self._ended.append(EndedTask(row.id, move, state, *about, *spent))
 
     def _tell(self, job_id: int, task_id: int, move: str, detail: dict[str, Any]) -> None:
-        if move != "cancel":  # told by the event of its job, or of what it waited for
+        # Cancelled tasks are told by the event of their job, or of what they waited for.
+        if move not in ("cancel", "cascade"):
             name = _EVENTS.get(move, f"task.{move}")
             self._events.append(events.Event(job_id, name, task_id, detail))
 

@@ -29,7 +29,15 @@ INDEXED = ("kind", "platform", "account")
 _OWNERS = sa.select(owners.c.id).where(owners.c.tenant == sa.bindparam("tenant"))
 _OWNER = _OWNERS.where(owners.c.user_name == sa.bindparam("user"))
 _COUNTS = tuple((state.value, f"tasks_{state.value}") for state in TaskState)
-_HIDDEN = ("owner_id", "exclusive_key", "has_successors", "is_reviving", "cost_total", "cost_done")
+_HIDDEN = (
+    "owner_id",
+    "exclusive_key",
+    "has_successors",
+    "is_reviving",
+    "revives",
+    "cost_total",
+    "cost_done",
+)
 _SHOWN = (
     *(column for column in j if column.name not in _HIDDEN),
     owners.c.tenant,

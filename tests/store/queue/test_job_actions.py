@@ -311,13 +311,12 @@ def test_stopping_what_must_not_run_twice_gives_it_up_as_lost(stage: Stage):
 def test_a_resume_whose_process_died_halfway_is_finished_by_a_sweep(stage: Stage):
     job = stage.one()
     verbs.stop(stage.caller(), [job])
-    states = [TaskState.FAILED, TaskState.LOST]
-    stage.db.write(lambda conn, now: job_actions.revive(conn, [job], "resume", states, now=now))
+    stage.db.write(lambda conn, now: job_actions.revive(conn, [job], "resume", now=now))
     assert stage.claim() == []
-    sweep.finish_resumes(stage.db)
+    sweep.finish_actions(stage.db)
     assert stage.run() == [job]
     with stage.db.read() as conn:
-        assert job_actions.reviving(conn) == []
+        assert job_actions.unfinished(conn) == []
 
 
 def test_jobs_are_given_another_priority_in_bulk(stage: Stage):

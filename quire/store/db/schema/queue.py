@@ -91,8 +91,10 @@ jobs = sa.Table(
     sa.Column("has_successors", sa.Boolean, nullable=False, server_default=sa.false()),
     # The job still lists files, so progress has no total yet.
     sa.Column("is_growing", sa.Boolean, nullable=False, server_default=sa.false()),
-    # Resumed or retried, while some tasks may still be blocked as stopped.
+    # Resumed, retried or reprioritised, while some tasks have yet to follow.
     sa.Column("is_reviving", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Which ended tasks have yet to run again: see `job_actions.REVIVALS`.
+    sa.Column("revives", sa.Text),
     *(
         sa.Column(f"tasks_{state}", sa.Integer, nullable=False, server_default="0")
         for state in TaskState

@@ -1,0 +1,92 @@
+"""What the scheduler deletes and what it never deletes; one trouble does not stop the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quire.control import jobs as verbs
+from quire.model.records import Submission
+from quire.runtime import scheduler
+from quire.settings import Settings, load
+from quire.store.documents.gc import Collector
+from quire.store.queue import aging, retention, submit
+from tests.store.stage import Stage
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def settings(stage: Stage, tmp_path: Path) -> Settings:
+    return load({}, home=tmp_path / "home", keep_completed_days=1.0, keep_failed_days=1.0)
+
+
+def tick(stage: Stage, settings: Settings) -> dict[str, int]:
+    return scheduler.tick(stage.db, settings, collector=Collector(stage.db, lambda digest: None))
+
+
+def test_a_job_is_deleted_when_it_is_old_enough(stage: Stage, settings: Settings):
+    old = stage.one()
+    stage.run()
+    stage.clock.advance(DAY + 1)
+    young = stage.one()
+    stage.run()
+    assert tick(stage, settings)["jobs"] == 1
+    assert [row.id for row in stage.rows("jobs")] == [young]
+    assert old != young
+    stage.inspect()
+
+
+def test_a_job_that_another_waits_for_is_not_deleted_before_that_one_ran(
+    stage: Stage, settings: Settings
+):
+    first = stage.one()
+    stage.claim()
+    later = stage.one(after=[first])
+    verbs.stop(stage.caller(), [first])
+    stage.clock.advance(DAY + 1)
+    with stage.db.read() as conn:
+        wall = stage.now().wall
+        assert retention.expired(conn, completed_before=wall, failed_before=wall) == []
+    assert tick(stage, settings)["jobs"] == 0
+    verbs.resume(stage.caller(), [first])
+    assert stage.run() == [first]
+    assert stage.run() == [later]
+    stage.clock.advance(DAY + 1)
+    assert tick(stage, settings)["jobs"] == 2
+
+
+def test_one_step_of_the_scheduler_that_fails_does_not_stop_the_others(
+    stage: Stage, settings: Settings, monkeypatch, caplog
+):
+    stage.one()
+    stage.run()
+    stage.clock.advance(DAY + 1)
+
+    def refuse(*_: object, **__: object) -> list[int]:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(aging, "promote", refuse)
+    monkeypatch.setattr(submit, "prune_keys", refuse)
+    done = tick(stage, settings)
+    assert done["jobs"] == 1
+    assert any(name.startswith("collected_") for name in done)
+    assert caplog.text.count("scheduler.step_failed") == 2
+
+
+def test_more_old_jobs_than_one_transaction_takes_are_deleted(stage: Stage, settings: Settings):
+    stage.many(450)
+    stage.run()
+    stage.clock.advance(DAY + 1)
+    assert tick(stage, settings)["jobs"] == 450
+    assert stage.count("jobs") == stage.count("tasks") == 0
+
+
+def test_keys_are_forgotten_some_at_a_time(stage: Stage):
+    for key in ("a", "b", "c"):
+        verbs.submit(stage.caller(), [Submission("noop")], key=key)
+    before = stage.now().wall + 1
+    with stage.db.begin() as conn:
+        assert submit.prune_keys(conn, before=before, limit=2) == 2
+        assert submit.prune_keys(conn, before=before, limit=2) == 1
