@@ -16,7 +16,8 @@ TONES = {
     "pending": "wait", "blocked": "wait", "ready": "wait", "queued": "wait", "building": "run",
     "running": "run", "indexing": "run", "draining": "wait", "alive": "good", "active": "good",
     "completed": "good", "done": "good", "success": "good", "live": "good",
-    "success with errors": "warn", "stopped": "warn", "transient": "warn", "returned": "idle",
+    "success with errors": "warn", "completed with errors": "warn", "stopped": "warn",
+    "transient": "warn", "returned": "idle",
     "failed": "bad", "lost": "bad", "dead": "bad", "permanent": "bad", "crashed": "bad",
     "died": "bad", "timeout": "bad", "memory": "bad", "stalled": "bad", "quarantined": "bad",
     "cancelled": "idle", "skipped": "idle", "not_indexed": "idle", "replaced": "idle",
@@ -53,6 +54,8 @@ _MEDIA_TYPES = {
     f"{_OFFICE}spreadsheetml.sheet": "xlsx",
     f"{_OFFICE}presentationml.presentation": "pptx",
 }
+#: First words of an error whose subject is the file.
+_PREDICATES = frozenset({"is", "has", "was", "holds", "would", "cannot"})
 _REUSED = {"pages": "page", "ocr": "OCR page", "chunks": "chunk", "vectors": "vector"}
 
 
@@ -152,9 +155,13 @@ def one_line(text: Any, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def without_name(error: str | None, name: str, limit: int = 200) -> str:
-    """Write the error of a file without the file's name, which is shown beside it."""
-    return one_line((error or "").removeprefix(f"{name}: "), limit)
+def file_error(error: str | None, name: str, limit: int = 200) -> str:
+    """Write the error of a file as a sentence without its name, which is shown beside it."""
+    rest = (error or "").removeprefix(f"{name}: ")
+    if rest == error:
+        return one_line(rest, limit)
+    subject = "The file " if rest.split(" ", 1)[0] in _PREDICATES else ""
+    return one_line(subject + rest if subject else rest[:1].upper() + rest[1:], limit)
 
 
 def multiline(text: Any, limit: int = 4000) -> str:
@@ -212,6 +219,28 @@ def document_state(document: Mapping[str, Any]) -> str:
     return "success with errors" if has_errors else str(document["state"])
 
 
+def job_state(job: Mapping[str, Any]) -> str:
+    """Return the state of a job; files that failed are part of it."""
+    has_errors = job["state"] == "completed" and job["files"].get("failed")
+    return "completed with errors" if has_errors else str(job["state"])
+
+
+def stopped(job: Mapping[str, Any], now: float) -> str:
+    """Write who stopped or cancelled a job, when and why: `stopped by ada 2 min ago: too slow`."""
+    by = f" by {one_line(job['stopped_by'])}" if job["stopped_by"] else ""
+    why = f": {one_line(job['stopped_why']).rstrip('.')}" if job["stopped_why"] else ""
+    at = when(job["stopped_at"], now).replace("now", "just now")
+    return f"{job['state']}{by} {at}{why}"
+
+
+def next_attempt(job: Mapping[str, Any], now: float) -> str:
+    """Write when a job that only waits tries again: `next attempt in 38 s`; or nothing."""
+    at = epoch(job.get("next_attempt_at"))
+    if at is None:
+        return ""
+    return f"next attempt in {rough_span(at - now)}" if at > now + 1 else "next attempt now"
+
+
 def distinct_names(files: Iterable[Mapping[str, Any]]) -> list[str]:
     """Name files or documents (`name`, `uri`); names that repeat are prefixed by folders."""
     paths = [(each["name"], unquote(each["uri"]).split("/")[:-1]) for each in files]
@@ -266,6 +295,10 @@ def job_duration(job: Mapping[str, Any]) -> str:
 
 def job_detail(job: Mapping[str, Any], now: float) -> str:
     """Write the most important thing about a job besides its state."""
+    if job["stopped_at"]:
+        return stopped(job, now)
+    if job["state"] == "completed" and job["files"].get("failed"):
+        return job_files(job)
     if job["error"] and job["state"] not in ("completed", "running"):
         return one_line(job["error"])
     start = epoch(job["run_at"])

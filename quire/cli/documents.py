@@ -89,7 +89,7 @@ def _drawn(page: dict[str, Any]) -> "Table":
 
 def _detail(each: dict[str, Any]) -> str:
     if each["error"]:
-        return format.without_name(each["error"], each["name"])
+        return format.file_error(each["error"], each["name"])
     if each["page_errors"]:
         return f"{format.count(each['page_errors'], 'page')} could not be read"
     if each["locked"]:

@@ -183,7 +183,8 @@ def _drawn(one: dict[str, Any]) -> "Group":
     from rich.text import Text
 
     title = Text(f"job {one['id']}  {format.one_line(one['kind'])}  ", style="bold")
-    title.append(one["state"], style=console.colour(one["state"]))
+    state = format.job_state(one)
+    title.append(state, style=console.colour(state))
     parts: list[RenderableType] = [title, _facts(one)]
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
@@ -221,6 +222,8 @@ def _facts(one: dict[str, Any]) -> "Table":
         "starts": format.when(one["run_at"], now) if one["run_at"] else "",
         "started": format.when(one["started_at"], now) if one["started_at"] else "",
         "finished": ends if one["finished_at"] else "",
+        "stopped": format.stopped(one, now) if one["stopped_at"] else "",
+        "next attempt": format.when(one["next_attempt_at"], now) if one["next_attempt_at"] else "",
         "retries": f"{one['retry_count']:,} ({limit})" if one["retry_count"] else "",
         "worker": format.one_line(one["worker_id"]),
         "payload": format.short_json(one["payload"]) if one["payload"] else "",
@@ -240,7 +243,7 @@ def _files(one: dict[str, Any]) -> "Table":
     )
     for each, name in zip(items, format.distinct_names(items), strict=True):
         state = format.document_state(each)
-        detail = format.without_name(each["error"], each["name"])
+        detail = format.file_error(each["error"], each["name"])
         if each["page_errors"] and not detail:
             detail = f"{format.count(each['page_errors'], 'page')} could not be read"
         drawn.add_row(

@@ -194,7 +194,7 @@ def _drawn(page: dict[str, Any]) -> "Table":
         drawn.add_row(
             str(job["id"]),
             format.one_line(job["kind"], 30),
-            Text(job["state"], style=console.colour(job["state"])),
+            Text(state := format.job_state(job), style=console.colour(state)),
             format.job_progress(job),
             format.one_line(job["owner"]["user"], 20),
             str(job["priority"]),

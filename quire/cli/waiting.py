@@ -87,7 +87,8 @@ def _bar(total: int, quiet: bool) -> Iterator[Tell]:
 
         def tell(done: int, job: dict[str, Any] | None) -> None:
             if total == 1 and job is not None:
-                text = format.one_line(job["progress_message"], 60)
+                text = format.next_attempt(job, time.time())
+                text = text or format.one_line(job["progress_message"], 60)
                 text = f"job {job['id']} {job['state']}  {text}"
                 progress.update(drawn, completed=job["progress"], description=text)
             else:

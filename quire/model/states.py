@@ -119,7 +119,7 @@ JOB_MOVES: dict[str, Move] = {
     "complete": _move(J.PENDING, J.RUNNING, to=J.COMPLETED),
     "fail": _move(J.PENDING, J.RUNNING, to=J.FAILED),
     "stop": _move(J.PENDING, J.RUNNING, to=J.STOPPED, by_user=True),
-    "cancel": _move(J.PENDING, J.RUNNING, J.STOPPED, J.FAILED, to=J.CANCELLED, by_user=True),
+    "cancel": _move(J.PENDING, J.RUNNING, J.STOPPED, to=J.CANCELLED, by_user=True),
     "resume": _move(J.STOPPED, J.FAILED, to=J.PENDING, by_user=True),
     "retry": _move(J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING, by_user=True),
     # Its tasks of one document run again; the rest of the job may still be at work.

@@ -4,6 +4,7 @@
 """
 
 import functools
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -49,6 +50,7 @@ SENTENCES = {
     "retry_file": "The file is queued again.",
     "reindex": "The document is queued for re-indexing.",
 }
+_IN = re.compile(r"\bin \d[\d,.]* (?:ms|s|min|h|d|years)(?: \d+ (?:s|min|h))?\b")
 #: What the actions of a page apply to, by the first part of its path.
 NOUNS = {"": "job", "jobs": "job", "documents": "document", "corpora": "corpus", "workers": "kind"}
 
@@ -66,6 +68,7 @@ def environment() -> jinja2.Environment:
     made.filters.update(
         number=format.number, counted=format.count, size=format.size,
         span=format.span, tone=format.tone, state_of=format.document_state,
+        job_state=format.job_state, stopped=_stopped, ticking=_ticking,
         plain=format.multiline, pretty=format.indented_json, media=format.media_type,
         clock=format.clock_time, when=_when, marked=marked, coded=coded,
     )  # fmt: skip
@@ -78,6 +81,18 @@ def environment() -> jinja2.Environment:
 @jinja2.pass_context
 def _when(context: jinja2.runtime.Context, at: Any) -> Any:
     return when(at, context["now"])
+
+
+@jinja2.pass_context
+def _stopped(context: jinja2.runtime.Context, job: dict[str, Any]) -> str:
+    return format.stopped(job, context["now"])
+
+
+@jinja2.pass_context
+def _ticking(context: jinja2.runtime.Context, text: Markup, until: str | None) -> Markup:
+    """Replace how long something takes (`in 58 s`) by a time that stays current."""
+    ticking = when(until, context["now"]) if until else ""
+    return Markup(_IN.sub(lambda found: ticking or found[0], str(text), count=1))  # noqa: S704
 
 
 def when(at: str | float | None, now: float) -> Markup:
@@ -116,9 +131,12 @@ def coded(text: str) -> Markup:
 
 
 def with_distinct_names(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return files or documents with names that tell them apart."""
+    """Return files or documents with names that tell them apart, and their errors without."""
     names = format.distinct_names(items)
-    return [{**each, "name": name} for each, name in zip(items, names, strict=True)]
+    return [
+        {**each, "name": name, "reason": format.file_error(each["error"], each["name"], 500)}
+        for each, name in zip(items, names, strict=True)
+    ]
 
 
 def _chained(path: str, kept: dict[str, Any], **changed: Any) -> str:

@@ -85,7 +85,7 @@ def _share(ordered: Sequence[float], share: float) -> float | None:
 def _rate(done: int, window: float) -> str:
     a_minute = done / window * 60
     if a_minute >= 100:
-        return f"{format.number(round(a_minute / 60))} tasks/s"
+        return f"{format.count(round(a_minute / 60), 'task')}/s"
     if a_minute >= 1 or not done:
-        return f"{a_minute:.0f} tasks/min"
-    return f"{a_minute * 60:.0f} tasks/h"
+        return f"{format.count(round(a_minute), 'task')}/min"
+    return f"{format.count(round(a_minute * 60), 'task')}/h"

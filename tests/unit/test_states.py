@@ -59,7 +59,7 @@ def test_moves_name_only_known_states():
 def test_a_person_may_do_what_the_state_allows():
     assert allowed("pending") == allowed("running") == ["stop", "cancel"]
     assert allowed("stopped") == ["cancel", "resume", "retry", "delete"]
-    assert allowed("failed") == ["cancel", "resume", "retry", "delete"]
+    assert allowed("failed") == ["resume", "retry", "delete"]
     assert allowed("cancelled") == ["retry", "delete"]
     assert allowed("completed") == ["delete"]
 

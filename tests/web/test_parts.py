@@ -130,6 +130,12 @@ def test_a_rate_is_of_the_time_that_is_known():
     assert (found["rate"], found["window"]) == ("500 tasks/s", "last 8 s")
 
 
+def test_one_task_a_minute_is_singular():
+    now = 1_000_000.0
+    runs = [Run(now - 60 * n, 0.1, "done", 1.0) for n in range(10)]
+    assert throughput.figures(runs, now - 600, now=now)["rate"] == "1 task/min"
+
+
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_colours_of_text_stand_out_from_what_is_behind_them(scheme: int):
     pairs = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", CSS)

@@ -55,6 +55,12 @@ class Job(ResponseModel):
     run_at: str | None
     started_at: str | None
     finished_at: str | None
+    stopped_by: str | None = Field(description="User who stopped or cancelled it.")
+    stopped_at: str | None
+    stopped_why: str | None
+    next_attempt_at: str | None = Field(
+        None, description="When a failed task is tried again, while none runs; not in lists."
+    )
     tasks: Counts
     files: Counts
     files_with_errors: int

@@ -79,6 +79,8 @@ def summary_line(seen: Picture, rate: float | None) -> str:
     parts = [format.job_files(job) if job["files"] else _before_files(job)]
     if rate:
         parts.append(f"{rate:,.0f} pages/s" if rate >= 10 else f"{rate:.1f} pages/s")
+    if waits := format.next_attempt(job, time.time()):
+        parts.append(waits)
     left = (format.epoch(job["eta_at"]) or 0.0) - time.time()
     if job["eta_at"] and left > 1 and not job["is_listing"]:
         parts.append(f"{format.rough_span(left)} left")
@@ -122,6 +124,7 @@ def _lines() -> Callable[[Picture, float | None], None]:
     def tell(seen: Picture, rate: float | None) -> None:
         nonlocal last, due
         line = format.job_files(seen.job) if seen.job["files"] else _before_files(seen.job)
+        line += str(seen.job["next_attempt_at"])
         if line == last or (time.monotonic() < due and seen.job["finished_at"] is None):
             return
         console.note(summary_line(seen, rate))

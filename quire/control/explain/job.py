@@ -8,9 +8,9 @@ from typing import Any
 from quire import format
 from quire.clock import Instant, iso
 from quire.control.caller import Caller
-from quire.control.explain.task import Case, Finding, how_stopped, of_task
+from quire.control.explain.task import Case, Finding, of_task
 from quire.errors import NotFound
-from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store import Connection
 from quire.store.reports import jobs as job_reports
 from quire.store.reports import waiting
@@ -39,11 +39,11 @@ def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
         states = MOST_ADVANCED if is_open else MOST_TELLING
         shown = waiting.tasks_of(conn, job_id, states, limit=SHOWN)
         cases = [_case(conn, task, now, caller.db.lease_seconds) for task in shown]
-        stopped = "" if row.state != JobState.STOPPED else how_stopped(conn, row.id, now)
-        error = None
-        if row.state == JobState.FAILED:
-            error = (job_reports.job(conn, caller.tenant, job_id, now=now.wall) or {})["error"]
-        finding = _of_job(row, cases, stopped, error)
+        if row.state in JOB_ACTIVE:
+            finding = _active_job(row, cases)
+        else:
+            [one] = job_reports.by_id(conn, caller.tenant, [job_id], now=now.wall)
+            finding = _ended_job(row, one, now)
         reasons = waiting.count_reasons(conn, job_id) if row.tasks_blocked else {}
         answers = [_answer(case.row, of_task(case), case.history) for case in cases]
     counts = {s.value: n for s in TaskState if (n := getattr(row, f"tasks_{s}"))}
@@ -91,9 +91,7 @@ def _answer(row: Any, finding: Finding, history: list[dict[str, Any]]) -> dict[s
     }
 
 
-def _of_job(row: Any, cases: list[Case], stopped: str, error: str | None) -> Finding:
-    if row.state not in JOB_ACTIVE:
-        return _ended_job(row, stopped, error)
+def _active_job(row: Any, cases: list[Case]) -> Finding:
     if not cases:
         return Finding(
             "no_open_task",
@@ -111,25 +109,28 @@ def _of_job(row: Any, cases: list[Case], stopped: str, error: str | None) -> Fin
     return first._replace(text=text)
 
 
-def _ended_job(row: Any, stopped: str, error: str | None) -> Finding:
-    why = f": {row.error.rstrip('.')}" if row.error else ""
-    verb = next((verb for verb in ("resume", "retry") if verb in allowed(row.state)), "retry")
+def _ended_job(row: Any, one: dict[str, Any], now: Instant) -> Finding:
+    verb = next((verb for verb in ("resume", "retry") if verb in one["allowed"]), "retry")
     again = f"`quire job {verb} {row.id}`"
-    total = sum(getattr(row, f"tasks_{state}") for state in TaskState)
+    total = sum(one["tasks"].values())
+    how = format.stopped(one, now.wall) if one["stopped_at"] else "cancelled"
     match row.state:
         case JobState.STOPPED:
-            counted = f"{row.tasks_done:,} of {format.count(total, 'task')}"
-            text = f"{stopped[0].upper()}{stopped[1:]}. {counted} "
-            text += "is done." if total == 1 else "are done."
+            done = f"{row.tasks_done:,} of {format.count(total, 'task')}"
+            text = f"{how[0].upper()}{how[1:]}. {done} {'is' if total == 1 else 'are'} done."
             step = f"Nothing runs until you resume it with {again}."
+        case JobState.COMPLETED if failed := one["files"].get("failed"):
+            text = f"{failed:,} of {format.count(sum(one['files'].values()), 'file')} failed."
+            step = f"Nothing happens automatically. Retry what failed with {again}."
         case JobState.COMPLETED:
             text, step = "Every task succeeded.", "Nothing. The job is complete."
         case JobState.FAILED:
-            text = error or "It failed."
+            text = one["error"] or "It failed."
             if total == 1:
                 text = f"It failed: {text}"
             step = f"Nothing happens automatically. Retry what failed with {again}."
         case _:
-            text = f"Cancelled{why}."
+            why = f": {row.error.rstrip('.')}" if row.error and not one["stopped_why"] else ""
+            text = f"{how[0].upper()}{how[1:]}{why}."
             step = f"Nothing happens automatically. Run it again with {again}."
     return Finding(row.state, text, step, row.finished_at)

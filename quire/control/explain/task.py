@@ -264,22 +264,13 @@ def _stopped(case: Case) -> Finding:
         text = f"Job {row.job_id} was stopped and has been resumed."
         return Finding("stopped", text, "It is queued within seconds.")
     if row.job_state == JobState.STOPPED:
-        text = f"Job {row.job_id} was {how_stopped(case.conn, row.job_id, case.now)}."
+        told = {name: getattr(row, name) for name in ("stopped_by", "stopped_why")}
+        told |= {"state": row.job_state, "stopped_at": row.job_finished_at}
+        text = f"Job {row.job_id} was {format.stopped(told, case.now.wall)}."
         step = f"Nothing runs until you resume it with `quire job resume {row.job_id}`."
         return Finding("stopped", text, step, row.job_finished_at)
     text = f"Job {row.job_id} is {row.job_state}."
     return Finding("stopped", text, "It is cancelled at the next sweep.", row.job_finished_at)
-
-
-def how_stopped(conn: Connection, job_id: int, now: Instant) -> str:
-    """Say by whom, when and why a job was stopped: `stopped by ada 2 s ago`."""
-    # Not from the job's error, which may be that of a file that failed earlier.
-    stop = waiting.last_event(conn, job_id, "job.stopped")
-    if stop is None:
-        return "stopped"
-    by = f" by {stop['by']}" if stop.get("by") else ""
-    why = f": {stop['why'].rstrip('.')}" if stop.get("why") else ""
-    return f"stopped{by} {format.when(stop['at'], now.wall).replace('now', 'just now')}{why}"
 
 
 def _unknown_kind(case: Case) -> Finding:

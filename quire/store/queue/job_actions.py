@@ -57,16 +57,18 @@ def halt(
     running = _running(conn, job_ids, skip_locked=False)
     dialect.lock_rows(conn, jobs, job_ids)
     error = sa.func.coalesce(why, j.error)
-    over = {"revives": None, "is_reviving": False} if target == JobState.CANCELLED else {}
-    done = job_transition.move_jobs(conn, job_ids, verb, now=now, error=error, **over)
+    values: dict[str, Any] = {"error": error, "stopped_by": by, "stopped_why": why}
+    if target == JobState.CANCELLED:
+        values |= {"revives": None, "is_reviving": False}
+    done = job_transition.move_jobs(conn, job_ids, verb, now=now, **values)
     changed = [row.id for row in done]
     # A claim may have committed between the two locks. What is locked now belongs to a claim or
     # settle that waits for the job row; it will find the job halted and revoke its tasks itself.
     running |= _running(conn, changed, skip_locked=True)
     settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
     detail = {name: text for name, text in (("why", why), ("by", by)) if text}
-    told = [events.Event(i, f"job.{target}", None, detail or None) for i in changed]
-    events.record(conn, told, now=now)
+    recorded = [events.Event(i, f"job.{target}", None, detail or None) for i in changed]
+    events.record(conn, recorded, now=now)
     if target == JobState.CANCELLED:
         awaited = {row.id: target for row in done if row.has_successors}
         transition.satisfy_jobs(conn, awaited, now=now)

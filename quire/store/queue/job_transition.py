@@ -44,6 +44,7 @@ def move_jobs(
 ) -> Sequence[Any]:
     """Make a person's move of jobs that are in a state that allows it; returns these jobs."""
     sources, target, *_ = JOB_MOVES[verb]
+    values = {"stopped_by": None, "stopped_why": None, **values}
     finished_at = None if target in JOB_ACTIVE else now.wall
     return conn.execute(
         sa.update(jobs)

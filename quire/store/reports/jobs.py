@@ -14,12 +14,12 @@ import sqlalchemy as sa
 
 from quire.clock import iso
 from quire.model.admission import failed_sources_text
-from quire.model.states import JOB_ACTIVE, JobState, TaskState, allowed
+from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState, allowed
 from quire.store.db import dialect
-from quire.store.db.schema.queue import is_state, jobs, owners
+from quire.store.db.schema.queue import is_state, jobs, owners, tasks
 from quire.store.reports import files, substring_filter
 
-j = jobs.c
+j, t = jobs.c, tasks.c
 #: The jobs of a tenant with no more than this are all read: other tenants' jobs are never touched.
 FEW = 2_000
 #: Up to this many owners are read one by one and merged; beyond it the table is read from its end.
@@ -50,9 +50,26 @@ _FAILED, _RUNNING = JobState.FAILED.value, JobState.RUNNING.value
 
 
 def job(conn: sa.Connection, tenant: str, job_id: int, *, now: float) -> dict[str, Any] | None:
-    """Return one job of a tenant."""
+    """Return one job of a tenant; while it only waits, with the time of its next attempt."""
     found = by_id(conn, tenant, [job_id], now=now)
-    return found[0] if found else None
+    return {**found[0], "next_attempt_at": iso(_next_attempt(conn, found[0]))} if found else None
+
+
+def _next_attempt(conn: sa.Connection, one: Mapping[str, Any]) -> float | None:
+    """Return when a failed task is tried again, among the first that wait; None while some run."""
+    counts = one["tasks"]
+    if "blocked" not in counts or "running" in counts or "ready" in counts:
+        return None
+    some = (
+        sa.select(t.due_at, t.reason)
+        .where(t.job_id == one["id"], is_state(t.state, TaskState.BLOCKED))
+        .order_by(t.id)
+        .limit(FEW)
+        .subquery()
+    )
+    is_again = some.c.reason == Reason.BACKOFF.value
+    due_at: float | None = conn.scalar(sa.select(sa.func.min(some.c.due_at)).where(is_again))
+    return due_at
 
 
 def page_of_jobs(
@@ -255,6 +272,7 @@ def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[
 
 def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[str, Any]:
     state, result = row["state"], row["result"]
+    is_stopped = state == JobState.STOPPED or row["stopped_by"] or row["stopped_why"]
     counts = {name: n for name, column in _COUNTS if (n := row[column])}
     return {
         "id": row["id"],
@@ -278,6 +296,9 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "run_at": iso(row["run_at"]),
         "started_at": iso(row["started_at"]),
         "finished_at": iso(row["finished_at"]),
+        "stopped_by": row["stopped_by"],
+        "stopped_at": iso(row["finished_at"]) if is_stopped else None,
+        "stopped_why": row["stopped_why"],
         "tasks": counts,
         "files": dict(tally or {}),
         "files_with_errors": tally.with_errors if tally else 0,

@@ -3,7 +3,6 @@
 Every count is bounded, so an explanation costs the same with ten queued tasks and a million.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store.db.schema.queue import (
     attempts,
     edges,
-    events,
     is_state,
     jobs,
     kinds,
@@ -72,14 +70,6 @@ def task(conn: sa.Connection, tenant: str, task_id: int) -> Any | None:
     if not 0 < task_id < 2**63:
         return None
     return conn.execute(_tasks().where(t.id == task_id, owners.c.tenant == tenant)).one_or_none()
-
-
-def last_event(conn: sa.Connection, job_id: int, name: str) -> dict[str, Any] | None:
-    """Return the time and details of the latest event of that name of a job, or None."""
-    e = events.c
-    query = sa.select(e.at, e.detail).where(e.job_id == job_id, e.name == name)
-    row = conn.execute(query.order_by(e.id.desc()).limit(1)).one_or_none()
-    return None if row is None else {"at": row.at, **json.loads(row.detail or "{}")}
 
 
 def tasks_of(conn: sa.Connection, job_id: int, states: Sequence[str], *, limit: int) -> list[Any]:
@@ -199,6 +189,8 @@ def _tasks() -> sa.Select[Any]:
             j.state.label("job_state"),
             j.error.label("job_error"),
             j.finished_at.label("job_finished_at"),
+            j.stopped_by,
+            j.stopped_why,
             j.exclusive_key.label("job_exclusive_key"),
             kinds.c.paused_at,
             owners.c.user_name,

@@ -36,4 +36,4 @@ setInterval(() => {
     const text = worded((at - Date.now()) / 1000);
     if (at && time.textContent !== text) time.textContent = text;
   }
-}, 5000);
+}, 1000);

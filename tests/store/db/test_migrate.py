@@ -180,3 +180,22 @@ def test_what_was_wedged_is_stalled_after_the_migration(db):
         ).all()
     assert json.loads(errors[0]) == {**why, "kind": "stalled"}
     assert errors[1] is None
+
+
+def test_jobs_that_are_stopped_get_who_stopped_them_from_their_last_event(db):
+    from quire.store.db.migrations import m0013_stopped_by
+    from quire.store.db.schema.queue import events, jobs, owners
+
+    job = {"owner_id": 1, "kind": "noop", "priority": 5, "payload": "{}", "max_attempts": 1,
+           "created_at": 1.0}  # fmt: skip
+    with db.begin() as conn:
+        conn.execute(sa.insert(owners), {"id": 1, "tenant": "default", "user_name": "ada"})
+        for job_id, state in ((1, "stopped"), (2, "stopped"), (3, "cancelled")):
+            conn.execute(sa.insert(jobs), {**job, "id": job_id, "state": state, "finished_at": 2.0})
+        for job_id, told in ((1, {"by": "eve"}), (1, {"by": "bea", "why": "lunch"}), (3, {})):
+            row = {"tenant": "default", "at": 2.0, "name": "job.stopped", "job_id": job_id}
+            conn.execute(sa.insert(events), {**row, "detail": json.dumps(told)})
+        m0013_stopped_by.up(conn)
+    with db.read() as conn:
+        found = conn.execute(sa.select(jobs.c.stopped_by, jobs.c.stopped_why).order_by(jobs.c.id))
+        assert found.all() == [("bea", "lunch"), (None, None), (None, None)]

@@ -111,6 +111,9 @@ jobs = sa.Table(
     sa.Column("created_at", Time, nullable=False),
     sa.Column("started_at", Time),
     sa.Column("finished_at", Time),
+    # Who stopped or cancelled it; a policy has no name, but a reason.
+    sa.Column("stopped_by", sa.Text),
+    sa.Column("stopped_why", sa.Text),
     one_of("state", JobState, "ck_jobs_state"),
     sa.CheckConstraint("priority BETWEEN 1 AND 10", name="ck_jobs_priority"),
     sa.CheckConstraint("progress BETWEEN 0 AND 1", name="ck_jobs_progress"),
