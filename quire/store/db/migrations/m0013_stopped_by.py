@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from quire.model.states import JobState
 from quire.store.db.schema.queue import events, is_state, jobs
 
-OLDEST = 10
+OLDEST = 12
 
 
 def up(conn: sa.Connection) -> None:
