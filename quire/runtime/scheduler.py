@@ -31,7 +31,15 @@ from quire.store.access import audit, sessions
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 from quire.store.documents.gc import Collector
-from quire.store.queue import aging, events, job_actions, retention, submit, workers
+from quire.store.queue import (
+    aging,
+    events,
+    job_actions,
+    release,
+    retention,
+    submit,
+    workers,
+)
 from quire.store.search.hnsw import HnswIndexer
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -95,6 +103,7 @@ def tick(
     steps: list[Callable[[], dict[str, int]]] = [lambda: _promote(db, settings)]
     if prune:
         steps += [
+            lambda: _correct_clock(db),
             lambda: _prune(db, settings),
             lambda: _delete_jobs(db, settings),
             lambda: _collect(collector, settings),
@@ -137,6 +146,13 @@ def _collect(collector: Collector, settings: Settings) -> dict[str, int]:
     if any(done.values()):
         log.event("collected", **done)
     return {f"collected_{name}": count for name, count in done.items()}
+
+
+def _correct_clock(db: Database) -> dict[str, int]:
+    count = db.write(lambda conn, now: release.correct_due_times(conn, now=now))
+    if count:
+        log.event("clock.set_back", level="warning", tasks=count)
+    return {"corrected": count}
 
 
 def _prune(db: Database, settings: Settings) -> dict[str, int]:

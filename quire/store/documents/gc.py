@@ -154,9 +154,10 @@ def count_used_blobs(conn: sa.Connection) -> int:
 
 def mark(kind: Collectable, keys: Sequence[Key], conn: sa.Connection, now: Instant) -> int:
     """Mark rows that nothing uses; return how many were not marked before."""
-    statement = sa.update(kind.table).where(
-        kind.has_key(keys), kind.table.c.condemned_at.is_(None), sa.not_(kind.is_used)
-    )
+    marked_at = kind.table.c.condemned_at
+    # A mark of the future is from a clock that was set back since.
+    is_new = sa.or_(marked_at.is_(None), marked_at > now.wall)
+    statement = sa.update(kind.table).where(kind.has_key(keys), is_new, sa.not_(kind.is_used))
     return conn.execute(statement.values(condemned_at=now.wall)).rowcount
 
 

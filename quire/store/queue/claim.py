@@ -79,8 +79,8 @@ _CAPPED = (
 LOOK_AHEAD, MAX_ROUNDS = 500, 4
 #: How far a claim looks now and then past the kinds that other workers run.
 DEEP_LOOK = 100_000
-#: How long a task waits for the running task with its exclusive key, and how often.
-KEY_SECONDS, KEY_TRIES = 15.0, 10
+#: How often a task waits for the running task with its exclusive key.
+KEY_TRIES = 10
 _PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 
 
@@ -319,7 +319,7 @@ def _wait_for_key(conn: sa.Connection, ids: Sequence[int], moves: Transition, no
     waiting = [(task_id, tries) for task_id, tries in rows if tries % KEY_TRIES]
     locked_out = [(task_id, tries) for task_id, tries in rows if tries % KEY_TRIES == 0]
     why = f"another task of the same document was running at each of {KEY_TRIES} tries"
-    held = {"reason": Reason.LOCK_HELD.value, "due_at": now.wall + KEY_SECONDS}
+    held = {"reason": Reason.LOCK_HELD.value, "due_at": now.wall + release.KEY_SECONDS}
     tries = ("lock_tries",)
     moves.apply(waiting, "hold", source=TaskState.READY, columns=tries, **held)
     moves.apply(locked_out, "lock_out", source=TaskState.READY, columns=tries, error=why)

@@ -7,11 +7,13 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import Reason, TaskState
-from quire.store.db.schema.queue import is_state, kinds, owners, tasks
+from quire.store.db.schema.queue import attempts, is_state, kinds, owners, tasks
 from quire.store.queue.order import blocked_by
 from quire.store.queue.transition import release
 
 BLOCKED, READY = TaskState.BLOCKED, TaskState.READY
+#: How long a task waits for the holder of its exclusive key before it tries again.
+KEY_SECONDS = 15.0
 _DUE = (
     sa.select(tasks.c.id)
     .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at <= sa.bindparam("wall"))
@@ -30,6 +32,35 @@ def release_due(conn: sa.Connection, *, now: Instant, limit: int = 500) -> int:
     """Release tasks whose time has come; returns how many became ready."""
     due = conn.scalars(_DUE, {"wall": now.wall, "limit": limit}).all()
     return release(conn, due, now=now)
+
+
+def correct_due_times(conn: sa.Connection, *, now: Instant, limit: int = 500) -> int:
+    """Shorten waits that began in the future: the clock was set back since. Returns how many.
+
+    `run_at` is a time that somebody chose, and stays.
+    """
+    t, a = tasks.c, attempts.c
+    # The fence was raised at once where the run was not ended by its holder.
+    last_run = sa.and_(a.task_id == t.id, a.fence.in_([t.fence, t.fence - 1]))
+    began = sa.select(sa.func.max(a.finished_at)).where(last_run).scalar_subquery()
+    is_locked = t.reason == Reason.LOCK_HELD.value
+    seconds = sa.case((is_locked, KEY_SECONDS), else_=t.due_at - began)
+    is_ahead = sa.and_(began > now.wall, t.due_at >= began)
+    is_wrong = sa.case((is_locked, t.due_at > now.wall + KEY_SECONDS), else_=is_ahead)
+    wrong = (
+        sa.select(t.id)
+        .where(
+            is_state(t.state, BLOCKED),
+            t.due_at > now.wall,
+            t.reason.in_([Reason.BACKOFF.value, Reason.LOCK_HELD.value]),
+            is_wrong,
+        )
+        .limit(limit)
+        .with_for_update(key_share=True, skip_locked=True)
+    )
+    ids = conn.scalars(wrong).all()
+    conn.execute(sa.update(tasks).where(t.id.in_(ids)).values(due_at=now.wall + seconds))
+    return len(ids)
 
 
 def next_due_at(conn: sa.Connection) -> float | None:

@@ -457,3 +457,14 @@ def test_a_deleted_job_leaves_the_generations_that_it_made(shelf: Shelf):
     ]  # fmt: skip
     assert [row.state for row in shelf.stage.rows("documents")] == ["success", "not_indexed"]
     assert doctor.examine(shelf.db).is_healthy
+
+
+def test_a_mark_from_a_clock_that_was_ahead_does_not_wait_for_it(shelf: Shelf):
+    first = shelf.file("a.txt", "one")
+    delete(shelf, first.document_id)
+    shelf.stage.clock.advance(24 * HOUR)
+    collector(shelf).round(keep_seconds=KEEP)
+    assert shelf.stage.count("pages") == 1
+    shelf.stage.clock.jump(-24 * HOUR)
+    collect_all(shelf)
+    assert shelf.stage.count("pages") == 0

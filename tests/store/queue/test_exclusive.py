@@ -11,7 +11,8 @@ from quire.control import jobs
 from quire.model.outcomes import Lease
 from quire.store import open_database
 from quire.store.queue import claim
-from quire.store.queue.claim import KEY_SECONDS, KEY_TRIES
+from quire.store.queue.claim import KEY_TRIES
+from quire.store.queue.release import KEY_SECONDS
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 

@@ -12,7 +12,7 @@ from quire.runtime import scheduler
 from quire.settings import Settings, load
 from quire.store.documents.gc import Collector
 from quire.store.queue import aging, retention, submit
-from tests.store.stage import Stage
+from tests.store.stage import Stage, ending
 
 DAY = 86_400.0
 
@@ -90,3 +90,38 @@ def test_keys_are_forgotten_some_at_a_time(stage: Stage):
     with stage.db.begin() as conn:
         assert submit.prune_keys(conn, before=before, limit=2) == 2
         assert submit.prune_keys(conn, before=before, limit=2) == 1
+
+
+def test_a_backoff_that_began_while_the_clock_was_ahead_is_not_a_day_longer(
+    stage: Stage, settings: Settings
+):
+    stage.clock.advance(DAY)
+    failing, dying, chosen = stage.many(3)
+    for lease in stage.claim(limit=2):
+        if lease.job_id == failing:
+            stage.settle(ending(lease, "retry", "transient", error="x", due_in=60.0))
+    for _ in range(3):
+        stage.reap("w1")
+        stage.claim()
+    stage.reap("w1")
+    later = stage.now().wall + 2 * DAY
+    verbs.cancel(stage.caller(), [chosen])
+    planned = stage.one(run_at=later)
+    stage.clock.jump(-DAY)
+    assert {stage.task(i).reason for i in (failing, dying)} == {"backoff"}
+    assert tick(stage, settings)["corrected"] == 2
+    assert stage.task(failing).due_at == stage.now().wall + 60.0
+    assert stage.task(dying).due_at <= stage.now().wall + 60.0
+    assert stage.task(planned).due_at == later
+    assert tick(stage, settings)["corrected"] == 0
+    stage.clock.advance(61)
+    assert stage.move_due() == 2
+
+
+def test_a_backoff_of_a_clock_that_is_right_is_left_alone(stage: Stage, settings: Settings):
+    job = stage.one()
+    [lease] = stage.claim()
+    stage.settle(ending(lease, "retry", "transient", error="x", due_in=3 * DAY))
+    due_at = stage.task(job).due_at
+    assert tick(stage, settings)["corrected"] == 0
+    assert stage.task(job).due_at == due_at
