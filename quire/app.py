@@ -3,11 +3,9 @@
 import functools
 import getpass
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from quire import plugins
 from quire import settings as settings_module
-from quire.control import jobs
 from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, QuireError, Refused
 from quire.model.contracts import in_queues
@@ -18,6 +16,9 @@ from quire.settings import Settings
 from quire.store import open_database
 from quire.store.db import migrate
 from quire.store.db.engine import Database
+
+if TYPE_CHECKING:
+    from quire.plugins import Registry
 
 
 class App:
@@ -35,8 +36,10 @@ class App:
         self.db = self._open(create, patient)
 
     @functools.cached_property
-    def registry(self) -> plugins.Registry:
+    def registry(self) -> "Registry":
         """The job kinds this process knows, loaded on first use."""
+        from quire import plugins
+
         registry = plugins.load(self.settings.plugins)
         for kind in in_queues(list(registry.kinds.values()), self.settings.queue_by_kind):
             registry.put(kind)
@@ -91,7 +94,7 @@ class App:
             tenant=s.tenant,
             user=self.user,
             policy=s.user_policy,
-            known=self.registry.kinds,
+            known=lambda: self.registry.kinds,
             payload_limit=s.payload_max_bytes,
             ring=lambda: wakeup.wake(s.home),
             is_alive=liveness.is_alive,
@@ -106,6 +109,8 @@ class App:
         self, submissions: Sequence[Submission], *, key: str | None = None
     ) -> list[int]:
         """Submit many jobs in one transaction."""
+        from quire.control import jobs
+
         return jobs.submit(self.caller, submissions, key=key)
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ Built-ins are collected the same way as plugins. Collecting has no side effects:
 """
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -43,10 +42,12 @@ class Registry:
 
 def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
     """Collect the marks of built-ins, installed plugins, and the given files or modules."""
+    from importlib.metadata import entry_points as find_entry_points
+
     registry = Registry()
     for module in BUILT_IN:
         collect(registry, importlib.import_module(module), module)
-    installed = importlib.metadata.entry_points(group=GROUP) if entry_points else ()
+    installed = find_entry_points(group=GROUP) if entry_points else ()
     for name in [*(point.value for point in installed), *plugins]:
         collect(registry, _module(name), name)
     return registry

@@ -3,6 +3,7 @@
 Commands import what they run inside their functions, which keeps `quire --help` fast.
 """
 
+import gc
 import sys
 
 
@@ -11,6 +12,7 @@ def main() -> None:
     from quire.cli import console
     from quire.errors import QuireError
 
+    gc.set_threshold(20_000)  # importing creates many objects, and none of them is garbage
     console.never_fail_on_odd_characters()
     try:
         from quire.cli.commands import app

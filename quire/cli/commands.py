@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_group
 
 from quire.cli import options
@@ -70,7 +69,7 @@ class _Commands(Mapping[str, Any]):
         return get_group(group).commands[name]
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(options.Verbs):
     """Knows its commands without importing them."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from quire.app import App
-from quire.control import jobs, queries
+from quire.control import queries
 from quire.errors import NotFound
 from quire.model.records import Submission
 from quire.store.db import urls
@@ -47,6 +47,8 @@ class LocalBackend:
 
     def act(self, verb: str, job_id: int, **options: Any) -> None:
         """Stop, resume, cancel, retry, reprioritise or delete a job."""
+        from quire.control import jobs
+
         jobs.one(self.app.caller, verb, job_id, **options)
 
     def explain(self, job_id: int, task_id: int | None) -> Json:

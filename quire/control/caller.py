@@ -1,7 +1,7 @@
 """Who asks, and of which database: the first argument of every verb and query."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -27,7 +27,8 @@ class Caller:
     tenant: str = "default"
     user: str = "default"
     policy: str = "all"
-    known: dict[str, JobKind] = field(default_factory=dict)
+    #: Returns the job kinds of this process; a query loads no plugins.
+    known: Callable[[], Mapping[str, JobKind]] = dict
     payload_limit: int = 1 << 20
     #: The IP address of a request, for the audit log.
     address: str | None = None

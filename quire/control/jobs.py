@@ -374,11 +374,11 @@ def _replace(conn: Connection, owner: Owner, ids: Sequence[int], now: Instant) -
 def _kinds_for(caller: Caller, conn: Connection, wanted: set[str]) -> dict[str, KindRow]:
     """Return the known kinds; those that only this process knows are announced first."""
     rows = kinds.by_name(conn)
-    if fresh := [caller.known[k] for k in wanted if k not in rows and k in caller.known]:
-        kinds.announce(conn, fresh)
+    if new := wanted - set(rows):
+        kinds.announce(conn, [kind for name, kind in caller.known().items() if name in new])
         rows = kinds.by_name(conn)
     for kind in sorted(wanted - set(rows)):
-        names = ", ".join(sorted({*rows, *caller.known})) or "none"
+        names = ", ".join(sorted({*rows, *caller.known()})) or "none"
         raise UnknownKind(
             f"job kind {kind!r}: unknown. Known kinds: {names}. Nothing was submitted. "
             "Name its plugin with --plugin, or start a worker that has it."

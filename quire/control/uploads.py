@@ -134,5 +134,5 @@ def _admit(
         if made.should_index
     ]
     if _KIND not in kinds.by_name(conn):
-        kinds.announce(conn, [caller.known[_KIND]])
+        kinds.announce(conn, [caller.known()[_KIND]])
     storing.enqueue(conn, owner, job_id, kinds.by_name(conn)[_KIND], taken, now=now)

@@ -63,7 +63,7 @@ class Stage:
         return Instant(at.wall, at.wall) if self.is_postgres else at
 
     def caller(self, user: str = "ada", policy: str = "all", tenant: str = "default") -> Caller:
-        return Caller(self.db, tenant=tenant, user=user, policy=policy, known=dict(KINDS))
+        return Caller(self.db, tenant=tenant, user=user, policy=policy, known=lambda: KINDS)
 
     def submit(self, *wishes: Submission, **whose: Any) -> list[int]:
         return verbs.submit(self.caller(**whose), wishes)

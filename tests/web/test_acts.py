@@ -120,7 +120,7 @@ def test_a_job_gets_another_priority_where_its_state_allows_it(
 def test_a_kind_is_paused_and_let_go_on_by_an_admin(each_front: Front):
     visitor, shelf = each_front.visitor(), each_front.shelf
     job_id = shelf.app.submit("ingest", sources=[str(shelf.folder)])
-    shelf.db.write(lambda conn, now: kinds.announce(conn, [shelf.app.caller.known["ingest"]]))
+    shelf.db.write(lambda conn, now: kinds.announce(conn, [shelf.app.caller.known()["ingest"]]))
     page = visitor.send(visitor.get("/workers"), "/kinds/ingest/pause")
     assert "1 kind paused." in page.text
     shelf.drain()

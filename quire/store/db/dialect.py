@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from quire.clock import Clock, FakeClock, Instant
 from quire.errors import Refused
@@ -46,6 +46,19 @@ class Vector(sa.types.UserDefinedType[Any]):
 def vector_text(value: bytes) -> str:
     """Format a vector as pgvector's text."""
     return str(memoryview(value).cast("f").tolist())
+
+
+def _postgresql() -> Any:
+    """Return SQLAlchemy's dialect, which takes 20 ms to import, so not where SQLite is used."""
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql
+
+
+def jsonb(value: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """Cast JSON stored as text to PostgreSQL's type."""
+    found: sa.ColumnElement[Any] = sa.cast(value, _postgresql().JSONB)
+    return found
 
 
 def is_sqlite(conn: sa.Connection | sa.Engine) -> bool:
@@ -106,8 +119,8 @@ def _rows(conn: sa.Connection, name: str, columns: tuple[tuple[str, str], ...]) 
     if is_sqlite(conn):
         each = sa.func.json_each(parameter).table_valued("value", name=f"each_{name}")
     else:
-        as_json = sa.cast(parameter, postgresql.JSONB)
-        each = sa.func.jsonb_array_elements(as_json).table_valued("value", name=f"each_{name}")
+        elements = sa.func.jsonb_array_elements(jsonb(parameter))
+        each = elements.table_valued("value", name=f"each_{name}")
     picked = []
     for at, (key, kind) in enumerate(columns):
         text = each.c.value.op("->>")(sa.literal_column(str(at)))
@@ -143,7 +156,7 @@ def upsert(
 def _upsert(
     conn: sa.Connection, table: sa.Table, keys: Sequence[str], changed: Sequence[str]
 ) -> Any:
-    statement: Any = (sqlite.insert if is_sqlite(conn) else postgresql.insert)(table)
+    statement: Any = (sqlite if is_sqlite(conn) else _postgresql()).insert(table)
     if not changed:
         return statement.on_conflict_do_nothing(index_elements=list(keys))
     return statement.on_conflict_do_update(
@@ -162,7 +175,7 @@ def json_number(
     """Extract a number from a JSON object stored as text."""
     if is_sqlite(conn):
         return sa.type_coerce(column.op("->>")(key), sa.BigInteger)
-    return sa.cast(sa.cast(column, postgresql.JSONB).op("->>")(key), sa.BigInteger)
+    return sa.cast(jsonb(column).op("->>")(key), sa.BigInteger)
 
 
 def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
@@ -171,7 +184,7 @@ def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.C
         each = sa.func.json_each(sa.bindparam(name, type_=sa.Text)).table_valued("value")
         return column.in_(sa.select(each.c.value))
     # An array, not a subquery: PostgreSQL guesses a subquery's size and may scan the whole index.
-    return column == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
+    return column == sa.any_(sa.bindparam(name, type_=sa.ARRAY(sa.BigInteger)))
 
 
 def encode_ids(conn: sa.Connection, ids: Sequence[int]) -> Any:

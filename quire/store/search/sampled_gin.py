@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks
@@ -28,7 +27,7 @@ MAX_SCANNED, MIN_SAMPLE_MATCHES = 12_000, 64
 _BLOCK_BITS = 7
 #: `gin_pending_list_limit` in KB: every search reads the whole pending list.
 _PENDING_LIST_KB = 256
-_words: sa.ColumnElement[Any] = sa.literal_column("chunks.words", postgresql.TSVECTOR)
+_words: sa.ColumnElement[Any] = sa.literal_column("chunks.words")
 
 
 def sample_condition(level: int) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
 from quire.model.search import ChunkLocation, IndexHits, Model, Scope
 from quire.model.states import GenerationState
@@ -321,7 +320,7 @@ def _metadata_value(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
     """Return the metadata value, as text, of the key given by the parameter `name`."""
     key = sa.bindparam(name, type_=sa.Text)
     if not dialect.is_sqlite(conn):
-        return sa.cast(d.metadata, postgresql.JSONB).op("->>")(key)
+        return dialect.jsonb(d.metadata).op("->>")(key)
     each = sa.func.json_each(d.metadata).table_valued("key", "value", "type")
     # A JSON boolean becomes a number in SQL; its type is its text.
     text = sa.case(

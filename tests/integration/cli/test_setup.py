@@ -75,6 +75,20 @@ def test_help_loads_nothing_heavy():
     assert ended.stderr == "[]\n"
 
 
+def test_status_loads_only_what_it_shows(quire, home):
+    quire("submit", "noop")
+    code = (
+        "import sys; sys.argv = ['quire', 'status']\n"
+        "from quire.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = ['pydantic', 'sqlalchemy.dialects.postgresql', 'quire.plugins', 'numpy']\n"
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=home)
+    assert "1 pending" in ended.stdout
+    assert ended.stderr == "[]\n"
+
+
 def test_version_is_printed_by_a_command_and_by_an_option(quire):
     import quire as package
 
