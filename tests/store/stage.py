@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -123,14 +124,17 @@ class Stage:
     def move_due(self) -> int:
         return self.db.write(lambda conn, now: release.release_due(conn, now=now))
 
-    def wait_until_one_waits(self) -> None:
-        """Return as soon as a session of this PostgreSQL database waits for a lock."""
+    def wait_until_one_waits(self, thread: threading.Thread | None = None) -> None:
+        """Return as soon as a session of this PostgreSQL database waits for a lock.
+
+        If the thread that should wait has ended, it never will.
+        """
         query = (
             "SELECT count(*) FROM pg_stat_activity "
             "WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
         waiting = 0
-        while not waiting:
+        while not waiting and (thread is None or thread.is_alive()):
             with self.db.read() as conn:
                 waiting = conn.exec_driver_sql(query).scalar_one()
 
