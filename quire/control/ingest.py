@@ -20,7 +20,7 @@ from quire.store.reports import documents as reports
 #: What a preview shows for each reason code; "again" for all others.
 _VERDICTS = {
     "new": "new", "changed": "changed", "settings": "changed", "unchanged": "same",
-    "waiting": "busy", "running": "busy",
+    "waiting": "busy", "running": "busy", "failed_before": "failed",
 }  # fmt: skip
 
 
@@ -33,16 +33,20 @@ class IngestRequest:
     settings: dict[str, Any] = field(default_factory=dict)
     force: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    retry_failed: bool = False
 
     def submission(self, priority: int = DEFAULT_PRIORITY) -> Submission:
         """Return the job to submit."""
-        return Submission("ingest", {**asdict(self), "sources": list(self.sources)}, priority)
+        payload = {**asdict(self), "sources": list(self.sources)}
+        if not self.retry_failed:
+            del payload["retry_failed"]  # unknown to workers of older versions
+        return Submission("ingest", payload, priority)
 
 
 class PreviewItem(NamedTuple):
     """What an ingest would do with one file.
 
-    The verdict is one of: new, changed, again, same, busy, gone, left out.
+    The verdict is one of: new, changed, again, same, busy, failed, gone, left out.
     """
 
     verdict: str
@@ -60,6 +64,7 @@ def check_request(
     corpus: str | None = None,
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
+    retry_failed: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> IngestRequest:
     """Validate a request; `source_settings` are the settings that concern sources."""
@@ -71,7 +76,7 @@ def check_request(
     absolute = tuple(
         dict.fromkeys(absolute_source(each, source_settings, plain) for each in sources)
     )
-    return IngestRequest(absolute, corpus, parsed(settings or {}), force, plain)
+    return IngestRequest(absolute, corpus, parsed(settings or {}), force, plain, retry_failed)
 
 
 def _check_patterns(options: Mapping[str, Any]) -> None:
@@ -158,7 +163,12 @@ def _preview_source(
             why = "new"
             if found is not None:
                 why = admit.decide_for(
-                    settings, found, fingerprint(item), is_forced=request.force, now=now
+                    settings,
+                    found,
+                    fingerprint(item),
+                    is_forced=request.force,
+                    retry_failed=request.retry_failed,
+                    now=now,
                 ).why
             verdict = _VERDICTS.get(why, "again")
             number = found.id if found else None
@@ -189,7 +199,7 @@ def _missing(caller: Caller, url: str, listed: set[str]) -> Iterator[PreviewItem
 
 def counts_text(verdicts: Mapping[str, int]) -> str:
     """Word how many files have each verdict."""
-    order = ("new", "changed", "again", "same", "busy", "gone", "left out")
+    order = ("new", "changed", "again", "same", "busy", "failed", "gone", "left out")
     found = Counter(verdicts)
     return ", ".join(f"{found[word]:,} {word}" for word in order if found[word]) or "nothing"
 

@@ -88,9 +88,9 @@ def _check(received: Sequence[UploadedFile], corpus: str | None) -> None:
         raise BadInput(
             f"upload: {len(received):,} files (maximum {MAX_FILES:,}). Nothing was stored."
         )
-    for each in received:
-        if not each.size:
-            raise BadInput(f"{each.name}: is empty (0 bytes). Nothing was stored.")
+    # One empty file among others costs that file: its document fails.
+    if not any(each.size for each in received):
+        raise BadInput(f"{received[0].name}: is empty (0 bytes). Nothing was stored.")
     if corpus is not None and not (corpus.isprintable() and 0 < len(corpus) <= MAX_CORPUS_NAME):
         raise BadInput(
             f"corpus: the name must have 1 to {MAX_CORPUS_NAME} printable characters. "
@@ -125,6 +125,7 @@ def _admit(
         SOURCE,
         admission.canonical_json(asdict(pipeline)),
         (inside.id,) if inside else (),
+        retry_failed=True,  # who sends a file again asks for it
     )
     files = [admission.ListedFile(one.uri, one.name, one.digest) for one in received]
     admitted = admission.admit(conn, request, files, now=now)

@@ -58,6 +58,7 @@ def queue(
         source=build.uri,
         settings=admission.canonical_json(asdict(file.pipeline)),
         corpus_ids=tuple(corpora.of_document(conn, build.document_id)),
+        retry_failed=True,  # its message is new, changed or retried itself
     )
     admitted = admission.admit(conn, request, listed, now=tx.now)
     for one, each in zip(admitted, found, strict=True):

@@ -38,6 +38,7 @@ class _Request(NamedTuple):
     corpus_id: int | None
     started_at: float
     force: bool
+    retry_failed: bool
     options: Mapping[str, Any]
     round: int  # counts how often a person has retried the listing
 
@@ -82,6 +83,7 @@ def run(
     corpus: str | None = None,
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
+    retry_failed: bool = False,
     options: Mapping[str, Any] | None = None,
     uploads: Sequence[Mapping[str, Any]] = (),
 ) -> None:
@@ -93,7 +95,8 @@ def run(
     if not is_resumed:
         begun = ctx.step("begin", lambda tx: _begin(tx, ctx.job_id, corpus, settings or {}))
     request = _Request(
-        ctx.job_id, begun["pipeline"], begun["corpus_id"], begun["at"], force, options or {},
+        ctx.job_id, begun["pipeline"], begun["corpus_id"], begun["at"], force, retry_failed,
+        options or {},
         _round(ctx) if is_resumed else 0,
     )  # fmt: skip
     summary = _Summary()
@@ -152,7 +155,8 @@ def _list_source(ctx: TaskContext, at: int, url: str, request: _Request, summary
         _list_pages(ctx, at, url, request, summary)
     except _CannotList as error:
         if error.is_final:
-            ctx.step(refusal, partial(str, error))
+            text = str(error)
+            ctx.step(refusal, lambda: text)
         raise
 
 
@@ -223,6 +227,7 @@ def _admit_page(
             settings=admission.canonical_json(request.pipeline),
             corpus_ids=(request.corpus_id,) if request.corpus_id else (),
             is_forced=request.force,
+            retry_failed=request.retry_failed,
         ),
         [admission.ListedFile(i.uri, i.name, fingerprint(i), i.folder) for i in items],
         now=tx.now,

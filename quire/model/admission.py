@@ -41,7 +41,13 @@ class KnownDocument(NamedTuple):
 
 
 def decide(
-    known: KnownDocument | None, seen: str, settings: str, *, is_forced: bool, now: float
+    known: KnownDocument | None,
+    seen: str,
+    settings: str,
+    *,
+    is_forced: bool,
+    retry_failed: bool,
+    now: float,
 ) -> Decision:
     """Decide about a file, given the document that has its URI."""
     if known is None:
@@ -50,15 +56,16 @@ def decide(
         return _decide_locked(known, now)
     if is_forced:
         return Decision(True, "forced")
+    is_same = (known.seen, known.settings) == (seen, settings)
     if known.state == DocumentState.FAILED:
-        return Decision(True, "retried")
+        # The same bytes would fail again, on every run.
+        should_retry = retry_failed or not is_same
+        return Decision(should_retry, "retried" if should_retry else "failed_before")
     if known.state == DocumentState.NOT_INDEXED:
         return Decision(True, "not_indexed")
     if known.seen != seen:
         return Decision(True, "changed")
-    if known.settings != settings:
-        return Decision(True, "settings")
-    return Decision(False, "unchanged")
+    return Decision(False, "unchanged") if is_same else Decision(True, "settings")
 
 
 def _decide_locked(known: KnownDocument, now: float) -> Decision:
@@ -79,6 +86,7 @@ _REASONS: dict[str, str] = {
     "new": "it is new",
     "forced": "re-indexing was requested",
     "retried": "the last attempt failed",
+    "failed_before": "it failed before and has not changed; --retry-failed tries it again",
     "not_indexed": "it has never been indexed",
     "changed": "the file has changed",
     "settings": "the corpus settings have changed",

@@ -27,8 +27,8 @@ class JobState(StrEnum):
 
     PENDING = "pending"  # no task of it has been claimed yet
     RUNNING = "running"
-    COMPLETED = "completed"  # every task succeeded
-    FAILED = "failed"  # some task failed or was lost; can be resumed
+    COMPLETED = "completed"  # every task succeeded, but for files that failed among others
+    FAILED = "failed"  # a task failed or was lost, and no file made it; can be resumed
     STOPPED = "stopped"  # by a person or a policy; can be resumed
     CANCELLED = "cancelled"
 
@@ -122,8 +122,9 @@ JOB_MOVES: dict[str, Move] = {
     "cancel": _move(J.PENDING, J.RUNNING, J.STOPPED, to=J.CANCELLED, by_user=True),
     "resume": _move(J.STOPPED, J.FAILED, to=J.PENDING, by_user=True),
     "retry": _move(J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING, by_user=True),
+    "retry_files": _move(J.COMPLETED, to=J.PENDING),  # by `retry`, if it has failed files
     # Its tasks of one document run again; the rest of the job may still be at work.
-    "reopen": _move(J.PENDING, J.RUNNING, J.FAILED, J.CANCELLED, J.STOPPED, to=J.PENDING),
+    "reopen": _move(*J, to=J.PENDING),
 }
 
 D = DocumentState
@@ -152,9 +153,11 @@ JOB_ACTIVE = (J.PENDING, J.RUNNING)
 JOB_DELETABLE = tuple(s for s in J if s not in JOB_ACTIVE)
 
 
-def allowed(state: str) -> list[str]:
+def allowed(state: str, *, has_failures: bool = False) -> list[str]:
     """List the verbs that a person may use on a job in `state`."""
     verbs = [name for name, move in JOB_MOVES.items() if move.by_user and state in move.sources]
+    if has_failures and state in JOB_MOVES["retry_files"].sources:
+        verbs.append("retry")
     return verbs + (["delete"] if state in JOB_DELETABLE else [])
 
 

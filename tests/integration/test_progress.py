@@ -68,7 +68,7 @@ def test_jobs_of_an_earlier_quire_are_counted_anew_by_the_migration(shelf: Shelf
     shelf.put("bad.pdf", JUNK)
     job = shelf.ingest()
     with shelf.db.begin() as conn:  # as version 8 counted: what failed was outstanding for ever
-        conn.exec_driver_sql("UPDATE jobs SET cost_done = 1, progress = 0.5")
+        conn.exec_driver_sql("UPDATE jobs SET state = 'failed', cost_done = 1, progress = 0.5")
         conn.exec_driver_sql("UPDATE meta SET value = '8' WHERE key = 'schema_version'")
     assert shelf.db.migrate()[0] == 9
     assert (shelf.job(job).cost_done, shelf.job(job).progress) == (2.0, 1.0)

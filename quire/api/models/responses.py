@@ -64,6 +64,7 @@ class Job(ResponseModel):
     tasks: Counts
     files: Counts
     files_with_errors: int
+    failed_files: int
     is_listing: bool
 
 

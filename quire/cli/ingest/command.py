@@ -39,6 +39,10 @@ Hidden = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Reindex files even if they have not changed.")
 ]
+RetryFailed = Annotated[
+    bool,
+    typer.Option("--retry-failed", help="Also retry failed files that have not changed."),
+]
 Wait = Annotated[
     bool,
     typer.Option("--wait/--no-wait", help="Wait until it finishes. Exits with 1 if a file failed."),
@@ -61,6 +65,7 @@ def ingest(
     exclude: Exclude = None,
     hidden: Hidden = False,
     force: Force = False,
+    retry_failed: RetryFailed = False,
     wait: Wait = True,
     dry_run: DryRun = False,
     watch: Watch = False,
@@ -70,8 +75,8 @@ def ingest(
     """Ingest files, folders, URLs and buckets.
 
     Fetches documents, extracts their text (with OCR if needed), chunks, embeds and indexes it.
-    Files that have not changed since they were indexed are skipped. On the embedded database it
-    runs its own worker if there is none.
+    Files that have not changed since they were indexed, or since they failed, are skipped. On the
+    embedded database it runs its own worker if there is none.
     """
     from quire.cli.ingest import follow
     from quire.control import corpora, submission_checks
@@ -80,7 +85,8 @@ def ingest(
     submission_checks.priority(priority)
     settings = session.load_settings()
     if settings.url:
-        is_plain = not (set or force or dry_run or watch or priority != options.DEFAULT_PRIORITY)
+        needs_database = set or force or retry_failed or dry_run or watch
+        is_plain = not needs_database and priority == options.DEFAULT_PRIORITY
         raise typer.Exit(
             _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
         )
@@ -91,6 +97,7 @@ def ingest(
         corpus=corpus,
         settings=options.pairs(set),
         force=force,
+        retry_failed=retry_failed,
         options={"include": include or [], "exclude": exclude or [], "hidden": hidden},
     )
     if lacking := corpora.lacking(request.settings, settings.embed_url):
@@ -130,8 +137,8 @@ def _send(
 
     if not is_plain:
         raise Refused(
-            "ingest: --set, --force, --dry-run, --watch and --priority need the database. Nothing "
-            "was uploaded. Run it on the server's machine, or unset QUIRE_URL."
+            "ingest: --set, --force, --retry-failed, --dry-run, --watch and --priority need the "
+            "database. Nothing was uploaded. Run it on the server's machine, or unset QUIRE_URL."
         )
     settings = session.load_settings()
     options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)

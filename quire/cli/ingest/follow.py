@@ -28,7 +28,8 @@ def to_the_end(app: App, job_id: int, *, json: bool = False) -> int:
         console.as_json(ending(app, job))
     else:
         say_ending(app, job)
-    return 0 if job["state"] == "completed" else 1
+    has_failed = job["failed_files"] or (job["result"] or {}).get("failed_before")
+    return 0 if job["state"] == "completed" and not has_failed else 1
 
 
 def _leave(app: App, job_id: int, *, is_ours: bool) -> None:
@@ -81,6 +82,7 @@ def _counts(job: dict[str, Any]) -> list[tuple[int, str]]:
         (files.get("cancelled", 0), "cancelled"),
         (files.get("pending", 0) + files.get("indexing", 0), "not finished"),
         (listed.get("unchanged", 0), "unchanged since they were indexed"),
+        (listed.get("failed_before", 0), "failed before and unchanged: not tried again"),
         (listed.get("waiting", 0) + listed.get("running", 0), "already queued"),
         (listed.get("gone", 0), "gone from the source"),
         (listed.get("left_out", 0), "skipped: not regular files, or not readable"),
@@ -135,6 +137,9 @@ def _say_next(app: App, job: dict[str, Any]) -> None:
     if job["files"].get("failed") or _unlisted(job):
         console.say()
         console.say(f"Retry the failed ones with: quire job retry {job['id']} --failed --wait")
+    if (job["result"] or {}).get("failed_before"):
+        console.say()
+        console.say("Try the files that failed before with: quire ingest --retry-failed SOURCE")
     held = (job["result"] or {}).get("waiting", 0) + (job["result"] or {}).get("running", 0)
     if held and (sources := job["payload"].get("sources")):
         found = queries.files_held_by_other_jobs(app.caller, job["id"], sources)

@@ -78,9 +78,9 @@ def _settled(row: Any) -> Finding:
 
 
 def _success(row: Any) -> Finding:
-    spoilt = ""
+    spoilt = " No text was found in it." if not row.chunks else ""
     if row.page_errors:
-        spoilt = (
+        spoilt += (
             f" {format.count(row.page_errors, 'page')} could not be read: see "
             f"`quire document show {row.id}`."
         )

@@ -44,6 +44,10 @@ class OnEnded(Protocol):
         """Follow tasks that work on documents into their final states."""
         ...
 
+    def is_partly_done(self, job_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+        """Return the condition that the failed tasks of a job are files among ones that made it."""
+        ...
+
     def jobs_deleted(
         self, conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int
     ) -> int:

@@ -96,15 +96,19 @@ def _wrong_costs(_: sa.Connection) -> sa.Select[Any]:
 
 @rule(
     "jobs.state",
-    "A job's state follows from its counters: active with open tasks, pending with none "
-    "running, completed with every task successful, failed with one that failed.",
+    "A job's state follows from its counters: active with open tasks, pending with none running, "
+    "completed with every task successful but those of files, failed with one that failed.",
 )
 def _wrong_job_states(_: sa.Connection) -> sa.Select[Any]:
     is_open = j.tasks_blocked + j.tasks_ready + j.tasks_running > 0
     failed = j.tasks_failed + j.tasks_lost > 0
+    only_cancelled = sa.and_(j.tasks_cancelled > 0, sa.not_(failed))
+    not_of_files = sa.exists().where(
+        t.job_id == j.id, t.document_id.is_(None), is_state(t.state, T.FAILED, T.LOST)
+    )
     wrong = sa.case(
         (is_state(j.state, *JOB_ACTIVE), sa.not_(sa.or_(is_open, j.is_reviving))),
-        (is_state(j.state, J.COMPLETED), sa.or_(is_open, failed, j.tasks_cancelled > 0)),
+        (is_state(j.state, J.COMPLETED), sa.or_(is_open, not_of_files, only_cancelled)),
         (is_state(j.state, J.FAILED), sa.or_(is_open, sa.not_(failed))),
         else_=sa.false(),
     )

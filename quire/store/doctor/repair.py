@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.store.db import dialect
-from quire.store.db.schema.documents import documents, generations
+from quire.store.db.schema.documents import contents, documents, generations
 from quire.store.doctor import document_invariants as queries
 from quire.store.documents import failures
 
@@ -51,4 +51,8 @@ def fail_abandoned(conn: sa.Connection, now: Instant) -> int:
     """Fail locked documents without an open task, so that they can be retried."""
     rows = conn.execute(queries.abandoned(conn).limit(BATCH), {"wall": now.wall}).all()
     why = "taken over by doctor: locked without an open task"
-    return len(failures.fail(conn, [(row.id, row.generation, why) for row in rows], now=now))
+    failed = failures.fail(conn, [(row.id, row.generation, why) for row in rows], now=now)
+    # Nobody has tried the file: the next listing does. The `seen` of an upload names its blob.
+    is_upload = sa.exists().where(contents.c.tenant == d.tenant, contents.c.digest == d.seen)
+    conn.execute(sa.update(documents).where(d.id.in_(failed), sa.not_(is_upload)).values(seen=None))
+    return len(failed)

@@ -47,6 +47,7 @@ class AdmissionRequest(NamedTuple):
     settings: str  # of the corpus, as canonical JSON
     corpus_ids: tuple[int, ...] = ()
     is_forced: bool = False
+    retry_failed: bool = False  # also failed files that have not changed
 
 
 class Admitted(NamedTuple):
@@ -69,7 +70,12 @@ def admit(
     known = known_documents(conn, request.owner.tenant, [item.uri for item in items])
     decisions = [
         decide_for(
-            request.settings, known.get(item.uri), item.seen, is_forced=request.is_forced, now=now
+            request.settings,
+            known.get(item.uri),
+            item.seen,
+            is_forced=request.is_forced,
+            retry_failed=request.retry_failed,
+            now=now,
         )
         for item in items
     ]
@@ -100,11 +106,17 @@ def admit(
 
 
 def decide_for(
-    settings: str, known: KnownDocument | None, seen: str, *, is_forced: bool, now: Instant
+    settings: str,
+    known: KnownDocument | None,
+    seen: str,
+    *,
+    is_forced: bool,
+    retry_failed: bool,
+    now: Instant,
 ) -> Decision:
     """Decide about one file under the settings of its document."""
     wanted = settings if known is None else document_settings(settings, known.overrides)
-    return decide(known, seen, wanted, is_forced=is_forced, now=now.wall)
+    return decide(known, seen, wanted, is_forced=is_forced, retry_failed=retry_failed, now=now.wall)
 
 
 def document_settings(settings: str, overrides: str) -> str:

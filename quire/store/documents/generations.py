@@ -13,7 +13,14 @@ from quire.clock import Instant
 from quire.errors import Overtaken
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState, TaskState
 from quire.store.db import bulk, dialect
-from quire.store.db.schema.documents import cuts, documents, generation_pages, generations, slices
+from quire.store.db.schema.documents import (
+    cuts,
+    documents,
+    generation_pages,
+    generations,
+    pages,
+    slices,
+)
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.documents import failures
 from quire.store.documents.transition import move_documents, move_generations
@@ -105,6 +112,12 @@ _COUNT_CHUNKS = (
     .join(generations, sa.and_(g.document_id == gp.document_id, g.generation == gp.generation))
     .join(slices, sa.and_(slices.c.page_id == gp.page_id, slices.c.cut_id == g.cut_id))
     .where(_MY_PAGES)
+)
+#: Pages that are images without a recognised text; a blank page was read as text.
+_COUNT_IMAGES = (
+    sa.select(sa.func.count())
+    .join(pages, pages.c.id == gp.page_id)
+    .where(_MY_PAGES, pages.c.via == "none")
 )
 #: The error of a page range that failed, was lost or cancelled.
 _RANGE_ERROR = (
@@ -272,18 +285,9 @@ def _result(conn: sa.Connection, document_id: int, generation: int) -> SwapResul
     elif total == 0 or failed == total:
         first = _first_error(conn, document_id, generation)
         failure = f"No page could be read ({total:,} tried): {first}"
-    elif not chunks:
-        failure = _no_text(total)
+    elif not chunks and (images := conn.scalar(_COUNT_IMAGES, mine)):
+        failure = f"No text found: {images:,} of {total:,} pages are images and OCR is off (`ocr`)."
     return SwapResult(total, chunks, failed, failure)
-
-
-def _no_text(total: int) -> str:
-    if total == 1:
-        return "No text found on the page. It may be blank, or OCR may be off (setting `ocr`)."
-    return (
-        f"No text found on the {total:,} pages. They may be blank, or OCR may be off "
-        "(setting `ocr`)."
-    )
 
 
 def _first_error(conn: sa.Connection, document_id: int, generation: int) -> str:

@@ -12,6 +12,7 @@ from quire.model.records import EndedTask
 from quire.model.states import GenerationState, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import generations
+from quire.store.db.schema.queue import is_state, tasks
 from quire.store.documents import failures, poison_pages
 
 g = generations.c
@@ -33,6 +34,17 @@ def tasks_ended(conn: sa.Connection, ended: Sequence[EndedTask], *, now: Instant
         if task.state in _BAD and task.move != "cancel" and task.from_page is None
     ]
     failures.fail(conn, failed, now=now)
+
+
+def is_partly_done(job_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a job indexed a file, and only tasks of files failed."""
+    t = tasks.c
+    is_indexed = is_state(g.state, GenerationState.LIVE, GenerationState.REPLACED)
+    has_failed = is_state(t.state, TaskState.FAILED, TaskState.LOST)
+    return sa.and_(
+        sa.exists().where(g.job_id == job_id, is_indexed),
+        sa.not_(sa.exists().where(t.job_id == job_id, t.document_id.is_(None), has_failed)),
+    )
 
 
 def jobs_deleted(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant, limit: int) -> int:

@@ -134,7 +134,10 @@ def revive(conn: sa.Connection, job_ids: Sequence[int], revival: str, *, now: In
     intent = sa.case((j.revives.in_(stronger), j.revives), else_=revival)
     dialect.lock_rows(conn, jobs, job_ids)
     values = {"error": None, "revives": intent, "is_reviving": True}
-    done = job_transition.move_jobs(conn, job_ids, verb, now=now, **values)
+    done = [*job_transition.move_jobs(conn, job_ids, verb, now=now, **values)]
+    if verb == "retry":
+        failed = j.tasks_failed + j.tasks_lost > 0
+        done += job_transition.move_jobs(conn, job_ids, "retry_files", failed, now=now, **values)
     changed = [row.id for row in done]
     events.record(conn, [events.Event(i, f"job.{verb}") for i in changed], now=now)
     return changed

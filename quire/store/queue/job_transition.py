@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_MOVES
 from quire.store.db import dialect
+from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import is_state, jobs
 from quire.store.queue.counters import POSITIONS, Delta
 
@@ -40,7 +41,12 @@ class Touched(NamedTuple):
 
 
 def move_jobs(
-    conn: sa.Connection, job_ids: Sequence[int], verb: str, *, now: Instant, **values: Any
+    conn: sa.Connection,
+    job_ids: Sequence[int],
+    verb: str,
+    *where: sa.ColumnElement[bool],
+    now: Instant,
+    **values: Any,
 ) -> Sequence[Any]:
     """Make a person's move of jobs that are in a state that allows it; returns these jobs."""
     sources, target, *_ = JOB_MOVES[verb]
@@ -48,7 +54,7 @@ def move_jobs(
     finished_at = None if target in JOB_ACTIVE else now.wall
     return conn.execute(
         sa.update(jobs)
-        .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(sources)))
+        .where(j.id.in_(sorted(job_ids)), is_state(j.state, *sorted(sources)), *where)
         .values(state=target, finished_at=finished_at, **values)
         .returning(j.id, j.owner_id, j.exclusive_key, j.has_successors)
     ).all()
@@ -146,6 +152,10 @@ def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -
     fraction = sa.case(
         (j.is_growing, 0.0), (sa.or_(total <= 0, done > total), 1.0), else_=done / total
     )
+    # A file that failed among others fails no job; see ADR 28.
+    is_failed = sa.and_(
+        after["failed"] + after["lost"] > 0, sa.not_(on_ended(conn).is_partly_done(j.id))
+    )
     error = sa.func.coalesce(d.c.error, j.error) if "error" in extras else j.error
     values: dict[str, Any] = {f"tasks_{s}": after[s] for s in states}
     values.update(
@@ -153,8 +163,8 @@ def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -
             (sa.not_(is_active), j.state),
             (sa.and_(is_open, after["running"] > 0), JOB_MOVES["start"].target),
             (sa.not_(ends), j.state),
-            (after["failed"] + after["lost"] > 0, _FAIL.target),
-            (after["cancelled"] > 0, _CANCEL.target),
+            (is_failed, _FAIL.target),
+            (sa.and_(unsuccessful > 0, unsuccessful == after["cancelled"]), _CANCEL.target),
             else_=_COMPLETE.target,
         ),
         progress=sa.case((succeeded, 1.0), else_=dialect.greatest(conn, j.progress, fraction)),

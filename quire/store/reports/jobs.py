@@ -44,9 +44,15 @@ _SHOWN = (
     owners.c.user_name,
 )
 _NAMES = tuple(column.name for column in _SHOWN)
-_ALLOWED = {state.value: allowed(state) for state in JobState}
+_ALLOWED = {
+    (state.value, has_failures): allowed(state, has_failures=has_failures)
+    for state in JobState
+    for has_failures in (False, True)
+}
 _ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
-_FAILED, _RUNNING = JobState.FAILED.value, JobState.RUNNING.value
+_RUNNING = JobState.RUNNING.value
+#: States that a job reaches by itself; its error then says how much of it failed.
+_ENDED = (JobState.COMPLETED.value, JobState.FAILED.value)
 
 
 def job(conn: sa.Connection, tenant: str, job_id: int, *, now: float) -> dict[str, Any] | None:
@@ -281,7 +287,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "account": row["account"],
         "owner": {"tenant": row["tenant"], "user": row["user_name"]},
         "state": state,
-        "allowed": list(_ALLOWED[state]),
+        "allowed": list(_ALLOWED[state, bool(row["tasks_failed"] + row["tasks_lost"])]),
         "priority": row["priority"],
         "payload": json.loads(row["payload"]),
         "progress": round(row["progress"], 4),
@@ -290,7 +296,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "retry_count": row["retry_count"],
         "max_attempts": row["max_attempts"],
         "worker_id": row["worker_id"],
-        "error": _failure(row, counts, tally) if state == _FAILED else row["error"],
+        "error": _failure(row, counts, tally) if state in _ENDED else row["error"],
         "result": None if result is None else json.loads(result),
         "created_at": iso(row["created_at"]),
         "run_at": iso(row["run_at"]),
@@ -301,6 +307,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "stopped_why": row["stopped_why"],
         "tasks": counts,
         "files": dict(tally or {}),
+        "failed_files": tally.get("failed", 0) if tally else 0,
         "files_with_errors": tally.with_errors if tally else 0,
         "is_listing": row["is_growing"] and state in _ACTIVE,
     }

@@ -58,7 +58,7 @@ def test_the_sample_documents_end_as_they_should(shelf: Shelf):
     }  # fmt: skip
     assert set(states.values()) == {"success", "failed"}
     assert shelf.document("manifest.csv").parent_id == shelf.document("message.eml").id
-    assert shelf.job(job).state == "failed"
+    assert shelf.job(job).state == "completed"
     assert shelf.is_found("Notice to passengers")
     reasons = {row.name: row.error for row in shelf.rows("documents") if row.error}
     assert all(error.startswith((f"{name}: ", "No text found")) for name, error in reasons.items())
@@ -72,7 +72,7 @@ def test_the_sample_documents_end_as_they_should(shelf: Shelf):
         ("cut.pdf", book(3)[:400], "is damaged or cut off"),
         ("locked.pdf", samples.protected(book(1), "tide"), "is protected by a password"),
         ("thing.bin", bytes(range(256)) * 8, "is not supported"),
-        ("blank.pdf", samples.pdf([samples.PdfPage(b"")]), "No text found"),
+        ("scan.pdf", samples.pdf([samples.scanned_page(["tide"])]), "No text found"),
         ("bomb.docx", documents.docx_with_entities(), "bomb.docx: "),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_fails_with_a_plain_reason_and_the_rest_goes_
     assert words in bad.error
     assert bad.error.startswith((name, "No text"))
     assert shelf.document("good.txt").state == "success"
-    assert shelf.job(job).state == "failed"
+    assert shelf.job(job).state == "completed"
     [task] = [row for row in shelf.tasks("document") if row.state == "failed"]
     assert task.attempt == 1  # what will fail again is not tried again
 
@@ -388,7 +388,7 @@ def test_a_mended_file_is_taken_in_by_a_retry_under_a_new_generation(shelf: Shel
     shelf.put("good.txt", "good words")
     shelf.put("a.pdf", b"%PDF-1.4")
     job = shelf.ingest()
-    assert shelf.job(job).state == "failed"
+    assert shelf.job(job).state == "completed"
     shelf.put("a.pdf", book(20))
     shelf.retry(job)
     shelf.drain()

@@ -72,11 +72,11 @@ def test_a_file_whose_source_tells_of_other_content_is_indexed_anew(shelf: Shelf
     assert shelf.document("b.txt").generation == 1
 
 
-def test_a_failed_file_is_tried_at_every_listing(shelf: Shelf):
+def test_a_failed_file_is_tried_when_it_has_changed(shelf: Shelf):
     shelf.put("a.pdf", b"%PDF-1.4 nothing more")
     first = shelf.ingest()
     assert shelf.job(first).state == "failed"
-    assert shelf.listed(shelf.ingest()) == {"retried": 1}
+    assert shelf.listed(shelf.ingest()) == {"failed_before": 1}
     shelf.put("a.pdf", documents.pdf("mended at last"))
     assert shelf.listed(shelf.ingest()) == {"retried": 1}
     assert shelf.document("a.pdf").state == "success"
@@ -224,11 +224,14 @@ def test_every_reason_code_has_words_for_people():
         (known._replace(state="queued"), "s", "x", False),
         (known._replace(state="indexing", has_open_task=True), "s", "x", False),
         (known._replace(state="queued", since=-1000.0), "s", "x", False),
+        (known._replace(state="failed"), "t", "x", False),
     ]  # fmt: skip
-    found = [decide(k, seen, s, is_forced=f, now=1.0).why for k, seen, s, f in cases]
+    found = [
+        decide(k, seen, s, is_forced=f, retry_failed=False, now=1.0).why for k, seen, s, f in cases
+    ]
     assert found == [
-        "new", "unchanged", "changed", "settings", "forced", "retried", "not_indexed", "waiting",
-        "running", "takeover",
+        "new", "unchanged", "changed", "settings", "forced", "failed_before", "not_indexed",
+        "waiting", "running", "takeover", "retried",
     ]  # fmt: skip
     assert all(" " in reason_text(why) for why in found)
 

@@ -75,7 +75,7 @@ def test_a_job_counts_its_files_and_says_how_many_failed(shelf: Shelf):
     assert not listed["is_listing"]
     shelf.drain()
     over = job(shelf, job_id)
-    assert over["state"] == "failed"
+    assert (over["state"], over["failed_files"]) == ("completed", 1)
     assert over["files"] == {"success": 2, "failed": 1}
     assert over["error"] == "1 of 3 files failed; the last: b.txt: is empty (0 bytes)."
     assert names(shelf, job_id, states=("failed",)) == ["b.txt"]
@@ -118,12 +118,12 @@ def test_files_are_listed_in_pages(shelf: Shelf):
     assert rest["next"] is None
 
 
-def test_resume_runs_only_what_failed(shelf: Shelf):
+def test_a_retry_runs_only_what_failed(shelf: Shelf):
     shelf.put("a.txt", "one")
     shelf.put("b.txt", "")
     job_id = shelf.ingest()
     shelf.put("b.txt", "now it has text")
-    shelf.resume(job_id)
+    shelf.retry(job_id)
     assert job(shelf, job_id)["files"] == {"pending": 1, "success": 1}
     shelf.drain()
     assert job(shelf, job_id)["state"] == "completed"
@@ -142,7 +142,7 @@ def test_one_failed_file_is_tried_again_and_the_others_are_left(shelf: Shelf):
     jobs.retry(shelf.app.caller, [job_id], document_id=one)
     shelf.drain()
     found = job(shelf, job_id)
-    assert found["state"] == "failed"
+    assert found["state"] == "completed"
     assert found["files"] == {"success": 1, "failed": 1}
     assert found["error"].startswith("1 of 2 files failed; the last: ")
     assert shelf.document("b.txt").generation == 1
