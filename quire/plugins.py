@@ -40,15 +40,19 @@ class Registry:
         return tables[type(mark)]
 
 
+def installed() -> list[str]:
+    """List the modules that installed packages name as plugins."""
+    from importlib import metadata  # 3 MB, which child processes do without
+
+    return [point.value for point in metadata.entry_points(group=GROUP)]
+
+
 def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
     """Collect the marks of built-ins, installed plugins, and the given files or modules."""
-    from importlib.metadata import entry_points as find_entry_points
-
     registry = Registry()
     for module in BUILT_IN:
         collect(registry, importlib.import_module(module), module)
-    installed = find_entry_points(group=GROUP) if entry_points else ()
-    for name in [*(point.value for point in installed), *plugins]:
+    for name in [*(installed() if entry_points else ()), *plugins]:
         collect(registry, _module(name), name)
     return registry
 

@@ -3,17 +3,27 @@
 Commands import what they run inside their functions, which keeps `quire --help` fast.
 """
 
+import contextlib
 import gc
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    gc.set_threshold(20_000)  # importing creates many objects, and none of them is garbage
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal cannot encode is written as an escape.
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if os.environ.keys() & {"QUIRE_PARENT_FD", "QUIRE_SUPERVISE"}:
+        from quire.cli import processes
+
+        if (code := processes.run_managed()) is not None:
+            sys.exit(code)
     from quire.cli import console
     from quire.errors import QuireError
 
-    gc.set_threshold(20_000)  # importing creates many objects, and none of them is garbage
-    console.never_fail_on_odd_characters()
     try:
         from quire.cli.commands import app
 

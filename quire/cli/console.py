@@ -176,13 +176,6 @@ def present(
             say()
 
 
-def never_fail_on_odd_characters() -> None:
-    """Write characters that the terminal cannot encode as escapes."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-
-
 def drop_output() -> None:
     """Discard further output: its reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,15 +1,13 @@
 """`quire up`, `quire api`, `quire worker` and `quire scheduler`: the processes of Quire."""
 
-import contextlib
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli import console, options, session
-from quire.errors import BadInput, DatabaseUnavailable, NotFound, PluginFailed
+from quire.cli import console, options, processes, session
+from quire.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -43,12 +41,10 @@ def up(
     Starts the API with the dashboard, workers and the scheduler, and restarts any that die.
     Ctrl-C lets running tasks finish.
     """
-    from quire.runtime import supervisor
-
     if not 1 <= workers <= MOST_WORKERS:
         raise BadInput(f"--workers: {workers} is not between 1 and {MOST_WORKERS}.")
-    settings = _started(concurrency, queue, plugin)
-    raise typer.Exit(supervisor.run(settings, worker_count=workers, with_api=not no_api))
+    settings = _settings(concurrency, queue, plugin)
+    processes.supervise(settings, workers=workers, with_api=not no_api)
 
 
 Host = Annotated[
@@ -68,10 +64,8 @@ def api(host: Host = None, port: Port = None, plugin: options.Plugins = None) ->
 
     You can restart it at any time: jobs are not affected, and open pages reconnect.
     """
-    settings = _started(None, None, plugin, api_host=host, api_port=port)
-    from quire.web import server
-
-    raise typer.Exit(server.run(settings))
+    settings = _settings(None, None, plugin, api_host=host, api_port=port)
+    raise typer.Exit(processes.start("api", settings))
 
 
 @worker_app.callback(invoke_without_command=True)
@@ -88,14 +82,7 @@ def worker(
     """
     if context.invoked_subcommand is not None:
         return
-    settings = _started(concurrency, queue, plugin)
-    if settings.broker_url:
-        from quire.celery import embedded_worker
-
-        raise typer.Exit(embedded_worker.run(settings))
-    from quire.runtime.worker import loop
-
-    raise typer.Exit(loop.run(settings))
+    raise typer.Exit(processes.start("worker", _settings(concurrency, queue, plugin)))
 
 
 WorkerIds = Annotated[
@@ -134,32 +121,13 @@ def scheduler(plugin: options.Plugins = None) -> None:
     It raises the priority of tasks that have waited long, and deletes old jobs and data. With
     QUIRE_BROKER_URL it also sends the messages that tell workers to claim.
     """
-    from quire.runtime import scheduler as process
-
-    settings = _started(None, None, plugin)
-    if not settings.broker_url:
-        raise typer.Exit(process.run(settings, None))
-    from quire.celery.dispatcher import Dispatcher
-
-    raise typer.Exit(process.run(settings, lambda: Dispatcher(settings)))
+    raise typer.Exit(processes.start("scheduler", _settings(None, None, plugin)))
 
 
-def _started(
+def _settings(
     concurrency: int | None, queues: list[str] | None, plugins: list[str] | None, **given: Any
 ) -> "Settings":
-    """Read the settings, set up logging, and refuse what could never run."""
-    from quire import log
-    from quire.app import App
-
     served = tuple(queues) if queues else None
-    settings = session.load_settings(plugins, concurrency=concurrency, queues=served, **given)
-    log.setup(as_json=settings.log_json, level=settings.log_level)
-    for name in settings.plugins:
-        # Checked but not loaded: only child processes run plugins.
-        if name.endswith(".py") and not Path(name).is_file():
-            raise PluginFailed(f"plugin {name}: no such file. Give the path of a .py file.")
-    session.check_extras(settings)
-    # A database that is down may come back, and the loops wait for it. Other errors are final.
-    with contextlib.suppress(DatabaseUnavailable):
-        App(settings).close()
-    return settings
+    return processes.prepared(
+        session.load_settings(plugins, concurrency=concurrency, queues=served, **given)
+    )

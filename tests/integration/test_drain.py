@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
@@ -75,3 +76,17 @@ def test_ctrl_c_on_a_supervisor_drains_its_processes(site: Site):
     assert site.job(job).state == "completed"
     assert site.effects() == ["a"]
     assert site.own_processes() == []
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the libraries of a process are read from /proc"
+)
+def test_processes_of_a_supervisor_load_only_what_they_use(embedded: Site):
+    up = embedded.start("up", "--no-api")
+    until(lambda: up.logs("worker.started") and up.logs("scheduler.started"), what=lambda: up.log)
+    loaded = {each.pid: " ".join(m.path for m in each.memory_maps()) for each in up.tree()}
+    assert len(loaded) == 3 + embedded.settings["concurrency"]
+    assert not [pid for pid, paths in loaded.items() if "pydantic" in paths], "Typer imports it"
+    without = [pid for pid, paths in loaded.items() if "sqlalchemy" not in paths]
+    assert up.pid in without and len(without) == 1 + embedded.settings["concurrency"]
+    assert up.leave() == 0

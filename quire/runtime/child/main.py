@@ -325,7 +325,7 @@ def main() -> None:
 
     memory = SharedMemory(memory_fd)
     try:
-        registry = load(config["plugins"])
+        registry = load(config["plugins"], entry_points=False)
     except PluginFailed as error:
         raise SystemExit(str(error)) from None
     equip(registry)

@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from quire import log
+from quire import log, plugins
 from quire.clock import Instant
 from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
 from quire.model.contracts import JobKind
@@ -160,8 +160,8 @@ class Worker:
         self.selector = selectors.DefaultSelector()
         self.scratch = settings.home / "scratch" / self.id
         self.children = ChildPool(
-            concurrency=self.concurrency, plugins=settings.plugins, selector=self.selector,
-            scratch=self.scratch, max_tasks=settings.child_max_tasks,
+            concurrency=self.concurrency, plugins=[*plugins.installed(), *settings.plugins],
+            selector=self.selector, scratch=self.scratch, max_tasks=settings.child_max_tasks,
             max_rss=settings.child_max_rss,
             settings={**settings.for_children, "worker_id": self.id},
         )  # fmt: skip
