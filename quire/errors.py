@@ -13,6 +13,7 @@ QuireError
 │   │   ├── UnknownKind         no handler for this job kind
 │   │   ├── NotFound            no such object in this tenant
 │   │   ├── Conflict            the current state does not allow it, or a key was reused
+│   │   ├── Transferred         the database was transferred, or a transfer into it is unfinished
 │   │   ├── UserBusy            the user's policy is `reject` and another job is active
 │   │   ├── NotSignedIn         no token or session, or an expired one
 │   │   ├── Forbidden           the role, or the scopes of the token, do not allow it
@@ -88,6 +89,13 @@ class NotFound(Refused):
 
 class Conflict(Refused):
     """The current state does not allow the request."""
+
+
+class Transferred(Refused):
+    """The database was transferred to another one, or a transfer into it is not finished."""
+
+    #: EX_CONFIG, as of `SchemaAhead`.
+    exit_code = 78
 
 
 class UserBusy(Refused):

@@ -10,7 +10,7 @@ from quire.api.auth.rate_limit import RateLimiter
 from quire.api.response_cache import ResponseCache
 from quire.app import App
 from quire.control.caller import Caller
-from quire.errors import DatabaseUnavailable, SchemaAhead
+from quire.errors import DatabaseUnavailable, SchemaAhead, Transferred
 from quire.fetch.blobs.backend import Blobs, open_blobs
 from quire.model.access import Viewer
 from quire.settings import Settings
@@ -29,13 +29,13 @@ class AppState:
         self._known_until = 0.0
 
     def require_known_schema(self) -> None:
-        """Raise DatabaseUnavailable if a newer Quire has upgraded the schema."""
+        """Raise DatabaseUnavailable if the schema was upgraded or the database transferred."""
         if time.monotonic() < self._known_until:
             return
         try:
             with self.db.read() as conn:
-                migrate.count_missing(conn)
-        except SchemaAhead as error:
+                migrate.check(conn)
+        except (SchemaAhead, Transferred) as error:
             raise DatabaseUnavailable(str(error), retry_after=30) from error
         self._known_until = time.monotonic() + SCHEMA_SECONDS
 

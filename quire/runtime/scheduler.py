@@ -19,6 +19,7 @@ from quire.errors import (
     FetchFailed,
     SchemaAhead,
     SourceRefused,
+    Transferred,
 )
 from quire.fetch.blobs.backend import open_blobs
 from quire.fetch.transfer.part_file import remove
@@ -72,13 +73,13 @@ def run(settings: Settings, dispatcher: Callable[[], AbstractContextManager[Any]
             is_due = time.monotonic() >= pruned_at + PRUNE_EVERY
             try:
                 with db.read() as conn:
-                    migrate.count_missing(conn)
+                    migrate.check(conn)
                 tick(db, settings, prune=is_due, collector=collector)
                 pruned_at = time.monotonic() if is_due else pruned_at
                 settler.round()
             except DatabaseUnavailable as error:
                 log.trouble("scheduler.waits", error)
-            except SchemaAhead as error:
+            except (SchemaAhead, Transferred) as error:
                 log.trouble("scheduler.outdated", error)
                 code = error.exit_code
                 continue

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +16,15 @@ import sqlalchemy as sa
 from quire.app import App
 from quire.control import doctor
 from quire.control.search import search
-from quire.errors import Conflict, Damaged, Refused
+from quire.errors import Conflict, Damaged, Refused, Transferred
 from quire.model.access import Role
 from quire.model.records import Submission
 from quire.settings import load
 from quire.store import open_database
 from quire.store.access import users
-from quire.store.db import bulk, migrate, sqlite
+from quire.store.db import bulk, migrate, sqlite, transfer_markers
 from quire.store.db.engine import Database
+from quire.store.db.schema.queue import jobs
 from quire.store.queue import metric_counters
 from quire.store.transfer import copy as transfer_copy
 from quire.store.transfer.rows import TABLES
@@ -317,6 +321,58 @@ def test_the_old_database_refuses_and_names_the_other(filled: Installation):
     for create in (True, False):
         with pytest.raises(Refused, match=r"transferred to postgresql://ada:\*\*\*@host/quire"):
             App(load({}, home=filled.path.parent), create=create)
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_no_job_is_confirmed_by_a_process_that_has_the_old_database_open(
+    installation: Installation, journal: str, monkeypatch: pytest.MonkeyPatch
+):
+    """An idle process is not noticed: with a rollback journal, or after its pool was closed."""
+    if journal == "delete":
+        monkeypatch.setattr(sqlite, "is_wal_safe", lambda version: False)
+    installation.source.close()
+    idle = Stage(open_database(f"sqlite:///{installation.path}"))
+    first = idle.one()
+    with idle.db.read() as conn:
+        assert conn.exec_driver_sql("PRAGMA journal_mode").scalar_one() == journal
+    if journal == "wal":
+        idle.db.close()
+    transfer_copy.transfer(
+        installation.path,
+        installation.target,
+        name=NAME,
+        analyse=tsvector_input,
+        report=lambda *step: None,
+    )
+    with pytest.raises(Transferred, match=r"transferred to postgresql://ada:\*\*\*@host/quire"):
+        idle.one()
+    for table in TABLES:
+        with pytest.raises(Transferred), idle.db.begin() as conn:
+            conn.exec_driver_sql(f"INSERT INTO {table.name} DEFAULT VALUES")
+    with idle.db.read() as conn, pytest.raises(Transferred):
+        migrate.check(conn)
+    with installation.target.read() as conn:
+        assert conn.scalars(sa.select(jobs.c.id)).all() == [first]
+    idle.db.close()
+
+
+def test_a_worker_that_has_the_old_database_open_ends_and_is_not_restarted(tmp_path: Path):
+    home = tmp_path / "home"
+    App(load({}, home=home)).close()
+    command = [sys.executable, "-m", "quire", "worker"]
+    environ = {**os.environ, "QUIRE_HOME": str(home), "QUIRE_HEARTBEAT_INTERVAL": "0.2"}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        try:
+            next(line for line in worker.stderr if "worker.started" in line)
+            db = open_database(f"sqlite:///{home / 'quire.db'}")
+            with db.begin() as conn:
+                transfer_markers.give_up_source(conn, NAME, TABLES)
+            db.close()
+            assert worker.wait(20) == Transferred.exit_code
+            assert "worker.stopped" in worker.stderr.read()
+        finally:
+            worker.kill()
 
 
 def test_a_second_move_is_refused(filled: Installation):

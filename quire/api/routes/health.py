@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from quire.api.responses import ApiResponse, problem_responses
 from quire.api.state import app_state_of
-from quire.errors import DatabaseUnavailable, Refused, SchemaAhead
+from quire.errors import DatabaseUnavailable, SchemaAhead, Transferred
 from quire.store.db import migrate
 
 router = APIRouter(tags=["health"])
@@ -28,7 +28,7 @@ def ready(request: Request) -> Response:
     try:
         with app_state.db.read() as conn:
             missing = migrate.check(conn)
-    except (Refused, SchemaAhead) as error:
+    except (SchemaAhead, Transferred) as error:
         raise DatabaseUnavailable(str(error), retry_after=30) from error
     if missing:
         raise DatabaseUnavailable(

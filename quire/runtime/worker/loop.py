@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 from quire import log, plugins
 from quire.clock import Instant
-from quire.errors import DatabaseUnavailable, SchemaAhead, WorkerStartFailed
+from quire.errors import DatabaseUnavailable, SchemaAhead, Transferred, WorkerStartFailed
 from quire.model.contracts import JobKind
 from quire.model.outcomes import Key, Lease, Outcome, RunReport, Settlement, decide
 from quire.runtime.child.channel import MAX_BATCH, Progress
@@ -324,10 +324,12 @@ class Worker:
     def _try_turn(self) -> None:
         try:
             self._turn()
-        except SchemaAhead as error:
+        except (SchemaAhead, Transferred) as error:
             self.exit_code = error.exit_code
             log.trouble("worker.outdated", error, worker=self.id)
             self._drain()
+            if isinstance(error, Transferred):
+                self.drain_by = self.monotonic()  # no result could be stored
         except DatabaseUnavailable as error:
             self.retry_delay = min(max(self.retry_delay * 2, 0.1), MAX_RETRY_DELAY)
             self.retry_at = self.monotonic() + self.retry_delay
@@ -501,7 +503,7 @@ class Worker:
             conn: Connection, now: Instant
         ) -> tuple[set[Key], list[HeldTask], dict[str, set[str]]]:
             if self.drain_by is None:
-                migrate.count_missing(conn)  # a heartbeat after an announced migration agrees to it
+                migrate.check(conn)  # a heartbeat after an announced migration agrees to it
             if not workers.heartbeat(conn, self.id, now=now, alone_since=polling_since):
                 workers.revive(conn, self.id, now=now)
             kept = settle.renew(conn, keys, now=now, ttl=lease_seconds)

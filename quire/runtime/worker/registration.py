@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from quire import log
 from quire.clock import Instant, own_pid_start
-from quire.errors import DatabaseUnavailable
+from quire.errors import DatabaseUnavailable, Transferred
 from quire.model.contracts import JobKind, in_queues
 from quire.model.outcomes import Settlement
 from quire.model.records import WorkerRow
@@ -111,7 +111,7 @@ class Registration:
 
     def mark_draining(self) -> None:
         """Record that this worker claims no more tasks."""
-        with contextlib.suppress(DatabaseUnavailable):
+        with contextlib.suppress(DatabaseUnavailable, Transferred):
             self._db.write(
                 lambda conn, now: workers.set_state(conn, [self._id], "draining", now=now)
             )
@@ -126,7 +126,7 @@ class Registration:
 
         try:
             self._db.write(act)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, Transferred) as error:
             log.trouble("worker.left_leases", error, worker=self._id, leases=len(settlements))
         wakeup.remove_socket(self._settings.home, self._id)
         self.listener.close()

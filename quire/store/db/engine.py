@@ -19,7 +19,7 @@ from quire import log
 from quire.clock import Clock, Instant, SystemClock
 from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed, install_hint
 from quire.model.records import EndedTask
-from quire.store.db import dialect, sqlite, urls
+from quire.store.db import dialect, sqlite, transfer_markers, urls
 from quire.store.db.group_commit import GroupCommit
 
 R = TypeVar("R")
@@ -140,14 +140,18 @@ class Database:
         return dialect.now(conn, self.clock)
 
     @contextlib.contextmanager
-    def begin(self) -> Iterator[sa.Connection]:
-        """Open a write transaction: committed at the end of the block, else rolled back."""
+    def begin(self, *, is_long: bool = False) -> Iterator[sa.Connection]:
+        """Open a write transaction: committed at the end of the block, else rolled back.
+
+        On SQLite, processes that wait for the write lock kill its holder after half a lease,
+        unless its transaction is said to be long.
+        """
         with self._translate_errors(), self.engine.connect() as conn:
             if self.path is not None:
                 lease = self.lease_seconds
                 timeout = min(BUSY_SECONDS, lease / 4)
                 sqlite.begin_immediate(conn, self.path, timeout, max_hold=lease / 2)
-            with sqlite.record_writer(self.path), conn.begin():
+            with sqlite.record_writer(self.path, is_long=is_long), conn.begin():
                 yield conn
 
     @contextlib.contextmanager
@@ -253,6 +257,8 @@ class Database:
         try:
             yield
         except sa.exc.DBAPIError as error:
+            if refusal := transfer_markers.refused_write(error):
+                raise refusal from error
             reason = _unavailable(error)
             if reason is None:
                 raise

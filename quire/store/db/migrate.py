@@ -42,7 +42,7 @@ def check(conn: sa.Connection) -> int:
     That is: a schema that is too new, a database that was transferred, an unfinished transfer.
     """
     missing = count_missing(conn)
-    if version(conn):
+    if missing < len(versions()):  # not an empty database
         transfer_markers.refuse_unusable(conn)
     return missing
 
@@ -77,7 +77,7 @@ def migrate(
     modules = _modules()
     ready = 0
     while True:
-        with db.begin() as conn:
+        with db.begin(is_long=True) as conn:
             dialect.lift_timeouts(conn, "0")
             dialect.lock_schema(conn)
             if not (count_missing(conn) if into_transfer else check(conn)):

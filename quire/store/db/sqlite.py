@@ -240,8 +240,11 @@ def _restore(driver: Any, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def record_writer(path: Path | None) -> Iterator[None]:
-    """Record in a file that this process holds the write lock, while it does."""
+def record_writer(path: Path | None, *, is_long: bool) -> Iterator[None]:
+    """Record in a file that this process holds the write lock, while it does.
+
+    A long transaction is recorded without its process, so that nobody kills it.
+    """
     if path is None:
         yield
         return
@@ -255,7 +258,8 @@ def record_writer(path: Path | None) -> Iterator[None]:
             yield
             return
         _notes[path] = note
-    _write_note(note, _HOLDER.pack(os.getpid(), own_pid_start().encode(), time.monotonic()))
+    holder = (0, b"", 0.0) if is_long else (os.getpid(), own_pid_start().encode(), time.monotonic())
+    _write_note(note, _HOLDER.pack(*holder))
     try:
         yield
     finally:

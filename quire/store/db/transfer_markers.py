@@ -1,11 +1,17 @@
-"""State of a transfer from SQLite to PostgreSQL, stored in `meta` of both databases."""
+"""State of a transfer from SQLite to PostgreSQL, stored in `meta` of both databases.
+
+A process that has the source open does not notice that it was transferred: it asks only now and
+then. So triggers refuse every later write to the source; a database that was not transferred has
+no trigger, and its writes cost nothing more.
+"""
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.errors import Refused
+from quire.errors import Transferred
 from quire.store.db import dialect
 from quire.store.db.schema.queue import meta
 
@@ -14,6 +20,10 @@ PREFIX = "move."  # the stored name; databases transferred by earlier releases h
 IDENTITY, TO = PREFIX + "identity", PREFIX + "to"
 #: In the target: the source, and one checkpoint per table.
 FROM, TABLE = PREFIX + "from", PREFIX + "table."
+_REFUSAL = (
+    "database: transferred to {}. Set QUIRE_DATABASE_URL to it, with its password. "
+    "Nothing was changed."
+)
 
 
 class Origin(NamedTuple):
@@ -37,17 +47,33 @@ class Checkpoint(NamedTuple):
 
 def refuse_unusable(conn: sa.Connection) -> None:
     """Refuse a database that was transferred, and the target of an unfinished transfer."""
-    if (name := transferred_to(conn)) is not None:
-        raise Refused(
-            f"database: transferred to {name}. Set QUIRE_DATABASE_URL to it, with its password. "
-            "Nothing was changed."
-        )
-    found = origin(conn)
-    if found is not None and not found.is_done:
-        raise Refused(
+    query = sa.select(meta.c.key, meta.c.value).where(meta.c.key.in_((TO, FROM)))
+    found = {key: json.loads(value) for key, value in conn.execute(query)}
+    if TO in found:
+        raise Transferred(_REFUSAL.format(found[TO]))
+    if FROM in found and not Origin(*found[FROM]).is_done:
+        raise Transferred(
             "database: a transfer into it is not finished. Wait for `quire transfer`, or run it "
             "again if it was interrupted. Nothing was changed."
         )
+
+
+def give_up_source(conn: sa.Connection, name: str, tables: Sequence[sa.Table]) -> None:
+    """Record that this SQLite database was transferred, and refuse writes from now on."""
+    write(conn, TO, name)
+    text = _REFUSAL.format(name).replace("'", "''")
+    for table in tables:
+        for verb in ("INSERT", "UPDATE", "DELETE"):
+            conn.exec_driver_sql(
+                f"CREATE TRIGGER transferred_{table.name}_{verb} BEFORE {verb} ON {table.name} "
+                f"BEGIN SELECT RAISE(ABORT, '{text}'); END"
+            )
+
+
+def refused_write(error: sa.exc.DBAPIError) -> Transferred | None:
+    """Return the error for a write that the triggers of a transferred database refused."""
+    text = str(error.orig)
+    return Transferred(text) if text.startswith(_REFUSAL.partition("{")[0]) else None
 
 
 def transferred_to(conn: sa.Connection) -> str | None:

@@ -56,8 +56,9 @@ def transfer(
                 f"database {path}: {missing} migrations are missing. Nothing was changed; run "
                 "`quire migrate` first."
             )
-        identity = str(markers.read(source, markers.IDENTITY) or uuid.uuid4().hex)
-        markers.write(source, markers.IDENTITY, identity)
+        if (identity := markers.read(source, markers.IDENTITY)) is None:
+            identity = uuid.uuid4().hex
+            markers.write(source, markers.IDENTITY, identity)
     with sqlite.exclusive(path) as source:
         origin, is_resumed = _claim_target(source, target, identity, name)
         readers = [TableReader(table, origin.at) for table in TABLES]
@@ -68,7 +69,8 @@ def transfer(
         rows = _compare(source, target, readers, origin, report)
         _finish_target(source, target, report)
         not_copied = sqlite.other_tables(source, [table.name for table in TABLES])
-        markers.write(source, markers.TO, name)
+        if markers.transferred_to(source) is None:
+            markers.give_up_source(source, name, TABLES)
     with target.begin() as conn:
         _open_target(conn, origin, target.now(conn).lease)
     return Transferred(rows, is_resumed, not_copied)

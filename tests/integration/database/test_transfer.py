@@ -95,7 +95,7 @@ def test_the_old_home_refuses_every_command(quire, pg_url: str):
     assert quire("transfer", secret).code == 0
     for arguments in (("up",), ("worker",), ("status",), ("submit", "noop"), ("migrate",)):
         ended = quire(*arguments)
-        assert ended.code == 2
+        assert ended.code == 78
         assert "transferred to postgresql://postgres:***@" in ended.err
         assert "hidden" not in ended.err
 

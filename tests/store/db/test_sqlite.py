@@ -267,6 +267,41 @@ def test_a_process_of_ours_that_holds_the_write_lock_for_longer_than_a_lease_is_
     assert here.rows("meta", key="frozen") == []
 
 
+SLOW_MIGRATION = """
+    import sys
+    from quire.store import open_database
+    from quire.store.db import migrate
+    apply = migrate._apply
+    def slow(conn, module, step):
+        print("migrating", flush=True)
+        sys.stdin.readline()
+        apply(conn, module, step)
+    migrate._apply = slow
+    db = open_database(f"sqlite:///{sys.argv[1]}")
+    with db.begin() as conn:
+        conn.exec_driver_sql(
+            "UPDATE meta SET value = CAST(value AS INTEGER) - 1 WHERE key = 'schema_version'"
+        )
+    print(len(db.migrate()), flush=True)
+"""
+
+
+def test_a_migration_is_not_killed_by_those_who_wait_for_it(
+    here: Stage, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    with other_process(SLOW_MIGRATION, path) as migrating:
+        assert line_of(migrating) == "migrating"
+        here.db.lease_seconds = 0.0
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailable, match="locked"):
+                here.one()
+        tell(migrating)
+        assert line_of(migrating) == "1"
+    here.db.lease_seconds = engine.LEASE_SECONDS
+    assert here.one()
+
+
 def test_a_stranger_that_holds_the_write_lock_is_not_killed(
     here: Stage, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
