@@ -113,6 +113,8 @@ class EventBroadcaster:
                     self._at = await asyncio.to_thread(self._head)
                     self._pulses, self._error = {}, None
                     self._reading = asyncio.create_task(self._read_on())
+                if cursor is not None:
+                    cursor = await asyncio.to_thread(self._local, cursor)
                 if self._error is not None:
                     raise DatabaseUnavailable(str(self._error))
                 # No await from here on, so no event can be missed in between.
@@ -188,9 +190,19 @@ class EventBroadcaster:
                 self._error = error
                 return False
             self._error = None
+            if isinstance(found, Cursor):
+                self._restart(found)
+                return True
             self._broadcast(found, pulses)
             if len(found) < tail.PAGE:
                 return True
+
+    def _restart(self, head: Cursor) -> None:
+        """End the streams of another cluster's cursors; they reconnect at the same event here."""
+        self._at = head
+        for listener in self._listeners:
+            listener.end("The database was restored. Reconnect with the cursor.")
+        self._listeners.clear()
 
     def _broadcast(self, found: Sequence[StreamedEvent], pulses: dict[str, Activity]) -> None:
         if found:
@@ -227,8 +239,17 @@ class EventBroadcaster:
         with self._db.read() as conn:
             return tail.head(conn)
 
-    def _read(self, tenants: Iterable[str]) -> tuple[list[StreamedEvent], dict[str, Activity]]:
+    def _local(self, cursor: Cursor) -> Cursor:
         with self._db.read() as conn:
+            return tail.local(conn, cursor)
+
+    def _read(
+        self, tenants: Iterable[str]
+    ) -> tuple[list[StreamedEvent] | Cursor, dict[str, Activity]]:
+        """Return new events, or where to start if the position is of another cluster."""
+        with self._db.read() as conn:
+            if self._at.xid and tail.local(conn, self._at) != self._at:
+                return tail.head(conn), {}
             found = tail.read_after(conn, set(tenants), self._at)
             return found, {tenant: tail.activity(conn, tenant) for tenant in tenants}
 

@@ -71,6 +71,30 @@ def test_who_comes_back_with_a_cursor_misses_nothing(at: Served, by_header: bool
         assert opened.names(len(wanted)) == wanted
 
 
+def test_streams_go_on_after_a_restore_into_a_fresh_cluster(on_postgres: Served):
+    at, ahead = on_postgres, 1 << 40
+    with stream(at) as opened:
+        at.happen("before")
+        xid, _, number = str(opened.next().cursor).partition("-")
+    with at.app.db.begin() as conn:
+        conn.exec_driver_sql(f"UPDATE events SET xid = xid + {ahead}")
+    at.happen("restored")
+    with stream(at, cursor=f"{int(xid) + ahead}-{number}") as opened:
+        at.happen("after")
+        assert opened.names(2) == ["restored", "after"]
+
+
+def test_open_streams_are_told_to_reconnect_after_a_restore(on_postgres: Served):
+    at = on_postgres
+    with stream(at) as opened:
+        tail = at.api.state.tail
+        tail._at = tail._at._replace(xid=1 << 40)
+        assert opened.next().kind == "bye"
+    with stream(at) as opened:
+        at.happen("after")
+        assert opened.names(1) == ["after"]
+
+
 def test_a_stream_that_breaks_before_its_first_event_has_a_cursor_already(at: Served):
     with stream(at) as opened:
         cursor = opened.cursor

@@ -283,6 +283,15 @@ def oldest_active_xid(conn: sa.Connection) -> int:
     )
 
 
+def reset_foreign_xids(conn: sa.Connection, table: sa.Table) -> None:
+    """Reset transaction ids that this cluster has not given out yet: a dump brought them along."""
+    if not is_sqlite(conn):
+        conn.exec_driver_sql(
+            f"UPDATE {table.name} SET xid = 0 "  # noqa: S608
+            "WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+        )
+
+
 def explain_plan(
     conn: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any]
 ) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant, iso
-from quire.store.db import bulk
+from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import events
 from quire.store.queue.owners import jobs_of_tenant
 
@@ -86,6 +86,9 @@ def shape(row: Any) -> dict[str, Any]:
 def prune(conn: sa.Connection, *, before: float, limit: int) -> int:
     """Delete old events of ended jobs; returns how many."""
     from quire.store.db.schema.queue import jobs
+
+    # Else they would be streamed as new ones when this cluster's transactions reach them.
+    dialect.reset_foreign_xids(conn, events)
 
     old = (
         sa.select(events.c.id)

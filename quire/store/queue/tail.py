@@ -2,7 +2,8 @@
 
 PostgreSQL assigns an id before the commit, so a higher id may become visible first. There events
 are ordered by (transaction, id), and only transactions older than every open one are read. SQLite
-writes one transaction at a time, so the ids are the order.
+writes one transaction at a time, so the ids are the order. A dump that is restored into another
+cluster brings transaction ids along that this cluster has not reached: see `local`.
 """
 
 import re
@@ -57,10 +58,25 @@ class StreamedEvent(NamedTuple):
 
 def head(conn: sa.Connection) -> Cursor:
     """Return the cursor behind everything that can be read now."""
-    if settled := dialect.oldest_active_xid(conn):
-        # Events of this transaction and of later ones are still to come.
-        return Cursor(settled, 0)
-    return Cursor(0, conn.scalar(sa.select(sa.func.max(e.id))) or 0)
+    last = conn.scalar(sa.select(sa.func.max(e.id))) or 0
+    # Events of the oldest open transaction and of later ones are still to come.
+    return Cursor(max(dialect.oldest_active_xid(conn) - 1, 0), last)
+
+
+def local(conn: sa.Connection, cursor: Cursor) -> Cursor:
+    """Return the cursor, or the place of its event here if it is from another database.
+
+    Such a cursor is ahead of every transaction (after a restore, or a failover that lost some), or
+    has none (after a transfer from SQLite).
+    """
+    settled = dialect.oldest_active_xid(conn)
+    if not settled:
+        return Cursor(0, cursor.id)
+    if 0 < cursor.xid <= settled:
+        return cursor
+    before = sa.select(e.xid, e.id).where(e.id <= cursor.id, e.xid < settled)
+    row = conn.execute(before.order_by(e.id.desc()).limit(1)).one_or_none()
+    return Cursor(0, 0) if row is None else Cursor(*row)
 
 
 def read_after(

@@ -149,6 +149,50 @@ def test_pruning_keeps_the_last_event_so_that_its_id_is_not_given_out_again(stag
     assert names(read(stage, at)) == ["later"]
 
 
+def restore_into_a_fresh_cluster(stage: Stage, ahead: int = 1 << 40) -> None:
+    """As by pg_dump: rows keep the transaction ids of the old cluster, the new one counts anew."""
+    with stage.db.begin() as conn:
+        conn.exec_driver_sql(f"UPDATE events SET xid = xid + {ahead}")
+
+
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_a_cursor_from_before_a_restore_goes_on_behind_its_event(pg_stage: Stage, is_pruned: bool):
+    stage, ahead = pg_stage, 1 << 40
+    start = head(stage)
+    for n in range(3):
+        with stage.db.begin() as conn:
+            record(conn, stage, None, f"n{n}", "default")
+    before = [start, read(stage, start)[1].cursor, head(stage)]
+    restore_into_a_fresh_cluster(stage, ahead)
+    if is_pruned:
+        with stage.db.begin() as conn:
+            events.prune(conn, before=0.0, limit=100)
+    with stage.db.begin() as conn:
+        record(conn, stage, None, "later", "default")
+    until(lambda: others_have_ended(stage))
+    with stage.db.read() as conn:
+        here = [tail.local(conn, Cursor(at.xid + ahead, at.id)) for at in before]
+    unread = [["n0", "n1", "n2", "later"], ["n2", "later"], ["later"]]
+    assert [names(read(stage, at)) for at in here] == (unread if is_pruned else [["later"]] * 3)
+    with stage.db.read() as conn:
+        assert tail.local(conn, head(stage)) <= head(stage)
+
+
+def test_events_of_another_cluster_are_not_streamed_when_its_transactions_are_reached(
+    pg_stage: Stage,
+):
+    with pg_stage.db.begin() as conn:
+        record(conn, pg_stage, None, "old", "default")
+    restore_into_a_fresh_cluster(pg_stage)
+    with pg_stage.db.begin() as conn:
+        events.prune(conn, before=0.0, limit=100)
+        record(conn, pg_stage, None, "new", "default")
+    assert names(read(pg_stage, Cursor(1, 0))) == ["new"]
+    with pg_stage.db.read() as conn:
+        found = conn.execute(sa.select(tables.events.c.name).where(tables.events.c.xid == 0))
+        assert found.scalars().all() == ["old"]
+
+
 def test_a_cursor_is_read_as_it_is_written():
     assert Cursor.parse(str(Cursor(12, 345))) == Cursor(12, 345)
     for text in ("", "12", "1-2-3", "-1-2", "a-b", "1" * 30 + "-1", "1-1\n"):
