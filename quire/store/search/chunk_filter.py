@@ -1,8 +1,10 @@
-"""Restricts a search to some chunks: a subquery or an array of ids."""
+"""Restricts a search to some chunks: a subquery (PostgreSQL only) or an array of ids."""
 
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+
+from quire.store.db import dialect
 
 
 class SqlType(sa.types.UserDefinedType[Any]):
@@ -28,17 +30,18 @@ KEEP_JOIN_ORDER = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
 
 
 class ChunkFilter(NamedTuple):
-    """Selects the ids of the allowed chunks; `given` are the parameters."""
+    """Allows the chunks of an array in `given`, or those that `select` finds with `given`."""
 
-    select: sa.Select[Any]
     given: dict[str, Any]
-    is_array: bool = False
+    select: sa.Select[Any] | None = None
 
     @classmethod
     def from_array(cls, ids: str) -> "ChunkFilter":
-        """Allow the chunks of a PostgreSQL array literal."""
-        return cls(sa.select(sa.null()), {"of_chunks": ids}, is_array=True)
+        """Allow the chunks of an array: a literal of PostgreSQL, or JSON on SQLite."""
+        return cls({"of_chunks": ids})
 
-    def has(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    def has(self, conn: sa.Connection, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Test whether a column is the id of an allowed chunk."""
-        return column == _IS_IN_ARRAY if self.is_array else column.in_(self.select)
+        if dialect.is_sqlite(conn):
+            return dialect.id_in(conn, column, "of_chunks")
+        return column == _IS_IN_ARRAY if self.select is None else column.in_(self.select)

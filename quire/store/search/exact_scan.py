@@ -6,6 +6,7 @@ extra vectors in the cache do no harm: the caller filters live chunks. Missing o
 cache is compared with the count and the sum of ids in the database.
 """
 
+import json
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,7 +49,7 @@ class Scan:
 
     def begin(self, limit: int, within: ChunkFilter | None = None) -> None:
         """Start the comparison in a thread while the caller does other work."""
-        if self._scores is None and len(self._ids) >= THREAD_MIN_VECTORS:
+        if within is None and self._scores is None and len(self._ids) >= THREAD_MIN_VECTORS:
             # A new pool per search: an idle pool's threads would not survive a fork.
             pool = ThreadPoolExecutor(1, "vectors")
             self._scores = pool.submit(_cosines, self._matrix, self._point)
@@ -75,7 +76,7 @@ class Scan:
     def _filtered(self, within: ChunkFilter) -> tuple["Ids", "Matrix"]:
         import numpy as np
 
-        allowed = np.array(self._conn.scalars(within.select, within.given).all(), np.int64)
+        allowed = np.array(json.loads(within.given["of_chunks"]), np.int64)
         picked = np.flatnonzero(np.isin(self._ids, allowed))
         # Copying rows costs more than multiplying them, so it pays only for few.
         few = self._scores is None and len(picked) * 8 < len(self._ids)

@@ -30,6 +30,8 @@ _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _max_scored = sa.bindparam("most", type_=sa.Integer)
 _rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
+#: The plus makes a condition a filter on matches; otherwise FTS5 is queried once per id.
+_any_rowid: sa.ColumnElement[int] = sa.literal_column("+chunk_words.rowid", sa.BigInteger)
 
 #: Scores texts from their term counts, the document frequency of each term, and the total.
 Score = Callable[[Sequence[TermCounts], Sequence[int], int], Sequence[float]]
@@ -84,7 +86,7 @@ class _Fts5Search:
 
     def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
-        query = _matching(self._conn, self._within)
+        query = _best_of_fts5(self._conn, self._within)
         if stage.weighed is not None and self._within is None:
             query = _weighing(self._conn)
             given |= {"query": stage.weighed, "every": stage.query}
@@ -121,7 +123,7 @@ class _PostgresSearch(_Fts5Search):
         known = [term for term in self.terms if term.number]
         given = {**self._given, "query": stage.query, "weighed": _join_terms(known, "|")}
         if self._within is not None:
-            query = sampled_gin.filtered_ranking_statement(self._within)
+            query = sampled_gin.filtered_ranking_statement(self._conn, self._within)
         else:
             scanned = 0 if stage.is_last else min(term.number for term in known)
             query = sampled_gin.ranking_statement(
@@ -218,33 +220,35 @@ def _join_terms(terms: Sequence[_Term], word: str) -> str:
     return f" {word} ".join(f"({term.query})" for term in terms)
 
 
-def _matching(conn: sa.Connection, within: ChunkFilter | None) -> sa.Select[Any]:
+def _best_of_fts5(conn: sa.Connection, within: ChunkFilter | None) -> sa.Select[Any]:
     """Select matches from FTS5; the latest ones if there are more than can be scored."""
-    if within is None:
-        return dialect.cached(conn, "matching", lambda: _best_of_fts5(None))
-    return _best_of_fts5(within)
+
+    def build() -> sa.Select[Any]:
+        return _scored(None if within is None else within.has(conn, _any_rowid))
+
+    return dialect.cached(conn, ("matching", within is None), build)
 
 
 def _weighing(conn: sa.Connection) -> sa.Select[Any]:
     """Select matches of `query` from FTS5 among the latest that match `every`."""
-    return dialect.cached(conn, "weighing", lambda: _best_of_fts5(ChunkFilter(_latest(), {})))
+
+    def build() -> sa.Select[Any]:
+        every = sa.bindparam("every", type_=sa.Text)
+        asked = sa.literal_column("chunk_words").op("MATCH")(every)
+        found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
+        latest = found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
+        return _scored(_any_rowid.in_(latest))
+
+    return dialect.cached(conn, "weighing", build)
 
 
-def _latest() -> sa.Select[Any]:
-    every = sa.bindparam("every", type_=sa.Text)
-    asked = sa.literal_column("chunk_words").op("MATCH")(every)
-    found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
-    return found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
-
-
-def _best_of_fts5(within: ChunkFilter | None) -> sa.Select[Any]:
+def _scored(among: sa.ColumnElement[bool] | None) -> sa.Select[Any]:
     score: sa.ColumnElement[float] = sa.literal_column("bm25(chunk_words)", sa.Double)
     asked = sa.literal_column("chunk_words").op("MATCH")(_query)
     inner = sa.select(_rowid.label("id"), score.label("score"))
     inner = inner.select_from(sa.table("chunk_words")).where(asked)
-    if within is not None:
-        # The plus makes it a filter on matches; otherwise FTS5 is queried once per id.
-        inner = inner.where(sa.literal_column("+chunk_words.rowid").in_(within.select))
+    if among is not None:
+        inner = inner.where(among)
     found = inner.order_by(_rowid.desc()).limit(_max_scored).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
 

@@ -139,9 +139,9 @@ def ranking_statement(conn: sa.Connection, level: int) -> sa.Select[Any]:
     return dialect.cached(conn, ("ranking", level), lambda: _best(_matching(level)))
 
 
-def filtered_ranking_statement(within: ChunkFilter) -> sa.Select[Any]:
+def filtered_ranking_statement(conn: sa.Connection, within: ChunkFilter) -> sa.Select[Any]:
     """Select the best matches of `query` among the filtered chunks."""
-    return _best(_matching(1).where(within.has(chunks.c.id)))
+    return _best(_matching(1).where(within.has(conn, chunks.c.id)))
 
 
 def _query(name: str) -> sa.ColumnElement[Any]:

@@ -49,7 +49,7 @@ class SearchPlan(NamedTuple):
 
 def plan(conn: sa.Connection, scope: Scope) -> SearchPlan:
     """Decide how to search a scope."""
-    return SearchPlan(scope, _chunk_array(conn, scope) if _is_few(conn, scope) else None)
+    return SearchPlan(scope, _chunk_array(conn, scope, None) if _is_few(conn, scope) else None)
 
 
 def candidate_count(depth: int) -> int:
@@ -72,10 +72,10 @@ def best_chunks(
     chunk's vector is the same in every document.
     """
     scope = within.scope
-    if scope.documents:  # selective: hardly any of the best candidates would pass
-        return find(depth, _live_chunks(conn, scope, model)).ranked
     if within.few is not None:
         return find(depth, within.few).ranked
+    if scope.documents:  # selective: hardly any of the best candidates would pass
+        return find(depth, _filter(conn, scope, model)).ranked
     count = candidate_count(depth)
     found, passed = _first(conn, scope, find, count, model)
     if len(passed) < enough and not found.is_complete and passed and not dialect.is_sqlite(conn):
@@ -83,7 +83,7 @@ def best_chunks(
         more = min(MAX_CANDIDATES, count * depth // len(passed))
         found, passed = _first(conn, scope, find, more, model)
     if len(passed) < enough and not found.is_complete:
-        passed = find(depth, _live_chunks(conn, scope, model)).ranked
+        passed = find(depth, _filter(conn, scope, model)).ranked
     return passed[:depth]
 
 
@@ -98,13 +98,19 @@ def _first(
 
 def _is_few(conn: sa.Connection, scope: Scope) -> bool:
     """Tell whether the scope has so few chunks that an unfiltered index would miss them."""
-    if dialect.is_sqlite(conn) or scope.documents or scope.where or scope.media_type is not None:
+    if scope.where or scope.media_type is not None:
         return False
     query = dialect.cached(conn, ("few", _shape(scope)), lambda: _size_statement(conn, scope))
     row = conn.execute(query, _parameters(conn, scope, None)).one()
     if row.documents == FEW_DOCUMENTS or row.chunks > FEW_CHUNKS:
         return False
-    return int(row.chunks) * 10 < sampled_gin.estimate_chunks(conn)
+    return bool(scope.documents) or int(row.chunks) * 10 < _estimate_chunks(conn)
+
+
+def _estimate_chunks(conn: sa.Connection) -> int:
+    if not dialect.is_sqlite(conn):
+        return sampled_gin.estimate_chunks(conn)
+    return conn.exec_driver_sql("SELECT max(id) FROM chunks").scalar_one() or 0
 
 
 def _size_statement(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
@@ -233,8 +239,14 @@ def _live_statement(conn: sa.Connection, scope: Scope, model: Model | None) -> s
     return sa.select(each.c.id).where(here.correlate(each).exists())
 
 
-def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilter:
-    """Select all chunks of the live documents in the scope."""
+def _filter(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilter:
+    """Allow all chunks of the live documents in the scope."""
+    if dialect.is_sqlite(conn):  # inside of a search, it plans such a subquery badly
+        return _chunk_array(conn, scope, model)
+    return ChunkFilter(_parameters(conn, scope, model), _live_chunks(conn, scope, model))
+
+
+def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
     is_live = sa.and_(g.document_id == d.id, g.generation == d.live_generation)
     # Materialized: otherwise the scope is checked per page instead of per document.
     found = (
@@ -245,26 +257,27 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> Chun
         .prefix_with("MATERIALIZED")
     )
     pages_of = sa.and_(gp.document_id == found.c.id, gp.generation == found.c.live_generation)
-    query = (
+    return (
         sa.select(s.chunk_id)
         .select_from(found)
         .join(generation_pages, pages_of)
         .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == found.c.cut_id))
     )
-    return ChunkFilter(query, _parameters(conn, scope, model))
 
 
-def _chunk_array(conn: sa.Connection, scope: Scope) -> ChunkFilter:
+def _chunk_array(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilter:
     """List the chunks as an array: the planner would run a subquery once per match."""
 
     def build() -> sa.Select[Any]:
-        found = _live_chunks(conn, scope, None).select.subquery("few")
-        listed = sa.func.array_agg(found.c.chunk_id.distinct())
+        found = _live_chunks(conn, scope, model).subquery("few")
         # Passed as text: Python never reads the ids.
+        if dialect.is_sqlite(conn):
+            return sa.select(sa.func.json_group_array(found.c.chunk_id.distinct()))
+        listed = sa.func.array_agg(found.c.chunk_id.distinct())
         return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
 
-    query = dialect.cached(conn, ("few chunks", _shape(scope)), build)
-    return ChunkFilter.from_array(conn.execute(query, _parameters(conn, scope, None)).scalar_one())
+    query = dialect.cached(conn, ("few chunks", _shape(scope), model is None), build)
+    return ChunkFilter.from_array(conn.execute(query, _parameters(conn, scope, model)).scalar_one())
 
 
 def _conditions(

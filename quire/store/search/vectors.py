@@ -128,7 +128,7 @@ class HnswSearch:
         _set_search_parameters(conn, limit)
         model = self._model
         has_index = model.dimensions <= hnsw.MAX_DIMENSIONS
-        statement = _nearest(model) if has_index and not within else _exact(model, within)
+        statement = _nearest(model) if has_index and not within else _exact(conn, model, within)
         given = {"query": self._query, "limit": limit} | (within.given if within else {})
         return [(chunk, 1.0 - distance) for chunk, distance in conn.execute(statement, given)]
 
@@ -136,7 +136,7 @@ class HnswSearch:
 def exact_cosines(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
     """Return the cosines of the nearest vectors by an exact scan of a model."""
     dialect.lift_timeouts(conn)
-    found = conn.execute(_exact(model, None), {"query": query, "limit": limit})
+    found = conn.execute(_exact(conn, model, None), {"query": query, "limit": limit})
     return [1.0 - row.distance for row in found]
 
 
@@ -177,14 +177,14 @@ def _nearest(model: Model) -> sa.Select[Any]:
     return sa.select(both).order_by(both.c.distance, both.c.chunk_id).limit(limit)
 
 
-def _exact(model: Model, within: ChunkFilter | None) -> sa.Select[Any]:
+def _exact(conn: sa.Connection, model: Model, within: ChunkFilter | None) -> sa.Select[Any]:
     """Select the nearest of the allowed vectors, or of all, by an exact scan."""
     v = vectors.c
     # `+ 0.0` keeps the planner off the HNSW index, which would discard most of what it finds.
     distance = _distance(v.vector)
     statement = sa.select(v.chunk_id, distance).where(_of_model(model))
     if within is not None:
-        statement = statement.where(within.has(v.chunk_id))
+        statement = statement.where(within.has(conn, v.chunk_id))
     return statement.order_by(distance + 0.0, v.chunk_id).limit(sa.bindparam("limit"))
 
 
