@@ -40,14 +40,9 @@ def copy_rows(
     """Insert rows by COPY (PostgreSQL only); takes bytes too."""
     driver: Any = conn.connection.driver_connection
     text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
-    errors = conn.dialect.loaded_dbapi.Error
-    try:
-        with driver.cursor() as cursor, cursor.copy(text) as copy:
-            for row in values:
-                copy.write_row(row)
-    except errors as error:
-        # The driver is called directly, so SQLAlchemy does not wrap its error.
-        raise sa.exc.DBAPIError.instance(text, None, error, errors, dialect=conn.dialect) from error
+    with driver.cursor() as cursor, cursor.copy(text) as copy:
+        for row in values:
+            copy.write_row(row)
 
 
 def _insert(

@@ -254,20 +254,29 @@ class Database:
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
+        driver_error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         try:
             yield
+        except driver_error as error:
+            # The driver was called directly, so SQLAlchemy did not wrap its error.
+            wrap: Any = sa.exc.DBAPIError.instance
+            wrapped = wrap("", None, error, driver_error, dialect=self.engine.dialect)
+            raise self._translated(wrapped) from error
         except sa.exc.DBAPIError as error:
-            if refusal := transfer_markers.refused_write(error):
-                raise refusal from error
-            reason = _unavailable(error)
-            if reason is None:
+            if (translated := self._translated(error)) is error:
                 raise
-            if error.connection_invalidated or self.path is not None:
-                self.engine.dispose()
-            name = self.path or urls.without_password(self.url)
-            raise DatabaseUnavailable(
-                f"database {name}: {reason}. {sqlite.NOTHING_LOST}"
-            ) from error
+            raise translated from error
+
+    def _translated(self, error: sa.exc.DBAPIError) -> Exception:
+        if refusal := transfer_markers.refused_write(error):
+            return refusal
+        reason = _unavailable(error)
+        if reason is None:
+            return error
+        if error.connection_invalidated or self.path is not None:
+            self.engine.dispose()
+        name = self.path or urls.without_password(self.url)
+        return DatabaseUnavailable(f"database {name}: {reason}. {sqlite.NOTHING_LOST}")
 
 
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
