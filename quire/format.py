@@ -227,10 +227,10 @@ def job_state(job: Mapping[str, Any]) -> str:
 
 def stopped(job: Mapping[str, Any], now: float) -> str:
     """Write who stopped or cancelled a job, when and why: `stopped by ada 2 min ago: too slow`."""
-    by = f" by {one_line(job['stopped_by'])}" if job["stopped_by"] else ""
+    by = f"by {one_line(job['stopped_by'])} " if job["stopped_by"] else ""
     why = f": {one_line(job['stopped_why']).rstrip('.')}" if job["stopped_why"] else ""
     at = when(job["stopped_at"], now).replace("now", "just now")
-    return f"{job['state']}{by} {at}{why}"
+    return f"{job['state']} {by}{at}{why}"
 
 
 def next_attempt(job: Mapping[str, Any], now: float) -> str:

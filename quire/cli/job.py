@@ -222,13 +222,15 @@ def _facts(one: dict[str, Any]) -> "Table":
         "starts": format.when(one["run_at"], now) if one["run_at"] else "",
         "started": format.when(one["started_at"], now) if one["started_at"] else "",
         "finished": ends if one["finished_at"] else "",
-        "stopped": format.stopped(one, now) if one["stopped_at"] else "",
+        one["state"]: format.stopped(one, now).partition(" ")[2] if one["stopped_at"] else "",
         "next attempt": format.when(one["next_attempt_at"], now) if one["next_attempt_at"] else "",
         "retries": f"{one['retry_count']:,} ({limit})" if one["retry_count"] else "",
         "worker": format.one_line(one["worker_id"]),
         "payload": format.short_json(one["payload"]) if one["payload"] else "",
         "result": format.short_json(one["result"]) if one["result"] is not None else "",
-        "error" if one["state"] == "failed" else "reason": format.one_line(one["error"], 1000),
+        "error" if one["state"] == "failed" else "reason": ""
+        if one["error"] == one["stopped_why"]
+        else format.one_line(one["error"], 1000),
         "actions": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
     return console.facts({f"  {name}": text for name, text in facts.items()})

@@ -50,6 +50,11 @@ def test_looks_that_are_far_apart_still_give_a_rate():
     assert rate.tell(400, 100.0) == pytest.approx(6.0)
 
 
+def test_the_line_counts_down_to_the_next_attempt():
+    line = summary_line(seen(eta_at=None, next_attempt_at=iso(time.time() + 38.5)), None)
+    assert line == "2 of 4 files done, next attempt in 38 s"
+
+
 def test_the_line_tells_pages_a_second_and_the_time_left():
     assert summary_line(seen(), 3.21) == "2 of 4 files done, 3.2 pages/s, 1 min left"
     assert "1,235 pages/s" in summary_line(seen(), 1234.6)
