@@ -125,7 +125,8 @@ def _say_files(app: App, job: dict[str, Any], title: str, **which: Any) -> None:
     console.say(title)
     for each, known in zip(page["items"], format.distinct_names(page["items"]), strict=True):
         name = format.one_line(known, 60)
-        reason = format.file_error(each["error"], each["name"], 400)
+        # The name is the subject of the error.
+        reason = format.one_line((each["error"] or "").removeprefix(f"{each['name']}: "), 400)
         if each["state"] == "success":
             reason = f"{format.count(each['page_errors'], 'page')} of {each['pages']:,}"
         console.say(f"  {each['document_id']:>8}  {name}: {reason}")
