@@ -228,7 +228,7 @@ def _facts(one: dict[str, Any]) -> "Table":
         "worker": format.one_line(one["worker_id"]),
         "payload": format.short_json(one["payload"]) if one["payload"] else "",
         "result": format.short_json(one["result"]) if one["result"] is not None else "",
-        "error" if one["state"] == "failed" else "reason": ""
+        "error" if one["state"] in ("failed", "completed") else "reason": ""
         if one["error"] == one["stopped_why"]
         else format.one_line(one["error"], 1000),
         "actions": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
