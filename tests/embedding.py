@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -23,6 +23,7 @@ class Server(ThreadingHTTPServer):
         self.released = threading.Event()
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None  # happens while a client waits
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that hung up: one test is about that."""
@@ -62,6 +63,7 @@ class Answer(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.asked.append({"path": self.path, **body})
         self.server.headers.append(dict(self.headers))
+        self.server.meanwhile()
         usual: tuple[int, dict[str, str], Any] = (200, {}, vectors(body["input"]))
         status, headers, content = self.server.script.popleft() if self.server.script else usual
         if status == HANGS:

@@ -99,7 +99,7 @@ def doctor(
     with session.open_app() as opened:
         settings = opened.settings
         session.check_extras(settings)
-        repaired = examining.repair_derived(opened.db) if repair else {}
+        repaired = examining.repair_derived(opened.db, settings.for_children) if repair else {}
         report = examining.examine(
             opened.db,
             sweep_interval=settings.sweep_interval,

@@ -3,20 +3,25 @@
 An examination changes nothing. `mend` does, where what is right can be derived without a doubt.
 """
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from quire.clock import Instant
 from quire.errors import Gone, SchemaAhead
 from quire.fetch.blobs.backend import Blobs
+from quire.ingest import resources
+from quire.model.pipeline import Pipeline
 from quire.store.db import dialect, migrate
 from quire.store.db.engine import Database
 from quire.store.db.schema import access as access_tables
 from quire.store.doctor import document_invariants, queue_invariants, repair
 from quire.store.doctor.invariants import derived, violators
+from quire.store.documents import pages
 from quire.store.documents.gc import used_blobs
+from quire.text.embed.openai import OpenAIEmbedder
 
 #: Examples that a violation lists.
 SHOWN = 5
@@ -90,8 +95,11 @@ def examine(
     return Report(1 + len(ALL) + (blobs is not None), found)
 
 
-def repair_derived(db: Database) -> dict[str, int]:
-    """Recompute derived data that is wrong; returns how many rows, by invariant."""
+def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Recompute derived data that is wrong; returns how many rows, by invariant.
+
+    `settings` say how to reach the endpoint of an embedder.
+    """
     from quire.text import words
 
     # As the full-text index of this database tokenizes a text of a language.
@@ -109,7 +117,47 @@ def repair_derived(db: Database) -> dict[str, int]:
             total += count
         if total:
             repaired[name] = total
+    if embedded := _embed_missing(db, settings):
+        repaired["chunks.vectors"] = embedded
     return repaired
+
+
+def _embed_missing(db: Database, settings: Mapping[str, Any]) -> int:
+    """Embed the chunks without a vector, by the models of their generations."""
+    total, last = 0, 0
+    while True:
+        with db.read() as conn:
+            rows = repair.chunks_to_embed(conn, last)
+        if not rows:
+            return total
+        last = rows[-1].id
+        by_model: dict[tuple[Any, ...], dict[str, str]] = {}
+        for row in rows:
+            of = (row.tenant, row.model_id, row.name, row.dimensions, row.settings)
+            by_model.setdefault(of, {})[row.digest] = row.text
+        for of, texts in by_model.items():
+            total += _embed(db, settings, *of, texts)
+
+
+def _embed(
+    db: Database,
+    settings: Mapping[str, Any],
+    tenant: str,
+    model_id: int,
+    name: str,
+    dimensions: int,
+    pipeline: str,
+    texts: Mapping[str, str],
+) -> int:
+    embedder = resources.embedder_of(settings, Pipeline().merged(json.loads(pipeline)))
+    if isinstance(embedder, OpenAIEmbedder) and not embedder.dimensions:
+        embedder.dimensions = dimensions
+    if embedder.name != name:
+        return 0  # its vectors could not be compared; the violation stays
+    rows = embedder.embed(list(texts.values()), lambda _: None)
+    found = {digest: row.tobytes() for digest, row in zip(texts, rows, strict=True)}
+    db.write(lambda conn, now: pages.put_vectors(conn, tenant, model_id, found))
+    return len(found)
 
 
 def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:

@@ -18,13 +18,13 @@ class Vectors:
     """The vectors of some chunks."""
 
     by_digest: dict[str, bytes]
-    reused: int  # chunks that had a vector
+    reused: set[str]  # digests of chunks that had a vector
 
 
 def embed(ctx: TaskContext, file: DocumentFile, read: ReadPages, chunks: Chunks) -> Vectors:
     """Embed the new chunks, and those of reused pages that the model has not embedded yet."""
     if file.model_id is None:
-        return Vectors({}, 0)
+        return Vectors({}, set())
     page_ids = [page.id for page in read.stored.values()]
     with ctx.database.read() as conn:
         done = pages.embedded(conn, file.build.tenant, file.model_id, list(chunks.texts))
@@ -40,4 +40,4 @@ def embed(ctx: TaskContext, file: DocumentFile, read: ReadPages, chunks: Chunks)
         vectors |= {name: row.tobytes() for name, row in zip(batch, rows, strict=True)}
         if len(names) > BATCH:
             ctx.progress(None, f"embedded {len(vectors):,} of {len(names):,} chunks")
-    return Vectors(vectors, len(done))
+    return Vectors(vectors, done)

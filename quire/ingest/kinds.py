@@ -5,7 +5,7 @@ that one task; a large one is split into `ingest.range` tasks and an `ingest.swa
 Importing this module loads no parser and no model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import Overtaken, Unreadable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from quire.ingest.read import ReadPages
     from quire.ingest.split import Layout
     from quire.ingest.swap import Output
+    from quire.store import Transaction
 
 _DAY = 24 * 3600.0
 #: Seconds without progress. Longer than a fetch retries one chunk, or a file without pages is read.
@@ -59,18 +60,18 @@ def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None
         _skip(ctx, f"generation {span.generation} of document {document} is not being indexed")
         return
     file = fetch.load(ctx, document, span.generation)
-    if unit == "row":
-        found = read.read_rows(ctx, file, span.from_page, span.to_page)
-    else:
+
+    def find() -> "ReadPages":
+        if unit == "row":
+            return read.read_rows(ctx, file, span.from_page, span.to_page)
         with ctx.database.read() as conn:
             keys = generation_pages.unread(
                 conn, document, span.generation, span.from_page, span.to_page
             )
-        found = read.read_pages(ctx, file, keys)
-    output = _chunk_and_embed(ctx, file, found)
+        return read.read_pages(ctx, file, keys)
+
     try:
-        with ctx.fenced() as tx:
-            swap.write(tx, ctx.task_id, file, output)
+        _write(ctx, file, find, lambda tx, output: swap.write(tx, ctx.task_id, file, output))
     except Overtaken as error:
         _skip(ctx, str(error))
 
@@ -151,8 +152,8 @@ def _index(
 
     build = file.build
     attached = attachments.extract(ctx, file)
-    output = _chunk_and_embed(ctx, file, read.read_file(ctx, file, layout.outline, keys))
-    with ctx.fenced() as tx:
+
+    def write(tx: "Transaction", output: "Output") -> None:
         if is_update:
             reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
         swap.write(tx, ctx.task_id, file, output)
@@ -160,16 +161,31 @@ def _index(
         generations.set_thumbnail(tx.connection, build.document_id, thumbnail)
         swap.swap(tx, build.document_id, build.generation)
 
+    _write(ctx, file, lambda: read.read_file(ctx, file, layout.outline, keys), write)
 
-def _chunk_and_embed(ctx: TaskContext, file: "DocumentFile", found: "ReadPages") -> "Output":
+
+def _write(
+    ctx: TaskContext,
+    file: "DocumentFile",
+    find: Callable[[], "ReadPages"],
+    write: Callable[["Transaction", "Output"], None],
+) -> None:
+    """Read, chunk, embed and write; again, in the same attempt, if reused work was collected."""
     from quire.ingest import swap
     from quire.ingest.chunk import chunk
     from quire.ingest.embed import embed
 
-    chunks = chunk(ctx, file, found)
-    vectors = embed(ctx, file, found, chunks)
-    swap.write_chunks_ahead(ctx, file, chunks, vectors)
-    return swap.Output(found, chunks, vectors)
+    while True:
+        found = find()
+        chunks = chunk(ctx, file, found)
+        vectors = embed(ctx, file, found, chunks)
+        swap.write_chunks_ahead(ctx, file, chunks, vectors)
+        try:
+            with ctx.fenced() as tx:
+                write(tx, swap.Output(found, chunks, vectors))
+            return
+        except swap.Collected:
+            ctx.check()
 
 
 def _skip(ctx: TaskContext, reason: str) -> None:

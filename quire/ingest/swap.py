@@ -30,8 +30,8 @@ class Output:
     vectors: Vectors
 
 
-class _Collected(Exception):
-    """The generation to be copied was garbage collected meanwhile."""
+class Collected(Exception):
+    """Earlier work that this task counted on was garbage collected meanwhile."""
 
 
 def swap(tx: Transaction, document_id: int, generation: int) -> None:
@@ -56,7 +56,7 @@ def reuse_identical(ctx: TaskContext, file: DocumentFile) -> bool:
             conn = tx.connection
             generations.require_building(conn, build.document_id, build.generation)
             if not generation_pages.copy(conn, source, build.document_id, build.generation):
-                raise _Collected
+                raise Collected
             reuse_stats.add_reused_pages(
                 conn, build.document_id, build.generation, is_whole_file=True
             )
@@ -64,7 +64,7 @@ def reuse_identical(ctx: TaskContext, file: DocumentFile) -> bool:
             source_id, _ = source
             generations.copy_thumbnail(conn, source_id, build.document_id)
             swap(tx, build.document_id, build.generation)
-    except _Collected:
+    except Collected:
         return False
     return True
 
@@ -94,10 +94,16 @@ def write_chunks_ahead(
 
 
 def write(tx: Transaction, task_id: int, file: DocumentFile, output: Output) -> None:
-    """Write pages, chunks and vectors, and enter the pages into the generation."""
+    """Write pages, chunks and vectors, and enter the pages into the generation.
+
+    Raises `Collected` if a page or vector that was found before is gone: a task may last a day,
+    longer than the grace of the garbage collector. What is there now is locked until the commit.
+    """
     conn, build = tx.connection, file.build
     read, chunks, vectors = output.read, output.chunks, output.vectors
     generations.require_building(conn, build.document_id, build.generation)
+    if read.stored and not pages.lock_stored(conn, read.stored.values()):
+        raise Collected
     ids = {key: page.id for key, page in read.stored.items()}
     ids.update(pages.put(conn, build.tenant, read.fresh, task_id))
     chunk_ids = pages.put_chunks(conn, build.tenant, chunks.texts, chunks.index_words, task_id)
@@ -105,6 +111,9 @@ def write(tx: Transaction, task_id: int, file: DocumentFile, output: Output) -> 
     pages.put_slices(conn, file.cut_id, by_page, chunk_ids)
     if file.model_id is not None:
         pages.put_vectors(conn, build.tenant, file.model_id, vectors.by_digest, chunk_ids)
+        left = pages.embedded(conn, build.tenant, file.model_id, sorted(vectors.reused))
+        if left != vectors.reused:
+            raise Collected
     filled: list[tuple[int, str, int | None, str | None]] = [
         (number, key, ids[key], None) for number, key in read.keys.items() if key in ids
     ]
@@ -130,7 +139,7 @@ def _statistics(output: Output) -> dict[str, int]:
         if fresh.page.number not in read.reused_ocr
     )
     reused = {
-        **read.reused, "cut": output.chunks.reused_pages, "vectors": output.vectors.reused,
+        **read.reused, "cut": output.chunks.reused_pages, "vectors": len(output.vectors.reused),
     }  # fmt: skip
     return {
         **{f"{name}_made": count for name, count in made.items()},

@@ -1,12 +1,13 @@
 """Repairs derived data that can be recomputed, in batches; other violations are only reported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.store.db import dialect
-from quire.store.db.schema.documents import contents, documents, generations
+from quire.store.db.schema.documents import chunks, contents, documents, generations, models
 from quire.store.doctor import document_invariants as queries
 from quire.store.documents import failures
 
@@ -19,6 +20,16 @@ def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]
     rows = conn.execute(queries.unindexed_chunks(conn).limit(BATCH)).all()
     dialect.index_texts(conn, [(row.id, analyse(row.text, row.language)) for row in rows])
     return len(rows)
+
+
+def chunks_to_embed(conn: sa.Connection, after_id: int) -> Sequence[Any]:
+    """Return chunks without a vector, after a chunk, with their model and the settings of it."""
+    query = queries.chunks_without_vector(conn).with_only_columns(
+        chunks.c.id, chunks.c.tenant, chunks.c.digest, chunks.c.text,
+        models.c.id.label("model_id"), models.c.name, models.c.dimensions, g.settings,
+    )  # fmt: skip
+    query = query.join(models, models.c.id == g.model_id).where(chunks.c.id > after_id)
+    return conn.execute(query.order_by(chunks.c.id).limit(BATCH)).all()
 
 
 def recount(conn: sa.Connection) -> int:

@@ -23,14 +23,12 @@ _UNREAD = sa.select(gp.number, gp.key).where(
 )
 _CLEAR = sa.delete(generation_pages).where(_MINE)
 _MISSING = sa.select(gp.number).where(_MINE, gp.page_id.is_(None)).order_by(gp.number)
-# Reused pages are unmarked for garbage collection.
-_UNMARK = (
-    sa.update(pages)
-    .where(
-        pages.c.condemned_at.is_not(None),
-        pages.c.id.in_(sa.select(gp.page_id).where(_MINE, gp.page_id.is_not(None))),
-    )
-    .values(condemned_at=None)
+_MARKED = (
+    sa.select(pages.c.id)
+    .join(generation_pages, gp.key == pages.c.key)
+    .where(_MINE, pages.c.tenant == sa.bindparam("tenant"), pages.c.condemned_at.is_not(None))
+    .order_by(pages.c.id)
+    .with_for_update(of=pages)
 )
 
 
@@ -71,11 +69,13 @@ def plan(
         ("generation_pages.reuse", model_id is None),
         lambda: _reusing(is_embedded=model_id is not None),
     )
+    # Before they are reused: a page that is being deleted is waited for, and then not found.
+    if marked := list(conn.scalars(_MARKED, {**mine, "tenant": tenant})):
+        conn.execute(sa.update(pages).where(pages.c.id.in_(marked)).values(condemned_at=None))
     given = {"tenant": tenant, "cut": cut_id, "model": model_id}
     if model_id is None:
         del given["model"]
     conn.execute(statement, mine | given)
-    conn.execute(_UNMARK, mine)
     return list(conn.scalars(_MISSING, mine))
 
 

@@ -115,6 +115,23 @@ def _lock_ids(
     return {name: row_id for name, row_id, _ in rows}
 
 
+def lock_stored(conn: sa.Connection, stored: Iterable[StoredPage]) -> bool:
+    """Lock pages from earlier work and unmark them; tell whether all of them are still there."""
+    ids = sorted({page.id for page in stored})
+    values = {"ids": dialect.encode_ids(conn, ids)}
+    rows = conn.execute(
+        sa.select(p.id, p.condemned_at)
+        .where(dialect.id_in(conn, p.id, "ids"))
+        .order_by(p.id)
+        .with_for_update(read=True, key_share=True),
+        values,
+    ).all()
+    if any(row.condemned_at is not None for row in rows):
+        unmark = sa.update(pages).where(dialect.id_in(conn, p.id, "ids"))
+        conn.execute(unmark.values(condemned_at=None), values)
+    return len(rows) == len(ids)
+
+
 def find_by_image(conn: sa.Connection, tenant: str, image_key: str) -> RecognisedPage | None:
     """Return the text that an earlier OCR found in the same image."""
     row = conn.execute(

@@ -245,20 +245,20 @@ MENDED = {"documents.locked", "documents.summary", "generations.counts", "chunks
 )
 def test_what_can_be_derived_anew_is_mended(library: Library, harm: Damage):
     break_it(library, harm)
-    mended = doctor.repair_derived(library.db)
+    mended = doctor.repair_derived(library.db, {})
     assert mended[harm.name] == 1
     assert doctor.examine(library.db).violations == []
-    assert doctor.repair_derived(library.db) == {}
+    assert doctor.repair_derived(library.db, {}) == {}
 
 
 def test_a_healthy_database_is_left_as_it_is(library: Library):
-    assert doctor.repair_derived(library.db) == {}
+    assert doctor.repair_derived(library.db, {}) == {}
 
 
 def test_a_document_that_is_taken_over_says_so_and_can_be_retried(library: Library):
     [harm, *_] = [harm for harm in DAMAGES if harm.name == "documents.locked"]
     break_it(library, harm)
-    doctor.repair_derived(library.db)
+    doctor.repair_derived(library.db, {})
     [row] = library.stage.rows("documents", uri="live.txt#1/inside.txt")
     assert row.state == "failed"
     assert row.error.startswith("taken over by doctor")
@@ -268,7 +268,7 @@ def test_a_document_that_is_taken_over_says_so_and_can_be_retried(library: Libra
 def test_words_that_were_indexed_again_are_found(library: Library):
     [harm] = [harm for harm in DAMAGES if harm.name == "chunks.words"]
     break_it(library, harm)
-    doctor.repair_derived(library.db)
+    doctor.repair_derived(library.db, {})
     query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH 'four'"
     if library.stage.is_postgres:
         query = "SELECT id FROM chunks WHERE words @@ to_tsquery('simple', 'four')"

@@ -14,7 +14,7 @@ from quire.model.pages import Page
 from quire.runtime import scheduler
 from quire.settings import Settings
 from quire.store.db.engine import Database
-from quire.store.documents import corpora, gc, generations, pages
+from quire.store.documents import corpora, gc, generation_pages, generations, pages
 from quire.store.documents.gc import CHUNKS, CONTENTS, PAGES, Collector, sweep
 from tests.store.shelf import Shelf, key_of, vector_of
 from tests.store.stage import Stage
@@ -364,6 +364,25 @@ def test_a_writer_that_waits_for_the_collector_stores_the_page_anew(pg_stage: St
     [row] = pg_stage.rows("pages")
     assert found == [row.id]
     assert (row.id != old, row.condemned_at) == (True, None)
+
+
+def test_a_plan_that_waits_for_the_collector_reads_the_page_anew(pg_stage: Stage):
+    shelf = Shelf(pg_stage)
+    delete(shelf, shelf.file("a.txt", "one").document_id)
+    new = shelf.queue("b.txt")
+    mark_everything(pg_stage.db)
+    with pg_stage.db.begin() as conn:
+        cut_id = generations.chunking_id(conn, "lines", "{}")
+        generations.record_inputs(conn, new.document_id, new.generation, recipe="lines")
+
+    def plan() -> list[int]:
+        which = ("default", new.document_id, new.generation, {1: key_of("one")})
+        return pg_stage.db.write(
+            lambda conn, now: generation_pages.plan(conn, *which, cut_id=cut_id, model_id=None)
+        )
+
+    swept = beside(plan, pg_stage, lambda conn: sweep(conn, PAGES, before=6.0, remove=no_file))
+    assert swept == [[1]]
 
 
 def test_a_writer_that_waits_for_the_collector_stores_the_chunk_anew(pg_stage: Stage):
