@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quire.clock import iso
-from quire.control import broker_status, corpora, outages
+from quire.control import broker_status, outages
 from quire.control.caller import Caller, query
 from quire.errors import NotFound
 from quire.model.records import WorkerRow
@@ -251,6 +251,9 @@ def documents(
     """List documents, latest first, with the cursor of the next page."""
     with caller.db.read() as conn:
         if corpus is not None:
+            # Imported here: it loads the pipeline and its parsers, which other queries do not need.
+            from quire.control import corpora
+
             corpora.find(conn, caller.tenant, corpus)
         return document_reports.page_of_documents(
             conn, caller.tenant, limit=limit, cursor=cursor, corpus=corpus, **filters
