@@ -56,7 +56,6 @@ def prepared(settings: Settings) -> Settings:
 
 def start(role: str, settings: Settings) -> int:
     """Run a process until it is told to stop; returns its exit code."""
-    _check_database(settings)
     if role == "api":
         from quire.web import server
 
@@ -82,16 +81,19 @@ def supervise(settings: Settings, *, workers: int, with_api: bool) -> NoReturn:
     """Check the database, then become a supervisor that has not imported it."""
     from quire.runtime import supervisor
 
-    _check_database(settings)
+    check_database(settings)
     supervisor.export(settings)
     os.environ[_SUPERVISE] = f"{workers} {int(with_api)}"
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 
-def _check_database(settings: Settings) -> None:
+def check_database(settings: Settings) -> None:
+    """Refuse a database that Quire cannot use; one that is down may come back.
+
+    Once for all processes of a supervisor: each takes half a second for it.
+    """
     from quire.app import App
 
-    # A database that is down may come back, and the loops wait for it. Other errors are final.
     with contextlib.suppress(DatabaseUnavailable):
         App(settings).close()

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -64,8 +64,7 @@ def api(host: Host = None, port: Port = None, plugin: options.Plugins = None) ->
 
     You can restart it at any time: jobs are not affected, and open pages reconnect.
     """
-    settings = _settings(None, None, plugin, api_host=host, api_port=port)
-    raise typer.Exit(processes.start("api", settings))
+    _start("api", _settings(None, None, plugin, api_host=host, api_port=port))
 
 
 @worker_app.callback(invoke_without_command=True)
@@ -82,7 +81,7 @@ def worker(
     """
     if context.invoked_subcommand is not None:
         return
-    raise typer.Exit(processes.start("worker", _settings(concurrency, queue, plugin)))
+    _start("worker", _settings(concurrency, queue, plugin))
 
 
 WorkerIds = Annotated[
@@ -121,7 +120,12 @@ def scheduler(plugin: options.Plugins = None) -> None:
     It raises the priority of tasks that have waited long, and deletes old jobs and data. With
     QUIRE_BROKER_URL it also sends the messages that tell workers to claim.
     """
-    raise typer.Exit(processes.start("scheduler", _settings(None, None, plugin)))
+    _start("scheduler", _settings(None, None, plugin))
+
+
+def _start(role: str, settings: "Settings") -> NoReturn:
+    processes.check_database(settings)
+    raise typer.Exit(processes.start(role, settings))
 
 
 def _settings(
