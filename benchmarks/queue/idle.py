@@ -44,6 +44,22 @@ def measure(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
         )
     note = f"of one core, over {sizes.idle_seconds:g} s"
     yield Figure("idle CPU time", ours.busy, "%", bare.busy, at_most(1.0), note)
+    whole = _quire_up(backend, sizes)
+    if whole.pss is not None:
+        note = f"{whole.programs} processes: API, scheduler and a worker with its children"
+        name = "idle memory of quire up, sum of PSS"
+        yield Figure(name, whole.pss, "MB", target=at_most(180), note=note)
+
+
+def _quire_up(backend: Backend, sizes: Sizes) -> IdleUsage:
+    with backend.installation() as installation:
+        up = installation.start("up", concurrency=2, api_port=0, api_auth=False)
+        installation.app.submit_many([installation.submission("bench.mark", "1")])
+        installation.wait_until_done()
+        while "api.started" not in installation.log.read_text() and up.is_running():
+            time.sleep(0.05)
+        time.sleep(SETTLE_SECONDS)
+        return _watched(process_tree(up), min(sizes.idle_seconds, 3.0))
 
 
 def _bare(backend: Backend, sizes: Sizes) -> IdleUsage:
