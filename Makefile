@@ -7,7 +7,7 @@ CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help run up quick test test-all check format bench chaos browser docs image compose lock ci clean setup dev
+.PHONY: help run up quick test test-all check format bench chaos mutants browser docs image compose lock ci clean setup dev
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -45,6 +45,9 @@ bench: dev ## run the benchmarks of queue, ingestion and API
 
 chaos: dev ## kill, stall and restart real processes
 	$(PYTEST) -m chaos --chaos-files 1000 --columns all
+
+mutants: dev ## remove one guard at a time, and check that a test notices
+	$(BIN)/python tools/mutants.py --workers $(WORKERS)
 
 browser: dev ## drive the dashboard in Chromium
 	$(PYTEST) -m browser tests/browser

@@ -66,3 +66,8 @@ def test_a_boot_without_a_name_is_not_taken_for_another(
     lock = liveness.hold(tmp_path / "w.lock")
     assert liveness.is_dead(worker) is False
     lock.release()
+
+
+def test_a_container_is_another_place():
+    namespace = str(Path("/proc/self/ns/pid").readlink())
+    assert liveness.boot_and_namespace() == f"{clock.boot_id()} {namespace}"

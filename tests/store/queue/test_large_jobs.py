@@ -14,7 +14,7 @@ from quire.control import jobs as verbs
 from quire.errors import NotFound
 from quire.runtime.worker import sweep
 from quire.store.db.schema.queue import jobs, tasks
-from quire.store.queue import fenced, job_actions
+from quire.store.queue import fenced, job_actions, transition
 from tests.store.stage import Stage, ending
 
 #: More than two batches.
@@ -267,3 +267,39 @@ def test_events_of_other_jobs_survive_a_deletion(stage: Stage):
     verbs.delete(stage.caller(), [gone])
     assert stage.events(kept) == ["job.stopped"]
     assert stage.events(gone) == []
+
+
+def half_revived(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Make a job with six failed tasks of which two are revived."""
+    in_batches_of(monkeypatch, 2)
+    job = stage.one()
+    [lease] = stage.claim()
+    stage.settle(ending(lease, "fail", "failed", error="x"))
+    grow(stage, job, "failed", 5)
+    with stage.db.begin() as conn:
+        job_actions.revive(conn, [job], "retry", now=stage.now())
+        job_actions.finish(conn, [job], now=stage.now())
+    assert states(stage, job) == {"failed": 4, "blocked": 2}
+    return job
+
+
+def test_no_task_is_released_before_all_are_revived(stage: Stage, monkeypatch):
+    job = half_revived(stage, monkeypatch)
+    with stage.db.begin() as conn:
+        ids = conn.scalars(sa.select(tasks.c.id).where(tasks.c.state == "blocked")).all()
+        assert transition.release(conn, ids, now=stage.now()) == 0
+    assert states(stage, job) == {"failed": 4, "blocked": 2}
+
+
+def test_a_job_does_not_end_while_it_is_being_revived(stage: Stage):
+    job = stage.one()
+    [lease] = stage.claim()
+    stage.settle(ending(lease, "fail", "failed", error="x"))
+    with stage.db.begin() as conn:
+        job_actions.revive(conn, [job], "retry", now=stage.now())
+        moves = transition.Transition(conn, stage.now())
+        moves.touch([job])
+        moves.conclude()
+    assert stage.job(job).state == "pending"
+    finish(stage)
+    assert stage.run() == [job]

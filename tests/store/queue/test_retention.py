@@ -11,7 +11,7 @@ from quire.model.records import Submission
 from quire.runtime import scheduler
 from quire.settings import Settings, load
 from quire.store.documents.gc import Collector
-from quire.store.queue import aging, retention, submit
+from quire.store.queue import aging, job_actions, retention, submit
 from tests.store.stage import Stage, ending
 
 DAY = 86_400.0
@@ -125,3 +125,15 @@ def test_a_backoff_of_a_clock_that_is_right_is_left_alone(stage: Stage, settings
     due_at = stage.task(job).due_at
     assert tick(stage, settings)["corrected"] == 0
     assert stage.task(job).due_at == due_at
+
+
+def test_a_job_that_is_being_deleted_is_not_deleted_again(stage: Stage, monkeypatch):
+    stage.many(5)
+    ids = stage.run()
+    monkeypatch.setitem(job_actions.collect.__kwdefaults__, "limit", 2)
+    with stage.db.begin() as conn:
+        assert job_actions.delete(conn, ids, now=stage.now()) == sorted(ids)
+    assert stage.count("jobs") > 0
+    wall = stage.now().wall + 1
+    with stage.db.read() as conn:
+        assert retention.expired(conn, completed_before=wall, failed_before=wall) == []
