@@ -229,14 +229,15 @@ def _checked(s: Settings) -> Settings:
             f"QUIRE_HEARTBEAT_INTERVAL ({s.heartbeat_interval:g} s) must be above 0 and below "
             f"QUIRE_LEASE_SECONDS ({s.lease_seconds:g} s). Otherwise leases expire while in use."
         )
-    for name, least in _LEAST.items():
+    if not 0 <= s.concurrency <= 1024:
+        raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
+    for each in fields(s):
+        value, least = getattr(s, each.name), _LEAST.get(each.name, 0)
         # NaN compares false to everything, so this form refuses it too.
-        if not least <= getattr(s, name) < 1e12:
-            raise BadInput(f"QUIRE_{name.upper()}: {getattr(s, name):g} is below {least:g}.")
+        if isinstance(each.default, int | float) and not least <= value < 1e12:
+            raise BadInput(f"QUIRE_{each.name.upper()}: {value:g} is below {least:g}.")
     _check_urls(s)
     _check_queues(s)
-    if s.concurrency < 0 or s.concurrency > 1024:
-        raise BadInput(f"QUIRE_CONCURRENCY: {s.concurrency} is not between 0 and 1024.")
     return s
 
 
@@ -272,27 +273,14 @@ def _check_queues(s: Settings) -> None:
         raise BadInput("QUIRE_QUEUES: no queue is named, so a worker would never run anything.")
 
 
+#: The least value of numbers; of all others it is 0.
 _LEAST: dict[str, float] = {
     "sweep_interval": 0.05,
     "poll_interval": 0.05,
     "aging_seconds": 1.0,
-    "stop_grace": 0.0,
-    "child_max_tasks": 0,
-    "child_max_rss": 0,
     "payload_max_bytes": 1,
-    "keep_completed_days": 0.0,
-    "keep_failed_days": 0.0,
-    "keep_events_days": 0.0,
-    "keep_audit_days": 0.0,
-    "keep_generations_hours": 0.0,
     "fetch_max_bytes": 1,
     "blob_cache_bytes": 1 << 20,
-    "embed_dimensions": 0,
-    "embed_requests_per_minute": 0.0,
-    "embed_tokens_per_minute": 0.0,
-    "api_port": 0,
-    "api_requests_per_minute": 0,
-    "api_max_streams": 0,
     "session_days": 0.001,
 }
 _QUEUE = re.compile(r"[\w.-]+")

@@ -1,7 +1,7 @@
 """Errors as problem+json (RFC 9457): `detail` says what happened, `remedy` what to do."""
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -50,28 +50,20 @@ def install(api: FastAPI) -> None:
         api.add_exception_handler(known, _respond)
 
 
-class Description(NamedTuple):
-    """An error as people read it: status, title, what happened and what to do."""
-
-    status: int
-    title: str
-    text: str
-
-
-def describe(error: Exception) -> Description:
-    """Return the status, the title and the text of an error."""
+def describe(error: Exception) -> tuple[int, str, str]:
+    """Return the status, the title and the text of an error, as people read it."""
     if isinstance(error, RequestValidationError):
         first = next(iter(_fields(error)), {"field": "request", "message": "malformed"})
         text = f"{first['field']}: {first['message']}. Nothing was changed."
-        return Description(422, "Invalid request", text)
+        return 422, "Invalid request", text
     if isinstance(error, HTTPException):
-        return Description(error.status_code, str(error.detail), str(error.detail))
+        return error.status_code, str(error.detail), str(error.detail)
     for known, (status, title) in STATUS.items():
         if isinstance(error, known):
-            return Description(status, title, str(error))
+            return status, title, str(error)
     text = "The server failed unexpectedly. See the server log for this request ID."
     is_ours = isinstance(error, errors.QuireError)
-    return Description(500, "Internal error", str(error) if is_ours else text)
+    return 500, "Internal error", str(error) if is_ours else text
 
 
 def _fields(error: RequestValidationError) -> list[dict[str, str]]:

@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -37,7 +36,9 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name, began, status = _name(scope), time.perf_counter(), 0
+        given = Headers(scope=scope).get(HEADER, "")
+        name = given if _GIVEN.fullmatch(given) else uuid.uuid4().hex[:16]
+        began, status = time.perf_counter(), 0
 
         async def named(message: Message) -> None:
             nonlocal status
@@ -53,7 +54,10 @@ class RequestIdMiddleware:
             except Exception as error:
                 if status:
                     raise
-                await (await _error_response(scope, error))(scope, receive, named)
+                # Answered here: Starlette would send the 500 without our headers.
+                respond = scope["app"].exception_handlers[Exception]
+                answer: Response = await respond(Request(scope), error)
+                await answer(scope, receive, named)
             finally:
                 self._note(scope, status or 499, time.perf_counter() - began)
 
@@ -69,21 +73,5 @@ class RequestIdMiddleware:
             ms=round(seconds * 1000, 1),
         )
         if self._observe is not None:
-            self._observe(scope["method"], route_of(scope), status, seconds)
-
-
-def route_of(scope: Scope) -> str:
-    """Return the path template of the route that served a request, or an empty string."""
-    route: Any = scope.get("route")
-    return str(getattr(route, "path", ""))
-
-
-async def _error_response(scope: Scope, error: Exception) -> Response:
-    """Return the 500 response here; Starlette would send it without our headers."""
-    answer: Response = await scope["app"].exception_handlers[Exception](Request(scope), error)
-    return answer
-
-
-def _name(scope: Scope) -> str:
-    given = Headers(scope=scope).get(HEADER, "")
-    return given if _GIVEN.fullmatch(given) else uuid.uuid4().hex[:16]
+            template = str(getattr(scope.get("route"), "path", ""))
+            self._observe(scope["method"], template, status, seconds)

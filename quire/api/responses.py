@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+F = TypeVar("F", bound=Callable[..., Any])
 PROBLEM = "application/problem+json"
 _SCHEMA = {
     "type": "object",
@@ -65,14 +67,32 @@ def _failure(status: int) -> dict[str, Any]:
     }
 
 
-def returns(model: Any, *failures: int, status: int = 200, why: str = "") -> dict[str, Any]:
-    """Return the arguments of a route decorator that document its responses."""
-    good = {"model": model, "description": why or "Success"}
-    return {
-        "status_code": status,
-        "responses": {status: good, **problem_responses(*failures)},
-        "response_class": ApiResponse,
-    }
+class Router(APIRouter):
+    """Routes that document what they answer and how they fail."""
+
+    def on(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        model: Any,
+        *failures: int,
+        status: int = 200,
+        **more: Any,
+    ) -> Callable[[F], F]:
+        """Serve a method of a path; without a model the response is empty."""
+        responses = problem_responses(*failures)
+        if model is not None:
+            responses[status] = {"model": model, "description": "Success"}
+        return self.api_route(
+            path,
+            methods=[method],
+            summary=summary,
+            status_code=status,
+            responses=responses,
+            response_class=ApiResponse,
+            **more,
+        )
 
 
 def with_etag(request: Request, content: Any) -> Response:

@@ -26,6 +26,11 @@ class AppState:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.settings: Settings = app.settings
+        self.db: Database = app.db
+        self.rates = RateLimiter(app.settings.api_requests_per_minute)
+        #: Cached slow responses.
+        self.recent = ResponseCache()
         self._known_until = 0.0
 
     def require_known_schema(self) -> None:
@@ -39,30 +44,10 @@ class AppState:
             raise DatabaseUnavailable(str(error), retry_after=30) from error
         self._known_until = time.monotonic() + SCHEMA_SECONDS
 
-    @property
-    def settings(self) -> Settings:
-        """The effective settings."""
-        return self.app.settings
-
-    @property
-    def db(self) -> Database:
-        """The database."""
-        return self.app.db
-
     @functools.cached_property
     def blobs(self) -> Blobs:
         """The blob store."""
         return open_blobs(self.settings.for_children)
-
-    @functools.cached_property
-    def rates(self) -> RateLimiter:
-        """Rate limits of this process."""
-        return RateLimiter(self.settings.api_requests_per_minute)
-
-    @functools.cached_property
-    def recent(self) -> ResponseCache:
-        """Cached slow responses."""
-        return ResponseCache()
 
     def caller(self, viewer: Viewer, address: str | None = None) -> Caller:
         """Return the signed-in user as verbs and queries take it."""

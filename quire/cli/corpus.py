@@ -3,8 +3,6 @@
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from quire import format
 from quire.cli import console, options, session
 from quire.control import corpora
@@ -15,10 +13,8 @@ if TYPE_CHECKING:
 app = options.Group(
     "Create, list, show, change or delete corpora.", cls=options.OfNames, no_args_is_help=True
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
-Pairs = Annotated[
-    list[str], typer.Argument(metavar="KEY=VALUE", help="Settings, as in chunk_tokens=200.")
-]
+Name = Annotated[str, options.argument("NAME", "Name of the corpus.")]
+Pairs = Annotated[list[str], options.argument("KEY=VALUE", "Settings, as in chunk_tokens=200.")]
 
 
 @app.command()

@@ -19,10 +19,8 @@ from quire.store.db import urls
 
 Wait = Annotated[
     float,
-    typer.Option(
-        metavar="SECONDS",
-        min=0,
-        help="How long to wait for workers that are too old for a migration.",
+    options.option(
+        "SECONDS", "How long to wait for workers that are too old for a migration.", min=0
     ),
 ]
 
@@ -69,9 +67,7 @@ def migrate(
 
 Source = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL", help="Check whether this source can be listed and read, and nothing else."
-    ),
+    options.option("URL", "Check whether this source can be listed and read, and nothing else."),
 ]
 
 Deep = Annotated[

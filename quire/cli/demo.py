@@ -21,6 +21,12 @@ CORPUS = "samples"
 #: Samples that fail on purpose.
 UNREADABLE = {"protected.pdf", "broken.pdf"}
 QUERIES = ("depth over the sill", "how to contest a customs charge")
+NEXT = f"""
+Next:
+  make up                                             # workers and dashboard
+  .venv/bin/quire ingest FOLDER                       # your own documents
+  .venv/bin/quire documents
+  .venv/bin/quire search "{QUERIES[0]}\""""
 
 
 def demo() -> None:
@@ -32,21 +38,25 @@ def demo() -> None:
     is_fresh = not home.exists()
     with session.create_app(home=home) as app:
         console.say(f"home      {home}{' (created)' if is_fresh else ''}")
-        folder = _create_samples(app)
+        folder = app.settings.home / "samples"
+        made = samples.make(folder)
+        console.say(f"samples   {len(made)} files + 1 attachment in {folder}")
+        console.say(f"          {', '.join(path.name for path in made)}")
         is_right = _ingest(app, folder)
         for query in QUERIES:
-            is_right &= _search(app, query)
-        is_right &= _examine(app)
-        _say_next(is_right)
+            console.say(f"\nsearch    {query}")
+            found = search.search(app.db, app.settings.tenant, query, limit=3, corpus=CORPUS)
+            show(found, query)
+            is_right &= bool(found["items"])
+        report = doctor.examine(app.db, sweep_interval=app.settings.sweep_interval)
+        console.say()
+        for line in lines(report):
+            console.say(f"doctor    {line}")
+        is_right &= report.is_healthy
+        if not is_right:
+            console.say("result    not as expected; see above")
+        console.say(NEXT)
     raise typer.Exit(0 if is_right else 1)
-
-
-def _create_samples(app: App) -> Path:
-    folder = app.settings.home / "samples"
-    made = samples.make(folder)
-    console.say(f"samples   {len(made)} files + 1 attachment in {folder}")
-    console.say(f"          {', '.join(path.name for path in made)}")
-    return folder
 
 
 def _ingest(app: App, folder: Path) -> bool:
@@ -71,31 +81,3 @@ def _ingest(app: App, folder: Path) -> bool:
 
 def _named(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-def _search(app: App, query: str) -> bool:
-    """Print the results of a search; tells whether it found anything."""
-    console.say()
-    console.say(f"search    {query}")
-    found = search.search(app.db, app.settings.tenant, query, limit=3, corpus=CORPUS)
-    show(found, query)
-    return bool(found["items"])
-
-
-def _examine(app: App) -> bool:
-    report = doctor.examine(app.db, sweep_interval=app.settings.sweep_interval)
-    console.say()
-    for line in lines(report):
-        console.say(f"doctor    {line}")
-    return report.is_healthy
-
-
-def _say_next(is_right: bool) -> None:
-    if not is_right:
-        console.say("result    not as expected; see above")
-    console.say()
-    console.say("Next:")
-    console.say("  make up                                             # workers and dashboard")
-    console.say("  .venv/bin/quire ingest FOLDER                       # your own documents")
-    console.say("  .venv/bin/quire documents")
-    console.say(f'  .venv/bin/quire search "{QUERIES[0]}"')

@@ -17,15 +17,15 @@ from quire.errors import Conflict, Refused
 TEMPLATES = Path(__file__).with_name("deployment")
 
 app = options.Group("Write files that run Quire on servers.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")]
+Folder = Annotated[Path, options.option("FOLDER", "Folder to write to.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite files that were changed. Secrets are kept.")
 ]
 Program = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The `quire` program that the units run. Default: the one running now.",
+    options.option(
+        "FILE",
+        "The `quire` program that the units run. Default: the one running now.",
         show_default=False,
     ),
 ]

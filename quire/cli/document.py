@@ -21,8 +21,8 @@ app = options.Group(
 )
 #: Page errors and generations shown in tables; `--json` has more.
 FEW = 20
-Page = Annotated[int, typer.Option("--page", metavar="N", help="Page number, starting at 1.")]
-Target = Annotated[Path, typer.Argument(metavar="PATH", help="File to write, or a folder.")]
+Page = Annotated[int, options.option("N", "Page number, starting at 1.", "--page")]
+Target = Annotated[Path, options.argument("PATH", "File to write, or a folder.")]
 
 
 @app.command()
@@ -172,13 +172,19 @@ def read(
     session.load_plugins()
     with session.open_app() as opened:
         found = documents.read_page(opened.caller, _blobs(opened), document, page)
-    one, error = found.page, getattr(found.page, "error", None)
+    one: Any = found.page
+    error = getattr(one, "error", None)
     if json:
         names = ("text", "width", "height", "via", "label")
         known = {name: getattr(one, name, None) for name in names}
         console.as_json({"page": page, **known, "error": error, "seconds": found.seconds})
     elif error is None:
-        _say_page(page, one, found.seconds, text)
+        size = f", {one.width:g} × {one.height:g} points" if one.width else ""
+        words = format.count(len(one.text.split()), "word")
+        took = format.span(found.seconds)
+        console.say(f"page {page}: {words} ({one.via}){size}, in {took}")
+        if text:
+            console.say(format.clean(one.text))
     else:
         console.say(f"page {page}: {format.one_line(error, 1000)}")
     if error is not None:
@@ -188,9 +194,7 @@ def read(
 @app.command()
 def tokens(
     document: options.DocumentId,
-    version: Annotated[
-        int, typer.Option("--version", metavar="N", help="1 (plain) or 2 (compact).")
-    ] = 1,
+    version: Annotated[int, options.option("N", "1 (plain) or 2 (compact).", "--version")] = 1,
 ) -> None:
     """Print words with their positions, as PAWLs JSON."""
     from quire.control import documents
@@ -207,16 +211,6 @@ def _blobs(opened: "App") -> "Blobs":
     return open_blobs(opened.settings.for_children)
 
 
-def _say_page(number: int, one: Any, seconds: float, with_text: bool) -> None:
-    size = f", {one.width:g} × {one.height:g} points" if one.width else ""
-    console.say(
-        f"page {number}: {format.count(len(one.text.split()), 'word')} ({one.via}){size}, "
-        f"in {format.span(seconds)}"
-    )
-    if with_text:
-        console.say(format.clean(one.text))
-
-
 def _facts(one: dict[str, Any]) -> "Table":
     now = time.time()
 
@@ -226,6 +220,8 @@ def _facts(one: dict[str, Any]) -> "Table":
     def number(name: str) -> str:
         return "" if one[name] is None else f"{one[name]:,}"
 
+    live = one["live_generation"]
+    searchable = "not searchable" if live is None else f"generation {live} is searchable"
     facts = {
         "location": format.one_line(one["uri"], 500),
         "source": format.one_line(one["source"], 500),
@@ -237,7 +233,7 @@ def _facts(one: dict[str, Any]) -> "Table":
         "chunks": number("chunks"),
         "error": format.one_line(one["error"], 1000),
         "reuse": format.reuse({**one["reused"], "whole": int(one["reused"]["whole"])}),
-        "generation": _generation(one),
+        "generation": f"{one['generation']} ({searchable})",
         "started": when("processing_started_at"),
         "finished": when("processing_finished_at"),
         "gone": f"deleted from its source {when('gone_at')}" if one["gone_at"] else "",
@@ -247,24 +243,13 @@ def _facts(one: dict[str, Any]) -> "Table":
     return console.facts({f"  {name}": text for name, text in facts.items()})
 
 
-def _generation(one: dict[str, Any]) -> str:
-    live = one["live_generation"]
-    if live is None:
-        return f"{one['generation']} (not searchable)"
-    return f"{one['generation']} (generation {live} is searchable)"
-
-
 def _errors(one: dict[str, Any]) -> "Table":
     drawn = console.table(
         "PAGE", "OUTCOME", "ERROR", "REPRODUCE WITH", right=("PAGE",), wide="ERROR"
     )
     for each in one["page_errors"][:FEW]:
-        drawn.add_row(
-            str(each["page"]),
-            each["kind"] or "",
-            format.one_line(each["error"]),
-            each["command"],
-        )
+        error = format.one_line(each["error"])
+        drawn.add_row(str(each["page"]), each["kind"] or "", error, each["command"])
     if len(one["page_errors"]) > FEW:
         drawn.add_row("…", "", f"{len(one['page_errors']) - FEW:,} more", "")
     return drawn

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 States = Annotated[
     list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        help="Only documents in this state: not_indexed, queued, indexing, success or failed. "
+    options.option(
+        "STATE",
+        "Only documents in this state: not_indexed, queued, indexing, success or failed. "
         "Repeatable.",
+        "--state",
     ),
 ]
-Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only documents in this corpus.")]
-Source = Annotated[str | None, typer.Option(metavar="URL", help="Only documents from this source.")]
+Corpus = Annotated[str | None, options.option("NAME", "Only documents in this corpus.")]
+Source = Annotated[str | None, options.option("URL", "Only documents from this source.")]
 Failed = Annotated[bool, typer.Option("--failed", help="Only failed documents.")]
 
 
@@ -50,11 +50,8 @@ def documents(
         page = opened.page_of_documents(**filters)
     if json:
         console.as_json(page)
-    else:
-        _print(page, is_narrow=any(filters[n] for n in ("states", "corpus", "source")))
-
-
-def _print(page: dict[str, Any], *, is_narrow: bool) -> None:
+        return
+    is_narrow = any(filters[name] for name in ("states", "corpus", "source"))
     if not page["items"]:
         none_yet = "No documents yet. Try: quire ingest FOLDER"
         console.say("No document matches." if is_narrow else none_yet)

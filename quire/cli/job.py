@@ -22,8 +22,7 @@ TRACEBACK_LINES = 20
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until the job finishes.")]
 Wait = Annotated[
-    bool,
-    typer.Option("--wait", help="Wait until it finishes. Exits with 1 unless it completed."),
+    bool, typer.Option("--wait", help="Wait until it finishes. Exits with 1 unless it completed.")
 ]
 WaitHere = Annotated[
     bool,
@@ -33,14 +32,14 @@ WaitHere = Annotated[
         "embedded database, runs a worker if there is none.",
     ),
 ]
-Why = Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, shown with the job.")]
+Why = Annotated[str | None, options.option("TEXT", "Reason, shown with the job.")]
 OneFile = Annotated[
     int | None,
-    typer.Option(
+    options.option(
+        "DOCUMENT",
+        "Only this failed file. `quire job show` lists them.",
         "--file",
         parser=options.document_id,
-        metavar="DOCUMENT",
-        help="Only this failed file. `quire job show` lists them.",
     ),
 ]
 
@@ -112,7 +111,7 @@ def retry(
 @app.command()
 def priority(
     job: options.JobId,
-    number: Annotated[int, typer.Argument(metavar="N", help="1 (highest) to 10 (lowest).")],
+    number: Annotated[int, options.argument("N", "1 (highest) to 10 (lowest).")],
 ) -> None:
     """Change the priority of a job."""
     from quire.control import jobs, queries
@@ -131,9 +130,7 @@ def delete(job: options.JobId) -> None:
     console.say(f"job {job} deleted.")
 
 
-OneTask = Annotated[
-    int | None, typer.Option("--task", metavar="TASK", help="Explain this task of the job.")
-]
+OneTask = Annotated[int | None, options.option("TASK", "Explain this task of the job.", "--task")]
 
 
 @app.command()

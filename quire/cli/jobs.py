@@ -16,8 +16,6 @@ from quire.model.states import JobState
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from quire.app import App
-
 app = options.Group("List jobs, or change all that match.")
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
@@ -55,9 +53,13 @@ def jobs(
 def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
     """Apply a verb to all matching jobs whose state allows it, after confirmation."""
     from quire.control import jobs as verbs
+    from quire.control import queries
 
+    allowed = set(verbs.states_for(verb))
+    # Only those whose state allows the verb are counted.
+    states = sorted(allowed & set(filters["states"] or allowed))
     with session.open_app() as opened:
-        number = _matching(opened, verb, filters)
+        number = queries.count_jobs(opened.caller, {**filters, "states": states}) if states else 0
         if not number:
             console.say(f"No matching job can be {PAST[verb]}.")
             return
@@ -93,7 +95,7 @@ for _verb, _sentence in {
 Failed = Annotated[
     bool, typer.Option("--failed", help="Only failed and lost tasks, not cancelled ones.")
 ]
-Priority = Annotated[int, typer.Argument(metavar="PRIORITY", help="1 (highest) to 10 (lowest).")]
+Priority = Annotated[int, options.argument("PRIORITY", "1 (highest) to 10 (lowest).")]
 
 
 @app.command()
@@ -147,16 +149,6 @@ def _filters(
         "account": account,
         "user": user,
     }
-
-
-def _matching(opened: "App", verb: str, filters: dict[str, Any]) -> int:
-    """Count the matching jobs whose state allows the verb."""
-    from quire.control import queries
-    from quire.control.jobs import states_for
-
-    allowed = set(states_for(verb))
-    states = sorted(allowed & set(filters["states"] or allowed))
-    return queries.count_jobs(opened.caller, {**filters, "states": states}) if states else 0
 
 
 def _ask(verb: str, number: int) -> None:

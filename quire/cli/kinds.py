@@ -2,12 +2,10 @@
 
 from typing import Annotated
 
-import typer
-
 from quire.cli import console, options, session
 from quire.control import jobs
 
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="Job kind.")]
+Kind = Annotated[str, options.argument("KIND", "Job kind.")]
 
 
 def pause(kind: Kind, plugin: options.Plugins = None) -> None:

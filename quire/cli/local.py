@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from quire.app import App
 from quire.control import queries
-from quire.errors import NotFound
 from quire.model.records import Submission
 from quire.store.db import urls
 
@@ -55,12 +54,7 @@ class LocalBackend:
         """Explain a job, or one of its tasks."""
         from quire.control.explain import job as explaining
 
-        answer = explaining.explain_job(self.app.caller, job_id)
-        if task_id is not None:
-            answer = explaining.explain_task(self.app.caller, task_id)
-            if answer["job_id"] != job_id:
-                raise NotFound(f"task {task_id}: job {job_id} has no such task.")
-        return answer
+        return explaining.explain_job(self.app.caller, job_id, task_id=task_id)
 
     def last_job_id(self) -> int:
         """Return the id of the newest job, or 0."""

@@ -26,7 +26,7 @@ _COUNTS = ("pages", "chunks")
 _OWN = ("id", "at", "job_id", "task_id", "name")
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job finishes.")]
-Limit = Annotated[int, typer.Option(metavar="N", help=f"Only the last N events, at most {MOST:,}.")]
+Limit = Annotated[int, options.option("N", f"Only the last N events, at most {MOST:,}.")]
 
 
 def logs(
@@ -69,18 +69,14 @@ def _follow(opened: App, job_id: int, limit: int, json: bool) -> None:
         for event in fresh:
             if event["id"] not in recent:
                 seen.append(event["id"])
-                _print(event, json)
+                if json:
+                    console.as_json(_shape(event), on_one_line=True)
+                else:
+                    console.say(_line(event))
         sys.stdout.flush()
         if over:
             return
         time.sleep(POLL_SECONDS)
-
-
-def _print(event: dict[str, Any], json: bool) -> None:
-    if json:
-        console.as_json(_shape(event), on_one_line=True)
-    else:
-        console.say(_line(event))
 
 
 def _shape(event: dict[str, Any]) -> dict[str, Any]:

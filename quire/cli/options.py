@@ -20,6 +20,16 @@ DEFAULT_PRIORITY = 5
 LARGEST_PAGE = 1000
 
 
+def option(metavar: str, help: str, *names: str, **how: Any) -> Any:
+    """Declare an option that takes a value."""
+    return typer.Option(*names, metavar=metavar, help=help, **how)
+
+
+def argument(metavar: str, help: str, **how: Any) -> Any:
+    """Declare an argument."""
+    return typer.Argument(metavar=metavar, help=help, **how)
+
+
 def id_of(noun: str, listing: str) -> Callable[[str], int]:
     """Return a parser of the ids of something that the command `listing` lists."""
 
@@ -79,54 +89,38 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-JobId = Annotated[
-    int,
-    typer.Argument(parser=job_id, metavar="JOB", help="Id of the job."),
-]
-DocumentId = Annotated[
-    int,
-    typer.Argument(parser=document_id, metavar="DOCUMENT", help="Id of the document."),
-]
-Limit = Annotated[int, typer.Option(metavar="N", help=f"Items to list, at most {LARGEST_PAGE:,}.")]
-Cursor = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="Continue after the previous page.")
-]
+JobId = Annotated[int, argument("JOB", "Id of the job.", parser=job_id)]
+DocumentId = Annotated[int, argument("DOCUMENT", "Id of the document.", parser=document_id)]
+Limit = Annotated[int, option("N", f"Items to list, at most {LARGEST_PAGE:,}.")]
+Cursor = Annotated[str | None, option("CURSOR", "Continue after the previous page.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Pipeline setting. `quire corpus show` lists them. Repeatable.",
-    ),
+    option("KEY=VALUE", "Pipeline setting. `quire corpus show` lists them. Repeatable.", "--set"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Plugins = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "FILE",
+        "Plugin file or module to load, in addition to QUIRE_PLUGINS. Repeatable.",
         "--plugin",
-        metavar="FILE",
-        help="Plugin file or module to load, in addition to QUIRE_PLUGINS. Repeatable.",
     ),
 ]
 
 States = Annotated[
     list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        help="Only jobs in this state: pending, running, completed, failed, stopped or cancelled. "
+    option(
+        "STATE",
+        "Only jobs in this state: pending, running, completed, failed, stopped or cancelled. "
         "Repeatable.",
+        "--state",
     ),
 ]
-Kind = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
-Platform = Annotated[
-    str | None, typer.Option("--platform", metavar="NAME", help="Only jobs of this platform.")
-]
-Account = Annotated[
-    str | None, typer.Option("--account", metavar="NAME", help="Only jobs of this account.")
-]
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Only jobs of this user.")]
+Kind = Annotated[str | None, option("KIND", "Only jobs of this kind.", "--kind")]
+Platform = Annotated[str | None, option("NAME", "Only jobs of this platform.", "--platform")]
+Account = Annotated[str | None, option("NAME", "Only jobs of this account.", "--account")]
+User = Annotated[str | None, option("NAME", "Only jobs of this user.", "--user")]
 
 
 class _PlainValues:

@@ -2,32 +2,27 @@
 
 from typing import Annotated
 
-import typer
-
 from quire import format
 from quire.cli import console, options, session
 from quire.control import owners, queries
 
 app = options.Group("List job owners; set their policy, weight and limit.", no_args_is_help=True)
 
-User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
+User = Annotated[str, options.argument("USER", "Name of the user.")]
 Policy = Annotated[
     str | None,
-    typer.Option(
-        metavar="POLICY",
-        help="What happens to a second active job of the user: all (both run), queue (it waits), "
+    options.option(
+        "POLICY",
+        "What happens to a second active job of the user: all (both run), queue (it waits), "
         "replace (the first is stopped), reject (it is refused), or default (QUIRE_USER_POLICY).",
     ),
 ]
 Weight = Annotated[
-    float | None,
-    typer.Option(metavar="N", help="Share relative to other owners: 2 gets twice as much as 1."),
+    float | None, options.option("N", "Share relative to other owners: 2 gets twice as much as 1.")
 ]
 MaxRunning = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="Maximum number of the user's tasks that run at once. 0: no limit."
-    ),
+    options.option("N", "Maximum number of the user's tasks that run at once. 0: no limit."),
 ]
 
 
@@ -48,12 +43,8 @@ def list_(json: options.Json = False) -> None:
     )
     for owner in found:
         cap = "no limit" if owner.max_running is None else f"{owner.max_running:,}"
-        drawn.add_row(
-            format.one_line(owner.user, 60),
-            owner.policy or f"{policy} (default)",
-            f"{owner.weight:g}",
-            cap,
-        )
+        named = owner.policy or f"{policy} (default)"
+        drawn.add_row(format.one_line(owner.user, 60), named, f"{owner.weight:g}", cap)
     console.show(drawn)
 
 

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from quire.settings import Settings
 
 Concurrency = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Child processes per worker. 0: one per core."),
+    int | None, options.option("N", "Child processes per worker. 0: one per core.")
 ]
 Queues = Annotated[
-    list[str] | None,
-    typer.Option("--queue", metavar="NAME", help="Queue to serve. Repeatable."),
+    list[str] | None, options.option("NAME", "Queue to serve. Repeatable.", "--queue")
 ]
-Workers = Annotated[int, typer.Option(metavar="N", help="Number of workers.")]
+Workers = Annotated[int, options.option("N", "Number of workers.")]
 
 MOST_WORKERS = 64
 
@@ -48,14 +46,11 @@ def up(
 
 
 Host = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Address to listen on, instead of QUIRE_API_HOST."),
+    str | None, options.option("ADDRESS", "Address to listen on, instead of QUIRE_API_HOST.")
 ]
 Port = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="Port to listen on, instead of QUIRE_API_PORT. 0: any free port."
-    ),
+    options.option("N", "Port to listen on, instead of QUIRE_API_PORT. 0: any free port."),
 ]
 
 
@@ -85,8 +80,7 @@ def worker(
 
 
 WorkerIds = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="WORKER", help="Only these workers. `quire status` lists them."),
+    list[str] | None, options.argument("WORKER", "Only these workers. `quire status` lists them.")
 ]
 
 

@@ -83,8 +83,7 @@ def _workers(listed: list[dict[str, Any]]) -> "Table":
 
 
 Role = Annotated[
-    str | None,
-    typer.Argument(metavar="ROLE", help="api, worker or scheduler. Default: all that run."),
+    str | None, options.argument("ROLE", "api, worker or scheduler. Default: all that run.")
 ]
 
 
@@ -101,10 +100,8 @@ def health(role: Role = None, json: options.Json = False) -> None:
     if json:
         names = ("role", "healthy", "detail")
         console.as_json({"items": [dict(zip(names, each, strict=True)) for each in found]})
-    else:
-        for each in found:
-            console.say(
-                f"{each.role}: {'healthy' if each.is_healthy else 'UNHEALTHY'}; {each.detail}"
-            )
+    for each in () if json else found:
+        how = "healthy" if each.is_healthy else "UNHEALTHY"
+        console.say(f"{each.role}: {how}; {each.detail}")
     if not all(each.is_healthy for each in found):
         raise typer.Exit(1)

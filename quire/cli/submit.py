@@ -4,7 +4,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from json import loads as json_loads
@@ -37,57 +37,46 @@ _TYPES: dict[str, tuple[type, ...]] = {
 #: Ids printed one by one; a longer list is cut.
 FEW = 5
 
-Kind = Annotated[str | None, typer.Argument(metavar="KIND", help="Job kind, as in @job(KIND).")]
+Kind = Annotated[str | None, options.argument("KIND", "Job kind, as in @job(KIND).")]
 Payload = Annotated[
     str | None,
-    typer.Option(
-        metavar="JSON",
-        help="Payload as a JSON object. @FILE reads it from a file, - from standard input.",
+    options.option(
+        "JSON", "Payload as a JSON object. @FILE reads it from a file, - from standard input."
     ),
 ]
 Arguments = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="One key of the payload. The value is parsed as JSON, or else taken as text. "
-        "Repeatable.",
+    options.option(
+        "KEY=VALUE",
+        "One key of the payload. The value is parsed as JSON, or else taken as text. Repeatable.",
     ),
 ]
-Priority = Annotated[int, typer.Option(metavar="N", help="1 (highest) to 10 (lowest).")]
+Priority = Annotated[int, options.option("N", "1 (highest) to 10 (lowest).")]
 RunAt = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Earliest start: 2026-01-31T18:00:00Z, or +10m, +2h, +1d."),
+    str | None, options.option("TIME", "Earliest start: 2026-01-31T18:00:00Z, or +10m, +2h, +1d.")
 ]
 After = Annotated[
-    list[str] | None,
-    typer.Option(metavar="JOB", help="Run after this job has completed. Repeatable."),
+    list[str] | None, options.option("JOB", "Run after this job has completed. Repeatable.")
 ]
 AfterFailure = Annotated[
     str,
-    typer.Option(
-        metavar="WHAT",
-        help="If a job named by --after fails: `cancel` this one, or `run` it anyway.",
+    options.option(
+        "WHAT", "If a job named by --after fails: `cancel` this one, or `run` it anyway."
     ),
 ]
-Platform = Annotated[str | None, typer.Option(metavar="NAME", help="Platform label of the job.")]
-Account = Annotated[str | None, typer.Option(metavar="NAME", help="Account label of the job.")]
-User = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Submit as this user instead of QUIRE_USER.")
-]
+Platform = Annotated[str | None, options.option("NAME", "Platform label of the job.")]
+Account = Annotated[str | None, options.option("NAME", "Account label of the job.")]
+User = Annotated[str | None, options.option("NAME", "Submit as this user instead of QUIRE_USER.")]
 Key = Annotated[
-    str | None,
-    typer.Option(metavar="KEY", help="Idempotency key: the same key submits the jobs only once."),
+    str | None, options.option("KEY", "Idempotency key: the same key submits the jobs only once.")
 ]
-Count = Annotated[int, typer.Option(metavar="N", help="Submit the job N times.")]
-IndexAs = Annotated[
-    str | None,
-    typer.Option(metavar="KEY", help="With --count: payload key set to 0, 1, 2 …"),
-]
+Count = Annotated[int, options.option("N", "Submit the job N times.")]
+IndexAs = Annotated[str | None, options.option("KEY", "With --count: payload key set to 0, 1, 2 …")]
 File = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Submit one job per line, all or none. A line is a JSON object with kind, "
+    options.option(
+        "FILE",
+        "Submit one job per line, all or none. A line is a JSON object with kind, "
         "payload, priority, run_at, after, after_failure, platform, account, ref, cost and "
         "max_attempts. `after` lists job ids, or refs of other lines. - reads standard input.",
     ),
@@ -140,34 +129,26 @@ def submit(
             platform,
             account,
         )
-        made = list(_repeated(one, count, index_as))
+        if not 1 <= count <= MOST:
+            raise BadInput(f"--count: {count} is not between 1 and {MOST:,}. {_NOTHING}")
+        made = [
+            replace(one, payload={**one.payload, index_as: index}) if index_as else one
+            for index in range(count)
+        ]
     with session.connect(plugin, create=True, user=user) as app:
         last = app.last_job_id()
         # Lines of a file may refer to each other, so they go into one transaction.
-        ids = _stored(app, made, key, batch=len(made) if file is not None else BATCH)
+        batch = len(made) if file is not None else BATCH
+        ids: list[int] = []
+        for start in range(0, len(made), batch):
+            part_key = key if key is None or start == 0 else f"{key}#{start}"
+            ids += app.submit(made[start : start + batch], part_key)
         if ids[0] <= last and not json:
             console.say(
                 "This key was already used for the same request. No new jobs were submitted."
             )
         code = _report(app, ids, is_one=file is None and count == 1, wait=wait, json=json)
     raise typer.Exit(code)
-
-
-def _repeated(one: Submission, count: int, index_as: str | None) -> Iterator[Submission]:
-    if not 1 <= count <= MOST:
-        raise BadInput(f"--count: {count} is not between 1 and {MOST:,}. Nothing was submitted.")
-    for index in range(count):
-        yield replace(one, payload={**one.payload, index_as: index}) if index_as else one
-
-
-def _stored(
-    app: "Backend", made: Sequence[Submission], key: str | None, *, batch: int
-) -> list[int]:
-    ids: list[int] = []
-    for start in range(0, len(made), batch):
-        part_key = key if key is None or start == 0 else f"{key}#{start}"
-        ids += app.submit(made[start : start + batch], part_key)
-    return ids
 
 
 def _report(app: "Backend", ids: Sequence[int], *, is_one: bool, wait: bool, json: bool) -> int:

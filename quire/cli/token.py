@@ -2,40 +2,31 @@
 
 from typing import Annotated
 
-import typer
-
 from quire import format
 from quire.cli import console, options, session
 from quire.control import access
 
 app = options.Group("Create, list and revoke API tokens.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, to recognise it by.")]
+Name = Annotated[str, options.argument("NAME", "Name of the token, to recognise it by.")]
 TokenId = Annotated[
     int,
-    typer.Argument(
-        parser=options.id_of("token", "quire token list"), metavar="TOKEN", help="Id of the token."
+    options.argument(
+        "TOKEN", "Id of the token.", parser=options.id_of("token", "quire token list")
     ),
 ]
 Scopes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--scope",
-        metavar="SCOPE",
-        help="Scope: read, write (includes read) or admin (includes both). Default: everything its "
+    options.option(
+        "SCOPE",
+        "Scope: read, write (includes read) or admin (includes both). Default: everything its "
         "user may do. Repeatable.",
+        "--scope",
     ),
 ]
-Days = Annotated[
-    float | None,
-    typer.Option(metavar="N", help="Days until it expires. Default: never."),
-]
-Whose = Annotated[
-    str | None, typer.Option("--user", metavar="USER", help="User of the token. Default: you.")
-]
-Only = Annotated[
-    str | None, typer.Option("--user", metavar="USER", help="Only tokens of this user.")
-]
+Days = Annotated[float | None, options.option("N", "Days until it expires. Default: never.")]
+Whose = Annotated[str | None, options.option("USER", "User of the token. Default: you.", "--user")]
+Only = Annotated[str | None, options.option("USER", "Only tokens of this user.", "--user")]
 
 
 @app.command()

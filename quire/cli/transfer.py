@@ -32,17 +32,13 @@ LISTED_FAILURES = 5
 
 Target = Annotated[
     str | None,
-    typer.Argument(
-        metavar="URL",
-        show_default=False,
-        help="Empty PostgreSQL database, as in postgresql://user@host/quire.",
+    options.argument(
+        "URL", "Empty PostgreSQL database, as in postgresql://user@host/quire.", show_default=False
     ),
 ]
 Blobs = Annotated[
     str | None,
-    typer.Option(
-        "--blobs", metavar="URL", help="Bucket for the stored files, as in s3://BUCKET/PREFIX."
-    ),
+    options.option("URL", "Bucket for the stored files, as in s3://BUCKET/PREFIX.", "--blobs"),
 ]
 
 

@@ -2,22 +2,18 @@
 
 from typing import Annotated
 
-import typer
-
 from quire import format
 from quire.cli import console, options, session
 from quire.control import access, sign_in
 
 app = options.Group("Manage users, their roles and sign-in links.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
-OwnName = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="Name of the user. Default: you.")
-]
+Name = Annotated[str, options.argument("NAME", "Name of the user.")]
+OwnName = Annotated[str | None, options.argument("NAME", "Name of the user. Default: you.")]
 _ROLES = (
     "viewer (read), member (also submit and change jobs) or admin (also manage users and tokens)"
 )
-Role = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {_ROLES}.")]
-RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of {_ROLES}.")]
+Role = Annotated[str, options.argument("ROLE", f"One of {_ROLES}.")]
+RoleOption = Annotated[str, options.option("ROLE", f"One of {_ROLES}.", "--role")]
 
 
 @app.command()

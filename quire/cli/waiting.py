@@ -43,7 +43,10 @@ def until_over(
                 return ended
             if hint_at and time.monotonic() > hint_at:
                 hint_at = 0.0
-                _warn_without_workers(backend)
+                if not backend.any_worker():
+                    console.note(
+                        "No worker is running. Start one in another terminal with `quire up`."
+                    )
             if not over:
                 time.sleep(POLL_SECONDS)
 
@@ -68,11 +71,6 @@ def _job(backend: "Backend", job_id: int) -> dict[str, Any]:
         return backend.job(job_id)
     except NotFound as error:
         raise NotFound(f"job {job_id}: it was deleted while this command waited for it.") from error
-
-
-def _warn_without_workers(backend: "Backend") -> None:
-    if not backend.any_worker():
-        console.note("No worker is running. Start one in another terminal with `quire up`.")
 
 
 @contextlib.contextmanager

@@ -93,9 +93,13 @@ class HttpClient:
     def _once(self, request: Request) -> Iterator[Response]:
         asked = {"User-Agent": "quire", "Accept-Encoding": "identity", **request.headers}
         timeouts = {"connect": 30.0, "pool": 30.0}
+        # Split here: httpcore's own parser drops everything after a semicolon.
+        parts = urlsplit(request.url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        host = parts.hostname or ""
         with self._pool.stream(
             request.method,
-            _httpcore_url(request.url),
+            httpcore.URL(scheme=parts.scheme, host=host, port=parts.port, target=target),
             headers=list(asked.items()),
             extensions={"timeout": timeouts},
         ) as response:
@@ -104,15 +108,6 @@ class HttpClient:
                 for key, value in response.headers
             }
             yield Response(response.status, found, response.iter_stream(), request.url)
-
-
-def _httpcore_url(url: str) -> httpcore.URL:
-    # httpcore's own parser drops everything after a semicolon.
-    parts = urlsplit(url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return httpcore.URL(
-        scheme=parts.scheme, host=parts.hostname or "", port=parts.port, target=target
-    )
 
 
 @contextmanager

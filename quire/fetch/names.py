@@ -29,15 +29,11 @@ def safe_name(name: str) -> str:
     text = re.sub(r"[/\\]", "_", printable_name(name)).strip()
     if text.strip(".") == "":
         text = "unnamed"
-    return _shorten(text)
-
-
-def _shorten(name: str) -> str:
-    if len(name.encode()) <= _MAX_NAME_BYTES:
-        return name
-    stem, dot, suffix = name.rpartition(".")
+    if len(text.encode()) <= _MAX_NAME_BYTES:
+        return text
+    stem, dot, suffix = text.rpartition(".")
     if not stem or len(suffix) > 16:
-        stem, dot, suffix = name, "", ""
+        stem, dot, suffix = text, "", ""
     room = _MAX_NAME_BYTES - len((dot + suffix).encode())
     return stem.encode()[:room].decode(errors="ignore") + dot + suffix
 

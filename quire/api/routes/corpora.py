@@ -3,25 +3,25 @@
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import ApiResponse, problem_responses, returns, with_etag
+from quire.api.responses import ApiResponse, Router, with_etag
 from quire.control import corpora as verbs
 
-router = APIRouter(prefix="/api/corpora", tags=["corpora"])
+router = Router(prefix="/api/corpora", tags=["corpora"])
 Name = Annotated[str, Path(max_length=100, pattern=requests.PLAIN, description="Name of a corpus.")]
 
 
-@router.get("", summary="List corpora", **returns(models.ListOf[models.Corpus]))
+@router.on("GET", "", "List corpora", models.ListOf[models.Corpus])
 def listing(caller: Reader) -> Response:
     """List the tenant's corpora with the number of their documents."""
     return ApiResponse({"items": verbs.listed(caller), "next": None})
 
 
-@router.post("", summary="Create a corpus", **returns(models.CorpusDetails, 409, status=201))
+@router.on("POST", "", "Create a corpus", models.CorpusDetails, 409, status=201)
 def create(caller: Writer, body: requests.NewCorpus) -> Response:
     """Create a corpus with settings."""
     verbs.create(caller, body.name, body.settings)
@@ -29,13 +29,13 @@ def create(caller: Writer, body: requests.NewCorpus) -> Response:
     return ApiResponse(verbs.shown(caller, body.name), 201, headers={"Location": place})
 
 
-@router.get("/{name:path}", summary="Show a corpus", **returns(models.CorpusDetails, 404))
+@router.on("GET", "/{name:path}", "Show a corpus", models.CorpusDetails, 404)
 def show(request: Request, caller: Reader, name: Name) -> Response:
     """Show a corpus with every setting of its pipeline."""
     return with_etag(request, verbs.shown(caller, name))
 
 
-@router.patch("/{name:path}", summary="Change a corpus", **returns(models.CorpusChanged, 404))
+@router.on("PATCH", "/{name:path}", "Change a corpus", models.CorpusChanged, 404)
 def change(caller: Writer, name: Name, body: requests.CorpusChange) -> Response:
     """Change settings of a corpus; its documents change at their next ingest."""
     changed = verbs.change(caller, name, body.settings)
@@ -45,9 +45,7 @@ def change(caller: Writer, name: Name, body: requests.CorpusChange) -> Response:
     )
 
 
-@router.delete(
-    "/{name:path}", summary="Delete a corpus", status_code=204, responses=problem_responses(404)
-)
+@router.on("DELETE", "/{name:path}", "Delete a corpus", None, 404, status=204)
 def delete(caller: Writer, name: Name) -> Response:
     """Delete a corpus; its documents are kept."""
     verbs.delete(caller, name)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
@@ -14,10 +14,10 @@ from quire.api.models import responses as models
 from quire.api.problems import problem
 from quire.api.responses import (
     ApiResponse,
+    Router,
     matches_etag,
     not_modified,
     problem_responses,
-    returns,
     with_etag,
 )
 from quire.api.state import AppState, app_state_of
@@ -28,7 +28,7 @@ from quire.control.explain.document import explain_document
 from quire.fetch.names import safe_name
 from quire.model.states import DocumentState
 
-router = APIRouter(prefix="/api/documents", tags=["documents"])
+router = Router(prefix="/api/documents", tags=["documents"])
 #: Types that are shown inline; others are downloaded. SVG and HTML can contain scripts.
 SHOWN = {
     "application/pdf": "application/pdf",
@@ -90,9 +90,7 @@ class _Stored(FileResponse):
             await answer(scope, receive, send)
 
 
-@router.get("", summary="List documents", **returns(
-    models.ListOf[models.DocumentSummary], 404
-))  # fmt: skip
+@router.on("GET", "", "List documents", models.ListOf[models.DocumentSummary], 404)
 def listing(
     caller: Reader,
     state: requests.States = None,
@@ -113,28 +111,21 @@ def listing(
     return ApiResponse(page)
 
 
-@router.get("/{document_id}", summary="Show a document", **returns(models.DocumentDetails, 404))
+@router.on("GET", "/{document_id}", "Show a document", models.DocumentDetails, 404)
 def show(request: Request, caller: Reader, document_id: requests.DocumentId) -> Response:
     """Show a document with its page errors and generations."""
     return with_etag(request, queries.document(caller, document_id))
 
 
-@router.delete(
-    "/{document_id}",
-    summary="Delete a document",
-    status_code=204,
-    responses=problem_responses(404, 409),
-)
+@router.on("DELETE", "/{document_id}", "Delete a document", None, 404, 409, status=204)
 def delete(caller: Writer, document_id: requests.DocumentId) -> Response:
     """Delete a document that no job is working on; its source is not changed."""
     verbs.delete(caller, document_id)
     return Response(status_code=204)
 
 
-@router.post(
-    "/{document_id}/reindex",
-    summary="Index a document again",
-    **returns(models.Created, 404, 409, status=201),
+@router.on(
+    "POST", "/{document_id}/reindex", "Index a document again", models.Created, 404, 409, status=201
 )
 def reindex(
     caller: Writer, document_id: requests.DocumentId, body: requests.Reindex | None = None
@@ -148,20 +139,18 @@ def reindex(
     return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 
-@router.get(
-    "/{document_id}/explain",
-    summary="Explain a document",
-    **returns(models.DocumentExplanation, 404),
-)
+@router.on("GET", "/{document_id}/explain", "Explain a document", models.DocumentExplanation, 404)
 def explain(caller: Reader, document_id: requests.DocumentId) -> Response:
     """Explain what a document waits for, why it was indexed, and what was reused."""
     return ApiResponse(explain_document(caller, document_id))
 
 
-@router.get(
+@router.on(
+    "GET",
     "/{document_id}/generations",
-    summary="List a document's generations",
-    **returns(models.ListOf[models.Generation], 404),
+    "List a document's generations",
+    models.ListOf[models.Generation],
+    404,
 )
 def generations(caller: Reader, document_id: requests.DocumentId) -> Response:
     """List the latest generations of a document, newest first; there is no next page."""
@@ -169,10 +158,8 @@ def generations(caller: Reader, document_id: requests.DocumentId) -> Response:
     return ApiResponse({"items": found["generations"], "next": None})
 
 
-@router.get(
-    "/{document_id}/pages",
-    summary="List a document's pages",
-    **returns(models.ListOf[models.PageSummary], 404),
+@router.on(
+    "GET", "/{document_id}/pages", "List a document's pages", models.ListOf[models.PageSummary], 404
 )
 def pages(
     caller: Reader,
@@ -184,9 +171,7 @@ def pages(
     return ApiResponse(verbs.pages(caller, document_id, limit=limit, cursor=cursor))
 
 
-@router.get(
-    "/{document_id}/pages/{number}", summary="Show a page", **returns(models.PageDetails, 404)
-)
+@router.on("GET", "/{document_id}/pages/{number}", "Show a page", models.PageDetails, 404)
 def page(
     request: Request, caller: Reader, document_id: requests.DocumentId, number: requests.PageNumber
 ) -> Response:
@@ -220,7 +205,7 @@ def image(
     return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
 
-@router.get("/{document_id}/tokens", summary="Words and boxes, as PAWLs", **returns(Any, 404))
+@router.on("GET", "/{document_id}/tokens", "Words and boxes, as PAWLs", Any, 404)
 def tokens(
     request: Request,
     caller: Reader,
@@ -231,10 +216,8 @@ def tokens(
     return with_etag(request, verbs.tokens(caller, document_id, version))
 
 
-@router.get(
-    "/{document_id}/chunks",
-    summary="List a document's chunks",
-    **returns(models.ListOf[models.Chunk], 404),
+@router.on(
+    "GET", "/{document_id}/chunks", "List a document's chunks", models.ListOf[models.Chunk], 404
 )
 def chunks(
     caller: Reader,

@@ -2,24 +2,23 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import ApiResponse, problem_responses, returns, with_etag
+from quire.api.responses import ApiResponse, Router, with_etag
 from quire.control import jobs as verbs
 from quire.control import queries
 from quire.control.caller import Caller
 from quire.control.explain import job as explaining
-from quire.errors import NotFound
 from quire.model.records import Submission
 from quire.model.states import JobState
 
-router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+router = Router(prefix="/api/jobs", tags=["jobs"])
 
 
-@router.get("", summary="List jobs", **returns(models.ListOf[models.Job]))
+@router.on("GET", "", "List jobs", models.ListOf[models.Job])
 def listing(
     caller: Reader,
     state: requests.States = None,
@@ -38,7 +37,7 @@ def listing(
     return ApiResponse(page)
 
 
-@router.post("", summary="Submit a job", **returns(models.Created, 404, 409, 413, status=201))
+@router.on("POST", "", "Submit a job", models.Created, 404, 409, 413, status=201)
 def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> Response:
     """Submit a job; `Location` is its URL."""
     submission = Submission(
@@ -57,7 +56,7 @@ def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> R
     return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
 
-@router.post("/bulk", summary="Change all jobs that match", **returns(models.Changed, 409))
+@router.on("POST", "/bulk", "Change all jobs that match", models.Changed, 409)
 def bulk(caller: Writer, body: requests.Bulk) -> Response:
     """Apply an action to every job that matches and whose state allows it."""
     wanted = body.filter
@@ -74,22 +73,20 @@ def bulk(caller: Writer, body: requests.Bulk) -> Response:
     return ApiResponse({"verb": body.verb, "count": count})
 
 
-@router.get("/{job_id}", summary="Show a job", **returns(models.Job, 404))
+@router.on("GET", "/{job_id}", "Show a job", models.Job, 404)
 def show(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     """Show a job. The ETag makes polling cheap."""
     return with_etag(request, queries.job(caller, job_id))
 
 
-@router.delete(
-    "/{job_id}", summary="Delete a job", status_code=204, responses=problem_responses(404, 409)
-)
+@router.on("DELETE", "/{job_id}", "Delete a job", None, 404, 409, status=204)
 def delete(caller: Writer, job_id: requests.JobId) -> Response:
     """Delete a job that has ended, with its history."""
     verbs.one(caller, "delete", job_id)
     return Response(status_code=204)
 
 
-@router.post("/{job_id}/stop", summary="Stop a job", **returns(models.Job, 404, 409))
+@router.on("POST", "/{job_id}/stop", "Stop a job", models.Job, 404, 409)
 def stop(
     caller: Writer, job_id: requests.JobId, body: requests.StopReason | None = None
 ) -> Response:
@@ -97,13 +94,13 @@ def stop(
     return _act(caller, "stop", job_id, why=body.why if body else None)
 
 
-@router.post("/{job_id}/resume", summary="Resume a job", **returns(models.Job, 404, 409))
+@router.on("POST", "/{job_id}/resume", "Resume a job", models.Job, 404, 409)
 def resume(caller: Writer, job_id: requests.JobId) -> Response:
     """Resume a stopped or failed job: only pending and failed tasks run."""
     return _act(caller, "resume", job_id)
 
 
-@router.post("/{job_id}/cancel", summary="Cancel a job", **returns(models.Job, 404, 409))
+@router.on("POST", "/{job_id}/cancel", "Cancel a job", models.Job, 404, 409)
 def cancel(
     caller: Writer, job_id: requests.JobId, body: requests.StopReason | None = None
 ) -> Response:
@@ -111,7 +108,7 @@ def cancel(
     return _act(caller, "cancel", job_id, why=body.why if body else None)
 
 
-@router.post("/{job_id}/retry", summary="Retry a job", **returns(models.Job, 404, 409))
+@router.on("POST", "/{job_id}/retry", "Retry a job", models.Job, 404, 409)
 def retry(
     caller: Writer, job_id: requests.JobId, body: requests.RetryOptions | None = None
 ) -> Response:
@@ -123,34 +120,23 @@ def retry(
     )  # fmt: skip
 
 
-@router.post(
-    "/{job_id}/priority", summary="Change the priority of a job", **returns(models.Job, 404, 409)
-)
+@router.on("POST", "/{job_id}/priority", "Change the priority of a job", models.Job, 404, 409)
 def priority(caller: Writer, job_id: requests.JobId, body: requests.NewPriority) -> Response:
     """Change the priority of a job, 1 (highest) to 10 (lowest)."""
     return _act(caller, "reprioritise", job_id, priority=body.priority)
 
 
-@router.get("/{job_id}/explain", summary="Explain a job", **returns(models.Explanation, 404))
+@router.on("GET", "/{job_id}/explain", "Explain a job", models.Explanation, 404)
 def explain(
     caller: Reader,
     job_id: requests.JobId,
     task: Annotated[int | None, Query(ge=1, le=requests.LARGEST_ID)] = None,
 ) -> Response:
     """Explain what a job or one of its tasks waits for, and what happens next."""
-    answer = explaining.explain_job(caller, job_id)
-    if task is not None:
-        answer = explaining.explain_task(caller, task)
-        if answer["job_id"] != job_id:
-            raise NotFound(f"task {task}: no such task in job {job_id}.")
-    return ApiResponse(answer)
+    return ApiResponse(explaining.explain_job(caller, job_id, task_id=task))
 
 
-@router.get(
-    "/{job_id}/events",
-    summary="List a job's events",
-    **returns(models.ListOf[models.Event], 404),
-)
+@router.on("GET", "/{job_id}/events", "List a job's events", models.ListOf[models.Event], 404)
 def events(
     caller: Reader,
     job_id: requests.JobId,
@@ -162,9 +148,7 @@ def events(
     return ApiResponse(queries.log(caller, job_id, cursor=cursor, limit=limit))
 
 
-@router.get(
-    "/{job_id}/tasks", summary="List a job's tasks", **returns(models.ListOf[models.Task], 404)
-)
+@router.on("GET", "/{job_id}/tasks", "List a job's tasks", models.ListOf[models.Task], 404)
 def tasks(
     caller: Reader,
     job_id: requests.JobId,
@@ -176,11 +160,7 @@ def tasks(
     return ApiResponse(queries.tasks(caller, job_id, limit=limit, cursor=cursor))
 
 
-@router.get(
-    "/{job_id}/attempts",
-    summary="List a job's attempts",
-    **returns(models.ListOf[models.Attempt], 404),
-)
+@router.on("GET", "/{job_id}/attempts", "List a job's attempts", models.ListOf[models.Attempt], 404)
 def attempts(
     caller: Reader,
     job_id: requests.JobId,
@@ -193,9 +173,7 @@ def attempts(
     return ApiResponse({"items": items, "next": None})
 
 
-@router.get(
-    "/{job_id}/files", summary="List a job's files", **returns(models.ListOf[models.File], 404)
-)
+@router.on("GET", "/{job_id}/files", "List a job's files", models.ListOf[models.File], 404)
 def listed_files(
     caller: Reader,
     job_id: requests.JobId,

@@ -3,24 +3,24 @@
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from quire.api.auth.authenticate import Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import ApiResponse, returns
+from quire.api.responses import ApiResponse, Router
 from quire.api.state import app_state_of
 from quire.control import search as control
 from quire.errors import BadInput
 from quire.ingest.resources import embedder_of
 from quire.model.pipeline import Pipeline
 
-router = APIRouter(prefix="/api/search", tags=["search"])
+router = Router(prefix="/api/search", tags=["search"])
 Id = Annotated[int, Query(ge=1, le=requests.LARGEST_ID)]
 Pair = Annotated[str, Query(max_length=500, pattern=requests.PLAIN)]
 
 
-@router.get("", summary="Search the documents", **returns(models.SearchResults, 404))
+@router.on("GET", "", "Search the documents", models.SearchResults, 404)
 def search(
     request: Request,
     caller: Reader,

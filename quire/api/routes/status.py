@@ -1,17 +1,17 @@
 """Status: counts by state, what runs and waits, and which workers are alive."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from quire.api.auth.authenticate import Reader
 from quire.api.models import responses as models
-from quire.api.responses import ApiResponse, returns
+from quire.api.responses import ApiResponse, Router
 from quire.api.state import app_state_of
 from quire.control import queries
 
-router = APIRouter(prefix="/api", tags=["status"])
+router = Router(prefix="/api", tags=["status"])
 
 
-@router.get("/status", summary="Count by state", **returns(models.Status))
+@router.on("GET", "/status", "Count by state", models.Status)
 def status(request: Request, caller: Reader) -> Response:
     """Count the tenant's jobs, tasks and documents by state, and list workers.
 
@@ -23,13 +23,13 @@ def status(request: Request, caller: Reader) -> Response:
     return ApiResponse(answer, headers={"Age": str(round(age))})
 
 
-@router.get("/workers", summary="List workers", **returns(models.ListOf[models.Worker]))
+@router.on("GET", "/workers", "List workers", models.ListOf[models.Worker])
 def workers(caller: Reader) -> Response:
     """List workers that have not ended, with the number of the tenant's tasks that each runs."""
     return ApiResponse({"items": queries.workers(caller), "next": None})
 
 
-@router.get("/scheduler/status", summary="What runs and waits", **returns(models.SchedulerStatus))
+@router.on("GET", "/scheduler/status", "What runs and waits", models.SchedulerStatus)
 def scheduler(request: Request, caller: Reader) -> Response:
     """List running jobs in the order in which they started, and count pending ones by kind."""
     app_state = app_state_of(request)

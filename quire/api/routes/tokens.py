@@ -2,22 +2,22 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from quire.api.auth.authenticate import Reader, Viewed
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.models.access import CreatedToken, NewToken, Token
-from quire.api.responses import ApiResponse, returns
+from quire.api.responses import ApiResponse, Router
 from quire.control import access
 from quire.errors import Forbidden
 from quire.model.access import Scope, Viewer
 
-router = APIRouter(prefix="/api/tokens", tags=["access"])
+router = Router(prefix="/api/tokens", tags=["access"])
 TokenId = Annotated[int, Path(ge=1, le=requests.LARGEST_ID, description="Id of the token.")]
 
 
-@router.get("", summary="List tokens", **returns(models.ListOf[Token]))
+@router.on("GET", "", "List tokens", models.ListOf[Token])
 def listing(
     caller: Reader,
     viewer: Viewed,
@@ -31,7 +31,7 @@ def listing(
     return ApiResponse({"items": found[:limit], "next": following(found, limit)})
 
 
-@router.post("", summary="Create a token", **returns(CreatedToken, 404, 409, status=201))
+@router.on("POST", "", "Create a token", CreatedToken, 404, 409, status=201)
 def create(caller: Reader, viewer: Viewed, body: NewToken) -> Response:
     """Create a token. Only this response contains the token itself.
 
@@ -48,7 +48,7 @@ def create(caller: Reader, viewer: Viewed, body: NewToken) -> Response:
     return ApiResponse(made, 201, headers={"Cache-Control": "no-store"})
 
 
-@router.delete("/{token_id}", summary="Revoke a token", **returns(Token, 404))
+@router.on("DELETE", "/{token_id}", "Revoke a token", Token, 404)
 def revoke(caller: Reader, viewer: Viewed, token_id: TokenId) -> Response:
     """Revoke a token; doing it again has no effect."""
     refuse_tokens(viewer)

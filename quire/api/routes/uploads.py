@@ -14,14 +14,14 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from quire.api import multipart
 from quire.api.auth.authenticate import Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.responses import ApiResponse, returns
+from quire.api.responses import ApiResponse, Router
 from quire.api.state import AppState, app_state_of
 from quire.control.caller import Caller
 from quire.control.uploads import MAX_FILES, UploadedFile, upload
@@ -29,7 +29,7 @@ from quire.errors import BadInput, SourceRefused, TooLarge
 from quire.fetch.names import safe_name
 from quire.fetch.transfer import part_file
 
-router = APIRouter(prefix="/api/documents", tags=["documents"])
+router = Router(prefix="/api/documents", tags=["documents"])
 #: Bytes per block that is handed to the writing thread, and blocks that may wait.
 BLOCK, AHEAD = 1 << 20, 4
 #: Concurrent uploads; more of them wait.
@@ -66,11 +66,8 @@ _BODY = {
 }
 
 
-@router.post(
-    "",
-    summary="Upload files",
-    openapi_extra=_BODY,
-    **returns(models.Uploaded, 409, 413, 502, status=201),
+@router.on(
+    "POST", "", "Upload files", models.Uploaded, 409, 413, 502, status=201, openapi_extra=_BODY
 )
 async def receive(
     request: Request,

@@ -2,61 +2,57 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 from quire.api.auth.authenticate import Admin, Reader, Viewed, is_https
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.models.access import AuditEntry, Me, NewRole, NewUser, SignInLink, User
-from quire.api.responses import ApiResponse, returns
+from quire.api.responses import ApiResponse, Router
 from quire.api.routes.tokens import following
 from quire.control import access, sign_in
 from quire.control.submission_checks import LONGEST
 from quire.model.access import Scope
 
-router = APIRouter(prefix="/api", tags=["access"])
+router = Router(prefix="/api", tags=["access"])
 Name = Annotated[str, Path(min_length=1, max_length=LONGEST, description="Name of the user.")]
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-@router.get("/me", summary="Show the current user", **returns(Me))
+@router.on("GET", "/me", "Show the current user", Me)
 def me(caller: Reader, viewer: Viewed) -> Response:
     """Show the user of this token or session, and its permissions."""
     shown = {**viewer._asdict(), "scopes": [each for each in Scope if viewer.may(each)]}
     return ApiResponse(shown, headers=NO_STORE)
 
 
-@router.get("/users", summary="List users", **returns(models.ListOf[User]))
+@router.on("GET", "/users", "List users", models.ListOf[User])
 def listing(caller: Admin) -> Response:
     """List the tenant's users by name; there is no next page."""
     found = access.list_users(caller)
     return ApiResponse({"items": found, "next": None})
 
 
-@router.post("/users", summary="Add a user", **returns(User, 409, status=201))
+@router.on("POST", "/users", "Add a user", User, 409, status=201)
 def add(caller: Admin, body: NewUser) -> Response:
     """Add a user, or enable a disabled one; old tokens stay revoked."""
     made = access.create_user(caller, body.name, body.role)
     return ApiResponse(made, 201)
 
 
-@router.post("/users/{name}/role", summary="Change a role", **returns(User, 404, 409))
+@router.on("POST", "/users/{name}/role", "Change a role", User, 404, 409)
 def role(caller: Admin, name: Name, body: NewRole) -> Response:
     """Change the role of a user, from the next request on."""
     return ApiResponse(access.set_role(caller, name, body.role))
 
 
-@router.post("/users/{name}/disable", summary="Disable a user", **returns(User, 404, 409))
+@router.on("POST", "/users/{name}/disable", "Disable a user", User, 404, 409)
 def disable(caller: Admin, name: Name) -> Response:
     """Disable a user: tokens, sessions and sign-in links end immediately."""
     return ApiResponse(access.disable_user(caller, name))
 
 
-@router.post(
-    "/users/{name}/link",
-    summary="Create a sign-in link",
-    **returns(SignInLink, 404, 409, status=201),
-)
+@router.on("POST", "/users/{name}/link", "Create a sign-in link", SignInLink, 404, 409, status=201)
 def link(request: Request, caller: Admin, name: Name) -> Response:
     """Create a link that signs a user in once, within 15 minutes."""
     made = sign_in.sign_in_link(caller, name)
@@ -66,7 +62,7 @@ def link(request: Request, caller: Admin, name: Name) -> Response:
     return ApiResponse({**made, "path": path, "url": url}, 201, headers=NO_STORE)
 
 
-@router.get("/audit", summary="List the audit log", **returns(models.ListOf[AuditEntry]))
+@router.on("GET", "/audit", "List the audit log", models.ListOf[AuditEntry])
 def audit(
     caller: Admin,
     user: requests.Text = None,

@@ -28,8 +28,13 @@ MOST_TELLING = (
 )
 
 
-def explain_job(caller: Caller, job_id: int) -> dict[str, Any]:
-    """Explain a job by its most advanced open task, or by how it ended."""
+def explain_job(caller: Caller, job_id: int, *, task_id: int | None = None) -> dict[str, Any]:
+    """Explain a job by its most advanced open task, or by how it ended; or one of its tasks."""
+    if task_id is not None:
+        answer = explain_task(caller, task_id)
+        if answer["job_id"] != job_id:
+            raise NotFound(f"task {task_id}: job {job_id} has no such task.")
+        return answer
     with caller.db.read() as conn:
         row = waiting.job(conn, caller.tenant, job_id)
         if row is None:

@@ -39,7 +39,9 @@ class BlobCache(BlobFolder):
         """Return the path of verified bytes and pin it, or None if they are not cached."""
         try:
             path = self.path(digest)
-            number = self._lock_shared(path)
+            number = self._lock_file(path, fcntl.LOCK_SH, os.O_RDONLY)
+            with suppress(PermissionError):  # the access time, by which files are evicted
+                os.utime(path, ns=(time.time_ns(), os.fstat(number).st_mtime_ns))
             path = self.checked_path(digest, size)
         except FileNotFoundError:
             return None
@@ -47,7 +49,12 @@ class BlobCache(BlobFolder):
             os.close(number)
             self.delete(digest)
             return None
-        self._pin(digest, number)
+        with self._guard:
+            if (earlier := self._pinned.pop(digest, None)) is not None:
+                os.close(earlier)
+            self._pinned[digest] = number
+            while len(self._pinned) > PINNED_FILES:
+                os.close(self._pinned.popitem(last=False)[1])
         return path
 
     @contextmanager
@@ -91,13 +98,6 @@ class BlobCache(BlobFolder):
                     stat = entry.stat()
                     yield stat.st_atime, stat.st_size, folder / entry.name
 
-    def _lock_shared(self, path: Path) -> int:
-        """Lock a file against eviction and update its access time."""
-        number = self._lock_file(path, fcntl.LOCK_SH, os.O_RDONLY)
-        with suppress(PermissionError):
-            os.utime(path, ns=(time.time_ns(), os.fstat(number).st_mtime_ns))
-        return number
-
     def _lock_file(self, path: Path, how: int, flags: int) -> int:
         """Lock the file that has this name once the lock is granted: it may have been replaced."""
         while True:
@@ -111,14 +111,6 @@ class BlobCache(BlobFolder):
                 os.close(number)
                 raise
             os.close(number)
-
-    def _pin(self, digest: str, number: int) -> None:
-        with self._guard:
-            if (earlier := self._pinned.pop(digest, None)) is not None:
-                os.close(earlier)
-            self._pinned[digest] = number
-            while len(self._pinned) > PINNED_FILES:
-                os.close(self._pinned.popitem(last=False)[1])
 
 
 def _remove_unused(path: Path) -> bool:

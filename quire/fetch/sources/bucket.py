@@ -55,8 +55,9 @@ class BucketSource:
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List in key order; the cursor is the last key."""
-        if after is None and (alone := self._single_object()):
-            yield ListingPage([alone], self._key)
+        is_folder = not self._key or self._key.endswith("/")
+        if after is None and not is_folder and (alone := self._head(self._key)):
+            yield ListingPage([self._item(alone, self._key)], self._key)
             return
         if after == self._key and after:
             return
@@ -73,9 +74,8 @@ class BucketSource:
         kept = [each for each in found if self._is_included(_below(each["path"], prefix))]
         # Cloud consoles create an empty object with a trailing slash for a folder; obstore lists
         # it without the slash, under a key that does not exist.
-        markers = {
-            each["path"] for each in kept if not each["size"] and self._is_marker(each["path"])
-        }
+        empty = [each["path"] for each in kept if not each["size"]]
+        markers = {key for key in empty if self._head(key) is None}
         url = f"{self._scheme}://{self._bucket}/"
         return ListingPage(
             [self._item(each, prefix) for each in kept if each["path"] not in markers],
@@ -83,13 +83,12 @@ class BucketSource:
             [Skipped(url + key, "a folder marker, not a file") for key in sorted(markers)],
         )
 
-    def _is_marker(self, key: str) -> bool:
+    def _head(self, key: str) -> Any | None:
         try:
             with self._translate_errors():
-                load_obstore().head(self._client(), key)
+                return load_obstore().head(self._client(), key)
         except Gone:
-            return True
-        return False
+            return None
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Download the verified bytes to `part`."""
@@ -109,26 +108,17 @@ class BucketSource:
         count = f"{len(page.items):,}" + (" or more" if len(page.items) >= PAGE_ITEMS else "")
         return [f"{url}: can be listed; objects found: {count}."]
 
-    def _single_object(self) -> Item | None:
-        """Return the object with exactly this key, or None."""
-        if not self._key or self._key.endswith("/"):
-            return None
-        obstore = load_obstore()
-        try:
-            with self._translate_errors():
-                return self._item(obstore.head(self._client(), self._key), self._key)
-        except Gone:
-            return None
-
     def _item(self, found: Any, prefix: str) -> Item:
-        key = str(found["path"])
+        key, etag = str(found["path"]), found["e_tag"]
         inside, _, _ = _below(key, prefix).rpartition("/")
+        if etag and not etag.endswith('"'):
+            etag = f'"{etag}"'  # as in headers: Azure lists it without quotes
         return Item(
             uri=f"{self._scheme}://{self._bucket}/{key}",
             name=safe_name(key.rpartition("/")[2]),
             size=int(found["size"]),
             mtime=found["last_modified"].timestamp(),
-            etag=_quote_etag(found["e_tag"]),
+            etag=etag,
             version=found["version"],
             folder=printable_name(inside),
         )
@@ -160,7 +150,6 @@ class BucketSource:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Translate obstore's errors."""
         try:
             yield
         except obstore_errors() as error:
@@ -188,8 +177,3 @@ class BucketSource:
 
 def _below(key: str, prefix: str) -> str:
     return key.removeprefix(prefix).lstrip("/") if prefix else key
-
-
-def _quote_etag(etag: str | None) -> str | None:
-    """Return an ETag quoted as in headers: Azure lists it without quotes."""
-    return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -22,7 +22,7 @@ from quire.fetch.items import (
     SourceOptions,
 )
 from quire.fetch.names import file_path, file_uri, printable_name
-from quire.fetch.sources.globs import Matcher, is_glob, matcher
+from quire.fetch.sources.globs import is_glob, matcher
 from quire.fetch.transfer.part_file import CHUNK_BYTES, receive, remove, too_large
 
 _Keys = tuple[bytes, ...]
@@ -39,16 +39,15 @@ class FolderSource:
         self._options = options
         self._include = matcher([*options.include, *([pattern] if pattern else [])])
         if pattern and options.include:
-            self._include = _both(matcher([pattern]), matcher(options.include))
+            first, second = matcher([pattern]), matcher(options.include)
+            self._include = lambda path: bool(first and first(path) and second and second(path))
         self._exclude = matcher(options.exclude)
 
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List in path order; the cursor is the path of the last file."""
-        walk = (
-            self._walk(str(self._root), (), _keys(after))
-            if self._root.is_dir()
-            else self._single_file()
-        )
+        begin = tuple(unquote_to_bytes(after).split(b"/")) if after else ()
+        is_folder = self._root.is_dir()
+        walk = self._walk(str(self._root), (), begin) if is_folder else self._single_file()
         items: list[Item] = []
         skipped: list[Skipped] = []
         keys: _Keys = ()
@@ -67,8 +66,13 @@ class FolderSource:
         """Copy a file; a file that changes during the copy is an error."""
         path = file_path(item.uri)
         max_bytes = self._options.max_bytes
+
+        # A plain open would block forever if a named pipe replaced the file.
+        def nonblocking(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_NONBLOCK)
+
         try:
-            with open(path, "rb", buffering=0, opener=_open_nonblocking) as file:
+            with open(path, "rb", buffering=0, opener=nonblocking) as file:
                 before = os.fstat(file.fileno())
                 _require_regular(item.name, before.st_mode)
                 if before.st_size > max_bytes:
@@ -178,11 +182,6 @@ class FolderSource:
         return "a symlink to a folder inside a symlinked folder" if linked else ""
 
 
-def _open_nonblocking(path: str, flags: int) -> int:
-    # A plain open would block forever if a named pipe replaced the file.
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _classify(entry: os.DirEntry[str], uri: str, inside: str) -> Item | Skipped:
     try:
         found = entry.stat()
@@ -236,13 +235,5 @@ def _split_pattern(path: Path) -> tuple[Path, str]:
     return Path(*parts[:first]), "/" + "/".join(parts[first:])
 
 
-def _both(first: Matcher | None, second: Matcher | None) -> Matcher:
-    return lambda path: bool(first and first(path) and second and second(path))
-
-
 def _cursor(keys: _Keys) -> str:
     return quote_from_bytes(b"/".join(keys))
-
-
-def _keys(cursor: str | None) -> _Keys:
-    return tuple(unquote_to_bytes(cursor).split(b"/")) if cursor else ()

@@ -23,7 +23,10 @@ def is_glob(text: str) -> bool:
 
 def matcher(patterns: Sequence[str]) -> Matcher | None:
     """Return a function that tells whether a path matches a pattern, or None without patterns."""
-    sources = [_regex(pattern) for pattern in patterns if pattern]
+    sources = []
+    for pattern in filter(None, patterns):
+        body = "".join(_translate(token) for token in _TOKEN.findall(pattern.strip("/")))
+        sources.append(body if "/" in pattern.rstrip("/") else f"(?:.*/)?{body}")
     if not sources:
         return None
     try:
@@ -50,11 +53,6 @@ def validate_pattern(pattern: str) -> None:
             f"pattern {pattern!r}: no path contains '.', '..' or an empty part. Write it relative "
             "to the source, as in 'drafts/*.pdf'."
         )
-
-
-def _regex(pattern: str) -> str:
-    body = "".join(_translate(token) for token in _TOKEN.findall(pattern.strip("/")))
-    return f"(?:{body})" if "/" in pattern.rstrip("/") else f"(?:(?:.*/)?{body})"
 
 
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}

@@ -4,7 +4,6 @@ import base64
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -50,21 +49,19 @@ class HttpSource:
         return [f"{redact_url(self._url)}: can be read; {item.name}, {size}."]
 
     def _describe(self, check: Check) -> Item:
-        retries = RetryBudget(redact_url(self._url), self._options, check)
+        name = redact_url(self._url)
+        retries = RetryBudget(name, self._options, check)
+        # One byte, because some servers answer HEAD differently from GET.
+        request = Request(self._url, {**self._headers, "Range": "bytes=0-0"})
         with closing(HttpClient(self._options, check)) as http:
             while True:
                 try:
-                    return self._request_item(http)
+                    with http.request(request) as response:
+                        if response.status not in (200, 206, 416):
+                            raise failure(name, response.status, response.headers)
+                        return _item(self._url, response)
                 except RetryableError as error:
                     retries.wait(error)
-
-    def _request_item(self, http: HttpClient) -> Item:
-        """Request one byte: some servers answer HEAD differently from GET."""
-        request = Request(self._url, {**self._headers, "Range": "bytes=0-0"})
-        with http.request(request) as response:
-            if response.status not in (200, 206, 416):
-                raise failure(redact_url(self._url), response.status, response.headers)
-            return _item(self._url, response)
 
 
 def _item(url: str, response: Response) -> Item:
@@ -78,7 +75,7 @@ def _item(url: str, response: Response) -> Item:
         uri=url,
         name=_name(url, headers),
         size=size,
-        mtime=_moment(headers.get("last-modified", "")),
+        mtime=response_headers.moment(headers.get("last-modified", "")),
         etag=headers.get("etag"),
         md5=digests.get("md5"),
         media_type=headers.get("content-type", "").partition(";")[0].strip().lower() or None,
@@ -102,13 +99,6 @@ def _name(url: str, headers: dict[str, str]) -> str:
     return safe_name(unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc)
 
 
-def _moment(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError):
-        return None
-
-
 def _without_password(url: str) -> tuple[str, dict[str, str]]:
     """Split a URL into one that may be stored and the Authorization header of its user."""
     try:
@@ -118,7 +108,10 @@ def _without_password(url: str) -> tuple[str, dict[str, str]]:
         raise BadInput(f"{url}: is not a URL ({error}).") from None
     if not host:
         raise BadInput(f"{url}: names no host.")
-    host_part = f"[{host}]" if ":" in host else _ascii_host(url, host)
+    try:
+        host_part = f"[{host}]" if ":" in host else host.encode("idna").decode()
+    except UnicodeError:
+        raise BadInput(f"{url}: {host!r} is not a valid host name.") from None
     netloc = host_part if port is None else f"{host_part}:{port}"
     path, query = (quote(each, safe=_KEPT) for each in (parts.path or "/", parts.query))
     plain = urlunsplit((parts.scheme.lower(), netloc, path, query, ""))
@@ -126,10 +119,3 @@ def _without_password(url: str) -> tuple[str, dict[str, str]]:
         return plain, {}
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return plain, {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-
-
-def _ascii_host(url: str, host: str) -> str:
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        raise BadInput(f"{url}: {host!r} is not a valid host name.") from None

@@ -32,7 +32,11 @@ def open_source(url: str, options: SourceOptions | None = None) -> Source:
 
         return PluginSource(url, _plugin_sources[scheme], options)
     if scheme in ("gdrive", "http", "https"):
-        return _drive_or_http(url, options)
+        from quire.fetch.sources.gdrive import DriveSource, drive_id
+        from quire.fetch.sources.http import HttpSource
+
+        is_drive = scheme == "gdrive" or drive_id(url)
+        return DriveSource(url, options) if is_drive else HttpSource(url, options)
     if scheme in BUCKETS and url[len(scheme) + 1 :].startswith("/"):
         from quire.fetch.sources.bucket import BucketSource
 
@@ -49,13 +53,3 @@ def open_source(url: str, options: SourceOptions | None = None) -> Source:
 
 def _known() -> str:
     return ", ".join([*_BUILT_IN, *(f"{scheme}:" for scheme in sorted(_plugin_sources))])
-
-
-def _drive_or_http(url: str, options: SourceOptions) -> Source:
-    from quire.fetch.sources.gdrive import DriveSource, drive_id
-
-    if url.lower().startswith("gdrive:") or drive_id(url):
-        return DriveSource(url, options)
-    from quire.fetch.sources.http import HttpSource
-
-    return HttpSource(url, options)

@@ -46,8 +46,14 @@ def retry_after(headers: dict[str, str], now: float) -> float | None:
     text = headers.get("retry-after", "").strip()
     if text.isdigit():
         return float(text)
+    at = moment(text)
+    return None if at is None else max(0.0, at - now)
+
+
+def moment(text: str) -> float | None:
+    """Parse a date, or return None if it is malformed."""
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+        return parsedate_to_datetime(text).timestamp()
     except (ValueError, TypeError):
         return None
 
