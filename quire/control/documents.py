@@ -67,6 +67,8 @@ def reindex(
     payload = {"document": document_id, "force": True, "settings": parsed(given)}
 
     def then(conn: Connection, ids: list[int], now: Instant) -> None:
+        # Or it could be deleted, or be queued by another, after it was read.
+        again.lock(conn, document_id)
         row = row_of(conn, caller, document_id)
         if row.state in DOCUMENT_LOCKED and not force:
             raise Conflict(

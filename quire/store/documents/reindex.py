@@ -35,7 +35,10 @@ def enqueue(
     *,
     now: Instant,
 ) -> int:
-    """Turn the only task of a job into the task of a new generation; return the generation."""
+    """Turn the only task of a job into the task of a new generation; return the generation.
+
+    The caller has read the row after `lock`.
+    """
     overtake(conn, row.id, now=now)
     conn.execute(sa.update(documents).where(d.id == row.id).values(settings=overrides))
     request = admission.AdmissionRequest(
@@ -80,10 +83,15 @@ def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
     return {"source": row.source, "options": {}, "item": item}
 
 
-def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:
-    """End the open tasks of a document, raise their fence, and unlock it; return the tasks."""
+def lock(conn: sa.Connection, document_id: int) -> None:
+    """Lock the open tasks of a document, then its row: what is read after this stays true."""
     dialect.lock_rows(conn, tasks, [row.id for row in _open(conn, document_id)])
     dialect.lock_rows(conn, documents, [document_id])
+
+
+def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:
+    """End the open tasks of a document, raise their fence, and unlock it; return the tasks."""
+    lock(conn, document_id)
     # No task is added to a document whose row is locked: now the list is complete.
     rows = _open(conn, document_id)
     if rows:
