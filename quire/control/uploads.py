@@ -1,6 +1,8 @@
 """Uploads: stores received files as blobs and indexes them by one ingest job."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quire.clock import Instant
 from quire.control import jobs
 from quire.control.caller import Caller
-from quire.errors import BadInput
+from quire.errors import BadInput, Gone, QuireError
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, Submission
 from quire.parse import plugin_parser
 from quire.store import Connection
 from quire.store.documents import admission, corpora, pages
 from quire.store.documents import uploads as storing
+from quire.store.documents.gc import GRACE
 from quire.store.queue import kinds, owners
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ SOURCE = "upload:"
 MAX_FILES = 1000
 MAX_CORPUS_NAME = 100
 _KIND = "ingest.document"
+#: Seconds between two holds of the blobs that are being stored.
+HOLD_SECONDS = GRACE / 4
 
 
 class UploadedFile(NamedTuple):
@@ -59,8 +64,9 @@ def upload(
     _check(unique, corpus)
     given = parsed(settings or {})
     plugin_parser.require(Pipeline().merged(given).parser)
-    for each in unique:
-        _store_blob(caller, blobs, each)
+    with _held(caller, [each.digest for each in unique]):
+        for each in unique:
+            _store_blob(caller, blobs, each)
     uploads = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
     payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": uploads}
 
@@ -107,6 +113,29 @@ def _store_blob(caller: Caller, blobs: "Blobs", one: UploadedFile) -> None:
         blobs.put(one.part, one.digest, is_own=True)
 
 
+@contextmanager
+def _held(caller: Caller, digests: Sequence[str]) -> Iterator[None]:
+    """Keep blobs from being collected: nothing refers to them before the job is submitted.
+
+    Storing many files in a bucket may take longer than the collector's grace.
+    """
+    is_over = threading.Event()
+
+    def hold() -> None:
+        while not is_over.wait(HOLD_SECONDS):
+            # Else it may work the next time; `_admit` looks whether it did.
+            with suppress(QuireError):
+                caller.db.write(lambda conn, now: pages.hold_contents(conn, caller.tenant, digests))
+
+    thread = threading.Thread(target=hold, name="hold-uploads", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def _admit(
     caller: Caller,
     conn: Connection,
@@ -116,6 +145,12 @@ def _admit(
     given: Mapping[str, Any],
     now: Instant,
 ) -> None:
+    held = pages.hold_contents(conn, caller.tenant, [one.digest for one in received])
+    if gone := [one.name for one in received if one.digest not in held]:
+        raise Gone(
+            f"{gone[0]}: was garbage collected before all files of the upload were stored. "
+            "Nothing was queued; upload them again."
+        )
     owner = owners.lock_or_create(conn, caller.tenant, caller.user)
     inside = corpora.get_or_create(conn, caller.tenant, corpus, now=now) if corpus else None
     pipeline = Pipeline().merged({**(inside.settings if inside else {}), **given})

@@ -291,6 +291,19 @@ def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored
     dialect.upsert(conn, contents, values, ["tenant", "digest"], ["condemned_at"])
 
 
+def hold_contents(conn: sa.Connection, tenant: str, digests: Sequence[str]) -> set[str]:
+    """Lock the rows of blobs and unmark them; return which of them are still there."""
+    c = contents.c
+    rows = conn.execute(
+        _by_key(conn, c.digest, c.condemned_at).order_by(c.digest).with_for_update(of=contents),
+        _keys(tenant, digests),
+    ).all()
+    if marked := [digest for digest, condemned_at in rows if condemned_at is not None]:
+        mine = sa.and_(c.tenant == tenant, c.digest.in_(marked))
+        conn.execute(sa.update(contents).where(mine).values(condemned_at=None))
+    return {digest for digest, _ in rows}
+
+
 def blob_lock(digest: str) -> str:
     """Return the name of the lock for all rows of a blob."""
     return f"blob {digest}"
