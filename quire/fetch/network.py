@@ -70,10 +70,19 @@ def _embedded_ipv4(address: _Address) -> list[_Address]:
 
 
 def resolve(host: str, port: int, options: SourceOptions) -> list[str]:
-    """Resolve a host and return the addresses that may be connected to."""
+    """Resolve a host and return the addresses that may be connected to.
+
+    A name that does not exist is refused for good; other failures may be temporary.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
+        # Not EAI_AGAIN: then the name server did not answer, and may later.
+        is_unknown = isinstance(error, UnicodeError) or error.errno == socket.EAI_NONAME
+        if is_unknown:
+            raise SourceRefused(
+                f"{host}: there is no such host ({error}). Check the spelling of the URL."
+            ) from error
         raise httpcore.ConnectError(f"{host}: the name cannot be resolved ({error})") from error
     known = list(dict.fromkeys(str(each[4][0]) for each in found))
     allowed = [each for each in known if is_allowed(each, options)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpcore
 import pytest
 
+from quire.fetch import network
+from quire.fetch.items import SourceOptions
 from quire.store.reports import jobs as job_reports
 from tests.servers import Asked, FileServer, answer
 from tests.shelf import Shelf, open_shelf
@@ -182,3 +186,23 @@ def test_the_secret_of_a_url_is_not_told_in_the_error(shelf: Shelf, web: MoodySe
     job = told(shelf, shelf.ingest(secret, *places(shelf, ("x",))))
     assert f"{web.url}/none.pdf" in job["error"]
     assert "hush" not in job["error"]
+
+
+def test_an_unknown_host_is_given_up_at_once_and_a_silent_name_server_is_not(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+):
+    real, codes = socket.getaddrinfo, [socket.EAI_NONAME, socket.EAI_AGAIN]
+
+    def resolve(host: Any, *args: Any, **more: Any) -> Any:
+        if host == "misspelt.example":
+            raise socket.gaierror(codes[0], "no")
+        return real(host, *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    job = told(shelf, shelf.ingest("https://misspelt.example/a.pdf"))
+    [task] = [row for row in shelf.rows("tasks") if row.job_id == job["id"]]
+    assert (job["state"], task.attempt) == ("failed", 1)
+    assert "misspelt.example: there is no such host" in job["error"]
+    del codes[0]
+    with pytest.raises(httpcore.ConnectError):  # which is retried
+        network.resolve("misspelt.example", 443, SourceOptions())
