@@ -196,7 +196,6 @@ class Client:
             wait = min(wait * 2, LONGEST_WAIT)
 
     def _stream(self, job: int | None, names: Sequence[str], cursor: str | None) -> Iterator[Json]:
-        """Yield the messages of one connection."""
         import httpx
 
         params = _given({"job": job, "names": ",".join(names) or None})

@@ -4,6 +4,7 @@ A setting comes from an argument, else from QUIRE_*, else from `quire.toml` in t
 QUIRE_X_FILE names a file that holds the value of QUIRE_X, as Docker and systemd pass secrets.
 """
 
+import itertools
 import os
 import re
 import tomllib
@@ -173,7 +174,9 @@ class Settings:
 
 def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
     """Read the settings: arguments first, then QUIRE_*, then `quire.toml` in the home."""
-    _refuse_old_names(environ)
+    for (old, new), suffix in itertools.product(RENAMED.items(), ("", "_FILE")):
+        if (name := f"QUIRE_{old.upper()}{suffix}") in environ:
+            raise BadInput(f"{name} was renamed to QUIRE_{new.upper()}{suffix}. Set that instead.")
     home = Path(given.get("home") or environ.get("QUIRE_HOME") or _nearest_home()).absolute()
     table = _toml(home / "quire.toml")
     values: dict[str, Any] = {"home": home}
@@ -188,16 +191,6 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
         elif each.name in table:
             values[each.name] = _parsed(f"quire.toml: {each.name}", table[each.name], each.default)
     return _checked(Settings(**values))
-
-
-def _refuse_old_names(environ: Mapping[str, str]) -> None:
-    for old, new in RENAMED.items():
-        for suffix in ("", "_FILE"):
-            if f"QUIRE_{old.upper()}{suffix}" in environ:
-                raise BadInput(
-                    f"QUIRE_{old.upper()}{suffix} was renamed to QUIRE_{new.upper()}{suffix}. "
-                    "Set that instead."
-                )
 
 
 def _given_by(environ: Mapping[str, str], key: str) -> str | None:

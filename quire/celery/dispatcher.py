@@ -78,7 +78,12 @@ class Dispatcher:
                 log.trouble("dispatcher.waits", error)
             except Exception as error:  # of a broker library; the loop must survive it
                 log.trouble("dispatcher.failed", error)
-            self._sleep(wait)
+            self._listener.register(self._selector)
+            for key, _ in self._selector.select(wait):
+                if key.data == "wakeup":
+                    wakeup.clear(self._socket)
+                elif key.data == "listener":
+                    self._listener.heard()
         self._sender.disconnect()
         self._listener.close()
         self._db.close()
@@ -86,14 +91,6 @@ class Dispatcher:
         self._socket.close()
         os.close(self._read_end)
         os.close(self._write_end)
-
-    def _sleep(self, seconds: float) -> None:
-        self._listener.register(self._selector)
-        for key, _ in self._selector.select(seconds):
-            if key.data == "wakeup":
-                wakeup.clear(self._socket)
-            elif key.data == "listener":
-                self._listener.heard()
 
     def run_round(self) -> float:
         """Send what is missing; returns the seconds until the next round."""

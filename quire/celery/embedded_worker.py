@@ -61,7 +61,6 @@ def make_app(settings: Settings) -> "Celery":
 
 
 def _bootstep(worker: "EmbeddedWorker") -> type[Any]:
-    """Return the Celery bootstep that starts and stops the Quire worker."""
     from celery import bootsteps
 
     class EmbeddedWorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types

@@ -1,12 +1,7 @@
 """`quire settings` and `quire version`."""
 
-from typing import TYPE_CHECKING, Any
-
 from quire import format
 from quire.cli import console, options, session
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def settings(json: options.Json = False) -> None:
@@ -19,17 +14,15 @@ def settings(json: options.Json = False) -> None:
         return
     for topic in dict.fromkeys(each["topic"] for each in items):
         console.say(topic)
-        console.show(_table([each for each in items if each["topic"] == topic]))
+        drawn = console.table("SETTING", "VALUE", "FROM", "WHAT IT DOES", wide="WHAT IT DOES")
+        for column in (drawn.columns[1], drawn.columns[3]):
+            column.overflow, column.no_wrap = "fold", False
+        for each in items:
+            if each["topic"] == topic:
+                value = format.setting(each["value"])
+                drawn.add_row(each["name"], value, each["from"], each["sentence"])
+        console.show(drawn)
         console.say()
-
-
-def _table(items: list[dict[str, Any]]) -> "Table":
-    drawn = console.table("SETTING", "VALUE", "FROM", "WHAT IT DOES", wide="WHAT IT DOES")
-    drawn.columns[1].overflow = drawn.columns[3].overflow = "fold"
-    drawn.columns[1].no_wrap = drawn.columns[3].no_wrap = False
-    for each in items:
-        drawn.add_row(each["name"], format.setting(each["value"]), each["from"], each["sentence"])
-    return drawn
 
 
 def warn_of_unknown() -> None:

@@ -95,7 +95,6 @@ class Bucket:
             self._read_back(key, path)
 
     def _read_back(self, key: str, path: Path) -> None:
-        """Compare the stored object with the file."""
         with path.open("rb") as file:
             expected = hashlib.file_digest(file, "sha256").hexdigest()
         try:

@@ -87,7 +87,9 @@ def _detect_binary(path: Path, head: bytes) -> str | None:
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _detect_zip(path, head)
     if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
-        return _detect_ole(path)
+        with path.open("rb") as file:
+            is_encrypted = "EncryptedPackage".encode("utf-16-le") in file.read(1 << 20)
+        return ENCRYPTED_OFFICE if is_encrypted else "application/x-ole-storage"
     if b"%PDF-" in head[:1032]:  # up to 1024 bytes may precede the header
         return PDF
     return None
@@ -109,15 +111,6 @@ def _detect_zip(path: Path, head: bytes) -> str:
             if any(name.startswith(folder) for name in names):
                 return found
     return "application/zip"
-
-
-def _detect_ole(path: Path) -> str:
-    """Tell a password-protected Office file from an old binary Office format."""
-    with path.open("rb") as file:
-        start = file.read(1 << 20)
-    if "EncryptedPackage".encode("utf-16-le") in start:
-        return ENCRYPTED_OFFICE
-    return "application/x-ole-storage"
 
 
 def _detect_text(head: bytes, suffix: str) -> str:

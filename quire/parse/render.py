@@ -114,21 +114,18 @@ def serve() -> None:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     for line in sys.stdin.buffer:
-        head, body = _respond(json.loads(line))
+        request, body = json.loads(line), b""
+        path, number = Path(request["path"]), request["page"]
+        head: dict[str, Any]
+        try:
+            body = page_png(path, request["media_type"], number, request["width"])
+            head = {"size": len(body)}
+        except Unreadable as error:
+            head = {"error": str(error)}
+        except Exception as error:
+            head = {"error": f"page {number}: cannot be rendered ({error})."}
         sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + body)
         sys.stdout.buffer.flush()
-
-
-def _respond(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    try:
-        body = page_png(
-            Path(request["path"]), request["media_type"], request["page"], request["width"]
-        )
-    except Unreadable as error:
-        return {"error": str(error)}, b""
-    except Exception as error:
-        return {"error": f"page {request['page']}: cannot be rendered ({error})."}, b""
-    return {"size": len(body)}, body
 
 
 if __name__ == "__main__":

@@ -48,8 +48,6 @@ class Sheet(NamedTuple):
 
 
 class _RowRange(NamedTuple):
-    """Consecutive rows of one sheet."""
-
     sheet: Sheet
     first: int  # from 1, within the sheet
     rows: list[Row]

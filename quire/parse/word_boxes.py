@@ -69,8 +69,10 @@ def boxes(
     lines: list[list[float]] = []  # left, top, right, bottom
     for x, y, width, height in found[first:last]:
         box = [x, y, x + width, y + height]
-        if lines and _same_line(lines[-1], box):
-            lines[-1] = _union(lines[-1], box)
+        left, top, right, bottom = lines[-1] if lines else box
+        overlap = min(bottom, box[3]) - max(top, box[1])
+        if lines and overlap > 0.5 * min(bottom - top, height) and x >= left:
+            lines[-1] = [left, min(top, y), max(right, box[2]), max(bottom, box[3])]
         else:
             lines.append(box)
     return [
@@ -151,12 +153,3 @@ def _split_at(whole: Iterable[tuple[int, int]], breaks: Sequence[int]) -> Iterat
                 start = breaks[at]
             at += 1
         yield start, stop
-
-
-def _same_line(line: list[float], box: list[float]) -> bool:
-    overlap = min(line[3], box[3]) - max(line[1], box[1])
-    return overlap > 0.5 * min(line[3] - line[1], box[3] - box[1]) and box[0] >= line[0]
-
-
-def _union(a: list[float], b: list[float]) -> list[float]:
-    return [min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])]

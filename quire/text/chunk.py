@@ -100,7 +100,6 @@ def _next_start(text: str, offsets: TokenOffsets, overlap: int, start: int, cut:
 
 
 def _skip_space(text: str, at: int) -> int:
-    """Return the offset of the first character from `at` on that is not white space."""
     size = len(text)
     while at < size and text[at].isspace():
         at += 1

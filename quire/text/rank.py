@@ -7,7 +7,6 @@ the usual method, lets vectors push good matches down: measured, it is worse tha
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -98,27 +97,17 @@ def measure_coverage(texts: Iterable[str], terms: Terms, languages: Sequence[str
     return Coverage(most, len(terms))
 
 
-def bm25(
-    texts: Sequence[str], terms: Terms, frequencies: Sequence[int], total: int, average: float = 0.0
-) -> list[float]:
-    """Return the BM25 score of each text, given as `words.tsvector_input` returns it.
-
-    `frequencies` has the number of texts, of `total`, that contain each term; `average` is their
-    mean length in words, by default that of the given texts.
-    """
-    lists = [_WordList(text.split()) for text in texts]
-    return bm25_scores(lists, terms, frequencies, total, average)
-
-
 def bm25_scores(
     texts: Sequence[TermCounts],
     terms: Terms,
     frequencies: Sequence[int],
     total: int,
-    average: float = 0.0,
 ) -> list[float]:
-    """Return the BM25 score of each text, given by its word counts."""
-    average = average or sum(text.length for text in texts) / max(1, len(texts)) or 1.0
+    """Return the BM25 score of each text, given by its word counts.
+
+    `frequencies` has the number of texts, of `total`, that contain each term.
+    """
+    average = sum(text.length for text in texts) / max(1, len(texts)) or 1.0
     idf = [
         math.log(1 + (total - n + 0.5) / (n + 0.5)) for n in (min(f, total) for f in frequencies)
     ]
@@ -131,26 +120,6 @@ def bm25_scores(
             score += weight * times * (_K1 + 1) / (times + norm)
         found.append(score)
     return found
-
-
-class _WordList:
-    """The word counts of a text that is a list of words."""
-
-    def __init__(self, words: list[str]) -> None:
-        self.length = len(words)
-        self._words, self._counts = words, Counter(words)
-
-    def times(self, form: str) -> int:
-        """Count the occurrences of a word, a prefix or a phrase."""
-        words, counts = self._words, self._counts
-        if form.endswith("*"):
-            return sum(n for word, n in counts.items() if word.startswith(form[:-1]))
-        first, *rest = form.split()
-        if not rest or not counts[first]:
-            return counts[first]
-        size = 1 + len(rest)
-        starts = (at for at, word in enumerate(words) if word == first)
-        return sum(words[at + 1 : at + size] == rest for at in starts)
 
 
 def _entries(text: str, languages: Sequence[str]) -> set[str]:

@@ -16,8 +16,6 @@ _SPACE = re.compile(r"\s")
 
 
 class _Match(NamedTuple):
-    """A range of the text that matches a term."""
-
     start: int
     stop: int
     term: int  # index
@@ -100,7 +98,6 @@ def _wanted_words(words: list[str], wanted: dict[str, int], languages: set[str])
 
 
 def _find_whole_word(text: str, word: str, number: int) -> Iterator[_Match]:
-    """Yield the whole-word occurrences of a word."""
     at = text.find(word)
     while at >= 0:
         stop = at + len(word)
@@ -144,7 +141,6 @@ def _word_stop(text: str, at: int) -> int:
 
 
 def _merge_ranges(marks: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ranges that touch or overlap."""
     merged: list[tuple[int, int]] = []
     for start, stop in marks:
         if merged and start <= merged[-1][1]:

@@ -153,7 +153,6 @@ _ALPHABETS = 0x700  # Latin, Greek, Cyrillic, Armenian, Hebrew and Arabic are be
 
 
 def _weights(text: str) -> "NDArray[np.int64]":
-    """Return the weight of each character."""
     import numpy as np
 
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

@@ -181,7 +181,13 @@ def _single_terms(
     found: list[list[str]] = []
     for word in words:
         if is_spaceless(word):
-            found += _run_terms(bigrams(word))
+            entries = bigrams(word)
+            if len(entries) == 1:
+                found.append([entries[0] + "*"])
+            elif len(entries) <= _MAX_PHRASE_CHARS:
+                found.append([" ".join(entries[:-1])] if entries else [])
+            else:
+                found += [[pair] for pair in entries[:-1]]
             continue
         forms_in = [
             language
@@ -192,14 +198,6 @@ def _single_terms(
         if len(found) > 4 * MAX_TERMS:
             break
     return [forms for forms in found if forms]
-
-
-def _run_terms(entries: list[str]) -> list[list[str]]:
-    if len(entries) == 1:
-        return [[entries[0] + "*"]]
-    if len(entries) <= _MAX_PHRASE_CHARS:
-        return [[" ".join(entries[:-1])]] if entries else []
-    return [[pair] for pair in entries[:-1]]
 
 
 def _quoted(form: str) -> str:

@@ -67,7 +67,7 @@ def one(
     document = queries.document(caller, document_id)
     for each in document["generations"]:
         each["reuse_words"] = format.reuse(each["reused"])
-    ranges = queries.page_ranges_of_document(caller, document_id)
+    ranges = queries.page_ranges(caller, document_id=document_id)
     explained = explain_document.explain_document(caller, document_id)
     return page(
         request, "document.html", document=document, explained=explained,

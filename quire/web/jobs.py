@@ -122,7 +122,7 @@ def one(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     tasks = queries.tasks_by_state(caller, job_id, TELLING, limit=LOOKED_AT)
     runs = queries.attempts_of_tasks(caller, [task["id"] for task in tasks], limit=RUNS)
     is_huge = sum(job["tasks"].values()) > page_range_strip.MOST
-    ranges = [] if is_huge else queries.page_ranges_of_job(caller, job_id)
+    ranges = [] if is_huge else queries.page_ranges(caller, job_id=job_id)
     begun, ended = format.epoch(job["started_at"]), format.epoch(job["finished_at"])
     if listed:  # beside files, only what is open or went wrong tells something
         tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]

@@ -42,10 +42,10 @@ Key = Annotated[
         description="Requests with the same key and body have effect once within 24 hours.",
     ),
 ]
-_States = Query(
-    description="One or more states, separated by commas; may be repeated.", max_length=20
-)
-States = Annotated[list[str] | None, _States]
+States = Annotated[
+    list[str] | None,
+    Query(description="One or more states, separated by commas; may be repeated.", max_length=20),
+]
 
 Short = Annotated[str, Field(min_length=1, max_length=LONGEST, pattern=PLAIN)]
 Id = Annotated[StrictInt, Field(ge=1, le=LARGEST_ID)]

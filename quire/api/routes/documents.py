@@ -234,22 +234,17 @@ def original(
     request: Request, caller: Reader, document_id: requests.DocumentId, download: bool = False
 ) -> Response:
     """Download the original file; supports ranges. Only safe types are shown inline."""
-    app_state = app_state_of(request)
-    kept = content.original_of(caller, document_id)
-    return _file(request, app_state, kept, is_saved=download)
+    return _file(request, content.original_of(caller, document_id), is_saved=download)
 
 
 @router.get("/{document_id}/thumbnail", summary="Get a thumbnail of page 1", **_BYTES)
 def thumbnail(request: Request, caller: Reader, document_id: requests.DocumentId) -> Response:
     """Get a JPEG of the first page."""
+    return _file(request, content.thumbnail_of(caller, document_id), is_saved=False)
+
+
+def _file(request: Request, found: content.Kept, *, is_saved: bool) -> Response:
     app_state = app_state_of(request)
-    kept = content.thumbnail_of(caller, document_id)
-    return _file(request, app_state, kept, is_saved=False)
-
-
-def _file(
-    request: Request, app_state: AppState, found: content.Kept, *, is_saved: bool
-) -> Response:
     tag = f'"{found.digest[:32]}"'
     if matches_etag(request, tag):
         return not_modified(tag)

@@ -87,7 +87,6 @@ class Stream(StreamingResponse):
         self._tail, self._listener = tail, listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:

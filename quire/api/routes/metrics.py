@@ -82,16 +82,14 @@ class MetricsExporter:
         began = time.monotonic()
         if counted is None or began >= until:
             caller = dataclasses.replace(self._app.caller, tenant=tenant)
-            counted = self._with_gone(tenant, queries.metrics(caller))
+            counted = queries.metrics(caller)
+            # Deleted rows count as 0, so that an increase from 0 is seen.
+            gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
+            self._known[tenant] = {*gone, *counted.runs}
+            counted = counted._replace(runs=gone | counted.runs)
             spent = time.monotonic() - began
             self._kept[tenant] = time.monotonic() + max(KEEP, KEEP_FACTOR * spent), counted
         return counted
-
-    def _with_gone(self, tenant: str, counted: Metrics) -> Metrics:
-        """Count deleted rows as 0, so that an increase from 0 is seen."""
-        gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
-        self._known[tenant] = {*gone, *counted.runs}
-        return counted._replace(runs=gone | counted.runs)
 
 
 class MonotonicCounters:

@@ -113,8 +113,6 @@ class PluginSource:
 
 @dataclass
 class _PluginDownload:
-    """State of one download from a plugin."""
-
     make: Callable[[], Any]
     item: Item
     part: PartFile

@@ -63,8 +63,6 @@ def download(
 
 @dataclass
 class _Download:
-    """State of one download."""
-
     remote: Remote
     item: Item
     part: PartFile
@@ -142,7 +140,6 @@ class _Download:
         return replace(request, headers={**request.headers, **headers})
 
     def _take(self, response: Response) -> None:
-        """Append the body of a response."""
         span = response_headers.span(response.headers) if response.status == 206 else None
         if response.status == 206:
             if span is None or span.start != self.part.size:
@@ -220,7 +217,6 @@ class _Download:
         self._note()
 
     def _set_goal(self) -> None:
-        """Set the end of the current chunk."""
         chunk = self.options.limits.chunk_bytes
         self.goal = (self.part.size // chunk + 1) * chunk
 

@@ -40,7 +40,12 @@ class RetryBudget:
                 retry_after=seconds,
             ) from error
         self.tries += 1
-        self._pause(seconds)
+        while seconds > 0:
+            self._check()
+            step = min(seconds, _CHECK_SECONDS)
+            self._wait(step)
+            seconds -= step
+        self._check()
         self.check_total_time(arrived)
 
     def check_total_time(self, arrived: str = "") -> None:
@@ -51,11 +56,3 @@ class RetryBudget:
                 f"{self._subject}: took longer than the limit (at most "
                 f"{self._limits.total_seconds:g} s, got {spent:.0f} s). {arrived}".rstrip()
             )
-
-    def _pause(self, seconds: float) -> None:
-        while seconds > 0:
-            self._check()
-            step = min(seconds, _CHECK_SECONDS)
-            self._wait(step)
-            seconds -= step
-        self._check()

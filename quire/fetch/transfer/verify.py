@@ -26,7 +26,13 @@ def verify(part: PartFile, item: Item, total: int | None, digests: dict[str, str
     listed = {"md5": item.md5, "sha256": item.sha256}
     known = {**digests, **{kind: digest for kind, digest in listed.items() if digest}}
     for kind, expected in sorted(known.items()):
-        _check_digest(part, item, kind, expected)
+        got = part.md5 if kind == "md5" else part.sha256
+        if got != expected.lower():
+            remove(part.path)
+            raise FetchFailed(
+                f"{item.name}: checksum differs after download (expected {kind} {expected}, "
+                f"got {got}). The partial file was removed."
+            )
         checked.append(kind)
     if _check_signature(part, item):
         checked.append("signature")
@@ -40,16 +46,6 @@ def refuse_size(part: PartFile, item: Item, expected: int, got: int) -> NoReturn
         f"{item.name}: size differs after download (expected {expected:,} bytes, got {got:,}). "
         "The partial file was removed."
     )
-
-
-def _check_digest(part: PartFile, item: Item, kind: str, expected: str) -> None:
-    got = part.md5 if kind == "md5" else part.sha256
-    if got != expected.lower():
-        remove(part.path)
-        raise FetchFailed(
-            f"{item.name}: checksum differs after download (expected {kind} {expected}, "
-            f"got {got}). The partial file was removed."
-        )
 
 
 def _check_signature(part: PartFile, item: Item) -> bool:

@@ -50,7 +50,11 @@ class PptxParser(BuiltinParser):
             slides = _slides(members, request.path.name)
             for number in range(request.first, min(request.last, len(slides)) + 1):
                 try:
-                    text = "\n\n".join(filter(None, _texts(members, slides[number - 1])))
+                    texts = []
+                    for part in _parts(members, slides[number - 1]):
+                        with members.open(part) as file:
+                            texts.append("\n".join(ooxml.paragraphs(file)))
+                    text = "\n\n".join(filter(None, texts))
                     yield Page(number, encoding.clean(text).strip(), label=f"slide {number}")
                 except (expat.ExpatError, KeyError, zipfile.BadZipFile, Unreadable) as error:
                     yield PageFailure(number, f"slide {number}: cannot be read ({error}).")
@@ -100,9 +104,3 @@ def _key(members: zipfile.ZipFile, slide: str) -> str:
             content = members.read(part)
             digest.update(b"%d " % len(content) + content)
     return digest.hexdigest()
-
-
-def _texts(members: zipfile.ZipFile, slide: str) -> Iterator[str]:
-    for part in _parts(members, slide):
-        with members.open(part) as file:
-            yield "\n".join(ooxml.paragraphs(file))

@@ -145,17 +145,16 @@ def recent_runs(
     return [Run(*row) for row in rows], first if count == RUNS else None
 
 
-def ranges_of_job(conn: sa.Connection, tenant: str, job_id: int) -> list[Any]:
-    """List the page ranges that a job reads, by document and page, and one more than are shown."""
-    return _ranges(conn, tenant, t.job_id == job_id)
+def ranges_of(
+    conn: sa.Connection, tenant: str, *, job_id: int | None = None, document_id: int | None = None
+) -> list[Any]:
+    """List the page ranges of a job, or of a document's newest generation.
 
-
-def ranges_of_document(conn: sa.Connection, tenant: str, document_id: int) -> list[Any]:
-    """List the page ranges of a document's newest generation, and one more than are shown."""
-    return _ranges(conn, tenant, t.document_id == document_id, t.generation == d.generation)
-
-
-def _ranges(conn: sa.Connection, tenant: str, *wanted: sa.ColumnElement[bool]) -> list[Any]:
+    They are in the order of documents and pages, and one more than are shown.
+    """
+    wanted = [t.document_id == document_id, t.generation == d.generation]
+    if job_id is not None:
+        wanted = [t.job_id == job_id]
     query = (
         sa.select(t.document_id, t.from_page, t.to_page, t.state, t.progress, d.name, t.kind)
         .join(documents, d.id == t.document_id)

@@ -3,7 +3,7 @@
 Nothing here writes, and every query is bounded, because pages run them often.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -71,14 +71,7 @@ def outages(conn: sa.Connection, tenant: str | None, *, now: Instant) -> list[Ou
         .where(is_state(t.state, TaskState.RUNNING))
         .limit(LOOKED_AT)
     )
-    runs = sa.union_all(waits.subquery().select(), tries.subquery().select())
-    return _met(conn, runs, tenant, now)
-
-
-def _met(
-    conn: sa.Connection, runs: sa.CompoundSelect[Any], tenant: str | None, now: Instant
-) -> list[Outage]:
-    run = runs.subquery("run")
+    run = sa.union_all(waits.subquery().select(), tries.subquery().select()).subquery("run")
     latest = sa.func.max(a.finished_at)
     query = (
         sa.select(a.error, latest)

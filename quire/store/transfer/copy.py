@@ -140,7 +140,6 @@ def _is_prefix(source: sa.Connection, target: Database, readers: Sequence[TableR
 
 
 def _start_over(target: Database, origin: Origin) -> Origin:
-    """Delete what was copied."""
     begun = origin._replace(is_corrupt=False)
     with target.begin() as conn:
         dialect.truncate(conn, [table for table in TABLES if table is not meta])
@@ -157,7 +156,6 @@ def _copy(
     analyse: Analyse,
     report: ReportProgress,
 ) -> None:
-    """Copy the missing rows of a table."""
     with target.read() as conn:
         checkpoint = markers.checkpoint(conn, reader.table)
     total = reader.count(source)

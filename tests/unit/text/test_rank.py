@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +17,39 @@ from quire.text.rank import (
     CANDIDATES,
     COVERAGE_TEXTS,
     Coverage,
-    bm25,
+    bm25_scores,
     fuse,
     measure_coverage,
     scale_scores,
 )
 from quire.text.words import fts5_query, query_terms, tsvector_input
+
+
+class WordList:
+    """The word counts of a text that is a list of words."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.length = len(words)
+        self._words, self._counts = words, Counter(words)
+
+    def times(self, form: str) -> int:
+        """Count the occurrences of a word, a prefix or a phrase."""
+        words, counts = self._words, self._counts
+        if form.endswith("*"):
+            return sum(n for word, n in counts.items() if word.startswith(form[:-1]))
+        first, *rest = form.split()
+        if not rest or not counts[first]:
+            return counts[first]
+        size = 1 + len(rest)
+        starts = (at for at, word in enumerate(words) if word == first)
+        return sum(words[at + 1 : at + size] == rest for at in starts)
+
+
+def bm25(
+    texts: Sequence[str], terms: Sequence[Sequence[str]], frequencies: Sequence[int], total: int
+) -> list[float]:
+    """Return the BM25 score of each text, given as `words.tsvector_input` returns it."""
+    return bm25_scores([WordList(text.split()) for text in texts], terms, frequencies, total)
 
 
 class Library:
