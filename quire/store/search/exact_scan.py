@@ -1,15 +1,17 @@
 """Exact vector search on SQLite: compares the query with all vectors, cached in memory.
 
-Each process caches vectors by engine, model and tenant. Before a search it checks whether the
-database changed and reads only added rows. Vectors never change and chunk ids are never reused, so
-extra vectors in the cache do no harm: the caller filters live chunks. Missing ones would, so the
-cache is compared with the count and the sum of ids in the database.
+A search in a few chunks reads only their vectors. For others, each process caches the vectors by
+engine, model and tenant, from a file if there is one (`vector_file`). Before a search it checks
+whether the database changed and reads only added rows. Vectors never change and chunk ids are
+never reused, so extra vectors in the cache do no harm: the caller filters live chunks. Missing ones
+would, so the cache is compared with the count and the sum of ids in the database.
 """
 
 import json
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +21,9 @@ from quire import log
 from quire.model.search import IndexHits, Model
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks, vectors
+from quire.store.search import vector_file
 from quire.store.search.chunk_filter import ChunkFilter
+from quire.store.search.vector_file import rowid
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +36,9 @@ if TYPE_CHECKING:
 WARN_VECTORS = 500_000
 #: From this number of vectors on, a comparison takes longer than starting a thread.
 THREAD_MIN_VECTORS = 5_000
+#: A process without a cache reads up to this many vectors of a filter from the database.
+MAX_READ = 30_000
 _BATCH = 10_000
-_rowid: sa.ColumnElement[int] = sa.literal_column("vectors.rowid", sa.BigInteger)
 
 
 class Scan:
@@ -42,24 +47,29 @@ class Scan:
     def __init__(self, conn: sa.Connection, tenant: str, model: Model, query: bytes) -> None:
         import numpy as np
 
-        self._conn = conn
-        self._ids, self._matrix = _cache_of(conn, model).view(conn, tenant)
+        self._conn, self._tenant, self._model = conn, tenant, model
+        self._cache = _cache_of(conn, model)
         self._point = _normalize(np.frombuffer(query, np.float32).reshape(1, -1))[0]
         self._scores: Future[Matrix] | None = None
 
     def begin(self, limit: int, within: ChunkFilter | None = None) -> None:
         """Start the comparison in a thread while the caller does other work."""
-        if within is None and self._scores is None and len(self._ids) >= THREAD_MIN_VECTORS:
+        if within is not None or self._scores is not None:
+            return
+        if len(self._all[0]) >= THREAD_MIN_VECTORS:
             # A new pool per search: an idle pool's threads would not survive a fork.
             pool = ThreadPoolExecutor(1, "vectors")
-            self._scores = pool.submit(_cosines, self._matrix, self._point)
+            self._scores = pool.submit(_cosines, self._all[1], self._point)
             pool.shutdown(wait=False)
 
     def nearest(self, limit: int, within: ChunkFilter | None = None) -> IndexHits:
         """Find the chunks nearest to the query, scored by cosine; `within` restricts them."""
         import numpy as np
 
-        ids, scores = (self._ids, self._all_scores()) if within is None else self._filtered(within)
+        if within is None:
+            ids, scores = self._all[0], self._all_scores()
+        else:
+            ids, scores = self._filtered(within)
         if len(ids) > limit:
             top = np.argpartition(scores, -limit)[-limit:]
             ids, scores = ids[top], scores[top]
@@ -67,21 +77,38 @@ class Scan:
         ranked = list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
         return IndexHits(ranked, len(ranked) < limit)
 
+    @cached_property
+    def _all(self) -> tuple["Ids", "Matrix"]:
+        return self._cache.view(self._conn, self._tenant)
+
     def _all_scores(self) -> "Matrix":
         if self._scores is None:
             self._scores = Future()
-            self._scores.set_result(_cosines(self._matrix, self._point))
+            self._scores.set_result(_cosines(self._all[1], self._point))
         return self._scores.result()
 
     def _filtered(self, within: ChunkFilter) -> tuple["Ids", "Matrix"]:
         import numpy as np
 
         allowed = np.array(json.loads(within.given["of_chunks"]), np.int64)
-        picked = np.flatnonzero(np.isin(self._ids, allowed))
+        if not self._cache.tenants and len(allowed) <= MAX_READ:
+            ids, matrix = self._read(within)
+            return ids, _cosines(matrix, self._point)
+        ids, matrix = self._all
+        picked = np.flatnonzero(np.isin(ids, allowed))
         # Copying rows costs more than multiplying them, so it pays only for few.
-        few = self._scores is None and len(picked) * 8 < len(self._ids)
-        scores = _cosines(self._matrix[picked], self._point) if few else self._all_scores()[picked]
-        return self._ids[picked], scores
+        few = self._scores is None and len(picked) * 8 < len(ids)
+        scores = _cosines(matrix[picked], self._point) if few else self._all_scores()[picked]
+        return ids[picked], scores
+
+    def _read(self, within: ChunkFilter) -> tuple["Ids", "Matrix"]:
+        """Read the vectors of the allowed chunks, without caching any."""
+        v = vectors.c
+        mine = v.model_id == self._model.id
+        query = sa.select(v.chunk_id, v.vector).where(mine, within.has(self._conn, v.chunk_id))
+        rows = VectorRows(self._model.dimensions)
+        rows.append(*_decode(self._conn.execute(query, within.given).all(), self._model))
+        return rows.view()
 
 
 class VectorRows:
@@ -99,6 +126,10 @@ class VectorRows:
         import numpy as np
 
         end = self.count + len(ids)
+        if not self.count:
+            self.ids, self.matrix = ids, matrix  # as they are, also if they are a mapped file
+            self.count = end
+            return
         if end > len(self.ids):
             room = max(end, len(self.ids) * 3 // 2)
             held = self.ids[: self.count], self.matrix[: self.count]
@@ -127,12 +158,16 @@ class ModelCache:
         self.tenants: dict[str, VectorRows] = {}
         self.lock = threading.Lock()
         self.version = 0  # grows with each change
+        self.in_file = 0  # vectors in the file that was read or written last
         self.seen = (0, 0, 0)  # number of vectors, sum of their chunks' ids, last row
         self.has_warned = False
 
     def view(self, conn: sa.Connection, tenant: str) -> tuple["Ids", "Matrix"]:
         """Return a tenant's ids and vectors, refreshed."""
         with self.lock:
+            if not self.version and (stored := vector_file.load(conn, self.model)):
+                self._rows(stored.tenant).append(stored.ids, stored.matrix)
+                self.seen, self.version, self.in_file = stored.seen, 1, len(stored.ids)
             self._refresh(conn)
             return self.tenants.get(tenant, VectorRows(self.model.dimensions)).view()
 
@@ -144,20 +179,21 @@ class ModelCache:
             return
         found = self._in_database(conn)
         if found != self.seen:
-            self._read(conn, _rowid > self.seen[2])
+            self._read(conn, rowid > self.seen[2])
             if self._in_memory() != found[:2]:
                 self._reconcile(conn)
             self.seen = found
             self.version += 1
             self._warn(found[0])
+            self._save(conn)
         notes[key] = counters, self.version
 
     def _in_database(self, conn: sa.Connection) -> tuple[int, int, int]:
-        v = vectors.c
-        count, total, last = conn.execute(
-            sa.select(sa.func.count(), sa.func.sum(v.chunk_id), sa.func.max(_rowid)).where(
-                v.model_id == self.model.id
-            )
+        # Only this index has what is asked for; the table would be read with all its vectors.
+        count, total, last = conn.exec_driver_sql(
+            "SELECT count(*), sum(chunk_id), max(rowid) FROM vectors "
+            "INDEXED BY sqlite_autoindex_vectors_1 WHERE model_id = ?",
+            (self.model.id,),
         ).one()
         return count, total or 0, last or 0
 
@@ -191,9 +227,7 @@ class ModelCache:
     ) -> None:
         import numpy as np
 
-        numbers = np.array(ids, np.int64)
-        flat = np.frombuffer(b"".join(blobs), np.float32)
-        matrix = _normalize(flat.reshape(len(ids), self.model.dimensions))
+        numbers, matrix = _decode(list(zip(ids, blobs, strict=True)), self.model)
         if tenants is None:
             self._rows(whose or "").append(numbers, matrix)
             return
@@ -221,6 +255,17 @@ class ModelCache:
         for batch in _batches(missing.tolist()):
             which = dialect.id_in(conn, v.chunk_id, "ids")
             self._read(conn, which, ids=dialect.encode_ids(conn, batch))
+
+    def _save(self, conn: sa.Connection) -> None:
+        """Write the file again when a tenth of the vectors is missing from it."""
+        count = self.seen[0]
+        if count < vector_file.MIN_VECTORS or abs(count - self.in_file) * 10 < count:
+            return
+        if len(self.tenants) == 1:
+            [(tenant, rows)] = self.tenants.items()
+            stored = vector_file.StoredVectors(tenant, *rows.view(), self.seen)
+            vector_file.save(conn, self.model, stored)
+        self.in_file = count
 
     def _warn(self, count: int) -> None:
         if count > WARN_VECTORS and not self.has_warned:
@@ -274,6 +319,15 @@ def _normalize(matrix: "Matrix") -> "Matrix":
     length = np.linalg.norm(matrix, axis=1, keepdims=True)
     scaled: Matrix = matrix / np.maximum(length, np.finfo(np.float32).tiny)
     return scaled
+
+
+def _decode(rows: Sequence[Any], model: Model) -> tuple["Ids", "Matrix"]:
+    """Return the ids and unit vectors of rows of chunk id and vector."""
+    import numpy as np
+
+    flat = np.frombuffer(b"".join(blob for _, blob in rows), np.float32)
+    ids = np.fromiter((chunk_id for chunk_id, _ in rows), np.int64, len(rows))
+    return ids, _normalize(flat.reshape(len(rows), model.dimensions))
 
 
 def _batches(ids: Sequence[int]) -> Iterable[Sequence[int]]:

@@ -78,11 +78,13 @@ class _Fts5Search:
 
     def some(self, stage: _Stage, enough: int) -> set[int]:
         """Return `enough` of the matches, or all of them, unscored."""
-        # With a filter, selecting the allowed ids costs more than scoring.
+        among, ids = "", tuple[str, ...]()
         if self._within is not None:
-            return {i for i, _ in self.ranked(stage)}
-        query = "SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ?"
-        return {chunk for (chunk,) in self._conn.exec_driver_sql(query, (stage.query, enough))}
+            among = "AND +rowid IN (SELECT value FROM json_each(?))"
+            ids = (self._within.given["of_chunks"],)
+        query = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? {among} LIMIT ?"  # noqa: S608
+        found = self._conn.exec_driver_sql(query, (stage.query, *ids, enough))
+        return {chunk for (chunk,) in found}
 
     def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}

@@ -33,6 +33,9 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _MAX_CACHED_WORDS = 100_000  # about 30 MB; the cache is then cleared
 _BLOCK = 4_096  # tokens per lookup: bounds the memory for a huge text
 _MAX_CACHED_CHARS = 4_000_000
+#: The weights are stored as float16. Converting all takes longer than those of a few texts; for
+#: many texts, converting rows at each use would take most of the time.
+_FEW_USES = 16
 _TOKEN_BYTES = array("q").itemsize
 
 
@@ -43,7 +46,6 @@ class WordLlama:
         if dimensions not in DIMENSIONS:
             known = ", ".join(map(str, DIMENSIONS))
             raise BadInput(f"wordllama: no {dimensions} dimensions (expected one of {known}).")
-        import numpy as np
         from safetensors import safe_open
         from tokenizers import Tokenizer
 
@@ -55,9 +57,8 @@ class WordLlama:
         self._tokens = _TokenCache(tokenizer)
         self._find = _word_pattern(tokenizer.get_vocab()).findall
         with safe_open(folder / _WEIGHTS, framework="np") as stored:
-            weights = stored.get_tensor("embedding.weight")[:, :dimensions]
-        # Stored as float16: converting rows at each use would take most of the time.
-        self._weights = weights.astype(np.float32)
+            self._weights = stored.get_tensor("embedding.weight")[:, :dimensions]
+        self._uses = 0
         self._lock = threading.Lock()
 
     @property
@@ -71,12 +72,16 @@ class WordLlama:
 
         found = np.zeros((len(texts), self.dimensions), np.float32)
         with self._lock:
+            self._uses += len(texts)
+            if self._uses > _FEW_USES and self._weights.dtype != np.float32:
+                self._weights = self._weights.astype(np.float32)
             for number, text in enumerate(texts):
                 packed = b"".join(map(self._tokens.__getitem__, self._words(text)))
                 tokens = np.frombuffer(packed, np.int64)
                 for first in range(0, len(tokens), _BLOCK):
                     rows = tokens[first : first + _BLOCK]
-                    found[number] += self._weights.take(rows, axis=0, mode="clip").sum(axis=0)
+                    taken = self._weights.take(rows, axis=0, mode="clip")
+                    found[number] += taken.astype(np.float32, copy=False).sum(axis=0)
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         np.divide(found, lengths, out=found, where=lengths > 0)
         return found
@@ -152,13 +157,14 @@ def _folder() -> Path:
 
 def _word_pattern(vocabulary: Iterable[str]) -> re.Pattern[str]:
     """Return the pattern of words: runs of characters that can be in one token."""
-    tokens = [t.lstrip(_SPACE) for t in vocabulary if not _BYTE.fullmatch(t)]
-    tokens = [t for t in tokens if not _SPECIAL.fullmatch(t)]
+    tokens = [t.lstrip(_SPACE) for t in vocabulary if t[0] != "<" or not _BYTE.fullmatch(t)]
+    tokens = [t for t in tokens if t[:1] != "<" or not _SPECIAL.fullmatch(t)]
     sharing = set("".join(t for t in tokens if len(t) > 1))
     sharing |= {t for t in tokens if len(t) == 1 and _SPACE + t in vocabulary}
     letters = {char for char in sharing if char.isalpha()}
     kinds = [letters, sharing - letters]
-    if any(_SPACE in t or 0 < len(letters.intersection(t)) < len(set(t)) for t in tokens):
+    mixed = [t for t in tokens if len(t) > 1 and not t.isalpha()]
+    if any(_SPACE in t or 0 < len(letters.intersection(t)) < len(set(t)) for t in mixed):
         kinds = [sharing]
     runs = ["".join(map(re.escape, sorted(kind))) for kind in kinds]
     choice = "|".join(f"[{run}]+" for run in runs)

@@ -619,6 +619,31 @@ def test_candidates_are_looked_up_from_the_chunk_on(full: Stage):
             assert plan.index("ix_slices_chunk") < plan.index("ix_leaves_page") < last, plan
 
 
+def test_the_chunks_of_a_small_scope_are_listed_once_and_not_by_the_index_query(full: Stage):
+    """Inside of an index query, SQLite plans the subquery of a scope badly."""
+    if full.is_postgres:
+        return
+    with full.db.begin() as conn:  # so that the corpus is a small part
+        conn.exec_driver_sql("UPDATE sqlite_sequence SET seq = 100000 WHERE name = 'chunks'")
+    Shelf(full).file("last", "The last chunk.")
+    for how in ({"corpus": "tax"}, {"documents": [7]}):
+        sent: list[str] = []
+
+        def note(conn, cursor, statement, parameters, context, executemany, sent=sent):
+            sent.append(statement)
+
+        sa.event.listen(full.db.engine, "before_cursor_execute", note)
+        found = search(
+            full.db, "default", "needle number 7", embedder=lambda name: Toy(), limit=20, **how
+        )
+        sa.event.remove(full.db.engine, "before_cursor_execute", note)
+        assert len(found["items"]) == 20
+        assert len([each for each in sent if "in_scope" in each]) == 1
+        asked = [each for each in sent if "bm25" in each]
+        assert asked
+        assert all("json_each" in each and "slices" not in each for each in asked)
+
+
 def test_the_nearest_vectors_are_found_by_their_index(full: Stage):
     if not full.is_postgres:
         return
