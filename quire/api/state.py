@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import time
 
+import anyio
 from fastapi import Request
 
 from quire.api.auth.rate_limit import RateLimiter
@@ -17,6 +18,8 @@ from quire.settings import Settings
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 
+#: Concurrent uploads.
+UPLOADS = 8
 #: Seconds for which the schema version is cached.
 SCHEMA_SECONDS = 2.0
 
@@ -48,6 +51,11 @@ class AppState:
     def blobs(self) -> Blobs:
         """The blob store."""
         return open_blobs(self.settings.for_children)
+
+    @functools.cached_property
+    def uploading(self) -> anyio.CapacityLimiter:
+        """Threads that write uploads; more uploads wait."""
+        return anyio.CapacityLimiter(UPLOADS)
 
     def caller(self, viewer: Viewer, address: str | None = None) -> Caller:
         """Return the signed-in user as verbs and queries take it."""

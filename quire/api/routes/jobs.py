@@ -40,18 +40,8 @@ def listing(
 @router.on("POST", "", "Submit a job", models.Created, 404, 409, 413, status=201)
 def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> Response:
     """Submit a job; `Location` is its URL."""
-    submission = Submission(
-        body.kind,
-        body.payload,
-        body.priority,
-        None if body.run_at is None else body.run_at.timestamp(),
-        body.after,
-        body.after_failure,
-        body.platform,
-        body.account,
-        cost=body.cost,
-        max_attempts=body.max_attempts,
-    )
+    run_at = None if body.run_at is None else body.run_at.timestamp()
+    submission = Submission(**{**dict(body), "run_at": run_at})
     [job_id] = verbs.submit(caller, [submission], key=key)
     return ApiResponse({"id": job_id}, 201, headers={"Location": f"/api/jobs/{job_id}"})
 
@@ -59,17 +49,10 @@ def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> R
 @router.on("POST", "/bulk", "Change all jobs that match", models.Changed, 409)
 def bulk(caller: Writer, body: requests.Bulk) -> Response:
     """Apply an action to every job that matches and whose state allows it."""
-    wanted = body.filter
-    count = verbs.in_bulk(
-        caller,
-        body.verb,
-        states=requests.checked_states(wanted.state, JobState),
-        options={"only_failed": True} if body.verb == "retry" and body.only_failed else {},
-        kind=wanted.kind,
-        platform=wanted.platform,
-        account=wanted.account,
-        user=wanted.user,
-    )
+    filters = dict(body.filter)
+    states = requests.checked_states(filters.pop("state"), JobState)
+    options = {"only_failed": True} if body.verb == "retry" and body.only_failed else {}
+    count = verbs.in_bulk(caller, body.verb, states=states, options=options, **filters)
     return ApiResponse({"verb": body.verb, "count": count})
 
 

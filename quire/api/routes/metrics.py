@@ -8,6 +8,7 @@ at what is stored when the process starts. Results are cached, longer if countin
 import dataclasses
 import threading
 import time
+from collections import Counter as Counted
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -159,16 +160,16 @@ def _of_runs(c: Metrics, total: Total) -> Iterator[Metric]:
     lost = CounterMetricFamily(
         "quire_lease_losses", "Attempts whose lease expired.", labels=["kind"]
     )
-    claimed: dict[str, int] = {}
-    died: dict[str, int] = {}
+    claimed: Counted[str] = Counted()
+    died: Counted[str] = Counted()
     for (kind, outcome), (count, spent) in c.runs.items():
         settles.add_metric([kind, outcome], total("settles", kind, outcome, count))
         seconds.add_metric([kind, outcome], total("seconds", kind, outcome, spent))
-        claimed[kind] = claimed.get(kind, 0) + count
-        died[kind] = died.get(kind, 0) + (count if outcome == "died" else 0)
+        claimed[kind] += count
+        died[kind] += count if outcome == "died" else 0
     for (kind, state), count in c.tasks.items():
         if state == "running":
-            claimed[kind] = claimed.get(kind, 0) + count
+            claimed[kind] += count
     for kind, count in claimed.items():
         claims.add_metric([kind], total("claims", kind, count))
     for kind, count in died.items():

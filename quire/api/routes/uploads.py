@@ -32,8 +32,6 @@ from quire.fetch.transfer import part_file
 router = Router(prefix="/api/documents", tags=["documents"])
 #: Bytes per block that is handed to the writing thread, and blocks that may wait.
 BLOCK, AHEAD = 1 << 20, 4
-#: Concurrent uploads; more of them wait.
-AT_ONCE = 8
 #: Seconds without a byte after which an upload is aborted.
 IDLE_SECONDS = 120.0
 _FIELDS = ("files", "file")
@@ -77,9 +75,8 @@ async def receive(
     key: requests.Key = None,
 ) -> Response:
     """Upload one file, or a form with several; one ingest job indexes them."""
-    taking = UploadReceiver(
-        app_state_of(request), caller, request.headers.get("content-type", ""), key
-    )
+    app_state = app_state_of(request)
+    taking = UploadReceiver(app_state, caller, request.headers.get("content-type", ""), key)
     taking.check(name, request.headers.get("content-length"))
     sender, receiver = anyio.create_memory_object_stream[bytes](AHEAD)
     pump = _Pump(request, sender)
@@ -88,7 +85,7 @@ async def receive(
         group.start_soon(pump.run)
         try:
             made = await anyio.to_thread.run_sync(
-                lambda: taking.run(pump.pieces(receiver), name, corpus), limiter=_limiter(request)
+                lambda: taking.run(pump.pieces(receiver), name, corpus), limiter=app_state.uploading
             )
         except Exception as error:
             made = error  # the task group would wrap it in a group
@@ -97,13 +94,6 @@ async def receive(
     if isinstance(made, Exception):
         raise made
     return ApiResponse(made, 201, headers={"Location": f"/api/jobs/{made['id']}"})
-
-
-def _limiter(request: Request) -> anyio.CapacityLimiter:
-    found: anyio.CapacityLimiter | None = getattr(request.app.state, "uploading", None)
-    if found is None:
-        found = request.app.state.uploading = anyio.CapacityLimiter(AT_ONCE)
-    return found
 
 
 class _Pump:
