@@ -415,12 +415,11 @@ MUTANTS = [
     ),
     _mutant(
         "overtake.second_look", D + "reindex.py",
-        "    dialect.lock_rows(conn, tasks, [row.id for row in _open(conn, document_id)])\n"
-        "    dialect.lock_rows(conn, documents, [document_id])\n"
+        "    lock(conn, document_id)\n"
         "    # No task is added to a document whose row is locked: now the list is complete.\n"
         "    rows = _open(conn, document_id)\n",
         "    rows = _open(conn, document_id)\n"
-        "    dialect.lock_rows(conn, documents, [document_id])\n",
+        "    lock(conn, document_id)\n",
         "documents::test_an_overtaking_ends_a_task_that_was_added_meanwhile",
     ),
     _mutant(
