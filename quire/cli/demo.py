@@ -66,7 +66,8 @@ def _ingest(app: App, folder: Path) -> bool:
     console.say(f"ingest    job {job_id}: fetch, extract text, chunk, embed, index")
     console.say()
     follow.to_the_end(app, job_id)
-    failed = queries.files(app.caller, job_id, states=("failed",))["items"]
+    # Of any run: a second one does not try them again.
+    failed = queries.documents(app.caller, corpus=CORPUS, states=["failed"])["items"]
     console.say()
     names = {each["name"] for each in failed}
     if names == UNREADABLE:

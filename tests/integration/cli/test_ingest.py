@@ -74,7 +74,7 @@ def submitted(quire: Run, work: Callable[[], None], *arguments: object) -> int:
 def test_without_a_worker_it_runs_its_own_and_sums_up(quire: Run, folder: Path):
     ended = quire("ingest", folder, *PLAIN)
     assert ended.code == 1
-    assert "job 1 failed" in ended.out
+    assert "job 1 completed" in ended.out
     assert "2  indexed" in ended.out
     assert "1  failed" in ended.out
     assert "empty.txt: is empty (0 bytes)." in ended.out
@@ -85,6 +85,9 @@ def test_without_a_worker_it_runs_its_own_and_sums_up(quire: Run, folder: Path):
     assert again.code == 0
     assert again.json["state"] == "completed"
     assert again.json["result"] == {"unchanged": 1}
+    whole = quire("ingest", folder, *PLAIN)
+    assert (whole.code, "1  failed before and unchanged" in whole.out) == (1, True)
+    assert "quire ingest --retry-failed SOURCE" in whole.out
 
 
 def test_its_own_worker_serves_every_queue_that_a_kind_is_in(
@@ -169,7 +172,7 @@ def test_a_dry_run_tells_and_changes_nothing(
     (folder / "c.txt").write_text("One more.")
     (folder / "sub" / "b.pdf").unlink()
     second = quire("ingest", folder, *PLAIN, "--dry-run", "--json").json
-    assert second["counts"] == {"changed": 1, "new": 1, "again": 1, "gone": 1}
+    assert second["counts"] == {"changed": 1, "new": 1, "failed": 1, "gone": 1}
     [gone] = [each for each in second["items"] if each["verdict"] == "gone"]
     assert gone["name"] == "b.pdf"
     assert len(quire("jobs", "--json").json["items"]) == 1
