@@ -130,22 +130,27 @@ class _PlainValues:
     """
 
     def __init__(self, parameter: Any) -> None:
-        self._parameter = parameter
-        self._is_text = parameter.type_descriptor.annotation in (str, list[str])
+        self._parameter, self._type = parameter, parameter.type_descriptor
 
     @staticmethod
     def use_for(parameters: Iterable[Any]) -> None:
         for each in parameters:
-            each._runtime_param = _PlainValues(each)
+            if hasattr(each, "type_descriptor"):  # since Typer 0.29
+                each._runtime_param = _PlainValues(each)
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         is_many = param.multiple or param.nargs == -1
         if value is None:
             return () if is_many else None
-        if self._is_text and not self._parameter.type_descriptor.parameter_info.parser:
+        wanted, given = self._type.annotation, self._type.parameter_info
+        if given.parser:
+            return [given.parser(each) for each in value] if is_many else given.parser(value)
+        if wanted in (str, list[str]):
             return list(value) if is_many else value
-        if type(value) is self._parameter.type_descriptor.annotation:  # the default
+        if type(value) is wanted:  # the default
             return value
+        if wanted is int and given.min is given.max is None and value.isascii() and value.isdigit():
+            return int(value)
         self._parameter._runtime_param = None
         return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
 

@@ -78,11 +78,9 @@ def _pdf_page(
         document = pdf.open_document(path)
         if number > len(document):
             raise Unreadable(f"page {number}: the file has {len(document):,} pages.")
-        page = document[number - 1]
-        try:
-            pixels = pdf.render(page, scale(*page.get_size()), max_pixels)
-        finally:
-            page.close()
+        page = pdf.take_page(document, number)
+        pdf.keep_page(document, number, page)
+        pixels = pdf.render(page, scale(*page.get_size()), max_pixels)
     except pypdfium2.PdfiumError as error:
         raise Unreadable(f"page {number}: cannot be rendered ({error}).") from error
     return Image.fromarray(pixels[:, :, ::-1])

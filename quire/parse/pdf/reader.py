@@ -39,7 +39,14 @@ class _OpenFile(NamedTuple):
     uses: Iterator[int]
 
 
+class _KeptPage(NamedTuple):
+    document: Any
+    number: int
+    page: Any
+
+
 _last: _OpenFile | None = None
+_kept: _KeptPage | None = None
 
 
 def open_document(path: Path) -> Any:
@@ -58,9 +65,34 @@ def open_document(path: Path) -> Any:
 def close() -> None:
     """Close the open file, if any."""
     global _last
+    drop_page()
     if _last is not None:
         _last.document.close()
         _last = None
+
+
+def take_page(document: Any, number: int) -> Any:
+    """Return a page, to be closed by the caller: the kept one, or one that is parsed now."""
+    global _kept
+    if _kept is not None and _kept.document is document and _kept.number == number:
+        page, _kept = _kept.page, None
+        return page
+    return document[number - 1]
+
+
+def keep_page(document: Any, number: int, page: Any) -> None:
+    """Keep a rendered page: it is usually read next, and parsing it takes as long as drawing it."""
+    global _kept
+    drop_page()
+    _kept = _KeptPage(document, number, page)
+
+
+def drop_page() -> None:
+    """Close the kept page, if any."""
+    global _kept
+    if _kept is not None:
+        _kept.page.close()
+        _kept = None
 
 
 class PdfParser(ocr.OcrParser):
@@ -135,7 +167,7 @@ def _open(path: Path, size: int) -> Any:
 
 
 def _read_page(document: Any, number: int, request: ReadRequest) -> Page:
-    page = document[number - 1]
+    page = take_page(document, number)
     try:
         width, height = page.get_size()
         found = pdf_text.extract(page)

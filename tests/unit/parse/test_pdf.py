@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,6 +143,30 @@ def test_a_page_of_a_kilometre_is_drawn_small(tmp_path: Path):
         pdf.open_document(put(tmp_path, "b.pdf", documents.pdf(strip)))[0], 2, 25_000_000
     )
     assert picture.shape[1] <= 30_000
+
+
+def test_a_page_that_was_drawn_is_not_parsed_again_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import pypdfium2
+
+    parsed: list[int] = []
+    get_page = pypdfium2.PdfDocument.get_page
+
+    def counted(document: Any, index: int) -> Any:
+        parsed.append(index)
+        return get_page(document, index)
+
+    monkeypatch.setattr(pypdfium2.PdfDocument, "get_page", counted)
+    path = put(tmp_path, "a.pdf", documents.pdf("The first page.", "The second page."))
+    assert render.thumbnail(path, file_type.PDF)
+    assert [p.text for p in pages(path) if isinstance(p, Page)] == [
+        "The first page.",
+        "The second page.",
+    ]
+    assert parsed == [0, 1]
+    assert render.thumbnail(path, file_type.PDF)
+    assert page(put(tmp_path, "b.pdf", documents.pdf("Another file."))).text == "Another file."
 
 
 REASONS = {
