@@ -117,7 +117,7 @@ def ingest(
         if not wait:
             _say_submitted(job_id, json)
             return
-        code = follow.to_the_end(app, job_id, json=json)
+        code = follow.to_the_end(app, job_id, json=json, request=request)
     raise typer.Exit(code)
 
 

@@ -1,5 +1,6 @@
 """Waits for an ingest job, runs a worker for it if there is none, and prints the result."""
 
+import contextlib
 from typing import Any
 
 import typer
@@ -7,8 +8,9 @@ import typer
 from quire import format
 from quire.app import App
 from quire.cli import console
-from quire.cli.ingest import files_view, own_worker
+from quire.cli.ingest import files_view, own_worker, unchanged
 from quire.control import jobs, queries
+from quire.control.ingest import IngestRequest
 
 #: Files that are listed; `--json` and `quire job show` have more.
 FEW = 20
@@ -16,13 +18,22 @@ MOST = 1000
 INTERRUPTED = 130
 
 
-def to_the_end(app: App, job_id: int, *, json: bool = False) -> int:
+def to_the_end(
+    app: App, job_id: int, *, json: bool = False, request: IngestRequest | None = None
+) -> int:
     """Follow a job until it finishes and print the result; returns the exit code."""
-    with own_worker.if_needed(app) as worker:
+    with contextlib.ExitStack() as stack:
+        is_ours = False
         try:
-            job = files_view.follow(app, job_id, worker.check, quiet=json)
+            is_ours = app.db.is_embedded and not queries.any_worker_alive(app.caller)
+            if is_ours and request is not None:
+                unchanged.list_here(app, request)
+            job = queries.job(app.caller, job_id)
+            if job["finished_at"] is None:
+                worker = stack.enter_context(own_worker.if_needed(app))
+                job = files_view.follow(app, job_id, worker.check, quiet=json)
         except KeyboardInterrupt:
-            _leave(app, job_id, is_ours=worker.is_running)
+            _leave(app, job_id, is_ours=is_ours)
             raise typer.Exit(INTERRUPTED) from None
     if json:
         console.as_json(ending(app, job))

@@ -29,11 +29,6 @@ class OwnWorker:
         self._is_alone = False
         self._check_at = 0.0
 
-    @property
-    def is_running(self) -> bool:
-        """Tell whether this command runs its own worker."""
-        return self._process is not None
-
     def check(self) -> None:
         """Raise if our worker has exited; warn if no other worker is alive."""
         if self._process is None:

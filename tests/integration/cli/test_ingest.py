@@ -251,6 +251,26 @@ def test_who_waits_is_told_when_the_last_worker_goes(start: Start, quire: Run, f
             assert NOBODY in iter(process.stderr.readline, "")
 
 
+def test_a_run_without_changes_starts_no_worker(
+    quire: Run, folder: Path, home: Path, work: Callable[[], None]
+):
+    (folder / "empty.txt").unlink()
+    quire("ingest", folder, *PLAIN, "--no-wait")
+    work()
+    again = quire("ingest", folder, *PLAIN)
+    assert again.code == 0
+    assert again.out.startswith("job 2 completed")
+    assert "2  unchanged since they were indexed" in again.out
+    (folder / "a.txt").unlink()
+    gone = quire("ingest", folder, *PLAIN, "--json")
+    assert (gone.code, gone.json["result"]) == (0, {"gone": 1, "unchanged": 1})
+    assert not (home / "ingest.log").exists()  # where a worker of the command writes
+    assert quire("doctor").code == 0
+    (folder / "c.txt").write_text("New.")
+    assert quire("ingest", folder, *PLAIN, "--json").json["result"]["new"] == 1
+    assert (home / "ingest.log").exists()
+
+
 def test_a_watched_folder_gives_what_has_settled(start: Start, quire: Run, folder: Path):
     (folder / "empty.txt").unlink()
     with start("ingest", str(folder), *PLAIN, "--watch") as process:
