@@ -41,7 +41,7 @@ def chosen(
     bucket_url: str, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, Any]]:
     """The settings of an installation on the bucket, which is not waited for long."""
-    monkeypatch.setattr(object_store, "DEFAULT_TIMEOUTS", buckets.SHORT)
+    monkeypatch.setattr(object_store, "Timeouts", lambda: buckets.SHORT)
     yield {"blobs": bucket_url, "bucket_endpoint": proxy.url}
     page_renderer.shared.close()
 

@@ -26,5 +26,8 @@ def up(conn: sa.Connection) -> None:
     )
     for job_id, detail in conn.execute(sa.select(e.job_id, e.detail).where(e.id.in_(last))).all():
         told = json.loads(detail or "{}")
-        values = {"stopped_by": told.get("by"), "stopped_why": told.get("why")}
-        conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(**values))
+        conn.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == job_id)
+            .values(stopped_by=told.get("by"), stopped_why=told.get("why"))
+        )
