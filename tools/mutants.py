@@ -31,6 +31,7 @@ _FILES = {
     "job_actions": "tests/store/queue/test_job_actions.py",
     "large_jobs": "tests/store/queue/test_large_jobs.py",
     "lease": "tests/store/queue/test_lease.py",
+    "lock_order": "tests/store/queue/test_lock_order.py",
     "retention": "tests/store/queue/test_retention.py",
     "submit": "tests/store/queue/test_submit.py",
     "tail": "tests/store/queue/test_tail.py",
@@ -77,9 +78,8 @@ MUTANTS = [
     ),
     _mutant(
         "settle.hold.stopped", Q + "settle.py",
-        "if row is not None and not job_transition.lock_inactive(conn, [row.job_id]):",
-        "if row is not None:",
-        "guards::test_a_stray_of_a_stopped_job_cannot_write",
+        "    if job_transition.lock_inactive(conn, [held.job_id]):\n", "    if False:\n",
+        "lock_order::test_a_write_of_a_running_task_is_refused_after_a_stop",
     ),
     _mutant(
         "settle.stopped", Q + "settle.py",
@@ -169,9 +169,8 @@ MUTANTS = [
     ),
     _mutant(
         "write.hold", Q + "fenced.py",
-        "transaction = Transaction(conn, settle.hold(conn, task_id, fence), now)\n"
-        "        result = act(transaction)",
-        "transaction: Any = None\n        result = act(transaction)\n        return result",
+        "        transaction = Transaction(conn, row, now)\n        result = act(transaction)",
+        "        transaction: Any = None\n        result = act(transaction)\n        return result",
         "guards::test_a_stray_of_a_stopped_job_cannot_write",
     ),
     _mutant(
@@ -188,15 +187,19 @@ MUTANTS = [
     # Verbs on jobs
     _mutant(
         "halt.revoke", Q + "job_actions.py",
-        "    settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), "
-        "now=now)\n",
-        "",
+        "    settle.revoke(conn, [(row.id, row.fence) for row in rows], now=now)\n", "",
         "guards::test_a_stop_ends_leases_in_its_own_transaction",
     ),
     _mutant(
-        "halt.second_look", Q + "job_actions.py",
-        "    running |= _running(conn, changed, skip_locked=True)\n", "",
-        "guards::test_a_stop_looks_again_for_a_claim_that_committed_meanwhile",
+        "halt.waits", Q + "job_actions.py",
+        "free.with_for_update(skip_locked=True, key_share=True)",
+        "free.with_for_update(key_share=True)",
+        "lock_order::test_a_stop_does_not_wait_for_a_handler_whose_writes_are_then_refused",
+    ),
+    _mutant(
+        "sweep_halted.nolock", Q + "job_actions.py",
+        "    job_transition.lock_all(conn, {row.job_id for row in found})\n", "",
+        "lock_order::test_a_job_that_runs_again_during_the_sweep_of_its_halt_runs",
     ),
     _mutant(
         "revoke_strays.none", Q + "job_actions.py",
@@ -238,7 +241,7 @@ MUTANTS = [
     ),
     _mutant(
         "delete.nolock", Q + "job_actions.py",
-        "    dialect.lock_rows(conn, jobs, job_ids)\n    gone = ", "    gone = ",
+        "    job_transition.lock_all(conn, job_ids)\n    gone = ", "    gone = ",
         "guards::test_a_deletion_that_waits_for_a_resume_deletes_nothing",
     ),
     _mutant(
@@ -255,28 +258,24 @@ MUTANTS = [
     ),
     _mutant(
         "sweep.release_blocked", W + "sweep.py",
-        "    db.write(lambda conn, now: _release_blocked(conn, now, known))\n", "",
+        "    db.write(lambda conn, now: release.release_overlooked(conn, known, now=now))\n", "",
         "guards::test_a_sweep_finishes_resumes_and_releases_what_waited_for_a_worker",
     ),
     # Claims
     _mutant(
         "claim.jobs.nolock", Q + "claim.py",
-        "        .order_by(j.id)\n        .with_for_update(key_share=True)",
-        "        .order_by(j.id)",
+        "        .with_for_update(key_share=True, skip_locked=True)\n", "",
         "concurrency::test_a_claim_that_waits_for_a_stop_takes_nothing",
     ),
     _mutant(
         "claim.head.nolock", Q + "claim.py",
-        "    .order_by(t.queue, t.priority, t.fair_tag, t.id)\n"
-        '    .limit(sa.bindparam("limit"))\n'
-        "    .with_for_update(skip_locked=True)\n",
-        "    .order_by(t.queue, t.priority, t.fair_tag, t.id)\n"
-        '    .limit(sa.bindparam("limit"))\n',
+        "    head.with_for_update(skip_locked=True, of=tasks) for head", "    head for head",
         "concurrency::test_two_claimers_never_get_the_same_task",
     ),
     _mutant(
         "claim.cap.nolock", Q + "claim.py",
-        "    .order_by(owners.c.id)\n    .with_for_update()", "    .order_by(owners.c.id)",
+        "locked = dialect.try_lock_rows(conn, owners, [row.id for row in capped])",
+        "locked = {row.id for row in capped}",
         "guards::test_two_claims_at_once_keep_a_cap",
     ),
     _mutant(
@@ -317,12 +316,13 @@ MUTANTS = [
     ),
     _mutant(
         "release.owners.nolock", Q + "transition.py",
-        "    if lock_owners:\n        _lock_owners_of(conn, ids)\n", "",
+        "        dialect.lock_rows(conn, owners, list({row.owner_id for row in rows}))\n",
+        "        pass\n",
         "guards::test_two_releases_at_once_give_an_owner_two_places",
     ),
     _mutant(
         "edges.satisfied_once", Q + "dependencies.py",
-        ', "over"), edges.c.satisfied_at.is_(None))', ', "over"))',
+        ', "over"), edges.c.satisfied_at.is_(None), *also)', ', "over"), *also)',
         "dependencies::test_a_cancelled_successor_that_is_retried_does_not_wait_for_what_is_over",
     ),
     _mutant(
@@ -358,8 +358,9 @@ MUTANTS = [
         "submit::test_the_same_key_with_another_body_is_refused",
     ),
     _mutant(
-        "submit.active.nolock", Q + "submit.py",
-        "query.with_for_update(key_share=True) if lock else query", "query",
+        "submit.active.nolock", "quire/control/jobs.py",
+        "        job_transition.lock_all(conn, {*before(conn), *named, *active})\n",
+        "        before(conn)\n",
         "concurrency::test_a_job_queued_while_the_one_before_it_ends_is_not_left_behind",
     ),
     _mutant(
@@ -405,7 +406,7 @@ MUTANTS = [
     ),
     _mutant(
         "admission.nolock", D + "admission.py",
-        '    dialect.advisory_lock(conn, f"admit {request.owner.tenant}")\n', "",
+        "    take_turn(conn, request.owner.tenant)\n", "",
         "admission::test_two_listings_at_once_insert_each_document_once",
     ),
     _mutant(
@@ -415,11 +416,8 @@ MUTANTS = [
     ),
     _mutant(
         "overtake.second_look", D + "reindex.py",
-        "    lock(conn, document_id)\n"
-        "    # No task is added to a document whose row is locked: now the list is complete.\n"
-        "    rows = _open(conn, document_id)\n",
-        "    rows = _open(conn, document_id)\n"
-        "    lock(conn, document_id)\n",
+        "    dialect.lock_rows(conn, documents, [document_id])\n    return sorted(",
+        "    return sorted(",
         "documents::test_an_overtaking_ends_a_task_that_was_added_meanwhile",
     ),
     _mutant(

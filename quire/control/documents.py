@@ -66,9 +66,11 @@ def reindex(
         plugin_parser.require(str(given["parser"]))
     payload = {"document": document_id, "force": True, "settings": parsed(given)}
 
-    def then(conn: Connection, ids: list[int], now: Instant) -> None:
+    def before(conn: Connection) -> list[int]:
         # Or it could be deleted, or be queued by another, after it was read.
-        again.lock(conn, document_id)
+        return again.lock(conn, caller.tenant, document_id)
+
+    def then(conn: Connection, ids: list[int], now: Instant) -> None:
         row = row_of(conn, caller, document_id)
         if row.state in DOCUMENT_LOCKED and not force:
             raise Conflict(
@@ -81,7 +83,8 @@ def reindex(
 
     with caller.db.read() as conn:
         row_of(conn, caller, document_id)
-    [job_id] = jobs.submit(caller, [Submission("ingest", payload, priority)], then=then)
+    submission = Submission("ingest", payload, priority)
+    [job_id] = jobs.submit(caller, [submission], before=before, then=then)
     return job_id
 
 

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from quire.clock import Instant
@@ -16,7 +16,7 @@ from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, R
 from quire.store import Connection
 from quire.store.db import dialect, plain_submit
 from quire.store.documents import reindex
-from quire.store.queue import job_actions, kinds, owners, release, transition
+from quire.store.queue import job_actions, job_transition, kinds, owners, release, transition
 from quire.store.queue import submit as storing
 from quire.store.reports import jobs as reports
 
@@ -30,11 +30,13 @@ def submit(
     *,
     key: str | None = None,
     by_person: bool = True,
+    before: Callable[[Any], Collection[int]] = lambda conn: (),
     then: Callable[[Any, list[int], Instant], None] | None = None,
 ) -> list[int]:
     """Create jobs, all or none; returns their ids. The same key creates them only once.
 
-    What `then` writes is committed with them.
+    What `then` writes is committed with them. `before` locks the documents that it needs, and
+    returns the jobs: documents come before jobs in the lock order.
     """
     if not submissions:
         return []
@@ -61,6 +63,10 @@ def submit(
             storing.CheckedSubmission(w, p, rows[w.kind])
             for w, p in zip(submissions, payloads, strict=True)
         ]
+        named = {i for w in submissions for i in w.after if isinstance(i, int)}
+        policy = _policy(caller, owner) if by_person else "all"
+        active = storing.active_jobs(conn, owner.id) if policy in ("queue", "replace") else ()
+        job_transition.lock_all(conn, {*before(conn), *named, *active})
         exclusive, behind = _apply_policy(caller, conn, owner, by_person)
         ids = storing.insert(
             conn, owner, checked, exclusive_key=exclusive, is_behind=behind, now=now
@@ -350,7 +356,7 @@ def _apply_policy(
     policy = _policy(caller, owner)
     if not by_person or policy in ("all", "replace"):
         return None, False
-    active = storing.active_jobs(conn, owner.id, lock=policy == "queue")
+    active = storing.active_jobs(conn, owner.id)
     if policy == "reject":
         _refuse_second(owner, active)
         return None, False

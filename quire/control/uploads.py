@@ -70,11 +70,16 @@ def upload(
     uploads = [{"name": one.name, "digest": one.digest, "size": one.size} for one in unique]
     payload = {"sources": [], "corpus": corpus, "settings": given, "uploads": uploads}
 
+    def before(conn: Connection) -> tuple[int, ...]:
+        admission.take_turn(conn, caller.tenant)
+        admission.known_documents(conn, caller.tenant, [one.uri for one in unique])
+        return ()
+
     def then(conn: Connection, ids: list[int], now: Instant) -> None:
         _admit(caller, conn, ids[0], unique, corpus, given, now)
 
     submission = Submission("ingest", payload, priority)
-    [job_id] = jobs.submit(caller, [submission], key=key, then=then)
+    [job_id] = jobs.submit(caller, [submission], key=key, before=before, then=then)
     with caller.db.read() as conn:
         standing = admission.known_documents(
             conn, caller.tenant, [one.uri for one in unique], lock=False

@@ -34,6 +34,14 @@ def extract(ctx: TaskContext, file: DocumentFile) -> list[StoredAttachment] | No
     return found
 
 
+def take_turn(
+    tx: Transaction, file: DocumentFile, found: Sequence[StoredAttachment] | None
+) -> None:
+    """Wait until this file may admit its attachments, before its own document is locked."""
+    if found is not None:
+        admission.take_turn(tx.connection, file.build.tenant)
+
+
 def queue(
     tx: Transaction, file: DocumentFile, job_id: int, found: Sequence[StoredAttachment] | None
 ) -> None:

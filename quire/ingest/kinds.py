@@ -154,6 +154,7 @@ def _index(
     attached = attachments.extract(ctx, file)
 
     def write(tx: "Transaction", output: "Output") -> None:
+        attachments.take_turn(tx, file, attached)
         if is_update:
             reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
         swap.write(tx, ctx.task_id, file, output)

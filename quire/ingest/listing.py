@@ -113,13 +113,13 @@ def run(
 def _begin(
     tx: Transaction, job_id: int, corpus: str | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    corpora.set_growing(tx.connection, job_id, is_growing=True)
     owner = owners.by_id(tx.connection, tx.owner_id)
     found = None
     if corpus:
         found = corpora.get_or_create(tx.connection, owner.tenant, corpus, now=tx.now)
     pipeline = Pipeline().merged({**(found.settings if found else {}), **given})
     plugin_parser.require(pipeline.parser)
+    corpora.set_growing(tx.connection, job_id, is_growing=True)  # last: it locks the job
     return {
         "corpus_id": found.id if found else None,
         "pipeline": asdict(pipeline),

@@ -54,6 +54,7 @@ def reuse_identical(ctx: TaskContext, file: DocumentFile) -> bool:
     try:
         with ctx.fenced() as tx:
             conn = tx.connection
+            attachments.take_turn(tx, file, attached)
             generations.require_building(conn, build.document_id, build.generation)
             if not generation_pages.copy(conn, source, build.document_id, build.generation):
                 raise Collected

@@ -105,6 +105,7 @@ def tick(
     if prune:
         steps += [
             lambda: _correct_clock(db),
+            lambda: _release_stuck(db),
             lambda: _prune(db, settings),
             lambda: _delete_jobs(db, settings),
             lambda: _collect(collector, settings),
@@ -126,6 +127,10 @@ def _promote(db: Database, settings: Settings) -> dict[str, int]:
         log.event("tasks.lifted", count=len(lifted))
         wakeup.wake(settings.home)
     return {"lifted": len(lifted)}
+
+
+def _release_stuck(db: Database) -> dict[str, int]:
+    return {"released": db.write(lambda conn, now: release.release_stuck(conn, now=now))}
 
 
 def _collect(collector: Collector, settings: Settings) -> dict[str, int]:

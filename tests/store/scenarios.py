@@ -9,6 +9,7 @@ from types import ModuleType
 
 from quire.errors import LeaseLost
 from quire.model.outcomes import Lease
+from quire.store.queue import release
 from tests.store.stage import TTL, Stage, ending
 
 
@@ -72,6 +73,8 @@ def what_a_revocation_ended_cannot_be_settled(stage: Stage, settle: ModuleType) 
     with stage.db.begin() as conn:
         settle.revoke(conn, [(lease.task_id, lease.fence)], now=stage.now())
     assert stage.task(job_id).fence == lease.fence + 1
+    # Only a stop revokes; this job goes on.
+    stage.db.write(lambda conn, now: release.release_stuck(conn, now=now))
 
 
 def what_a_reaper_took_back_has_another_fence(stage: Stage, settle: ModuleType) -> None:

@@ -184,6 +184,7 @@ class Worker:
         self.elsewhere: dict[str, set[str]] = {}
         self.look_ahead = claim.LOOK_AHEAD
         self.next_due_at: float | None = None
+        self.was_contended = False
         #: Database time minus monotonic time: the wall clock of this host may be wrong.
         self.clock_offset = 0.0
         #: The result of the last COMMIT is unknown.
@@ -398,7 +399,8 @@ class Worker:
             if claims:
                 if due_at is not None and due_at <= at.wall:
                     release.release_due(conn, now=at)
-                claimed, due_at = self._claim(conn, at, idle, room), release.next_due_at(conn)
+                claimed = self._claim(conn, at, idle, room, wait=self.was_contended)
+                due_at = release.next_due_at(conn)
             self.clock_offset = at.wall - self.monotonic()
             metric_counters.add(conn, "refused", sum(one.key not in settled for one in settlements))
             return settled, claimed, due_at
@@ -413,14 +415,17 @@ class Worker:
         self.due["progress"] = now + PROGRESS_EVERY
         self.due["poll"] = now + self.settings.poll_interval
         # Fewer than asked for: the queue is empty until something wakes this worker.
-        self.should_claim = len(leases) >= room if claims else self.should_claim
+        has_more = len(leases) >= room or self.was_contended
+        self.should_claim = has_more if claims else self.should_claim
         if claims and room > 0:
             keys = [lease.key for lease in leases]
             self.gate.claimed(keys, is_queue_empty=not self.should_claim)
         self.backlog.add(leases, now)
         self.claimed += leases
 
-    def _claim(self, conn: Connection, at: Instant, idle: int, room: int) -> list[claim.Claimed]:
+    def _claim(
+        self, conn: Connection, at: Instant, idle: int, room: int, *, wait: bool
+    ) -> list[claim.Claimed]:
         """Claim from all queues, starting with another one each time."""
         queues = self.settings.queues
         parts: list[claim.Claimed] = []
@@ -431,12 +436,14 @@ class Worker:
             part = claim.claim_rows(
                 conn, self.id, queue, self.kinds, now=at, ttl=self.settings.lease_seconds,
                 limit=room, alone=idle, elsewhere=self.elsewhere.get(queue, ()),
-                look_ahead=self.look_ahead,
+                look_ahead=self.look_ahead, wait=wait,
             )  # fmt: skip
             room -= len(part.rows)
             parts.append(part)
         if not any(part.rows for part in parts):
             self.look_ahead = claim.LOOK_AHEAD
+        # The next claim waits for the transaction that held what this one might have claimed.
+        self.was_contended = any(part.was_contended and not part.rows for part in parts)
         self.queue_turn += 1
         return parts
 

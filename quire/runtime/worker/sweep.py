@@ -11,7 +11,6 @@ from pathlib import Path
 from quire import log
 from quire.clock import Instant
 from quire.model.records import WorkerRow
-from quire.model.states import Reason
 from quire.runtime import wakeup
 from quire.runtime.worker import liveness
 from quire.settings import Settings
@@ -31,7 +30,8 @@ def sweep(db: Database, settings: Settings, own_id: str, known: Sequence[str]) -
         mark_dead(db, settings.home, dead + silent)
     db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
     _in_batches(lambda: db.write(_sweep_halted))
-    db.write(lambda conn, now: _release_blocked(conn, now, known))
+    db.write(lambda conn, now: release.release_overlooked(conn, known, now=now))
+    db.write(lambda conn, now: transition.satisfy_late(conn, now=now))
     finish_actions(db)
     if reaped or dead:
         wakeup.wake(settings.home)
@@ -90,11 +90,3 @@ def _reap(conn: Connection, now: Instant, dead: Sequence[WorkerRow]) -> int:
     for task_id in reaped:
         log.event("task.reaped", level="warning", task=task_id)
     return len(reaped)
-
-
-def _release_blocked(conn: Connection, now: Instant, known: Sequence[str]) -> None:
-    """Release tasks that waited for a worker like this one, or whose release was lost."""
-    transition.release(conn, release.blocked_for(conn, Reason.NO_WORKER, kinds_in=known), now=now)
-    transition.release_next_jobs(conn, release.owners_waiting(conn), now=now)
-    transition.release(conn, release.no_longer_paused(conn), now=now)
-    transition.release(conn, release.no_longer_capped(conn), now=now)

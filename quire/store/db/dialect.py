@@ -211,6 +211,11 @@ def try_lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> s
     return set(conn.scalars(_lock(conn, table, True), {"ids": list(ids)}))
 
 
+def has_locked(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> bool:
+    """Lock rows without waiting; returns False if another transaction has one of them."""
+    return try_lock_rows(conn, table, ids) >= set(ids)
+
+
 @statement
 def _lock(conn: sa.Connection, table: sa.Table, skip_locked: bool) -> sa.Select[Any]:
     return (

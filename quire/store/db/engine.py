@@ -37,8 +37,16 @@ UNCONFIRMED_WAITS = (0.0, 0.2, 0.5, 1.0)
 _CONFLICTS = {"40001", "40P01"}
 
 
+class TransactionConflict(DatabaseUnavailable):
+    """The transaction lost against another: a deadlock, or a lock out of order. `write` retries."""
+
+
 class OnEnded(Protocol):
     """What the ends of tasks and jobs mean outside the queue: called in the same transaction."""
+
+    def lock(self, conn: sa.Connection, task_ids: Sequence[int]) -> None:
+        """Lock what the unsuccessful ends of tasks will change, before their jobs are locked."""
+        ...
 
     def tasks_ended(self, conn: sa.Connection, ended: Sequence[EndedTask], *, now: Instant) -> None:
         """Follow tasks that work on documents into their final states."""
@@ -151,6 +159,7 @@ class Database:
                 lease = self.lease_seconds
                 timeout = min(BUSY_SECONDS, lease / 4)
                 sqlite.begin_immediate(conn, self.path, timeout, max_hold=lease / 2)
+            conn.info.pop("highest_job", None)
             with sqlite.record_writer(self.path, is_long=is_long), conn.begin():
                 yield conn
 
@@ -220,7 +229,7 @@ class Database:
                     made = act(conn, self.now(conn))
                     is_committing = True
                 return made
-            except sa.exc.DBAPIError as error:
+            except (TransactionConflict, sa.exc.IntegrityError) as error:
                 if not _is_conflict(error) or attempt == CONFLICT_TRIES:
                     raise
                 log.event("database.conflict", level="debug", attempt=attempt)
@@ -270,6 +279,10 @@ class Database:
     def _translated(self, error: sa.exc.DBAPIError) -> Exception:
         if refusal := transfer_markers.refused_write(error):
             return refusal
+        if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+            return TransactionConflict(
+                "database: the transaction was in conflict with another one and was rolled back"
+            )
         reason = _unavailable(error)
         if reason is None:
             return error
@@ -279,8 +292,8 @@ class Database:
         return DatabaseUnavailable(f"database {name}: {reason}. {sqlite.NOTHING_LOST}")
 
 
-def _is_conflict(error: sa.exc.DBAPIError) -> bool:
-    if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+def _is_conflict(error: TransactionConflict | sa.exc.IntegrityError) -> bool:
+    if isinstance(error, TransactionConflict):
         return True
     # Two claims started jobs of one exclusive key at the same time, or two requests used one
     # idempotency key: the second is retried.
@@ -323,8 +336,6 @@ def _unavailable(error: sa.exc.DBAPIError) -> str | None:
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError | sa.exc.ProgrammingError):
         return None
     state: Any = getattr(error.orig, "sqlstate", None)
-    if state in _CONFLICTS:
-        return None
     # 08 connection, 53 resources, 57 operator intervention, 58 system error, 25006 read-only
     # (a demoted primary), 55P03 lock timeout.
     if state is not None and (state[:2] in ("08", "53", "57", "58") or state in ("25006", "55P03")):

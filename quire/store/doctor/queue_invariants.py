@@ -26,6 +26,7 @@ from quire.store.doctor.invariants import Invariant, Invariants, derived, next_i
 from quire.store.queue.counters import over
 from quire.store.queue.order import is_behind
 from quire.store.queue.owners import IS_DELETED
+from quire.store.queue.release import stuck
 
 t, j, a, e = tasks.c, jobs.c, attempts.c, edges.c
 T, J = TaskState, JobState
@@ -245,6 +246,11 @@ def _stuck_paused(_: sa.Connection) -> sa.Select[Any]:
 def _stuck_behind(_: sa.Connection) -> sa.Select[Any]:
     query = _blocked_by(Reason.USER_BUSY).join(jobs, j.id == t.job_id)
     return query.where(is_state(j.state, *JOB_ACTIVE), sa.not_(is_behind(jobs)))
+
+
+@rule("tasks.stopped", "A task blocked by a stop is of a job that is not active, or is resumed.")
+def _stuck_stopped(_: sa.Connection) -> sa.Select[Any]:
+    return stuck()
 
 
 @rule("tasks.cap", "A task blocked by a cap has an owner with a cap.")

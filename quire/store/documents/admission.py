@@ -65,8 +65,7 @@ def admit(
     """Record the files, and add a generation for each one that is to be indexed."""
     if not items:
         return []
-    # Two concurrent listings of a folder would insert the same documents.
-    dialect.advisory_lock(conn, f"admit {request.owner.tenant}")
+    take_turn(conn, request.owner.tenant)
     known = known_documents(conn, request.owner.tenant, [item.uri for item in items])
     decisions = [
         decide_for(
@@ -103,6 +102,14 @@ def admit(
     _add_generations(conn, request, settings, [a for a in admitted if a.should_index], now)
     add_to_corpora(conn, request.corpus_ids, [a.document_id for a in admitted])
     return admitted
+
+
+def take_turn(conn: sa.Connection, tenant: str) -> None:
+    """Admit the files of a tenant one transaction after another; before any document is locked.
+
+    Two concurrent listings of a folder would insert the same documents.
+    """
+    dialect.advisory_lock(conn, f"admit {tenant}")
 
 
 def decide_for(

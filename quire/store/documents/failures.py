@@ -6,8 +6,10 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.store.db import dialect
+from quire.store.db.engine import TransactionConflict
 from quire.store.db.schema.documents import documents, generations
 from quire.store.documents.transition import move_documents, move_generations
+from quire.store.queue import job_transition
 
 d, g = documents.c, generations.c
 
@@ -25,7 +27,7 @@ def fail(
         (i, n, dialect.sanitize_text(why or "no reason was given")) for i, n, why in failed
     )
     values = {"failed": dialect.encode_rows(rows), "wall": now.wall}
-    dialect.lock_rows(conn, documents, sorted({i for i, _, _ in failed}))
+    _lock(conn, {i for i, _, _ in failed})
     wall = sa.bindparam("wall", type_=sa.Double)
     f = dialect.json_rows(conn, "failed", {"id": "int", "generation": "int", "error": "text"}).c
     is_mine = (g.document_id == f.id, g.generation == f.generation)
@@ -40,8 +42,7 @@ def drop(conn: sa.Connection, cancelled: Sequence[tuple[int, int]], *, now: Inst
     if not cancelled:
         return
     rows = sorted(set(cancelled))
-    # Lock order: documents before generations, as everywhere else.
-    dialect.lock_rows(conn, documents, sorted({document_id for document_id, _ in rows}))
+    _lock(conn, {document_id for document_id, _ in rows})
     values = {"dropped": dialect.encode_rows(rows)}
     f = _dropped(conn)
     conn.execute(
@@ -68,6 +69,14 @@ def drop(conn: sa.Connection, cancelled: Sequence[tuple[int, int]], *, now: Inst
             ),
             values,
         )
+
+
+def _lock(conn: sa.Connection, ids: set[int]) -> None:
+    """Lock documents before their generations; once a job is locked, without waiting for them."""
+    if not job_transition.holds_jobs(conn):
+        dialect.lock_rows(conn, documents, sorted(ids))
+    elif not dialect.has_locked(conn, documents, sorted(ids)):
+        raise TransactionConflict("database: a document of the job is being written")
 
 
 def _dropped(conn: sa.Connection) -> sa.CTE:

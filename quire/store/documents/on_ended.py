@@ -11,12 +11,21 @@ from quire.clock import Instant
 from quire.model.records import EndedTask
 from quire.model.states import GenerationState, TaskState
 from quire.store.db import dialect
-from quire.store.db.schema.documents import generations
-from quire.store.db.schema.queue import is_state, tasks
+from quire.store.db.schema.documents import documents, generations
+from quire.store.db.schema.queue import edges, is_state, tasks
 from quire.store.documents import failures, poison_pages
 
-g = generations.c
+e, g, t = edges.c, generations.c, tasks.c
 _BAD = (TaskState.FAILED, TaskState.LOST, TaskState.CANCELLED)
+
+
+def lock(conn: sa.Connection, task_ids: Sequence[int]) -> None:
+    """Lock the documents of tasks, and of the tasks that are cancelled if these fail."""
+    given = {"ids": dialect.encode_ids(conn, task_ids)}
+    successors = sa.select(e.task_id).where(dialect.id_in(conn, e.before_task_id, "ids"))
+    ended = sa.or_(dialect.id_in(conn, t.id, "ids"), t.id.in_(successors))
+    found = conn.scalars(sa.select(t.document_id).where(ended, t.document_id.is_not(None)), given)
+    dialect.lock_rows(conn, documents, sorted(set(found)))
 
 
 def tasks_ended(conn: sa.Connection, ended: Sequence[EndedTask], *, now: Instant) -> None:

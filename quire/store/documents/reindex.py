@@ -15,6 +15,7 @@ from quire.model.outcomes import Settlement
 from quire.model.records import Owner
 from quire.model.states import TASK_FINAL, TASK_OPEN, DocumentState, TaskState
 from quire.store.db import dialect
+from quire.store.db.engine import TransactionConflict
 from quire.store.db.schema.documents import contents, documents
 from quire.store.db.schema.queue import is_state, kinds, tasks
 from quire.store.documents import admission, corpora
@@ -83,17 +84,26 @@ def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
     return {"source": row.source, "options": {}, "item": item}
 
 
-def lock(conn: sa.Connection, document_id: int) -> None:
-    """Lock the open tasks of a document, then its row: what is read after this stays true."""
-    dialect.lock_rows(conn, tasks, [row.id for row in _open(conn, document_id)])
+def lock(conn: sa.Connection, tenant: str, document_id: int) -> list[int]:
+    """Lock a document and its running tasks; return the jobs of its open tasks, to be locked next.
+
+    No task is added to a document whose row is locked.
+    """
+    running = [r.id for r in _open(conn, document_id) if r.state == TaskState.RUNNING]
+    dialect.lock_rows(conn, tasks, running)
+    admission.take_turn(conn, tenant)
     dialect.lock_rows(conn, documents, [document_id])
+    return sorted({row.job_id for row in _open(conn, document_id)})
 
 
 def overtake(conn: sa.Connection, document_id: int, *, now: Instant) -> list[int]:
-    """End the open tasks of a document, raise their fence, and unlock it; return the tasks."""
-    lock(conn, document_id)
-    # No task is added to a document whose row is locked: now the list is complete.
+    """End the open tasks of a document, raise their fence, and unlock it; return the tasks.
+
+    The document and the jobs are locked.
+    """
     rows = _open(conn, document_id)
+    if not dialect.has_locked(conn, tasks, [row.id for row in rows]):
+        raise TransactionConflict("database: a task of the document is being written")
     if rows:
         _end(conn, rows, now)
     conn.execute(move_documents("fail", d.id == document_id, error=WHY))
@@ -105,7 +115,6 @@ def _open(conn: sa.Connection, document_id: int) -> Sequence[Any]:
         sa.select(t.id, t.job_id, t.state, t.fence, t.worker_id)
         .where(t.document_id == document_id, is_state(t.state, *TASK_OPEN))
         .order_by(t.id)
-        .with_for_update()
     ).all()
 
 

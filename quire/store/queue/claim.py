@@ -56,7 +56,6 @@ _HEAD = (
     .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
     .order_by(t.queue, t.priority, t.fair_tag, t.id)
     .limit(sa.bindparam("limit"))
-    .with_for_update(skip_locked=True)
 )
 _a = tasks.alias().c
 #: The same without the kinds that other workers run, which it neither locks nor moves.
@@ -69,12 +68,10 @@ _HEAD_AROUND = _HEAD.where(
         .limit(sa.bindparam("ahead"))
     ),
 )
-_CAPPED = (
-    sa.select(owners.c.id, owners.c.max_running)
-    .where(owners.c.max_running.is_not(None))
-    .order_by(owners.c.id)
-    .with_for_update()
+_FREE_HEAD, _FREE_HEAD_AROUND = (
+    head.with_for_update(skip_locked=True, of=tasks) for head in (_HEAD, _HEAD_AROUND)
 )
+_CAPPED = sa.select(owners.c.id, owners.c.max_running).where(owners.c.max_running.is_not(None))
 #: A claim that met only tasks that may not run looks again, this far ahead and this often.
 LOOK_AHEAD, MAX_ROUNDS = 500, 4
 #: How far a claim looks now and then past the kinds that other workers run.
@@ -91,6 +88,8 @@ class Claimed(NamedTuple):
     found_jobs: dict[int, _Job]
     queue: str
     at: float
+    #: Some tasks were left because another transaction holds their job or their owner.
+    was_contended: bool = False
 
     def leases(self) -> list[Lease]:
         """Return one lease per task, most urgent first."""
@@ -109,8 +108,17 @@ class Claimed(NamedTuple):
 def claim(
     conn: sa.Connection, worker_id: str, queue: str, known: Collection[str], **how: Any
 ) -> list[Lease]:
-    """Lease tasks as `claim_rows` does; returns the leases, most urgent first."""
-    return claim_rows(conn, worker_id, queue, known, **how).leases()
+    """Lease tasks as `claim_rows` does, but wait for their jobs if there is nothing else.
+
+    Returns the leases, most urgent first.
+    """
+    with conn.begin_nested() as attempt:
+        claimed = claim_rows(conn, worker_id, queue, known, **how)
+        if not claimed.rows and claimed.was_contended:
+            attempt.rollback()
+    if not claimed.rows and claimed.was_contended:
+        claimed = claim_rows(conn, worker_id, queue, known, wait=True, **how)
+    return claimed.leases()
 
 
 def claim_rows(
@@ -125,6 +133,7 @@ def claim_rows(
     alone: int | None = None,
     elsewhere: Collection[str] = (),
     look_ahead: int = LOOK_AHEAD,
+    wait: bool = False,
 ) -> Claimed:
     """Lease up to `limit` tasks of the `known` kinds at the head of `queue` to a worker.
 
@@ -132,15 +141,23 @@ def claim_rows(
     most once): if this worker died, a task claimed ahead of time would be blamed for it. Of the
     kinds that run `elsewhere`, up to `look_ahead` tasks are passed over; those of other unknown
     kinds are set aside.
+
+    Tasks, jobs and owners that another transaction holds are left; a transaction that has locked
+    no job yet can `wait` for the first of them.
     """
-    free_slots = _free_slots(conn)
+    if wait and not job_transition.holds_jobs(conn):
+        _wait_for_head(conn, queue, limit, elsewhere, look_ahead)
+    free_slots, busy_owners = _free_slots(conn)
     release.release_capped(conn, queue, free_slots, now=now)
     alone = limit if alone is None else alone
+    is_contended = False
     for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
-        head = _head(conn, queue, length, elsewhere, look_ahead)
-        if not head:
+        rows = _head(conn, queue, length, elsewhere, look_ahead)
+        if not rows:
             break
-        found_jobs = _jobs_of(conn, head)
+        found_jobs = _jobs_of(conn, rows)
+        head = [r for r in rows if r.job_id in found_jobs and r.owner_id not in busy_owners]
+        is_contended = len(head) < len(rows)
         taken, blocked = _select(conn, head, found_jobs, known, free_slots, limit, alone)
         if taken:
             transition.claim(conn, [row.id for row in taken], worker_id, now=now, ttl=ttl)
@@ -148,20 +165,28 @@ def claim_rows(
             job_transition.start(conn, begun, worker_id, now=now)
         if blocked:
             _set_aside(conn, blocked, now)
-        if taken or not blocked:
-            return Claimed(taken, found_jobs, queue, now.wall)
-    return Claimed([], {}, queue, now.wall)
+        is_cut_short = is_contended and len(rows) == length < LOOK_AHEAD
+        if taken or not (blocked or is_cut_short):
+            return Claimed(taken, found_jobs, queue, now.wall, is_contended)
+    return Claimed([], {}, queue, now.wall, is_contended)
 
 
 def _head(
-    conn: sa.Connection, queue: str, limit: int, elsewhere: Collection[str], look_ahead: int
+    conn: sa.Connection,
+    queue: str,
+    limit: int,
+    elsewhere: Collection[str],
+    look_ahead: int,
+    *,
+    is_locking: bool = True,
 ) -> list[_Ready]:
     wanted = {"queue": queue, "limit": limit}
+    plain, around = (_FREE_HEAD, _FREE_HEAD_AROUND) if is_locking else (_HEAD, _HEAD_AROUND)
     if not elsewhere:
-        return [_Ready._make(row) for row in conn.execute(_HEAD, wanted)]
+        return [_Ready._make(row) for row in conn.execute(plain, wanted)]
     for ahead in sorted({LOOK_AHEAD, look_ahead}):
         given = wanted | {"elsewhere": sorted(elsewhere), "ahead": ahead}
-        if found := [_Ready._make(row) for row in conn.execute(_HEAD_AROUND, given)]:
+        if found := [_Ready._make(row) for row in conn.execute(around, given)]:
             return found
     return []
 
@@ -210,24 +235,37 @@ def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
         order.advance_band(conn, queue, priority, tag)
 
 
-def _free_slots(conn: sa.Connection) -> dict[int, int]:
-    """Return how many more tasks each capped owner may run; locks these owners."""
+def _wait_for_head(
+    conn: sa.Connection, queue: str, limit: int, elsewhere: Collection[str], look_ahead: int
+) -> None:
+    """Wait for what another claim of the same tasks may hold, in the lock order."""
+    dialect.lock_rows(conn, owners, [row.id for row in conn.execute(_CAPPED)])
+    head = _head(conn, queue, limit, elsewhere, look_ahead, is_locking=False)
+    job_transition.lock(conn, {row.job_id for row in head})
+
+
+def _free_slots(conn: sa.Connection) -> tuple[dict[int, int], set[int]]:
+    """Return how many more tasks each capped owner may run, and the owners that others hold."""
     capped = conn.execute(_CAPPED).all()
     if not capped:
-        return {}
+        return {}, set()
+    locked = dialect.try_lock_rows(conn, owners, [row.id for row in capped])
     counted = conn.execute(
         sa.select(t.owner_id, sa.func.count().label("running"))
         .where(is_state(t.state, TaskState.RUNNING))
         .group_by(t.owner_id)
     )
     running: dict[int, int] = {row.owner_id: row.running for row in counted}
-    return {row.id: row.max_running - running.get(row.id, 0) for row in capped}
+    slots = {row.id: row.max_running - running.get(row.id, 0) for row in capped}
+    return {i: slots[i] for i in locked}, set(slots) - locked
 
 
 def _jobs_of(conn: sa.Connection, head: Sequence[_Ready]) -> dict[int, _Job]:
-    """Lock and read the jobs of tasks: after the tasks, so that no stop comes between."""
+    """Lock and read the jobs of tasks, those that are free."""
     wanted = dialect.encode_ids(conn, sorted({row.job_id for row in head}))
-    return {row.id: _Job._make(row) for row in conn.execute(_lock_jobs(conn), {"wanted": wanted})}
+    found = {row.id: _Job._make(row) for row in conn.execute(_lock_jobs(conn), {"wanted": wanted})}
+    job_transition.note_locked(conn, set(found))
+    return found
 
 
 @dialect.statement
@@ -236,8 +274,7 @@ def _lock_jobs(conn: sa.Connection) -> sa.Select[Any]:
     return (
         sa.select(*(j[name] for name in _Job._fields))
         .where(dialect.id_in(conn, j.id, "wanted"))
-        .order_by(j.id)
-        .with_for_update(key_share=True)
+        .with_for_update(key_share=True, skip_locked=True)
     )
 
 

@@ -1,8 +1,8 @@
 """Dependencies: an edge says that a task waits for another task, or for a whole job.
 
 When a predecessor ends, its edges are marked as satisfied once, and the successor's `waits` is
-lowered in the same transaction. Two predecessors that end at the same time are serialised by the
-row lock of the successor, so exactly one of them sees the count reach zero.
+lowered in the same transaction, under the lock of the successor's job: of two predecessors that
+end at the same time, exactly one sees the count reach zero.
 """
 
 from collections import Counter
@@ -15,8 +15,11 @@ from quire.clock import Instant
 from quire.model.states import TASK_OPEN, JobState, Reason, TaskState
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import edges, is_state, jobs, tasks
+from quire.store.queue import job_transition
 
 t = tasks.c
+#: States of a job in which nothing waits for it.
+OVER = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
 SUCCEEDED = (TaskState.DONE.value, TaskState.SKIPPED.value, JobState.COMPLETED.value)
 
 
@@ -43,13 +46,17 @@ def satisfy(
 ) -> tuple[list[int], dict[int, str]]:
     """Mark the edges of tasks or jobs (`noun`) that ended, given the state each ended in.
 
-    Returns the tasks that wait for nothing any more, and the tasks to cancel with the reason.
+    Returns the tasks that wait for nothing any more, and the tasks to cancel with the reason. The
+    successors of a task are in its job, which is locked. Those of a job are in others, of which
+    not all can be waited for: the sweep finds what is left (`late_jobs`).
     """
     if not ended:
         return [], {}
-    before = edges.c[f"before_{noun}_id"]
-    values = {"over": dialect.encode_ids(conn, sorted(ended)), "wall": now.wall}
-    met = conn.execute(_mark(conn, before), values).all()
+    over = dialect.encode_ids(conn, sorted(ended))
+    values = {"over": over, "wall": now.wall}
+    if noun == "job":
+        values["free"] = dialect.encode_ids(conn, _lock_successors(conn, over))
+    met = conn.execute(_mark(conn, noun), values).all()
     cancelled = {
         row.task_id: f"{noun} {row.before}, which it waited for, ended {ended[row.before]}"
         for row in met
@@ -62,11 +69,37 @@ def satisfy(
     return sorted(free - set(cancelled)), cancelled
 
 
+def late_jobs(conn: sa.Connection, limit: int = 200) -> list[int]:
+    """List jobs that have ended and that a task still waits for."""
+    is_open = edges.c.satisfied_at.is_(None), edges.c.before_job_id.is_not(None)
+    over = sa.select(jobs.c.id).join(edges, edges.c.before_job_id == jobs.c.id)
+    over = over.where(*is_open, is_state(jobs.c.state, *OVER))
+    return list(conn.scalars(over.distinct().limit(limit)))
+
+
+def _lock_successors(conn: sa.Connection, over: Any) -> list[int]:
+    """Lock the jobs of tasks that wait for jobs, if that is possible; returns these tasks."""
+    rows = conn.execute(_successors(conn), {"over": over}).all()
+    locked = job_transition.lock(conn, {row.job_id for row in rows})
+    return [row.id for row in rows if row.job_id in locked]
+
+
 @dialect.statement
-def _mark(conn: sa.Connection, before: sa.Column[Any]) -> sa.Update:
+def _successors(conn: sa.Connection) -> sa.Select[Any]:
+    return (
+        sa.select(t.id, t.job_id)
+        .join(edges, edges.c.task_id == t.id)
+        .where(dialect.id_in(conn, edges.c.before_job_id, "over"), edges.c.satisfied_at.is_(None))
+    )
+
+
+@dialect.statement
+def _mark(conn: sa.Connection, noun: str) -> sa.Update:
+    before = edges.c[f"before_{noun}_id"]
+    also = [dialect.id_in(conn, edges.c.task_id, "free")] if noun == "job" else []
     return (
         sa.update(edges)
-        .where(dialect.id_in(conn, before, "over"), edges.c.satisfied_at.is_(None))
+        .where(dialect.id_in(conn, before, "over"), edges.c.satisfied_at.is_(None), *also)
         .values(satisfied_at=sa.bindparam("wall", type_=sa.Double))
         .returning(edges.c.task_id, edges.c.on_failure, before.label("before"))
     )

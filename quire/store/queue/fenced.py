@@ -188,8 +188,10 @@ def write(db: Database, task_id: int, fence: int, act: Any) -> Any:
     """Write under the fence of a task that keeps running; a retry of the task writes again."""
 
     def whole(conn: sa.Connection, now: Instant) -> Any:
-        transaction = Transaction(conn, settle.hold(conn, task_id, fence), now)
+        row = settle.hold(conn, task_id, fence)
+        transaction = Transaction(conn, row, now)
         result = act(transaction)
+        settle.require_active(conn, row)
         transaction.insert_children()
         return result
 
@@ -223,15 +225,15 @@ def step(
         is_done, text = _stored_step(conn, task_id, name)
         if is_done:  # by an earlier call whose COMMIT got no reply
             return _decoded(text)
-        result = value
+        transaction = Transaction(conn, row, now)
+        result = compute(transaction) if takes_transaction else value
+        settle.require_active(conn, row)
+        transaction.insert_children()
         if takes_transaction:
-            transaction = Transaction(conn, row, now)
-            result = compute(transaction)
-            transaction.insert_children()
             dialect.notify(conn)
         text = _encoded(result, f"step {name!r}")
-        row = {"task_id": task_id, "name": name, "fence": fence, "result": text, "at": now.wall}
-        conn.execute(sa.insert(steps).values(**row))
+        step = {"task_id": task_id, "name": name, "fence": fence, "result": text, "at": now.wall}
+        conn.execute(sa.insert(steps).values(**step))
         return result
 
     return db.write(act)

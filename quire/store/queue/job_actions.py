@@ -4,6 +4,9 @@ A stop ends the leases of running tasks in the transaction that stops the job. W
 in bounded batches; a claim that meets one in between moves it itself. A resume, a retry, a new
 priority and a deletion are recorded in the job's row first, and its tasks follow in batches too:
 if the process dies in between, a sweep (`finish`) or the scheduler (`collect`) goes on.
+
+Every function locks the jobs before it looks at a state. A task that is inside a transaction of its
+handler is not waited for: that transaction ends by asking for the state of the job.
 """
 
 from collections.abc import Sequence
@@ -22,7 +25,7 @@ from quire.model.states import (
     TaskState,
 )
 from quire.store.db import dialect
-from quire.store.db.engine import on_ended
+from quire.store.db.engine import TransactionConflict, on_ended
 from quire.store.db.schema.queue import HALTING, attempts, is_state, jobs, steps, tasks
 from quire.store.db.schema.queue import edges as edges_table
 from quire.store.db.schema.queue import events as events_table
@@ -33,10 +36,11 @@ from quire.store.queue.transition import Transition
 
 t, j = tasks.c, jobs.c
 BATCH = 1000
+#: Jobs that one batch of `sweep_halted` locks.
+HALTING_JOBS = 100
 #: What runs again besides stopped tasks, from the least to the most: failed and lost tasks that may
 #: run twice; all of them; cancelled tasks too.
 REVIVALS = ("resume", "retry_failed", "retry")
-J_CANCELLED = JobState.CANCELLED.value
 _OF_JOB = sa.select(j.priority).where(j.id == t.job_id).scalar_subquery()
 
 
@@ -54,18 +58,19 @@ def halt(
     Returns the jobs that were in a state that allows it.
     """
     target = JOB_MOVES[verb].target
-    running = _running(conn, job_ids, skip_locked=False)
-    dialect.lock_rows(conn, jobs, job_ids)
+    if target == JobState.CANCELLED:
+        on_ended(conn).lock(conn, _find_tasks(conn, job_ids, TaskState.RUNNING, limit=None))
+    job_transition.lock_all(conn, job_ids)
     error = sa.func.coalesce(why, j.error)
     values: dict[str, Any] = {"error": error, "stopped_by": by, "stopped_why": why}
     if target == JobState.CANCELLED:
         values |= {"revives": None, "is_reviving": False}
     done = job_transition.move_jobs(conn, job_ids, verb, now=now, **values)
     changed = [row.id for row in done]
-    # A claim may have committed between the two locks. What is locked now belongs to a claim or
-    # settle that waits for the job row; it will find the job halted and revoke its tasks itself.
-    running |= _running(conn, changed, skip_locked=True)
-    settle.revoke(conn, sorted((i, f) for i, f, job in running if job in set(changed)), now=now)
+    is_running = t.job_id.in_(changed), is_state(t.state, TaskState.RUNNING)
+    free = sa.select(t.id, t.fence).where(*is_running).order_by(t.id)
+    rows = conn.execute(free.with_for_update(skip_locked=True, key_share=True)).all()
+    settle.revoke(conn, [(row.id, row.fence) for row in rows], now=now)
     detail = {name: text for name, text in (("why", why), ("by", by)) if text}
     recorded = [events.Event(i, f"job.{target}", None, detail or None) for i in changed]
     events.record(conn, recorded, now=now)
@@ -81,25 +86,29 @@ def sweep_halted(
     conn: sa.Connection, job_ids: Sequence[int] = (), *, now: Instant, limit: int = BATCH
 ) -> int:
     """Move waiting tasks of halted jobs out of the queue; returns how many. Call it until 0."""
-    halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(limit)
+    halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(HALTING_JOBS)
     if job_ids:
         halting = halting.where(j.id.in_(list(job_ids)))
+    # Blocked tasks of a stopped job keep their reason: they are not in the queue.
+    is_cancelled = is_state(j.state, JobState.CANCELLED)
+    is_open = is_state(t.state, TaskState.READY, TaskState.BLOCKED)
+    is_queued = sa.and_(is_state(t.state, TaskState.READY), is_state(j.state, JobState.STOPPED))
     query = (
-        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"), t.has_successors)
+        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"))
         .join(jobs, j.id == t.job_id)
         .where(
             t.job_id.in_(list(conn.scalars(halting))),
-            # Blocked tasks of a stopped job keep their reason: they are not in the queue.
-            sa.or_(
-                is_state(t.state, TaskState.READY),
-                sa.and_(is_state(t.state, TaskState.BLOCKED), is_state(j.state, J_CANCELLED)),
-            ),
+            sa.or_(is_queued, sa.and_(is_open, is_cancelled)),
         )
         .order_by(t.id)
         .limit(limit)
-        .with_for_update(of=tasks, skip_locked=True)
     )
-    rows = conn.execute(query).all()
+    found = conn.execute(query).all()
+    doomed = [row.id for row in found if row.job_state == JobState.CANCELLED]
+    on_ended(conn).lock(conn, doomed)
+    job_transition.lock_all(conn, {row.job_id for row in found})
+    # Now the states can be believed: a job may have been resumed in the meantime.
+    rows = conn.execute(query.with_for_update(of=tasks, skip_locked=True)).all()
     moves = Transition(conn, now)
     for state in (TaskState.READY, TaskState.BLOCKED):
         some = [row for row in rows if row.state == state]
@@ -132,7 +141,7 @@ def revive(conn: sa.Connection, job_ids: Sequence[int], revival: str, *, now: In
     # A job that was stopped halfway through a retry still has to do the rest of it.
     stronger = REVIVALS[REVIVALS.index(revival) + 1 :]
     intent = sa.case((j.revives.in_(stronger), j.revives), else_=revival)
-    dialect.lock_rows(conn, jobs, job_ids)
+    job_transition.lock_all(conn, job_ids)
     values = {"error": None, "revives": intent, "is_reviving": True}
     done = [*job_transition.move_jobs(conn, job_ids, verb, now=now, **values)]
     if verb == "retry":
@@ -148,6 +157,7 @@ def revive_document(
 ) -> list[int]:
     """Run the unsuccessful tasks of one document again, even if their job is still active."""
     mine = t.document_id == document_id
+    job_transition.lock_all(conn, job_ids)
     for state in revived_states(revival):
         _revive(conn, _lock_tasks(conn, job_ids, state, mine, limit=None), state, now)
     while _revive_cascaded(conn, job_ids, BATCH, now, mine):
@@ -168,10 +178,10 @@ def finish(
     """
     # Locked owners also keep two processes from doing the same batch.
     owners.of_jobs(conn, job_ids, lock=True)
+    job_transition.lock_all(conn, job_ids)
     is_due = sa.and_(j.id.in_(sorted(job_ids)), j.is_reviving, is_state(j.state, *JOB_ACTIVE))
     found = conn.execute(sa.select(j.id, j.revives).where(is_due)).all()
     ids = [row.id for row in found]
-    # One step a transaction: each locks tasks before jobs.
     for revival in REVIVALS:
         some = [row.id for row in found if row.revives == revival]
         if _revive_tasks(conn, some, revival, limit, now):
@@ -260,7 +270,7 @@ def _release_stopped(conn: sa.Connection, job_ids: Sequence[int], limit: int, no
     is_stopped = t.reason == Reason.STOPPED.value
     ids = _find_tasks(conn, job_ids, TaskState.BLOCKED, is_stopped, limit=limit)
     dependencies.reopen(conn, ids)
-    transition.release(conn, ids, now=now, lock_owners=False)
+    transition.release(conn, ids, now=now)
     return len(ids)
 
 
@@ -268,7 +278,7 @@ def reprioritise(
     conn: sa.Connection, job_ids: Sequence[int], priority: int, *, now: Instant
 ) -> list[int]:
     """Change the priority of jobs; `reorder` gives their waiting tasks a new place."""
-    _running(conn, job_ids, skip_locked=False)
+    job_transition.lock_all(conn, job_ids)
     has_priority = is_state(j.state, *JOB_ACTIVE, JobState.STOPPED)
     changed = list(
         conn.scalars(
@@ -279,8 +289,9 @@ def reprioritise(
         )
     )
     # Running tasks may return to the queue.
-    is_running = sa.and_(t.job_id.in_(changed), is_state(t.state, TaskState.RUNNING))
-    conn.execute(sa.update(tasks).where(is_running).values(priority=priority))
+    running = _find_tasks(conn, changed, TaskState.RUNNING, limit=None)
+    free = dialect.try_lock_rows(conn, tasks, running)
+    conn.execute(sa.update(tasks).where(t.id.in_(free)).values(priority=priority))
     told = [events.Event(i, "job.priority", None, {"priority": priority}) for i in changed]
     events.record(conn, told, now=now)
     return changed
@@ -296,6 +307,7 @@ def reorder(
 ) -> int:
     """Give the next waiting tasks after this id the priority of their job; returns the last id."""
     owners.of_jobs(conn, job_ids, lock=True)
+    job_transition.lock_all(conn, job_ids)
     is_next = sa.and_(t.priority != _OF_JOB, t.id > after)
     ready = _lock_tasks(conn, job_ids, TaskState.READY, is_next, limit=limit)
     blocked = _lock_tasks(conn, job_ids, TaskState.BLOCKED, is_next, limit=limit)
@@ -322,7 +334,7 @@ def _raise_priorities(conn: sa.Connection, job_ids: Sequence[int], limit: int, n
 def _place_again(conn: sa.Connection, ids: Sequence[int], now: Instant) -> None:
     due: dict[str, Any] = {"reason": Reason.DUE.value, "due_at": now.wall}
     transition.transition(conn, [(i,) for i in ids], "hold", source=TaskState.READY, now=now, **due)
-    transition.release(conn, ids, now=now, lock_owners=False)
+    transition.release(conn, ids, now=now)
 
 
 def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list[int]:
@@ -331,7 +343,7 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
     The jobs are given to an owner that nobody is, so that they are gone for everyone; `collect`
     then deletes their rows.
     """
-    dialect.lock_rows(conn, jobs, job_ids)
+    job_transition.lock_all(conn, job_ids)
     gone = conn.execute(
         sa.select(j.id, j.state, j.has_successors).where(
             j.id.in_(sorted(job_ids)), is_state(j.state, *JOB_DELETABLE)
@@ -339,6 +351,10 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
     ).all()
     ids = [row.id for row in gone]
     transition.satisfy_jobs(conn, {r.id: "deleted" for r in gone if r.has_successors}, now=now)
+    e = edges_table.c
+    waiting = sa.select(e.id).where(e.before_job_id.in_(ids), e.satisfied_at.is_(None))
+    if conn.scalars(waiting.limit(1)).first() is not None:
+        raise TransactionConflict("database: a job that waits for this one is locked")
     _record_deletion(conn, ids, now)
     nobody = owners.nobody(conn)
     conn.execute(sa.update(jobs).where(j.id.in_(ids)).values(owner_id=nobody, is_reviving=False))
@@ -348,11 +364,13 @@ def delete(conn: sa.Connection, job_ids: Sequence[int], *, now: Instant) -> list
 
 def collect(conn: sa.Connection, *, now: Instant, limit: int = BATCH) -> bool:
     """Delete the next rows of deleted jobs, and the jobs without any; returns whether more are."""
-    gone = sa.select(j.id).where(owners.IS_DELETED).order_by(j.id)
+    # Not while a run is inside its last transaction: a sweep revokes it first.
+    gone = sa.select(j.id).where(owners.IS_DELETED, j.tasks_running == 0).order_by(j.id)
     job_ids = list(conn.scalars(gone.limit(limit)))
     if not job_ids:
         return False
     count = on_ended(conn).jobs_deleted(conn, job_ids, now=now, limit=limit)
+    job_ids = sorted(job_transition.lock(conn, job_ids))
     count += _delete_tasks(conn, job_ids, limit - count, now)
     told = sa.select(events_table.c.id).where(events_table.c.job_id.in_(job_ids))
     some = list(conn.scalars(told.limit(limit - count)))
@@ -407,18 +425,6 @@ def _record_deletion(conn: sa.Connection, job_ids: Sequence[int], now: Instant) 
         gone.setdefault(tenant, []).append(job_id)
     told = [events.Event(None, "job.deleted", None, {"jobs": i}, t) for t, i in gone.items()]
     events.record(conn, told, now=now)
-
-
-def _running(
-    conn: sa.Connection, job_ids: Sequence[int], *, skip_locked: bool
-) -> set[tuple[int, int, int]]:
-    rows = conn.execute(
-        sa.select(t.id, t.fence, t.job_id)
-        .where(t.job_id.in_(sorted(job_ids)), is_state(t.state, TaskState.RUNNING))
-        .order_by(t.id)
-        .with_for_update(skip_locked=skip_locked, key_share=True)
-    )
-    return {(row.id, row.fence, row.job_id) for row in rows}
 
 
 def _find_tasks(

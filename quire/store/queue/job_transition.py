@@ -5,7 +5,7 @@ tasks: `update_counters` applies what a transaction changed and lets the state f
 UPDATE. `doctor` compares the counters with the tasks themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_MOVES
 from quire.store.db import dialect
-from quire.store.db.engine import on_ended
+from quire.store.db.engine import TransactionConflict, on_ended
 from quire.store.db.schema.queue import is_state, jobs
 from quire.store.queue.counters import POSITIONS, Delta
 
@@ -25,6 +25,8 @@ _EXTRAS = {
     "error": "text",
     "result": "text",
 }
+#: Where a connection keeps the highest job that its transaction has locked; `begin` resets it.
+_HIGHEST = "highest_job"
 _COMPLETE, _FAIL, _CANCEL = JOB_MOVES["complete"], JOB_MOVES["fail"], JOB_MOVES["cancel"]
 
 
@@ -60,6 +62,37 @@ def move_jobs(
     ).all()
 
 
+def lock(conn: sa.Connection, job_ids: Collection[int]) -> set[int]:
+    """Lock jobs by id; returns those that it got.
+
+    Jobs below one that the transaction already holds are not waited for.
+    """
+    if not dialect.has_row_locks(conn):
+        return set(job_ids)
+    highest = conn.info.get(_HIGHEST, 0)
+    locked = dialect.try_lock_rows(conn, jobs, [i for i in job_ids if i <= highest])
+    rest = [i for i in job_ids if i > highest]
+    dialect.lock_rows(conn, jobs, rest)
+    return note_locked(conn, {*locked, *rest})
+
+
+def lock_all(conn: sa.Connection, job_ids: Collection[int]) -> None:
+    """Lock jobs by id, or give the transaction up: then it starts over."""
+    if not lock(conn, job_ids).issuperset(job_ids):
+        raise TransactionConflict("database: the jobs are locked by another transaction")
+
+
+def note_locked(conn: sa.Connection, job_ids: set[int]) -> set[int]:
+    """Remember the highest job that the transaction holds; returns the jobs."""
+    conn.info[_HIGHEST] = max(conn.info.get(_HIGHEST, 0), *job_ids, 0)
+    return job_ids
+
+
+def holds_jobs(conn: sa.Connection) -> bool:
+    """Tell whether the transaction has locked a job."""
+    return bool(conn.info.get(_HIGHEST))
+
+
 def lock_inactive(conn: sa.Connection, job_ids: Sequence[int]) -> set[int]:
     """Lock jobs and return those that are no longer active."""
     states = lock_states(conn, job_ids)
@@ -71,7 +104,9 @@ def lock_states(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, str]:
     if not job_ids:
         return {}
     wanted = {"wanted": dialect.encode_ids(conn, sorted(job_ids))}
-    return {row.id: row.state for row in conn.execute(_states(conn), wanted)}
+    states = {row.id: row.state for row in conn.execute(_states(conn), wanted)}
+    note_locked(conn, set(states))
+    return states
 
 
 @dialect.statement
@@ -116,7 +151,7 @@ def update_counters(
         return []
     ids = sorted(deltas)
     if not are_locked:
-        dialect.lock_rows(conn, jobs, ids)
+        lock_all(conn, ids)
     changes = [deltas[job_id] for job_id in ids]
     # Only what changed is sent: most batches move tasks between two states and nothing else.
     places = tuple(at for at in POSITIONS.values() if any(d.moved[at] for d in changes))

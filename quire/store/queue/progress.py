@@ -10,7 +10,7 @@ from quire.clock import Instant
 from quire.model.states import JobState, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, tasks
-from quire.store.queue import events
+from quire.store.queue import events, job_transition
 
 t, j = tasks.c, jobs.c
 #: Task, fence, fraction and message.
@@ -26,15 +26,20 @@ def report(conn: sa.Connection, reports: Sequence[Report], *, now: Instant) -> s
         (i, fence, _fraction(f), None if m is None else dialect.sanitize_text(m))
         for i, fence, f, m in reports
     ]
-    dialect.lock_rows(conn, tasks, [r[0] for r in told])
+    # A task that is locked is in a transaction of its handler, which may take long.
+    free = dialect.try_lock_rows(conn, tasks, [r[0] for r in told])
+    told = [r for r in told if r[0] in free]
     values = {"told": dialect.encode_rows(_merged(told)), "told_at": now.wall}
     # Only runs (task, fence) that still hold their lease.
     job_of = {(row.id, row.fence): row.job_id for row in conn.execute(_write(conn), values)}
     told = [r for r in told if r[:2] in job_of]
     # The progress of a job's only task is the job's; other jobs count finished cost.
     lines = _merged([(job_of[r[:2]], 0, r[2], r[3]) for r in told])
-    dialect.lock_rows(conn, jobs, [line[0] for line in lines])
-    conn.execute(_copy(conn), {"lines": dialect.encode_rows(lines)})
+    free = dialect.try_lock_rows(conn, jobs, [line[0] for line in lines])
+    job_transition.note_locked(conn, free)
+    conn.execute(
+        _copy(conn), {"lines": dialect.encode_rows([line for line in lines if line[0] in free])}
+    )
     events.record(
         conn,
         [

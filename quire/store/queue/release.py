@@ -6,9 +6,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
-from quire.model.states import Reason, TaskState
-from quire.store.db.schema.queue import attempts, is_state, kinds, owners, tasks
-from quire.store.queue.order import blocked_by
+from quire.model.states import JOB_ACTIVE, Reason, TaskState
+from quire.store.db.schema.queue import attempts, is_state, jobs, kinds, owners, tasks
+from quire.store.queue.order import blocked_by, next_in_turn
 from quire.store.queue.transition import release
 
 BLOCKED, READY = TaskState.BLOCKED, TaskState.READY
@@ -91,25 +91,41 @@ def release_capped(conn: sa.Connection, queue: str, room: dict[int, int], *, now
         queued = conn.scalars(own.where(is_state(tasks.c.state, READY)).limit(free)).all()
         held = own.where(*blocked_by(Reason.CAP)).order_by(tasks.c.priority, tasks.c.id)
         ids = conn.scalars(held.limit(free - len(queued))).all() if len(queued) < free else ()
-        release(conn, ids, now=now, lock_owners=False)
+        release(conn, ids, now=now)
 
 
-def owners_waiting(conn: sa.Connection) -> list[int]:
-    """List owners with tasks that wait for another job of theirs."""
-    waiting = sa.select(tasks.c.owner_id).distinct().where(*blocked_by(Reason.USER_BUSY.value))
-    return list(conn.scalars(waiting))
+def release_overlooked(
+    conn: sa.Connection, known: Sequence[str], *, now: Instant, limit: int = 500
+) -> int:
+    """Release tasks that waited for a worker of the `known` kinds, or whose release was missed."""
+    paused = _blocked_by(Reason.PAUSED).join(kinds, kinds.c.name == tasks.c.kind)
+    capped = _blocked_by(Reason.CAP).join(owners, owners.c.id == tasks.c.owner_id)
+    busy = sa.select(tasks.c.owner_id).distinct().where(*blocked_by(Reason.USER_BUSY))
+    ids = {
+        *blocked_for(conn, Reason.NO_WORKER, kinds_in=known, limit=limit),
+        *conn.scalars(paused.where(kinds.c.paused_at.is_(None)).limit(limit)),
+        *conn.scalars(capped.where(owners.c.max_running.is_(None)).limit(limit)),
+        *next_in_turn(conn, conn.scalars(busy).all(), limit),
+    }
+    return release(conn, sorted(ids), now=now)
 
 
-def no_longer_paused(conn: sa.Connection, limit: int = 500) -> list[int]:
-    """List tasks blocked as paused whose kind is active again."""
-    waiting = _blocked_by(Reason.PAUSED.value).join(kinds, kinds.c.name == tasks.c.kind)
-    return list(conn.scalars(waiting.where(kinds.c.paused_at.is_(None)).limit(limit)))
+def release_stuck(conn: sa.Connection, *, now: Instant, limit: int = 500) -> int:
+    """Release stopped tasks of jobs that are active and not being resumed; returns how many.
+
+    No transaction leaves any; they may come from an older version.
+    """
+    ids = conn.scalars(stuck().order_by(tasks.c.id).limit(limit)).all()
+    release(conn, ids, now=now)
+    return len(ids)
 
 
-def no_longer_capped(conn: sa.Connection, limit: int = 500) -> list[int]:
-    """List tasks blocked by a cap whose owner has none any more."""
-    waiting = _blocked_by(Reason.CAP.value).join(owners, owners.c.id == tasks.c.owner_id)
-    return list(conn.scalars(waiting.where(owners.c.max_running.is_(None)).limit(limit)))
+def stuck() -> sa.Select[Any]:
+    """Select stopped tasks of jobs that are active and not being resumed."""
+    j = jobs.c
+    is_going_on = is_state(j.state, *JOB_ACTIVE), j.tasks_blocked > 0, sa.not_(j.is_reviving)
+    is_stopped = is_state(tasks.c.state, BLOCKED), tasks.c.reason == Reason.STOPPED.value
+    return sa.select(tasks.c.id).join(jobs, j.id == tasks.c.job_id).where(*is_going_on, *is_stopped)
 
 
 def _blocked_by(reason: str) -> sa.Select[Any]:

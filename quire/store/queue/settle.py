@@ -13,8 +13,9 @@ from quire.clock import Instant
 from quire.errors import LeaseLost
 from quire.model.outcomes import Key, Settlement
 from quire.model.retry import MAX_CRASHES, delay_after_death
-from quire.model.states import TASK_MOVES, JobState, TaskState
+from quire.model.states import JOB_ACTIVE, TASK_MOVES, JobState, TaskState
 from quire.store.db import dialect
+from quire.store.db.engine import on_ended
 from quire.store.db.schema.queue import is_state, jobs, tasks
 from quire.store.queue import job_transition
 from quire.store.queue.transition import Transition
@@ -25,6 +26,8 @@ _HELD = {"id": "int", "fence": "int"}
 _RUNNING = sa.select(t.id, t.fence, t.job_id, t.worker_id, t.crashes, t.at_most_once).where(
     is_state(t.state, RUNNING)
 )
+#: Moves of a run after which its document may have failed.
+_UNSUCCESSFUL = ("fail", "lose", "give_up")
 _STOPPED_ONCE = "it was stopped while it ran, and it must not run twice"
 
 
@@ -58,15 +61,32 @@ def still_held(conn: sa.Connection, held: Sequence[Key]) -> set[Key]:
 def _still_held(conn: sa.Connection) -> sa.Select[Any]:
     h = dialect.json_rows(conn, "held", _HELD)
     same = sa.and_(h.c.id == t.id, h.c.fence == t.fence)
-    return sa.select(t.id, t.fence).join(h, same).where(is_state(t.state, RUNNING))
+    # The lease of a run that is inside a transaction outlives the stop of its job.
+    is_active = is_state(jobs.c.state, *JOB_ACTIVE)
+    held = sa.select(t.id, t.fence).join(h, same).join(jobs, jobs.c.id == t.job_id)
+    return held.where(is_state(t.state, RUNNING), is_active)
 
 
 def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
-    """Lock a running task and its job for a fenced write, or raise LeaseLost."""
+    """Lock a running task for a fenced write, or raise LeaseLost.
+
+    The job is not locked: nobody but this task waits for the handler. Whoever calls this ends the
+    transaction by `settle` or `require_active`, which find a stop that was made meanwhile.
+    """
     row = conn.execute(_hold(conn), {"task": task_id, "held": fence}).one_or_none()
-    if row is not None and not job_transition.lock_inactive(conn, [row.job_id]):
-        return row
-    raise LeaseLost(
+    if row is None:
+        raise _lease_lost(task_id, fence)
+    return row
+
+
+def require_active(conn: sa.Connection, held: Any) -> None:
+    """Lock the job of a task that `hold` returned; raise LeaseLost if it was stopped."""
+    if job_transition.lock_inactive(conn, [held.job_id]):
+        raise _lease_lost(held.id, held.fence)
+
+
+def _lease_lost(task_id: int, fence: int) -> LeaseLost:
+    return LeaseLost(
         f"task {task_id}: the lease with fence {fence} was ended by a stop, a cancel or a new "
         "holder. This transaction was rolled back."
     )
@@ -76,9 +96,9 @@ def hold(conn: sa.Connection, task_id: int, fence: int) -> Any:
 def _hold(_: sa.Connection) -> sa.Select[Any]:
     is_mine = t.id == sa.bindparam("task"), t.fence == sa.bindparam("held")
     return (
-        sa.select(t.id, t.job_id, t.owner_id, jobs.c.priority)
+        sa.select(t.id, t.fence, t.job_id, t.owner_id, jobs.c.priority)
         .join(jobs, jobs.c.id == t.job_id)
-        .where(*is_mine, is_state(t.state, RUNNING))
+        .where(*is_mine, is_state(t.state, RUNNING), is_state(jobs.c.state, *JOB_ACTIVE))
         .with_for_update(key_share=True, of=tasks)
     )
 
@@ -89,7 +109,13 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
         return set()
     if foreign := {e.move for e in settlements if not TASK_MOVES[e.move].fenced}:
         raise AssertionError(f"task: {sorted(foreign)} are no moves of a lease holder")
-    dialect.lock_rows(conn, tasks, [e.task_id for e in settlements])
+    if dialect.has_row_locks(conn):
+        # The task of a zombie may be in the queue again: it is locked after its job, not here.
+        ids = {"ids": [e.task_id for e in settlements]}
+        running = set(conn.scalars(_lock_running(conn), ids))
+        settlements = [e for e in settlements if e.task_id in running]
+    if bad := [e.task_id for e in settlements if e.move in _UNSUCCESSFUL]:
+        on_ended(conn).lock(conn, bad)
     stopped = job_transition.lock_inactive(conn, sorted({e.job_id for e in settlements}))
     if stopped:
         revoke(conn, [e.key for e in settlements if e.job_id in stopped], now=now)
@@ -97,6 +123,12 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
     done = moves.end([_storable(e) for e in settlements if e.job_id not in stopped])
     moves.conclude()
     return done
+
+
+@dialect.statement
+def _lock_running(conn: sa.Connection) -> sa.Select[Any]:
+    running = sa.select(t.id).where(dialect.id_in(conn, t.id, "ids"), is_state(t.state, RUNNING))
+    return running.order_by(t.id).with_for_update(key_share=True)
 
 
 def revoke(
@@ -138,9 +170,12 @@ def reap(
         .limit(limit)
         .with_for_update(skip_locked=True, key_share=True)
     ).all()
+    reaped = [_reaped(row) for row in rows]
+    if bad := [e.task_id for e in reaped if e.move in _UNSUCCESSFUL]:
+        on_ended(conn).lock(conn, bad)
     stopped = job_transition.lock_inactive(conn, sorted({row.job_id for row in rows}))
     revoke(conn, [(r.id, r.fence) for r in rows if r.job_id in stopped], now=now, outcome="died")
-    return _end(conn, [_reaped(row) for row in rows if row.job_id not in stopped], now)
+    return _end(conn, [one for one in reaped if one.job_id not in stopped], now)
 
 
 def _reaped(row: Any) -> Settlement:

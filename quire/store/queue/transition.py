@@ -7,6 +7,11 @@ once: the counters and states of jobs, the history of runs, events, the fate of 
 
 A move of the lease holder names the fence in its WHERE clause: a zombie's write matches no row.
 Any other move of a running task raises the fence in the same statement.
+
+Lock order (docs/adr/0031): owners; running tasks, which belong to the holder of their lease; what a
+handler writes, documents among it; jobs, by id; and under the lock of their job all other tasks.
+The state of a task changes only under the locks of the task and of its job. Whoever would have to
+lock against this order does not wait: it skips the row, or gives the transaction up.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -90,18 +95,14 @@ def claim(
     )
 
 
-def release(
-    conn: sa.Connection, ids: Sequence[int], *, now: Instant, lock_owners: bool = True
-) -> int:
+def release(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> int:
     """Make blocked tasks ready, or write the next reason that blocks them; returns how many are.
 
-    A caller that already holds task rows passes `lock_owners=False`: owners come first in the
-    lock order, and two equal tags only cost a little fairness.
+    Tasks whose job cannot be locked in order stay as they are: the sweep finds them.
     """
     if not ids:
         return 0
-    if lock_owners:
-        _lock_owners_of(conn, ids)
+    ids = _lock_jobs_of(conn, ids)
     dialect.lock_rows(conn, tasks, ids)
     ready, waiting = order.placed(conn, ids, now=now)
     one = Transition(conn, now)
@@ -116,13 +117,20 @@ def release_next_jobs(conn: sa.Connection, owner_ids: Collection[int], *, now: I
     """Release what waited for another job of the same owners to end."""
     if not owner_ids:
         return 0
-    return release(conn, order.next_in_turn(conn, owner_ids), now=now, lock_owners=False)
+    return release(conn, order.next_in_turn(conn, owner_ids), now=now)
+
+
+def satisfy_late(conn: sa.Connection, *, now: Instant) -> None:
+    """Satisfy what `satisfy_jobs` had to leave, because the successor's job was locked."""
+    states = job_transition.lock_states(conn, dependencies.late_jobs(conn))
+    over = {job_id: state for job_id, state in states.items() if state in dependencies.OVER}
+    satisfy_jobs(conn, over, now=now)
 
 
 def satisfy_jobs(conn: sa.Connection, ended: Mapping[int, str], *, now: Instant) -> None:
     """Release or cancel what waits for jobs that ended, given the state each ended in."""
     free, cancelled = dependencies.satisfy(conn, "job", ended, now=now)
-    release(conn, free, now=now, lock_owners=False)
+    release(conn, free, now=now)
     rows = sorted(cancelled.items())
     transition(conn, rows, "cascade", source=BLOCKED, now=now, columns=("error",))
 
@@ -292,7 +300,7 @@ class Transition:
         after_jobs, also_doomed = dependencies.satisfy(conn, "job", awaited_jobs, now=now)
         doomed |= also_doomed
         free = {*after_tasks, *after_jobs} - set(doomed)
-        release(conn, sorted(free), now=now, lock_owners=False)
+        release(conn, sorted(free), now=now)
         release_next_jobs(conn, {j.owner_id for j in ended if j.exclusive_key}, now=now)
         return doomed
 
@@ -404,8 +412,14 @@ def _effects(move: str, source: TaskState) -> dict[str, Any]:
     return values
 
 
-def _lock_owners_of(conn: sa.Connection, ids: Sequence[int]) -> None:
+def _lock_jobs_of(conn: sa.Connection, ids: Sequence[int]) -> list[int]:
+    """Lock the owners and the jobs of tasks; returns the tasks whose job it got."""
     if not dialect.has_row_locks(conn):
-        return
-    wanted = sa.select(t.owner_id).distinct().where(t.id.in_(list(ids)))
-    dialect.lock_rows(conn, owners, conn.scalars(wanted).all())
+        return list(ids)
+    wanted = sa.select(t.id, t.job_id, t.owner_id).where(dialect.id_in(conn, t.id, "ids"))
+    rows = conn.execute(wanted, {"ids": dialect.encode_ids(conn, ids)}).all()
+    if not job_transition.holds_jobs(conn):
+        # Else without: two equal tags of an owner only cost a little fairness.
+        dialect.lock_rows(conn, owners, list({row.owner_id for row in rows}))
+    locked = job_transition.lock(conn, {row.job_id for row in rows})
+    return [row.id for row in rows if row.job_id in locked]

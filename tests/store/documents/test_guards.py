@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from quire.clock import Instant
 from quire.errors import Overtaken
 from quire.model.pages import Page
 from quire.store.db import dialect
@@ -22,7 +23,7 @@ from quire.store.documents import (
     pages,
     reindex,
 )
-from quire.store.queue import owners
+from quire.store.queue import job_transition, owners
 from quire.store.search import vectors
 from tests.store.queue.test_concurrency import later
 from tests.store.shelf import DIMENSIONS, SOURCE, Filing, Shelf
@@ -136,11 +137,12 @@ def test_an_overtaking_ends_a_task_that_was_added_meanwhile(pg_stage: Stage):
             f"UPDATE tasks SET document_id = {filing.document_id}, generation = 1 "
             f"WHERE job_id = {added}"
         )
-        thread, ended = later(
-            lambda: pg_stage.db.write(
-                lambda conn, now: reindex.overtake(conn, filing.document_id, now=now)
-            )
-        )
+
+        def overtake(conn: sa.Connection, now: Instant) -> list[int]:
+            job_transition.lock_all(conn, reindex.lock(conn, "default", filing.document_id))
+            return reindex.overtake(conn, filing.document_id, now=now)
+
+        thread, ended = later(lambda: pg_stage.db.write(overtake))
         pg_stage.wait_until_one_waits(thread)
     thread.join()
     assert ended == [[filing.task_id, pg_stage.task(added).id]]

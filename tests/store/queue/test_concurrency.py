@@ -293,7 +293,7 @@ def test_a_conflict_that_the_database_breaks_is_tried_again(pg_stage: Stage):
 def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by_the_sweep(
     pg_stage: Stage,
 ):
-    from quire.store.queue import release, transition
+    from quire.store.queue import release
 
     job_id = pg_stage.one("other")
     verbs.pause(pg_stage.caller(), "other")
@@ -303,7 +303,7 @@ def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by
         verbs.unpause(pg_stage.caller(), "other")
     assert pg_stage.task(job_id).reason == "paused"
     with pg_stage.db.begin() as conn:
-        transition.release(conn, release.no_longer_paused(conn), now=pg_stage.now())
+        release.release_overlooked(conn, [], now=pg_stage.now())
     assert pg_stage.run() == [job_id]
 
 
