@@ -168,10 +168,10 @@ MUTANTS = [
         "guards::test_a_step_that_was_stored_meanwhile_is_not_stored_again",
     ),
     _mutant(
-        "write.hold", Q + "fenced.py",
-        "        transaction = Transaction(conn, row, now)\n        result = act(transaction)",
-        "        transaction: Any = None\n        result = act(transaction)\n        return result",
-        "guards::test_a_stray_of_a_stopped_job_cannot_write",
+        "write.require_active", Q + "fenced.py",
+        "        result = act(transaction)\n        settle.require_active(conn, row)\n",
+        "        result = act(transaction)\n",
+        "lock_order::test_a_write_of_a_running_task_is_refused_after_a_stop",
     ),
     _mutant(
         "worker.doubt", W + "loop.py",
