@@ -326,8 +326,7 @@ MUTANTS = [
         "dependencies::test_a_cancelled_successor_that_is_retried_does_not_wait_for_what_is_over",
     ),
     _mutant(
-        "submit.predecessors.nolock", Q + "submit.py",
-        "            .with_for_update(key_share=True, of=jobs)\n", "",
+        "submit.predecessors.nolock", "quire/control/jobs.py", "*named, *active})", "*active})",
         "concurrency::test_a_job_to_wait_for_that_is_deleted_meanwhile_does_not_exist",
     ),
     _mutant(

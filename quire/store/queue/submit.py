@@ -181,14 +181,12 @@ def _predecessors(
 def _states_of(conn: sa.Connection, owner: Owner, named: set[int]) -> dict[int, str]:
     if not named:
         return {}
-    # Locked before they are counted: a job that is deleted meanwhile is one that does not exist.
+    # The caller has locked them: a job that was deleted meanwhile is one that does not exist.
     own = set(
         conn.scalars(
             sa.select(jobs.c.id)
             .join(owners, owners.c.id == jobs.c.owner_id)
             .where(jobs.c.id.in_(sorted(named)), owners.c.tenant == owner.tenant)
-            .order_by(jobs.c.id)
-            .with_for_update(key_share=True, of=jobs)
         )
     )
     if missing := sorted(named - own):
