@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -24,8 +25,10 @@ EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
 class Front:
     """The dashboard, its shelf, and who visits it."""
 
-    def __init__(self, folder: Path, url: str = "") -> None:
-        self.shelf = Shelf(folder / "home", folder / "in", url, api_requests_per_minute=0)
+    def __init__(self, folder: Path, url: str = "", **settings: Any) -> None:
+        self.shelf = Shelf(
+            folder / "home", folder / "in", url, api_requests_per_minute=0, **settings
+        )
         self.api = server.create(self.shelf.app)
         self._clients: list[TestClient] = []
 

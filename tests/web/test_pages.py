@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -322,9 +321,7 @@ def test_a_page_says_that_the_database_is_not_available_and_tries_again(
 
 
 def test_secrets_among_the_settings_are_masked(tmp_path):
-    front = Front(tmp_path)
-    settings = front.shelf.app.settings
-    front.shelf.app.settings = replace(settings, embed_api_key="sk-hidden", token="quire_hidden")
+    front = Front(tmp_path, embed_api_key="sk-hidden", token="quire_hidden")
     page = front.visitor().get("/settings")
     assert "hidden" not in page.text
     assert "***" in page.text

@@ -205,7 +205,7 @@ class Database:
         errors = self.engine.dialect.loaded_dbapi
         try:
             pooled = self.engine.raw_connection()
-        except sa.exc.DBAPIError:
+        except (sa.exc.DBAPIError, errors.Error):  # the pool does not wrap all of them
             return None
         driver: Any = pooled.driver_connection
         try:
