@@ -214,7 +214,9 @@ class Database:
                 return driver.execute(text, values).fetchone()[0]
             finally:
                 driver.autocommit = False
-        except (errors.OperationalError, errors.InterfaceError, errors.IntegrityError) as error:
+        except errors.ProgrammingError:
+            raise
+        except errors.Error as error:  # a connection, a lock, a server that became read-only
             log.event("database.conflict", level="debug", error=str(error).split("\n")[0])
             pooled.invalidate()
             return None
