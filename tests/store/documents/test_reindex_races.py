@@ -29,15 +29,15 @@ def shelf(pg_url: str, tmp_path: Path) -> Iterator[Shelf]:
 
 
 def reindex_beside(shelf: Shelf, act: Callable[[int], Any]) -> int:
-    """Re-index; before the open tasks of the document are locked, `act` is committed."""
+    """Re-index; before the document and its tasks are locked, `act` is committed."""
     document_id = shelf.document("a.txt").id
     held, released = threading.Event(), threading.Event()
 
     def hold(conn: Any, cursor: Any, statement: str, *_: Any) -> None:
-        is_lock = "FOR UPDATE" in statement and "tasks.document_id" in statement
-        if is_lock and threading.current_thread() is not threading.main_thread():
+        is_first = "tasks.document_id" in statement and not held.is_set()
+        if is_first and threading.current_thread() is not threading.main_thread():
             held.set()
-            released.wait(10)
+            assert released.wait(10)
 
     sa.event.listen(shelf.db.engine, "before_cursor_execute", hold)
     with ThreadPoolExecutor(1) as pool:
