@@ -89,12 +89,21 @@ def sweep_halted(
     halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(HALTING_JOBS)
     if job_ids:
         halting = halting.where(j.id.in_(list(job_ids)))
-    ids = list(conn.scalars(halting))
-    query = _waiting(ids, TaskState.READY, limit)
+    # Blocked tasks of a stopped job keep their reason: they are not in the queue.
+    is_cancelled = is_state(j.state, JobState.CANCELLED)
+    is_open = is_state(t.state, TaskState.READY, TaskState.BLOCKED)
+    is_queued = sa.and_(is_state(t.state, TaskState.READY), is_state(j.state, JobState.STOPPED))
+    query = (
+        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"))
+        .join(jobs, j.id == t.job_id)
+        .where(
+            t.job_id.in_(list(conn.scalars(halting))),
+            sa.or_(is_queued, sa.and_(is_open, is_cancelled)),
+        )
+        .order_by(t.id)
+        .limit(limit)
+    )
     found = conn.execute(query).all()
-    if not found:
-        query = _waiting(ids, TaskState.BLOCKED, limit)
-        found = conn.execute(query).all()
     doomed = [row.id for row in found if row.job_state == JobState.CANCELLED]
     on_ended(conn).lock(conn, doomed)
     job_transition.lock_all(conn, {row.job_id for row in found})
@@ -109,19 +118,6 @@ def sweep_halted(
         moves.apply(stopped, "hold", source=state, reason=Reason.STOPPED.value)
     moves.conclude()
     return len(rows)
-
-
-def _waiting(job_ids: Sequence[int], state: TaskState, limit: int) -> sa.Select[Any]:
-    # Blocked tasks of a stopped job keep their reason: they are not in the queue.
-    halted = [JobState.CANCELLED, *([JobState.STOPPED] if state == TaskState.READY else [])]
-    return (
-        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"))
-        .join(jobs, j.id == t.job_id)
-        .where(t.job_id.in_(job_ids), is_state(t.state, state), is_state(j.state, *halted))
-        # In the order of the index: a large job is not read from its start for each batch.
-        .order_by(t.job_id, t.id)
-        .limit(limit)
-    )
 
 
 def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
