@@ -123,7 +123,7 @@ MUTANTS = [
     ),
     _mutant(
         "settle.revoke.at_most_once", Q + "settle.py",
-        'move = "give_up" if row.at_most_once else "stop"', 'move = "stop"',
+        'move = "give_up" if is_lost else "stop"', 'move = "stop"',
         "job_actions::test_stopping_what_must_not_run_twice_gives_it_up_as_lost",
     ),
     _mutant(

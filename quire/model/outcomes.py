@@ -132,15 +132,15 @@ def decide(  # noqa: C901 (one case per outcome)
         case Outcome.UNSTARTED:
             return _returned(settlement)
         case Outcome.REVOKED | Outcome.STOPPED if asked:
-            return _returned(settlement)
+            began = report.duration is not None
+            return _lost(settlement, kind) if kind.at_most_once and began else _returned(settlement)
         case (
             Outcome.CRASHED | Outcome.DIED | Outcome.TIMEOUT | Outcome.MEMORY | Outcome.STALLED
         ) if kind.at_most_once:
-            error = f"{report.error or report.outcome}. It must not run twice: {kind.reason}"
-            return settlement._replace(move="lose", error=error)
+            return _lost(settlement, kind)
         case Outcome.DIED:
             return _died(settlement, lease)
-        case Outcome.OUTAGE:
+        case Outcome.OUTAGE if not kind.at_most_once:
             wait = OUTAGE_SECONDS * (0.5 + spread)
             return settlement._replace(move="retry", refund_attempt=True, due_in=wait)
         case Outcome.PERMANENT:
@@ -174,6 +174,11 @@ def _settlement(report: RunReport, lease: Lease, worker_id: str, ended_at: float
 
 def _returned(settlement: Settlement) -> Settlement:
     return settlement._replace(move="return", outcome=Outcome.RETURNED, refund_attempt=True)
+
+
+def _lost(settlement: Settlement, kind: JobKind) -> Settlement:
+    error = f"{settlement.error or settlement.outcome}. It must not run twice: {kind.reason}"
+    return settlement._replace(move="lose", error=error)
 
 
 def _died(settlement: Settlement, lease: Lease) -> Settlement:

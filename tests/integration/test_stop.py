@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import signal
 import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.integration.processes import Site, is_alive
+from tests.integration.processes import Site, is_alive, is_stopped
 from tests.waiting import stays, until
 
 
@@ -106,6 +107,36 @@ def test_a_cancelled_job_ends_and_cannot_resume(site: Site):
     assert site.job(job).state == "cancelled"
     assert site.resume(job) == []
     site.assert_healthy()
+
+
+def test_what_must_not_run_twice_and_was_stopped_before_it_began_runs_when_resumed(site: Site):
+    worker = site.worker(concurrency=1)
+    [child] = worker.children()
+    child.send_signal(signal.SIGSTOP)
+    until(lambda: is_stopped(child.pid))
+    job = site.submit("i.once", tag="a")
+    until(lambda: site.task(job).state == "running", what=site.logs)
+    site.stop(job)
+    until(lambda: worker.logs("task.revoked"), what=site.logs)
+    child.send_signal(signal.SIGCONT)
+    until(lambda: site.task(job).state != "running", what=site.logs)
+    task = site.task(job)
+    assert (task.state, task.reason, site.trace("began")) == ("blocked", "stopped", [])
+    site.resume(job)
+    assert site.until_over(job) == {"completed": 1}
+    assert len(site.trace("began", "a")) == 1
+    site.assert_healthy()
+
+
+def test_what_must_not_run_twice_is_lost_when_its_worker_is_told_to_stop_at_once(site: Site):
+    worker = site.worker()
+    job = site.submit("i.pays", tag="a")
+    site.until_traced("began", "a")
+    worker.tell(signal.SIGTERM)
+    until(lambda: worker.logs("worker.draining"), what=site.logs)
+    worker.leave()
+    assert (site.task(job).state, site.job(job).state) == ("lost", "failed")
+    assert "must not run twice" in site.job(job).error
 
 
 def test_a_stopped_run_dies_although_its_worker_has_claimed_the_task_again(pg_url: str, home: Path):

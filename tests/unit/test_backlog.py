@@ -59,6 +59,6 @@ def test_revoked_leases_leave_the_backlog_and_the_oldest_tells_how_long_they_wai
     backlog.add([lease(1)], now=10.0)
     backlog.add([lease(2)], now=12.0)
     assert backlog.has_waited(1.0, now=11.5) and not backlog.has_waited(2.0, now=11.5)
-    backlog.drop({(1, 1)})
+    assert ids(backlog.take({(1, 1)})) == [1]
     assert backlog.keys() == [(2, 1)]
     assert not backlog.has_waited(1.0, now=12.5)

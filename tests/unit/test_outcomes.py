@@ -69,6 +69,22 @@ def test_a_kind_that_must_not_run_twice_is_lost_when_its_end_was_not_seen(outcom
     assert settlement.error == "killed. It must not run twice: it sends a letter"
 
 
+@pytest.mark.parametrize("outcome", ["revoked", "stopped"])
+def test_a_kind_that_must_not_run_twice_is_lost_when_its_worker_ends_its_run(outcome):
+    assert settled(outcome, ONCE, asked=True, duration=0.1).move == "lose"
+    assert settled(outcome, asked=True, duration=0.1).move == "return"
+
+
+def test_a_kind_that_must_not_run_twice_is_returned_when_it_never_began():
+    assert settled("revoked", ONCE, asked=True).move == "return"
+    assert settled("unstarted", ONCE).move == "return"
+
+
+def test_a_kind_that_must_not_run_twice_does_not_run_again_after_an_outage():
+    settlement = settled("outage", ONCE, max_attempts=1, duration=0.1, error="no database")
+    assert (settlement.move, settlement.error) == ("fail", "no database")
+
+
 def test_a_task_that_is_killed_from_outside_too_often_is_lost():
     assert settled("died", crashes=MAX_CRASHES - 2).move == "retry"
     assert settled("died", crashes=MAX_CRASHES - 1).move == "lose"

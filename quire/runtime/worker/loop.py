@@ -110,9 +110,11 @@ class Backlog:
         """List the leases as (task id, fence)."""
         return [lease.key for lease, _ in self._waiting]
 
-    def drop(self, lost: set[Key]) -> None:
-        """Remove leases that were revoked."""
+    def take(self, lost: set[Key]) -> list[Lease]:
+        """Remove and return leases that were revoked."""
+        taken = [lease for lease, _ in self._waiting if lease.key in lost]
         self._waiting = deque(x for x in self._waiting if x[0].key not in lost)
+        return taken
 
     def take_all(self) -> list[Lease]:
         """Remove and return every lease."""
@@ -541,4 +543,6 @@ class Worker:
             if key not in self.revoked and self.children.revoke(*key):
                 self.revoked.add(key)
                 log.event("task.revoked", task=key[0], fence=key[1], worker=self.id)
-        self.backlog.drop(lost)
+        # The store waits to be told that these never began; the lease of any other is over.
+        dropped = self.backlog.take(lost)
+        self._return(lease for lease in dropped if self.kinds[lease.kind].at_most_once)

@@ -36,6 +36,8 @@ from quire.store.queue.transition import Transition
 
 t, j = tasks.c, jobs.c
 BATCH = 1000
+#: How long a worker has to tell whether a run of a stopped job had begun (seconds).
+TELL_SECONDS = 2.0
 #: Jobs that one batch of `sweep_halted` locks.
 HALTING_JOBS = 100
 #: What runs again besides stopped tasks, from the least to the most: failed and lost tasks that may
@@ -67,7 +69,9 @@ def halt(
         values |= {"revives": None, "is_reviving": False}
     done = job_transition.move_jobs(conn, job_ids, verb, now=now, **values)
     changed = [row.id for row in done]
-    is_running = t.job_id.in_(changed), is_state(t.state, TaskState.RUNNING)
+    # What must not run twice is lost if it began. Only its worker knows that, and is asked.
+    is_known = sa.true() if target == JobState.CANCELLED else sa.not_(t.at_most_once)
+    is_running = t.job_id.in_(changed), is_state(t.state, TaskState.RUNNING), is_known
     free = sa.select(t.id, t.fence).where(*is_running).order_by(t.id)
     rows = conn.execute(free.with_for_update(skip_locked=True, key_share=True)).all()
     settle.revoke(conn, [(row.id, row.fence) for row in rows], now=now)
@@ -121,11 +125,16 @@ def sweep_halted(
 
 
 def revoke_strays(conn: sa.Connection, *, now: Instant) -> list[int]:
-    """End leases that a stop has missed: running tasks whose job is not active."""
+    """End leases that a stop has left: running tasks whose job is not active."""
+    is_late = sa.or_(j.finished_at < now.wall - TELL_SECONDS, is_state(j.state, JobState.CANCELLED))
     rows = conn.execute(
         sa.select(t.id, t.fence)
         .join(jobs, j.id == t.job_id)
-        .where(is_state(t.state, TaskState.RUNNING), sa.not_(is_state(j.state, *JOB_ACTIVE)))
+        .where(
+            is_state(t.state, TaskState.RUNNING),
+            sa.not_(is_state(j.state, *JOB_ACTIVE)),
+            sa.or_(sa.not_(t.at_most_once), is_late),
+        )
         .order_by(t.id)
         .with_for_update(of=tasks, skip_locked=True)
     ).all()

@@ -4,7 +4,7 @@ The holder settles what it ran (`settle`) and renews what it still runs (`renew`
 only revoke or reap, and both raise the fence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -118,7 +118,9 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
         on_ended(conn).lock(conn, bad)
     stopped = job_transition.lock_inactive(conn, sorted({e.job_id for e in settlements}))
     if stopped:
-        revoke(conn, [e.key for e in settlements if e.job_id in stopped], now=now)
+        refused = [e for e in settlements if e.job_id in stopped]
+        unbegun = {e.key for e in refused if e.move == "return"}
+        revoke(conn, [e.key for e in refused], now=now, unbegun=unbegun)
     moves = Transition(conn, now, are_active=True)
     done = moves.end([_storable(e) for e in settlements if e.job_id not in stopped])
     moves.conclude()
@@ -132,17 +134,23 @@ def _lock_running(conn: sa.Connection) -> sa.Select[Any]:
 
 
 def revoke(
-    conn: sa.Connection, held: Sequence[Key], *, now: Instant, outcome: str = "stopped"
+    conn: sa.Connection,
+    held: Sequence[Key],
+    *,
+    now: Instant,
+    outcome: str = "stopped",
+    unbegun: Collection[Key] = (),
 ) -> list[int]:
     """End the leases (task, fence) of jobs that were stopped or cancelled; the attempt is returned.
 
-    A task that must not run twice is lost: it began, and its end was not seen.
+    A task that must not run twice is lost, unless its run is known not to have begun.
     """
     rows = _held(conn, held)
     states = job_transition.lock_states(conn, sorted({row.job_id for row in rows}))
     settlements = []
     for row in rows:
-        move = "give_up" if row.at_most_once else "stop"
+        is_lost = row.at_most_once and (row.id, row.fence) not in unbegun
+        move = "give_up" if is_lost else "stop"
         settlements.append(
             Settlement(
                 row.id,
@@ -150,8 +158,8 @@ def revoke(
                 row.job_id,
                 "cancel" if states[row.job_id] == JobState.CANCELLED else move,
                 outcome,
-                error=_STOPPED_ONCE if row.at_most_once else None,
-                refund_attempt=not row.at_most_once,
+                error=_STOPPED_ONCE if is_lost else None,
+                refund_attempt=not is_lost,
                 worker_id=row.worker_id,
             )
         )

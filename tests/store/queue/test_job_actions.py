@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from quire.clock import SystemClock
 from quire.control import jobs as verbs
-from quire.errors import BadInput, Conflict, NotFound, UnknownKind
+from quire.errors import BadInput, Conflict, LeaseLost, NotFound, UnknownKind
+from quire.model.outcomes import Lease
 from quire.model.records import Submission
 from quire.model.states import JOB_MOVES, JobState, TaskState
 from quire.runtime.worker import sweep
-from quire.store.queue import job_actions
-from tests.store.stage import Stage, ending
+from quire.runtime.worker.loop import Worker
+from quire.settings import load
+from quire.store.queue import fenced, job_actions, settle
+from tests.store.stage import KINDS, Stage, ending
 
 
 def job_in(stage: Stage, state: str) -> int:
@@ -298,14 +302,86 @@ def test_resuming_does_not_run_again_what_must_not_run_twice(stage: Stage):
     assert stage.run() == [job_id]
 
 
-def test_stopping_what_must_not_run_twice_gives_it_up_as_lost(stage: Stage):
+def _finish_late(stage: Stage, lease: Lease) -> None:
+    assert stage.settle(ending(lease)) == set()
+
+
+def _die(stage: Stage, lease: Lease) -> None:
+    stage.reap("w1")
+
+
+def _say_nothing(stage: Stage, lease: Lease) -> None:
+    stage.db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
+    assert stage.task(lease.job_id).state == "running"  # the worker may still tell
+    stage.clock.advance(job_actions.TELL_SECONDS + 1)
+    stage.db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
+
+
+@pytest.mark.parametrize("act", [_finish_late, _die, _say_nothing])
+def test_stopping_what_must_not_run_twice_gives_it_up_as_lost(stage: Stage, act):
     job_id = stage.one("once")
     [lease] = stage.claim()
     verbs.stop(stage.caller(), [job_id])
+    with pytest.raises(LeaseLost), fenced.ending(stage.db, *lease.key, worker_id="w1"):
+        pass
+    act(stage, lease)
     assert stage.task(job_id).state == "lost"
     assert stage.settle(ending(lease)) == set()
     verbs.resume(stage.caller(), [job_id])
     assert stage.claim() == []
+
+
+def test_what_must_not_run_twice_and_had_not_begun_is_stopped_not_lost(stage: Stage):
+    job_id = stage.one("once")
+    [lease] = stage.claim()
+    verbs.stop(stage.caller(), [job_id])
+    with stage.db.read() as conn:  # so the worker is told
+        assert settle.still_held(conn, [lease.key]) == set()
+    stage.settle(ending(lease, "return", "returned", refund_attempt=True))
+    task = stage.task(job_id)
+    assert (task.state, task.reason, task.attempt) == ("blocked", "stopped", 0)
+    stage.inspect()
+    verbs.resume(stage.caller(), [job_id])
+    assert stage.run() == [job_id]
+    assert stage.job(job_id).state == "completed"
+
+
+def test_a_worker_returns_what_must_not_run_twice_and_still_waits_for_a_child(stage: Stage, home):
+    stage.db.clock = SystemClock()
+    worker = Worker(load({}, home=home, database_url=stage.db.url))
+    worker.kinds = KINDS
+    jobs = [stage.one("once"), stage.one()]
+    worker.backlog.add(stage.claim(worker.id, limit=2), now=0.0)
+    verbs.stop(stage.caller(), jobs)
+    worker._check_leases()
+    assert [one.job_id for one in worker.settlements] == jobs[:1]
+    worker._write(now=0.0)
+    assert [(stage.task(i).state, stage.task(i).reason) for i in jobs] == [
+        ("blocked", "stopped")
+    ] * 2
+    worker.db.close()
+
+
+def test_cancelling_what_must_not_run_twice_ends_its_lease_at_once(stage: Stage):
+    job_id = stage.one("once")
+    [lease] = stage.claim()
+    verbs.stop(stage.caller(), [job_id])
+    verbs.cancel(stage.caller(), [job_id])
+    assert stage.task(job_id).state == "cancelled"
+    assert stage.settle(ending(lease, "return", "returned")) == set()
+
+
+def test_what_must_not_run_twice_goes_on_if_its_job_is_resumed_before_its_worker_is_told(
+    stage: Stage,
+):
+    job_id = stage.one("once")
+    [lease] = stage.claim()
+    verbs.stop(stage.caller(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
+    assert stage.job(job_id).state == "running"
+    assert stage.settle(ending(lease)) == {lease.task_id}
+    assert stage.job(job_id).state == "completed"
+    stage.inspect()
 
 
 def test_a_resume_whose_process_died_halfway_is_finished_by_a_sweep(stage: Stage):
