@@ -38,6 +38,8 @@ def copy_rows(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
     """Insert rows by COPY (PostgreSQL only); takes bytes too."""
+    # The session plans each execution anew, also of the check of each foreign key of each row.
+    conn.exec_driver_sql("SET LOCAL plan_cache_mode = auto")
     driver: Any = conn.connection.driver_connection
     text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
     with driver.cursor() as cursor, cursor.copy(text) as copy:

@@ -239,8 +239,7 @@ def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
         ).scalar_one()
         return list(range(last - count + 1, last + 1))
     found = conn.exec_driver_sql(
-        "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
-        (table.name, count),
+        "SELECT nextval(%s) FROM generate_series(1, %s)", (f"{table.name}_id_seq", count)
     )
     return [number for (number,) in found]
 
