@@ -45,14 +45,12 @@ def submit(
     ]
     submission_checks.submissions(submissions)
     submission_checks.key(key)
-    body = _digest(submissions, payloads)
+    key, body = _identified(caller, submissions, payloads, key)
     if then is None and len(submissions) == 1:
         job = _plain(caller, submissions[0], payloads[0], key, body, by_person)
         if job is not None and (job_id := plain_submit.submit(caller.db, job)) is not None:
             caller.ring()
             return [job_id]
-        key = job.key if job is not None else key
-    key = key or uuid.uuid4().hex
 
     def act(conn: Connection, now: Instant) -> list[int]:
         owner = owners.lock_or_create(conn, caller.tenant, caller.user)
@@ -96,8 +94,6 @@ def _plain(
     """Return the job for the short path, or None if it waits for something."""
     if one.after or one.run_at is not None or (by_person and caller.policy != "all"):
         return None
-    if key is None and not caller.db.is_embedded:
-        key = uuid.uuid4().hex
     return plain_submit.PlainJob(
         caller.tenant, caller.user, one.kind, one.priority, one.cost, payload, one.platform,
         one.account, one.max_attempts, key, body_hash, by_person,
@@ -392,10 +388,19 @@ def _kinds_for(caller: Caller, conn: Connection, wanted: set[str]) -> dict[str, 
     return rows
 
 
-def _digest(submissions: Sequence[Submission], payloads: Sequence[str]) -> str:
+def _identified(
+    caller: Caller, submissions: Sequence[Submission], payloads: Sequence[str], key: str | None
+) -> tuple[str | None, str]:
+    """Return the idempotency key of a request and the hash of its body.
+
+    On PostgreSQL every request gets one: the reply to a COMMIT can be lost.
+    """
+    if key is None and caller.db.is_embedded:
+        return None, ""
     whole = [
         (w.kind, w.priority, w.run_at, tuple(w.after), w.after_failure, w.platform, w.account,
          w.ref, w.cost, w.max_attempts, p)
         for w, p in zip(submissions, payloads, strict=True)
     ]  # fmt: skip
-    return hashlib.blake2b(json.dumps(whole).encode(), digest_size=16).hexdigest()
+    body = hashlib.blake2b(json.dumps(whole).encode(), digest_size=16).hexdigest()
+    return key or uuid.uuid4().hex, body

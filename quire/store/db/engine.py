@@ -87,7 +87,7 @@ class Database:
         self.lease_seconds = lease_seconds
         # Functions of the queue take only a connection: it carries what they have to call.
         engine.update_execution_options(on_ended=on_ended)
-        self._group = GroupCommit(self.begin)
+        self._group = GroupCommit(engine, path) if path else None
 
     @classmethod
     def open(
@@ -135,6 +135,8 @@ class Database:
 
     def close(self) -> None:
         """Close every connection."""
+        if self._group is not None:
+            self._group.close()
         self.engine.dispose()
 
     def migrate(self, **how: Any) -> list[int]:
@@ -147,6 +149,12 @@ class Database:
         """Read the clock of this database: the server's, or this machine's on SQLite."""
         return dialect.now(conn, self.clock)
 
+    @property
+    def _lock_limits(self) -> dict[str, float]:
+        """How long to wait for SQLite's write lock, and how long another may hold it."""
+        lease = self.lease_seconds
+        return {"timeout": min(BUSY_SECONDS, lease / 4), "max_hold": lease / 2}
+
     @contextlib.contextmanager
     def begin(self, *, is_long: bool = False) -> Iterator[sa.Connection]:
         """Open a write transaction: committed at the end of the block, else rolled back.
@@ -156,9 +164,7 @@ class Database:
         """
         with self._translate_errors(), self.engine.connect() as conn:
             if self.path is not None:
-                lease = self.lease_seconds
-                timeout = min(BUSY_SECONDS, lease / 4)
-                sqlite.begin_immediate(conn, self.path, timeout, max_hold=lease / 2)
+                sqlite.begin_immediate(conn, self.path, **self._lock_limits)
             conn.info.pop("highest_job", None)
             with sqlite.record_writer(self.path, is_long=is_long), conn.begin():
                 yield conn
@@ -190,12 +196,17 @@ class Database:
                     raise unconfirmed or error from error.__cause__
         raise AssertionError("unreachable")
 
-    def write_grouped(self, act: Callable[[sa.Connection], R]) -> R:
-        """Run a short `act` in a write transaction that other threads may share.
+    def write_grouped(self, act: Callable[[Any], R]) -> R | None:
+        """Run a short `act` with a cursor of SQLite, in a transaction that threads may share.
 
-        It must not raise after its first write.
+        It must not raise after its first write. Returns None if the database failed; nothing was
+        committed then.
         """
-        return self._group.run(act)
+        try:
+            return self._group.run(act, **self._lock_limits) if self._group else None
+        except (self.engine.dialect.loaded_dbapi.Error, sqlite.FileReplaced) as error:
+            log.event("database.conflict", level="debug", error=str(error))
+            return None
 
     def call_function(self, text: str, values: Sequence[Any]) -> Any:
         """Call a PostgreSQL function that is a whole transaction, in one round trip.

@@ -8,8 +8,6 @@ None, and write nothing, where the job turns out not to be plain.
 
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
-
 from quire.clock import FakeClock
 from quire.store.db.engine import Database
 
@@ -61,15 +59,14 @@ class PlainJob(NamedTuple):
 def submit(db: Database, job: PlainJob) -> int | None:
     """Store a job that is ready at once; returns its id, or None if it is not plain."""
     if db.path is not None:
-        return db.write_grouped(lambda conn: _insert(db, conn, job))
+        return db.write_grouped(lambda cursor: _insert(db, cursor, job))
     wall = db.clock.now().wall if isinstance(db.clock, FakeClock) else None
     job_id: int | None = db.call_function(_CALL, (*job, wall))
     return job_id
 
 
-def _insert(db: Database, conn: sa.Connection, job: PlainJob) -> int | None:
-    driver: Any = conn.connection.driver_connection
-    run = driver.cursor().execute
+def _insert(db: Database, cursor: Any, job: PlainJob) -> int | None:
+    run = cursor.execute
     row = run(_FIND, (job.priority, job.tenant, job.user, job.kind)).fetchone()
     if row is None:
         return None

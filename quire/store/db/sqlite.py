@@ -30,6 +30,10 @@ NOTHING_LOST = "Nothing was lost: workers retry on their own; run a failed comma
 _HOLDER = struct.Struct("<q24sd")
 
 
+class FileReplaced(DatabaseUnavailable):
+    """Another file is at the path of the database; a new connection opens that one."""
+
+
 def sqlite_module() -> ModuleType:
     """Return the newest SQLite module: pysqlite3 if installed, else the standard library's."""
     try:
@@ -108,30 +112,41 @@ def _begin(driver: Any) -> None:
 
 
 def begin_immediate(conn: sa.Connection, path: Path, timeout: float, max_hold: float) -> None:
-    """Take the write lock or raise after `timeout`; kill a process that held it for `max_hold`."""
+    """Begin a write transaction, see `lock`."""
     driver: Any = conn.connection.driver_connection
     cursor = driver.cursor()
-    end = time.monotonic() + timeout
     cursor.execute("PRAGMA busy_timeout = 0")
     try:
-        while True:
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-                break
-            except Exception as error:
-                if "locked" not in str(error):
-                    raise sa.exc.OperationalError("BEGIN IMMEDIATE", None, error) from error
-                if time.monotonic() > end:
-                    _kill_stuck_writer(path, max_hold)
-                    raise DatabaseUnavailable(
-                        f"database {path}: locked by another process for {timeout:g} s. "
-                        f"{NOTHING_LOST}"
-                    ) from error
-                time.sleep(0.0005)
+        lock(cursor, path, timeout, max_hold)
+    except sqlite_module().Error as error:
+        raise sa.exc.OperationalError("BEGIN IMMEDIATE", None, error) from error
     finally:
         cursor.execute("PRAGMA busy_timeout = 10000")
     conn.info["begun"] = True
-    _check_still_there(conn, driver, path)
+    try:
+        check_still_there(conn.connection, path)
+    except DatabaseUnavailable:
+        conn.info.pop("begun", None)
+        conn.invalidate()
+        raise
+
+
+def lock(cursor: Any, path: Path, timeout: float, max_hold: float) -> None:
+    """Take the write lock or raise after `timeout`; kill a process that held it for `max_hold`."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            return
+        except Exception as error:
+            if "locked" not in str(error):
+                raise
+            if time.monotonic() > end:
+                _kill_stuck_writer(path, max_hold)
+                raise DatabaseUnavailable(
+                    f"database {path}: locked by another process for {timeout:g} s. {NOTHING_LOST}"
+                ) from error
+            time.sleep(0.0005)
 
 
 @contextlib.contextmanager
@@ -189,12 +204,13 @@ def other_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
     return [name for name in found if name not in known and not name.startswith("chunk_words")]
 
 
-def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
+def check_still_there(pooled: sa.PoolProxiedConnection, path: Path) -> None:
     """Refuse to write to a file that was deleted or replaced; restore a deleted one first."""
-    expected = conn.connection.info["inode"]
+    driver: Any = pooled.driver_connection
+    expected = pooled.info["inode"]
     found = _inode(path)
     if found == expected or expected is None:
-        conn.connection.info["inode"] = found
+        pooled.info["inode"] = found
         return
     # This process holds the write lock of the unlinked file, so every other process that still
     # has it open reaches this check before it can commit anything the copy would miss.
@@ -203,15 +219,14 @@ def _check_still_there(conn: sa.Connection, driver: Any, path: Path) -> None:
             _restore(driver, path)
     finally:
         driver.rollback()
-        conn.info.pop("begun", None)
-        conn.invalidate()
     log.event(
         "database.restored" if found is None else "database.replaced", level="warning", path=path
     )
+    if found is not None:
+        raise FileReplaced(f"database {path}: the file was replaced while in use. {NOTHING_LOST}")
     raise DatabaseUnavailable(
-        f"database {path}: the file was deleted or replaced while in use"
-        + (", and was restored from the open file" if found is None else "")
-        + ". It will be reopened."
+        f"database {path}: the file was deleted while in use, and was restored from the open file. "
+        "It will be reopened."
     )
 
 

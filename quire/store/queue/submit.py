@@ -37,8 +37,12 @@ _EARLIER = sa.select(submissions.c.body_hash, submissions.c.job_ids).where(
 _REMEMBER = sa.insert(submissions)
 
 
-def find_by_key(conn: sa.Connection, owner_id: int, key: str, body_hash: str) -> list[int] | None:
+def find_by_key(
+    conn: sa.Connection, owner_id: int, key: str | None, body_hash: str
+) -> list[int] | None:
     """Return the jobs that this key created before; refuse a key that had another body."""
+    if key is None:
+        return None
     row = conn.execute(_EARLIER, {"owner": owner_id, "call": key}).one_or_none()
     if row is None:
         return None
@@ -53,13 +57,15 @@ def find_by_key(conn: sa.Connection, owner_id: int, key: str, body_hash: str) ->
 def store_key(
     conn: sa.Connection,
     owner_id: int,
-    key: str,
+    key: str | None,
     body_hash: str,
     ids: Sequence[int],
     *,
     now: Instant,
 ) -> None:
     """Store the key of a request with the jobs that it created."""
+    if key is None:
+        return
     row = {
         "owner_id": owner_id,
         "key": key,

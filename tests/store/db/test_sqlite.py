@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+import sqlalchemy as sa
 
 from quire.errors import DatabaseUnavailable
 from quire.store import open_database
@@ -214,8 +215,12 @@ def test_a_full_disk_is_unavailable_and_nothing_of_the_transaction_is_written(he
 
 def test_a_read_only_database_is_unavailable_for_writing(here: Stage):
     here.one()
-    with here.db.engine.connect() as conn:
-        conn.exec_driver_sql("PRAGMA query_only = on")
+    here.db.close()
+
+    @sa.event.listens_for(here.db.engine, "connect")
+    def read_only(driver: Any, _: Any) -> None:
+        driver.execute("PRAGMA query_only = on")
+
     with pytest.raises(DatabaseUnavailable, match=r"read-?only"):
         here.one()
     assert here.count("jobs") == 1

@@ -10,13 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.errors import DatabaseUnavailable
 from quire.model.records import Submission
 from quire.store import open_database
-from quire.store.db import plain_submit, urls
+from quire.store.db import plain_submit, sqlite, urls
 from quire.store.db.engine import Database
 from tests import blank
 from tests.store.stage import Stage
@@ -107,8 +106,17 @@ def test_threads_that_wait_for_their_turn_share_one_commit(
     sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
     stage, gate = sqlite_stage, threading.Event()
-    commits: list[object] = []
+    group = stage.db._group
+    assert group is not None
+    begun: list[object] = []
+    lock = sqlite.lock
     stage.one()
+
+    def count(*given: Any) -> None:
+        begun.append(given)
+        lock(*given)
+
+    monkeypatch.setattr(sqlite, "lock", count)
     inserted = plain_submit._insert
 
     def insert(*given: Any) -> int | None:
@@ -116,13 +124,12 @@ def test_threads_that_wait_for_their_turn_share_one_commit(
         return inserted(*given)
 
     monkeypatch.setattr(plain_submit, "_insert", insert)
-    sa.event.listen(stage.db.engine, "commit", commits.append)
     with ThreadPoolExecutor(8) as pool:
         made = [pool.submit(stage.one) for _ in range(8)]
-        until(lambda: len(stage.db._group._waiting) == 7)  # the first one is at its insert
+        until(lambda: len(group._waiting) == 7)  # the first one is at its insert
         gate.set()
     assert len({each.result() for each in made}) == 8
-    assert len(commits) == 2
+    assert len(begun) == 2
 
 
 def test_a_failed_commit_is_told_to_every_thread_that_shared_it(
@@ -131,7 +138,7 @@ def test_a_failed_commit_is_told_to_every_thread_that_shared_it(
     stage = sqlite_stage
     stage.one()
 
-    def fail(db: Database, conn: Any, job: Any) -> int | None:
+    def fail(db: Database, cursor: Any, job: Any) -> int | None:
         raise DatabaseUnavailable("database: the disk is full.")
 
     monkeypatch.setattr(plain_submit, "_insert", fail)
