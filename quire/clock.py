@@ -9,10 +9,11 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 #: CLOCK_MONOTONIC stands still in sleep on Linux, but not on macOS.
 _AWAKE = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
@@ -94,3 +95,11 @@ def iso(at: float | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat("T", "milliseconds")[:-6] + "Z"
+
+
+def json_values(row: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return columns of a row as JSON answers show them: times, named `…_at`, as ISO 8601."""
+    return {
+        name: iso(getattr(row, name)) if name.endswith("_at") else getattr(row, name)
+        for name in names
+    }

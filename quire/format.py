@@ -221,7 +221,7 @@ def document_state(document: Mapping[str, Any]) -> str:
 
 def job_state(job: Mapping[str, Any]) -> str:
     """Return the state of a job; files that failed are part of it."""
-    has_errors = job["state"] == "completed" and job["files"].get("failed")
+    has_errors = job["state"] == "completed" and job.get("failed_files")
     return "completed with errors" if has_errors else str(job["state"])
 
 
@@ -297,7 +297,7 @@ def job_detail(job: Mapping[str, Any], now: float) -> str:
     """Write the most important thing about a job besides its state."""
     if job["stopped_at"]:
         return stopped(job, now)
-    if job["state"] == "completed" and job["files"].get("failed"):
+    if job["state"] == "completed" and job["failed_files"]:
         return job_files(job)
     if job["error"] and job["state"] not in ("completed", "running"):
         return one_line(job["error"])

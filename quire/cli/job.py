@@ -63,7 +63,7 @@ def show(
         console.as_json(one)
     elif not watch:
         console.show(_drawn(one))
-    if (wait or watch) and one["state"] != "completed":
+    if (wait or watch) and format.job_state(one) != "completed":
         raise typer.Exit(1)
 
 
@@ -142,7 +142,7 @@ def explain(job: options.JobId, task: OneTask = None, json: options.Json = False
         console.as_json(answer)
         return
     what = f"job {job}" if task is None else f"task {task}"
-    console.say(f"{what}: {answer['state']}.")
+    console.say(f"{what}: {format.job_state(answer)}.")
     for line in (answer["text"], answer.get("next")):
         if line:
             console.say(format.clean(line))

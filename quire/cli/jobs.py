@@ -55,11 +55,8 @@ def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
     from quire.control import jobs as verbs
     from quire.control import queries
 
-    allowed = set(verbs.states_for(verb))
-    # Only those whose state allows the verb are counted.
-    states = sorted(allowed & set(filters["states"] or allowed))
     with session.open_app() as opened:
-        number = queries.count_jobs(opened.caller, {**filters, "states": states}) if states else 0
+        number = queries.count_jobs(opened.caller, {**filters, "allowing": verb})
         if not number:
             console.say(f"No matching job can be {PAST[verb]}.")
             return
@@ -108,7 +105,7 @@ def retry(
     user: options.User = None,
     yes: options.Yes = False,
 ) -> None:
-    """Retry the failed and cancelled tasks of all matching jobs."""
+    """Retry the failed and cancelled tasks of all matching jobs, and their failed files."""
     _act("retry", _filters(state, kind, platform, account, user), yes, only_failed=failed)
 
 

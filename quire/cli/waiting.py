@@ -34,8 +34,7 @@ def until_over(
             over = {job["id"] for job in page if is_over(job)}
             for job in page:
                 if job["id"] in over:
-                    is_partial = job["state"] == "completed" and job.get("failed_files")
-                    state = "completed with failed files" if is_partial else job["state"]
+                    state = format.job_state(job)
                     ended[state] = ended.get(state, 0) + 1
             left = [job_id for job_id in left if job_id not in over]
             tell(len(job_ids) - len(left), page[0] if page else None)

@@ -1,6 +1,5 @@
 """The content of a document: original file, thumbnail, pages, page images, chunks."""
 
-import json
 import re
 from typing import Any, NamedTuple
 
@@ -56,13 +55,12 @@ def page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
     """Return a page with its text and the bounding boxes of its words."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
-        found = reports.pages_of(conn, row, limit=1, after=number - 1)
-        listed = reports.list_pages(conn, row, limit=1, cursor=number - 1)["items"]
-    if not found or found[0].number != number:
+        one = reports.page_of(conn, row, number)
+    if one is None:
         raise no_page(document_id, number)
-    one, text = found[0], found[0].text or ""
+    text = one.text or ""
     boxes = [word._asdict() for word in word_boxes.unpack(one.words or b"", text)]
-    return {**listed[0], "text": text, "words": boxes}
+    return {**reports.page_json(one), "text": text, "words": boxes}
 
 
 def chunks(caller: Caller, document_id: int, *, limit: int, cursor: str | None) -> dict[str, Any]:
@@ -99,7 +97,7 @@ def displayed_page(
     """Return one page with its words, chunks and the matches of a query; or None."""
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
-        page = reports.page_of(conn, row, number) if 0 < number < 2**31 else None
+        page = reports.page_of(conn, row, number)
         if page is None:
             return None
         chunks = [each._asdict() for each in reports.chunks_of_page(conn, row, number)]
@@ -109,19 +107,16 @@ def displayed_page(
     marks = _marks(text, query, spoken)
     media_type = row.media_type or row.newest_type or ""
     is_drawn = media_type == file_type.PDF or media_type.startswith("image/")
+    shown = reports.page_json(page)
     return {
-        "number": number,
-        "label": page.label,
-        "via": page.via,
-        "language": page.language,
+        **shown,
         "text": text,
-        "word_count": len(text.split()),
+        "word_count": shown["words"],
         "marks": marks,
         "width": page.width or 0.0,
         "height": page.height or 0.0,
         "words": [word[:4] for word in word_boxes.unpack(packed, text)[:MOST_WORDS]],
         "hits": [box for mark in marks for box in word_boxes.boxes(packed, text, *mark)],
-        "error": json.loads(page.error)["error"] if page.error else None,
         "chunks": chunks,
         "before": before,
         "behind": behind,

@@ -7,12 +7,13 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from quire import format
 from quire.clock import Instant
-from quire.control import submission_checks
-from quire.control.caller import Caller
+from quire.control import queries, submission_checks
+from quire.control.caller import Caller, verb
 from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
 from quire.model.records import KindRow, Owner, Submission
-from quire.model.states import JOB_ACTIVE, JOB_DELETABLE, JOB_MOVES, JobState, Reason
+from quire.model.states import Reason
 from quire.store import Connection
 from quire.store.db import dialect, plain_submit
 from quire.store.documents import reindex
@@ -159,20 +160,16 @@ def delete(caller: Caller, job_ids: Sequence[int]) -> list[int]:
         return job_actions.delete(conn, job_ids, now=now)
 
     gone = caller.db.write(act)
-    has_more = bool(gone)
-    while has_more:
-        has_more = caller.db.write(lambda conn, now: job_actions.collect(conn, now=now))
+    if gone:
+        _repeat(caller, lambda conn, now: job_actions.collect(conn, now=now))
     return gone
 
 
-def pause(caller: Caller, kind: str) -> bool:
+@verb
+def pause(caller: Caller, conn: Connection, now: Instant, kind: str) -> bool:
     """Stop claiming tasks of a kind until `unpause`; running ones finish."""
-
-    def act(conn: Connection, now: Instant) -> bool:
-        _kinds_for(caller, conn, {kind})
-        return kinds.pause(conn, kind, now.wall)
-
-    return caller.db.write(act)
+    _kinds_for(caller, conn, {kind})
+    return kinds.pause(conn, kind, now.wall)
 
 
 def unpause(caller: Caller, kind: str) -> bool:
@@ -196,8 +193,7 @@ def release_blocked(caller: Caller, reason: Reason, *, kinds_in: Sequence[str] =
         dialect.notify(conn)
         return len(ids)
 
-    while caller.db.write(act):
-        pass
+    _repeat(caller, act)
     caller.ring()
 
 
@@ -211,13 +207,11 @@ def in_bulk(
     caller: Caller,
     verb: str,
     *,
-    states: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     **filters: Any,
 ) -> int:
     """Apply a verb to every job that matches and allows it, in batches; returns how many."""
     act = VERBS[verb]
-    allowed = [s for s in states_for(verb) if not states or s in states]
     # Bounded by the last job of now: jobs that are created meanwhile must not prolong the loop.
     with caller.db.read() as conn:
         last = reports.last_job_id(conn)
@@ -225,7 +219,7 @@ def in_bulk(
     while True:
         with caller.db.read() as conn:
             ids = reports.ids_of_jobs(
-                conn, caller.tenant, after_id=after, limit=PAGE, states=allowed, **filters
+                conn, caller.tenant, after_id=after, limit=PAGE, allowing=verb, **filters
             )
         ids = [i for i in ids if i <= last]
         if not ids:
@@ -236,31 +230,20 @@ def in_bulk(
 
 def one(caller: Caller, verb: str, job_id: int, **options: Any) -> None:
     """Apply a verb to one job, or raise Conflict if its state does not allow it."""
-    with caller.db.read() as conn:
-        found = reports.job(conn, caller.tenant, job_id, now=0.0)
-    if found is None:
-        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+    found = queries.job(caller, job_id)
     if not VERBS[verb](caller, [job_id], **options):
         raise Conflict(_refusal(verb, job_id, found))
 
 
 def _refusal(verb: str, job_id: int, found: dict[str, Any]) -> str:
     can = ", ".join(found["allowed"]) or "nothing"
+    state = format.job_state(found)
     if verb == "delete":
         return (
-            f"job {job_id}: it is {found['state']}, and only a job that has ended can be deleted. "
+            f"job {job_id}: it is {state}, and only a job that has ended can be deleted. "
             f"Stop it first: quire job stop {job_id}"
         )
-    return f"job {job_id}: it is {found['state']}; cannot {verb} it. Possible now: {can}."
-
-
-def states_for(verb: str) -> list[str]:
-    """List the states of a job that allow a verb."""
-    if verb == "delete":
-        return list(JOB_DELETABLE)
-    if verb == "reprioritise":
-        return [*JOB_ACTIVE, JobState.STOPPED]
-    return [state for state in JobState if state in JOB_MOVES[verb].sources]
+    return f"job {job_id}: it is {state}; cannot {verb} it. Possible now: {can}."
 
 
 def _halt(caller: Caller, job_ids: Sequence[int], verb: str, why: str | None) -> list[int]:
@@ -274,8 +257,7 @@ def _halt(caller: Caller, job_ids: Sequence[int], verb: str, why: str | None) ->
     caller.ring()
     if changed:
         caller.db.write(lambda conn, now: job_actions.revoke_strays(conn, now=now))
-        while caller.db.write(lambda conn, now: job_actions.sweep_halted(conn, changed, now=now)):
-            pass
+        _repeat(caller, lambda conn, now: job_actions.sweep_halted(conn, changed, now=now))
         caller.ring()
     return changed
 
@@ -316,9 +298,14 @@ def _finish(caller: Caller, job_ids: Sequence[int]) -> None:
         dialect.notify(conn)
         return has_more
 
-    has_more = bool(job_ids)
-    while has_more:
-        has_more = caller.db.write(act)
+    if job_ids:
+        _repeat(caller, act)
+
+
+def _repeat(caller: Caller, act: Callable[[Connection, Instant], object]) -> None:
+    """Repeat a short transaction until it has nothing left to do."""
+    while caller.db.write(act):
+        pass
 
 
 def _require_failure(

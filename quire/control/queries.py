@@ -7,8 +7,8 @@ here writes. Documents' contents (pages, chunks, bytes) are in `document_content
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quire.clock import iso
-from quire.control import broker_status, outages
+from quire.clock import iso, json_values
+from quire.control import outages
 from quire.control.caller import Caller, query
 from quire.errors import NotFound
 from quire.model.records import WorkerRow
@@ -57,7 +57,7 @@ def health(caller: Caller) -> Json:
         now, lease = caller.db.now(conn), caller.db.lease_seconds
         return {
             "workers": _workers(conn, caller),
-            "broker": broker_status.standing(conn, now=now, max_silence=lease),
+            "broker": outages.broker_state(conn, now=now, max_silence=lease),
             "problems": outages.listed(conn, caller.tenant, now=now, max_silence=lease),
         }
 
@@ -115,16 +115,8 @@ def kinds(caller: Caller) -> list[Json]:
     """List the kinds of jobs that workers have announced."""
     with caller.db.read() as conn:
         rows = kind_rows.by_name(conn).values()
-    return [
-        {
-            "name": row.name,
-            "queue": row.queue,
-            "max_attempts": row.max_attempts,
-            "at_most_once": row.at_most_once,
-            "paused_at": iso(row.paused_at),
-        }
-        for row in rows
-    ]
+    names = ("name", "queue", "max_attempts", "at_most_once", "paused_at")
+    return [json_values(row, names) for row in rows]
 
 
 def jobs(caller: Caller, *, limit: int = 50, cursor: int | None = None, **filters: Any) -> Json:
@@ -202,8 +194,13 @@ def job(caller: Caller, job_id: int) -> Json:
     """Return a job, or raise NotFound."""
     one = find_job(caller, job_id)
     if one is None:
-        raise NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
+        raise missing_job(job_id)
     return one
+
+
+def missing_job(job_id: int) -> NotFound:
+    """Return the error for a job that this tenant does not have."""
+    return NotFound(f"job {job_id}: no such job. `quire jobs` lists them.")
 
 
 pending_jobs_by_kind = query(job_reports.waiting_by_kind)
@@ -276,20 +273,14 @@ def missing_document(document_id: int) -> NotFound:
 def _workers(conn: Connection, caller: Caller) -> list[Json]:
     now = caller.db.now(conn).wall
     held = task_reports.held_by_worker(conn, caller.tenant)
+    names = ("id", "host", "pid", "state", "concurrency", "started_at", "heartbeat_at", "broker")
     return [
         {
-            "id": row.id,
-            "host": row.host,
-            "pid": row.pid,
+            **json_values(row, names),
             "alive": caller.is_alive(row, now=now, lease=caller.db.lease_seconds),
             # A worker claims a few tasks ahead; they wait until a child is free.
             "running": min(held.get(row.id, 0), row.concurrency),
-            "state": row.state,
-            "concurrency": row.concurrency,
             "queues": row.queues.split(","),
-            "started_at": iso(row.started_at),
-            "heartbeat_at": iso(row.heartbeat_at),
-            "broker": row.broker,
             "broker_silent_since": iso(row.alone_since),
         }
         for row in worker_rows.live(conn)

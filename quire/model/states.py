@@ -161,6 +161,15 @@ def allowed(state: str, *, has_failures: bool = False) -> list[str]:
     return verbs + (["delete"] if state in JOB_DELETABLE else [])
 
 
+def states_for(verb: str) -> list[str]:
+    """List the states of a job that allow a verb, whatever else is true of the job."""
+    if verb == "delete":
+        return list(JOB_DELETABLE)
+    if verb == "reprioritise":
+        return [*JOB_ACTIVE, J.STOPPED]
+    return [state for state in J if state in JOB_MOVES[verb].sources]
+
+
 def chart(moves: dict[str, Move]) -> str:
     """Draw the moves as a Mermaid state diagram."""
     lines = [

@@ -12,7 +12,7 @@ from quire.control import access, shown_settings, sign_in
 from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
-from quire.web.rendering import PageRoute, back, page
+from quire.web.rendering import PageRoute, back, cursor_of, page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 PAGE = 50
@@ -124,8 +124,7 @@ def audit(
     """List the audit log, latest first."""
     kept = {"user": user.strip(), "action": action.strip(), "cursor": cursor}
     wanted = {name: kept[name].replace("\0", "") or None for name in ("user", "action")}
-    before = min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None
-    found = access.read_audit(caller, **wanted, limit=PAGE + 1, before=before)
+    found = access.read_audit(caller, **wanted, limit=PAGE + 1, before=cursor_of(cursor))
     for each in found:
         told = {k: ", ".join(v) if isinstance(v, list) else v for k, v in each["detail"].items()}
         each["words"] = "; ".join(f"{name} {value}" for name, value in told.items())

@@ -12,7 +12,7 @@ from quire.control import corpora, document_content, documents, queries
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState
 from quire.web import page_range_strip
-from quire.web.rendering import PageRoute, back, page, with_distinct_names
+from quire.web.rendering import PageRoute, back, cursor_of, page, with_distinct_names
 
 router = APIRouter(prefix="/documents", route_class=PageRoute, include_in_schema=False)
 PAGE = 24
@@ -36,7 +36,7 @@ def listing(
     bare = {name: value.replace("\0", "") or None for name, value in kept.items()}
     listed = queries.documents(
         caller, limit=PAGE,
-        cursor=min(int(cursor), 2**63 - 1) if cursor.isdecimal() else None,
+        cursor=cursor_of(cursor),
         states=requests.checked_states([state], DocumentState),
         corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
     )  # fmt: skip

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from quire import format
 from quire.api.auth.authenticate import Reader, Writer
@@ -12,9 +13,9 @@ from quire.control import jobs as verbs
 from quire.control import queries
 from quire.control.explain import job as explain_job
 from quire.errors import BadInput
-from quire.model.states import JobState
+from quire.model.states import JobState, states_for
 from quire.web import page_range_strip
-from quire.web.rendering import PageRoute, back, page, with_distinct_names
+from quire.web.rendering import PageRoute, back, cursor_of, page, with_distinct_names
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute, include_in_schema=False)
 PAGE = 50
@@ -23,93 +24,91 @@ FILES = TASKS = RUNS = 50
 LOOKED_AT = 200
 TELLING = ("running", "failed", "lost", "ready", "blocked", "cancelled", "skipped", "done")
 LINES = 200
-FILTERS = ("state", "kind", "user", "platform", "account", "q")
 VERBS = ("stop", "resume", "retry", "cancel", "delete")
+Short = Annotated[str, Field(max_length=200)]
 
-Asked = Annotated[str, Query(max_length=200)]
-Given = Annotated[str, Form(max_length=200)]
+
+class JobFilters(BaseModel):
+    """The filters of the list, which actions on all matching jobs repeat."""
+
+    state: Short = ""
+    kind: Short = ""
+    user: Short = ""
+    platform: Short = ""
+    account: Short = ""
+    q: Short = ""
+
+    def kept(self) -> dict[str, str]:
+        """Return the filters as links and forms repeat them."""
+        return {name: getattr(self, name).strip() for name in JobFilters.model_fields}
+
+    def as_query(self) -> dict[str, Any]:
+        """Return the filters as a query takes them."""
+        plain = {name: value.replace("\0", "") or None for name, value in self.kept().items()}
+        plain["text"] = plain.pop("q")
+        return {**plain, "states": requests.checked_states([plain.pop("state") or ""], JobState)}
+
+
+class JobsPage(JobFilters):
+    """A page of the list."""
+
+    cursor: Short = ""
+
+
+class BulkForm(JobFilters):
+    """An action on the selected jobs, or on all that match."""
+
+    verb: Short
+    scope: Short = "selected"
+    to: str = "/jobs"
+    sure: Short = ""
+    id: list[int] = Field(default_factory=list, max_length=1000)
 
 
 @router.get("")
-def listing(
-    request: Request,
-    caller: Reader,
-    state: Asked = "",
-    kind: Asked = "",
-    user: Asked = "",
-    platform: Asked = "",
-    account: Asked = "",
-    q: Asked = "",
-    cursor: Asked = "",
-) -> Response:
+def listing(request: Request, caller: Reader, wanted: Annotated[JobsPage, Query()]) -> Response:
     """List jobs, latest first; a search for an ID opens that job."""
-    kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
-            "q": q.strip(), "cursor": cursor}  # fmt: skip
-    if kept["q"].isdecimal() and queries.find_job(caller, _number(q)):
-        return back(f"/jobs/{int(q)}")
-    listed = queries.jobs(caller, limit=PAGE, cursor=_number(cursor) or None, **_filters(kept))
+    kept = wanted.kept()
+    if kept["q"].isdecimal() and queries.find_job(caller, int(kept["q"])):
+        return back(f"/jobs/{int(kept['q'])}")
+    listed = queries.jobs(caller, limit=PAGE, cursor=cursor_of(wanted.cursor), **wanted.as_query())
     return page(
         request, "jobs.html", jobs=listed["items"], next=listed["next"],
-        kept=kept, states=list(JobState), is_filtered=any(kept[name] for name in FILTERS),
-        searched=queries.SEARCHED,
+        kept={**kept, "cursor": wanted.cursor}, states=list(JobState),
+        is_filtered=any(kept.values()), searched=queries.SEARCHED,
     )  # fmt: skip
 
 
 @router.post("/bulk")
-def bulk(
-    request: Request,
-    caller: Writer,
-    verb: Given,
-    scope: Given = "selected",
-    state: Given = "",
-    kind: Given = "",
-    user: Given = "",
-    platform: Given = "",
-    account: Given = "",
-    q: Given = "",
-    to: Annotated[str, Form()] = "/jobs",
-    sure: Given = "",
-    ids: Annotated[list[int] | None, Form(alias="id", max_length=1000)] = None,
-) -> Response:
+def bulk(request: Request, caller: Writer, form: Annotated[BulkForm, Form()]) -> Response:
     """Apply an action to many jobs; deleting, and acting on a whole filter, need a confirmation."""
+    verb, is_all = form.verb, form.scope == "filter"
     if verb not in VERBS:
         raise BadInput(
             f"jobs: {verb[:40]!r} is not one of {', '.join(VERBS)}. Nothing was changed."
         )
-    kept = {"state": state, "kind": kind, "user": user, "platform": platform, "account": account,
-            "q": q}  # fmt: skip
-    chosen = sorted(set(ids or []))
-    if scope != "filter" and not chosen:
-        return back(to, "none_selected")
-    if not sure and (verb == "delete" or scope == "filter"):
-        fields = [*kept.items(), *(("id", one) for one in chosen if scope != "filter")]
-        return _ask(request, verb, scope, [*fields, ("to", to)], len(chosen))
-    if scope == "filter":
-        filters = _filters(kept)
-        count = verbs.in_bulk(caller, verb, **filters)
-    else:
-        count = len(verbs.VERBS[verb](caller, chosen))
-    return back(to, verb, count)
+    chosen = sorted(set(form.id))
+    if not is_all and not chosen:
+        return back(form.to, "none_selected")
+    if not form.sure and (verb == "delete" or is_all):
+        return _ask(request, form, [] if is_all else chosen)
+    if is_all:
+        return back(form.to, verb, verbs.in_bulk(caller, verb, **form.as_query()))
+    return back(form.to, verb, len(verbs.VERBS[verb](caller, chosen)))
 
 
-def _ask(
-    request: Request,
-    verb: str,
-    scope: str,
-    fields: list[tuple[str, Any]],
-    count: int,
-) -> Response:
-    which = "all jobs that match" if scope == "filter" else format.count(count, "job")
-    narrowed = [f"{k} {v}" for k, v in fields if k in FILTERS and v]
-    whole = f" Filter: {', '.join(narrowed) or 'none, so every job'}."
+def _ask(request: Request, form: BulkForm, chosen: list[int]) -> Response:
+    verb, kept = form.verb, form.kept()
+    which = format.count(len(chosen), "job") if chosen else "all jobs that match"
+    narrowed = [f"{name} {value}" for name, value in kept.items() if value]
+    whole = "" if chosen else f" Filter: {', '.join(narrowed) or 'none, so every job'}."
     said = "The jobs and their history are deleted permanently." if verb == "delete" else ""
     return page(
         request, "confirm.html", question=f"{verb.capitalize()} {which}?",
-        consequence="Only jobs whose state allows it are affected. " + said
-        + (whole if scope == "filter" else ""),
-        action="/jobs/bulk", answer=f"Yes, {verb}", is_risky=verb == "delete",
-        to=dict(fields).get("to", "/jobs"),
-        fields=[*fields, ("verb", verb), ("scope", scope), ("sure", "yes")],
+        consequence=f"Only jobs whose state allows it are affected. {said}{whole}",
+        action="/jobs/bulk", answer=f"Yes, {verb}", is_risky=verb == "delete", to=form.to,
+        fields=[*kept.items(), *(("id", each) for each in chosen), ("to", form.to),
+                ("verb", verb), ("scope", form.scope), ("sure", "yes")],
     )  # fmt: skip
 
 
@@ -130,7 +129,7 @@ def one(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     return page(
         request, "job.html", job=job, explained=explained,
         files=with_distinct_names(listed),
-        can_reprioritise=job["state"] in verbs.states_for("reprioritise"),
+        can_reprioritise=job["state"] in states_for("reprioritise"),
         file_total=sum(job["files"].values()), tasks=tasks[:TASKS], attempts=runs,
         log_limit=LINES,
         events=[_line(each) for each in queries.log_tail(caller, job_id, limit=LINES)],
@@ -146,8 +145,8 @@ def ask_to_delete(request: Request, caller: Writer, job_id: requests.JobId) -> R
     job = queries.job(caller, job_id)
     return page(
         request, "confirm.html", question=f"Delete job {job_id}?",
-        consequence=f"The job is {job['state']}. Its history is deleted permanently. Documents "
-        "that it indexed are kept.",
+        consequence=f"The job is {format.job_state(job)}. Its history is deleted permanently. "
+        "Documents that it indexed are kept.",
         action=f"/jobs/{job_id}/delete", answer="Yes, delete", is_risky=True,
         to=f"/jobs/{job_id}", fields=[("to", "/jobs")],
     )  # fmt: skip
@@ -174,17 +173,6 @@ def act(
     meant = "reprioritise" if verb == "priority" else verb
     verbs.one(caller, meant, job_id, **how)
     return back(to or f"/jobs/{job_id}", "retry_file" if "document_id" in how else verb)
-
-
-def _filters(kept: dict[str, str]) -> dict[str, Any]:
-    """Return the filters of a query."""
-    plain = {name: kept[name].replace("\0", "") or None for name in FILTERS[1:5]}
-    states = requests.checked_states([kept["state"]], JobState)
-    return {"states": states, "text": kept["q"].replace("\0", "").strip() or None, **plain}
-
-
-def _number(text: str) -> int:
-    return min(int(text), 2**63 - 1) if text.isascii() and text.isdecimal() else 0
 
 
 def _line(event: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from quire import format
 from quire.api import problems
 from quire.api.auth import authenticate
+from quire.api.models.requests import LARGEST_ID
 from quire.api.state import app_state_of
 from quire.errors import NotSignedIn, QuireError
 from quire.model.access import Scope, Viewer
@@ -143,6 +144,11 @@ def _chained(path: str, kept: dict[str, Any], **changed: Any) -> str:
     """Return a URL with the given parameters, some of them changed; None removes one."""
     pairs = [(k, v) for k, v in {**kept, **changed}.items() if v not in (None, "", [])]
     return f"{path}?{urlencode(pairs, doseq=True)}" if pairs else path
+
+
+def cursor_of(text: str) -> int | None:
+    """Return the cursor that a URL carries, or None."""
+    return min(int(text), LARGEST_ID) if text.isdecimal() else None
 
 
 def page(request: Request, template: str, *, status: int = 200, **shown: Any) -> HTMLResponse:

@@ -24,8 +24,8 @@ def test_the_error_of_a_file_begins_with_its_subject(error: str | None, shown: s
 
 
 def test_a_completed_job_with_failed_files_is_amber():
-    whole = {"state": "completed", "files": {"success": 2}}
-    partly = {"state": "completed", "files": {"success": 2, "failed": 1}}
+    whole = {"state": "completed", "failed_files": 0}
+    partly = {"state": "completed", "failed_files": 1}
     assert format.tone(format.job_state(whole)) == "good"
     assert format.job_state(partly) == "completed with errors"
     assert format.tone(format.job_state(partly)) == "warn"

@@ -131,6 +131,7 @@ class Explanation(ResponseModel):
 
     id: int
     state: str
+    failed_files: int = Field(0, description="Of a job; a completed one may have some.")
     code: str
     text: str
     next: str

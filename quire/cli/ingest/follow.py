@@ -67,7 +67,7 @@ def ending(app: App, job: dict[str, Any]) -> dict[str, Any]:
 def say_ending(app: App, job: dict[str, Any]) -> None:
     """Print the result of a job: counts, reuse, and each failure with its reason."""
     took = format.job_duration(job)
-    console.say(f"job {job['id']} {job['state']}{f' after {took}' if took else ''}.")
+    console.say(f"job {job['id']} {format.job_state(job)}{f' after {took}' if took else ''}.")
     for count, noun in _counts(job):
         console.say(f"  {count:>8,}  {noun}")
     _say_listing(job["result"] or {})

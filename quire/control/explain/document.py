@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from quire import format
-from quire.clock import iso
+from quire.clock import json_values
 from quire.control import documents
 from quire.control.caller import Caller
 from quire.control.explain import job as explain_job
@@ -25,15 +25,8 @@ def explain_document(caller: Caller, document_id: int) -> dict[str, Any]:
     task = None if task_id is None else explain_job.explain_task(caller, task_id)
     finding = _locked(row, task) if row.state in DOCUMENT_LOCKED else _settled(row)
     return {
-        "id": row.id,
-        "name": row.name,
-        "state": row.state,
-        "generation": row.generation,
-        "live_generation": row.live_generation,
-        "code": finding.code,
-        "text": finding.text,
-        "next": finding.next,
-        "since": iso(finding.since),
+        **json_values(row, ("id", "name", "state", "generation", "live_generation")),
+        **finding.as_json(),
         "until": task["until"] if task else None,
         "why": _why(row),
         "reuse": reuse_words(tried),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from quire import format
 from quire.clock import Instant, iso
-from quire.control import broker_status
+from quire.control import outages
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
 from quire.store import Connection
 from quire.store.queue import claim
@@ -39,6 +39,10 @@ class Finding(NamedTuple):
     next: str
     since: float | None = None
     until: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation with its times as ISO 8601."""
+        return {**self._asdict(), "since": iso(self.since), "until": iso(self.until)}
 
 
 class Case(NamedTuple):
@@ -87,7 +91,8 @@ def _ended_task(case: Case) -> Finding:
         TaskState.LOST: f"Its worker disappeared, and it must not run twice{why}.",
     }
     again = "Nothing. The task has ended."
-    if row.state not in (TaskState.DONE, TaskState.SKIPPED) and "retry" in allowed(row.job_state):
+    is_good = row.state in (TaskState.DONE, TaskState.SKIPPED)
+    if not is_good and "retry" in allowed(row.job_state, has_failures=True):
         again = f"Nothing happens automatically. Run it again with `quire job retry {row.job_id}`."
     return Finding(row.state, texts[row.state], again, row.finished_at)
 
@@ -148,7 +153,7 @@ def _ready(case: Case) -> Finding:
 def _in_order(case: Case) -> Finding:
     """Say where in the queue it is, and whether the broker has a problem."""
     row = case.row
-    broker = broker_status.standing(
+    broker = outages.broker_state(
         case.conn, now=case.now, max_silence=case.max_silence, queue=row.queue
     )
     why = f" {broker['problem']}" if broker and broker["problem"] else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.clock import iso
+from quire.clock import json_values
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, TaskState
 from quire.store.db.schema.documents import (
     chunks,
@@ -26,6 +26,15 @@ d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
 c, s = chunks.c, slices.c
 #: Page errors that are listed with a document.
 MOST_ERRORS = 1000
+_DOCUMENT = (
+    "id", "name", "source", "uri", "folder", "parent_id", "media_type", "state", "generation",
+    "live_generation", "pages", "chunks", "page_errors", "error", "size", "digest", "thumbnail",
+    "job_id", "created_at", "processing_started_at", "processing_finished_at", "gone_at",
+)  # fmt: skip
+_GENERATION = (
+    "generation", "state", "why", "job_id", "pages", "chunks", "page_errors", "error",
+    "created_at", "started_at", "finished_at",
+)  # fmt: skip
 
 
 def row_of(conn: sa.Connection, tenant: str, document_id: int) -> Any | None:
@@ -116,22 +125,19 @@ def list_pages(
 ) -> dict[str, Any]:
     """List the pages of a document and how each was read."""
     rows = pages_of(conn, row, limit=limit + 1, after=cursor or 0)
-    items = [
-        {
-            "page": one.number,
-            "label": one.label,
-            "via": one.via,
-            "language": one.language,
-            "words": len(one.text.split()) if one.text else 0,
-            "characters": len(one.text or ""),
-            "width": one.width,
-            "height": one.height,
-            "seconds": one.seconds,
-            "error": json.loads(one.error)["error"] if one.error else None,
-        }
-        for one in rows[:limit]
-    ]
+    items = [page_json(one) for one in rows[:limit]]
     return {"items": items, "next": str(items[-1]["page"]) if len(rows) > limit else None}
+
+
+def page_json(one: Any) -> dict[str, Any]:
+    """Return a page without its text, and how it was read."""
+    return {
+        **json_values(one, ("label", "via", "language", "width", "height", "seconds")),
+        "page": one.number,
+        "words": len(one.text.split()) if one.text else 0,
+        "characters": len(one.text or ""),
+        "error": json.loads(one.error)["error"] if one.error else None,
+    }
 
 
 def pages_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Sequence[Any]:
@@ -206,24 +212,14 @@ def _filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[An
 
 
 def _document(row: Any, names: Mapping[int, list[str]]) -> dict[str, Any]:
-    plain = ("id", "name", "source", "uri", "folder", "parent_id", "media_type")
-    counts = ("generation", "live_generation", "pages", "chunks", "page_errors", "error")
-    times = ("created_at", "processing_started_at", "processing_finished_at", "gone_at")
     return {
-        **{name: getattr(row, name) for name in plain},
+        **json_values(row, _DOCUMENT),
         "media_type": row.media_type or row.newest_type,
         "corpora": names.get(row.id, []),
-        "state": row.state,
         "locked": row.state in DOCUMENT_LOCKED,
-        **{name: getattr(row, name) for name in counts},
         "reused": reuse(row.reused),
         "settings": json.loads(row.settings),
         "metadata": json.loads(row.metadata),
-        "size": row.size,
-        "digest": row.digest,
-        "thumbnail": row.thumbnail,
-        "job_id": row.job_id,
-        **{name: iso(getattr(row, name)) for name in times},
     }
 
 
@@ -242,14 +238,8 @@ def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]
 
 
 def _generations(conn: sa.Connection, document_id: int) -> list[dict[str, Any]]:
-    names = ("generation", "state", "why", "job_id", "pages", "chunks", "page_errors", "error")
-    times = ("created_at", "started_at", "finished_at")
     return [
-        {
-            **{name: getattr(row, name) for name in names},
-            "reused": reuse(row.reused),
-            **{name: iso(getattr(row, name)) for name in times},
-        }
+        {**json_values(row, _GENERATION), "reused": reuse(row.reused)}
         for row in generations_of(conn, document_id, limit=20)
     ]
 
@@ -297,7 +287,7 @@ def listed_at_source(
 
 def page_of(conn: sa.Connection, row: Any, number: int) -> Any | None:
     """Return one page of a document with its text and word boxes, or None."""
-    found = pages_of(conn, row, limit=1, after=number - 1)
+    found = pages_of(conn, row, limit=1, after=number - 1) if 0 < number < 2**31 else []
     return found[0] if found and found[0].number == number else None
 
 
@@ -321,7 +311,7 @@ def page_of_chunks(
     after = sa.or_(gp.number > number, sa.and_(gp.number == number, s.ordinal > ordinal))
     rows = conn.execute(_chunks(row).where(after).limit(limit + 1)).all()
     names = ("page", "ordinal", "start", "stop", "text", "language", "tokens")
-    items = [{name: getattr(each, name) for name in names} for each in rows[:limit]]
+    items = [json_values(each, names) for each in rows[:limit]]
     more = f"{items[-1]['page']}.{items[-1]['ordinal']}" if len(rows) > limit else None
     return {"items": items, "next": more}
 

@@ -14,7 +14,15 @@ import sqlalchemy as sa
 
 from quire.clock import iso
 from quire.model.admission import failed_sources_text
-from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState, allowed
+from quire.model.states import (
+    JOB_ACTIVE,
+    JOB_MOVES,
+    JobState,
+    Reason,
+    TaskState,
+    allowed,
+    states_for,
+)
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, owners, tasks
 from quire.store.reports import files, substring_filter
@@ -121,9 +129,20 @@ def filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[Any
             query = query.where(j.created_at < value)
         elif name == "text":
             query = query.where(substring_filter.job_has(value))
+        elif name == "allowing":
+            query = query.where(_allows(value))
         else:
             query = query.where(j[name] == value)
     return query
+
+
+def _allows(verb: str) -> sa.ColumnElement[bool]:
+    """Match the jobs whose `allowed` has a verb."""
+    by_state = j.state.in_(states_for(verb))
+    if verb != "retry":
+        return by_state
+    completed = is_state(j.state, *JOB_MOVES["retry_files"].sources)
+    return sa.or_(by_state, sa.and_(completed, j.tasks_failed + j.tasks_lost > 0))
 
 
 def waiting_by_kind(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
@@ -257,14 +276,16 @@ def by_id(
     conn: sa.Connection, tenant: str, ids: Sequence[int], *, now: float
 ) -> list[dict[str, Any]]:
     """Return those of the jobs that are the tenant's, latest first."""
-    if not ids:
+    storable = [each for each in ids if 0 < each < 2**63]
+    if not storable:
         return []
     query = dialect.cached(
         conn,
         "jobs by id",
         lambda: select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc()),
     )
-    rows = conn.execute(query, {"tenant": tenant, "ids": dialect.encode_ids(conn, ids)}).all()
+    given = {"tenant": tenant, "ids": dialect.encode_ids(conn, storable)}
+    rows = conn.execute(query, given).all()
     return shown(conn, rows, now=now)
 
 

@@ -5,13 +5,18 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.clock import iso
+from quire.clock import json_values
 from quire.model.states import TaskState
 from quire.store.db.schema.documents import documents
 from quire.store.db.schema.queue import attempts, is_state, owners, tasks
 from quire.store.queue.owners import has_job
 
 t, d = tasks.c, documents.c
+_SHOWN = (
+    "id", "kind", "queue", "state", "reason", "attempt", "max_attempts", "crashes", "fence",
+    "priority", "worker_id", "progress", "message", "error", "waits", "cost", "document_id",
+    "generation", "from_page", "to_page", "digest", "due_at", "begin_at", "finished_at",
+)  # fmt: skip
 _TASKS = (
     sa.select(tasks)
     .where(
@@ -39,17 +44,13 @@ def attempts_of(
 ) -> list[dict[str, Any]]:
     """List the attempts of a job's tasks, or of one task, latest first."""
     wanted = [t.job_id == job_id, has_job(tenant, job_id)]
-    runs = _attempts(conn, *wanted, *([] if task_id is None else [t.id == task_id]), limit=limit)
-    return [
-        {**run, "began_at": iso(run["began_at"]), "finished_at": iso(run["finished_at"])}
-        for run in runs
-    ]
+    return _attempts(conn, *wanted, *([] if task_id is None else [t.id == task_id]), limit=limit)
 
 
 def attempts_of_tasks(
     conn: sa.Connection, tenant: str, task_ids: Sequence[int], *, limit: int
 ) -> list[dict[str, Any]]:
-    """List the attempts of some tasks, latest first; times are in seconds."""
+    """List the attempts of some tasks, latest first."""
     own = t.owner_id.in_(sa.select(owners.c.id).where(owners.c.tenant == tenant))
     return _attempts(conn, attempts.c.task_id.in_(list(task_ids)), own, limit=limit)
 
@@ -57,7 +58,7 @@ def attempts_of_tasks(
 def attempts_of_document(
     conn: sa.Connection, tenant: str, document_id: int, *, limit: int = 30
 ) -> list[dict[str, Any]]:
-    """List the attempts of a document's tasks, latest first; times are in seconds."""
+    """List the attempts of a document's tasks, latest first."""
     own = sa.exists().where(d.id == document_id, d.tenant == tenant)
     also = (t.kind, t.job_id, t.generation, t.from_page, t.to_page)
     return _attempts(conn, t.document_id == document_id, own, also=also, limit=limit)
@@ -77,7 +78,7 @@ def _attempts(
         .order_by(a.finished_at.desc(), a.fence.desc())
         .limit(limit)
     )
-    return [row._asdict() for row in rows]
+    return [json_values(row, row._fields) for row in rows]
 
 
 def tasks_of_job(
@@ -85,7 +86,7 @@ def tasks_of_job(
 ) -> list[dict[str, Any]]:
     """List tasks of a job: those of the first state first, each state by id."""
     query = sa.select(tasks).where(t.job_id == job_id, has_job(tenant, job_id))
-    return [row._asdict() for row in by_state(conn, query, states, limit=limit)]
+    return [_task(row) for row in by_state(conn, query, states, limit=limit)]
 
 
 def by_state(
@@ -124,15 +125,5 @@ def span_of(conn: sa.Connection, task_id: int) -> Span:
 
 
 def _task(row: Any) -> dict[str, Any]:
-    names = (
-        "id", "kind", "queue", "state", "reason", "attempt", "max_attempts", "crashes", "fence",
-        "priority", "worker_id", "progress", "message", "error", "waits", "cost",
-        "document_id", "generation", "from_page", "to_page", "digest",
-    )  # fmt: skip
-    times = ("due_at", "begin_at", "finished_at")
     spent = row.finished_at - row.begin_at if row.finished_at and row.begin_at else None
-    return {
-        **{name: getattr(row, name) for name in names},
-        **{name: iso(getattr(row, name)) for name in times},
-        "process_duration": spent,
-    }
+    return {**json_values(row, _SHOWN), "process_duration": spent}

@@ -54,17 +54,6 @@ class WorkerAbilities(NamedTuple):
     kinds: frozenset[str]
 
 
-def job(conn: sa.Connection, tenant: str, job_id: int) -> Any | None:
-    """Return a job of the tenant, or None."""
-    if not 0 < job_id < 2**63:
-        return None
-    return conn.execute(
-        sa.select(jobs, owners.c.user_name)
-        .join(owners, owners.c.id == j.owner_id)
-        .where(j.id == job_id, owners.c.tenant == tenant)
-    ).one_or_none()
-
-
 def task(conn: sa.Connection, tenant: str, task_id: int) -> Any | None:
     """Return a task of the tenant with its job, kind and owner, or None."""
     if not 0 < task_id < 2**63:

@@ -74,7 +74,7 @@ def submitted(quire: Run, work: Callable[[], None], *arguments: object) -> int:
 def test_without_a_worker_it_runs_its_own_and_sums_up(quire: Run, folder: Path):
     ended = quire("ingest", folder, *PLAIN)
     assert ended.code == 1
-    assert "job 1 completed" in ended.out
+    assert "job 1 completed with errors after" in ended.out
     assert "2  indexed" in ended.out
     assert "1  failed" in ended.out
     assert "empty.txt: is empty (0 bytes)." in ended.out
@@ -331,7 +331,10 @@ def test_documents_are_listed_shown_and_explained(
     assert "quire job retry 1 --file 2" in quire("document", "explain", 2).out
     assert "2 success, 1 failed" in quire("status").out
     job = quire("job", "show", 1).out
+    assert "job 1  ingest  completed with errors" in job
     assert "3 of 3 files done, 1 failed" in job
+    assert quire("job", "explain", 1).out.startswith("job 1: completed with errors.")
+    assert quire("job", "show", 1, "--wait").code == 1
     assert "1 of 3 files failed; the last: empty.txt: is empty (0 bytes)." in job
     assert "Traceback" not in job
 

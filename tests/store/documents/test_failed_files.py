@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from quire import format
 from quire.control import jobs, queries, uploads
+from quire.control.explain.job import explain_job
 from quire.demo import samples
 from quire.errors import Conflict
 from quire.fetch.blobs.backend import open_blobs
@@ -76,6 +78,36 @@ def test_the_failed_files_of_a_completed_job_can_be_retried(shelf: Shelf):
     assert after["allowed"] == ["delete"]
     with pytest.raises(Conflict):
         jobs.one(shelf.app.caller, "retry", job)
+
+
+def test_a_bulk_retry_includes_completed_jobs_with_failed_files(shelf: Shelf):
+    shelf.put("a.txt", "words")
+    whole = shelf.ingest()
+    shelf.put("c.txt", "more words")
+    path = shelf.put("b.txt", b"")
+    partly = shelf.ingest()
+    path.write_text("now with words")
+    caller = shelf.app.caller
+    assert queries.count_jobs(caller, {"allowing": "retry"}) == 1
+    assert jobs.in_bulk(caller, "retry", states=["failed"]) == 0
+    assert jobs.in_bulk(caller, "retry", states=["completed"]) == 1
+    shelf.drain()
+    assert [shown(shelf, job)["failed_files"] for job in (whole, partly)] == [0, 0]
+    assert states(shelf)["b.txt"] == "success"
+    assert jobs.in_bulk(caller, "retry") == 0
+
+
+def test_an_explanation_says_that_files_failed_and_how_to_retry_them(shelf: Shelf):
+    shelf.put("a.txt", "words")
+    shelf.put("b.txt", b"")
+    job = shelf.ingest()
+    found = explain_job(shelf.app.caller, job)
+    assert format.job_state(found) == "completed with errors"
+    assert found["text"] == "1 of 2 files failed."
+    [failed] = [task for task in found["tasks"] if task["state"] == "failed"]
+    assert f"quire job retry {job}" in failed["next"]
+    with pytest.raises(Conflict, match="it is completed with errors; cannot stop it"):
+        jobs.one(shelf.app.caller, "stop", job)
 
 
 def test_a_failed_file_that_has_not_changed_is_tried_again_only_if_asked(shelf: Shelf):
