@@ -1,1 +1,1 @@
-"""The REST API: one module a resource; `frame.build` puts them together."""
+"""The REST API: one module a resource; `app.create_api` puts them together."""

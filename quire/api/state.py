@@ -38,14 +38,17 @@ class AppState:
 
     def require_known_schema(self) -> None:
         """Raise DatabaseUnavailable if the schema was upgraded or the database transferred."""
-        if time.monotonic() < self._known_until:
-            return
+        if time.monotonic() >= self._known_until:
+            self.count_missing_migrations()
+            self._known_until = time.monotonic() + SCHEMA_SECONDS
+
+    def count_missing_migrations(self) -> int:
+        """Return how far the schema is behind; raise as `require_known_schema` does, uncached."""
         try:
             with self.db.read() as conn:
-                migrate.check(conn)
+                return migrate.check(conn)
         except (SchemaAhead, Transferred) as error:
             raise DatabaseUnavailable(str(error), retry_after=30) from error
-        self._known_until = time.monotonic() + SCHEMA_SECONDS
 
     @functools.cached_property
     def blobs(self) -> Blobs:

@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.clock import Instant
 from quire.control import submission_checks
-from quire.control.caller import Caller, verb
+from quire.control.caller import Caller, query, verb
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
 from quire.store import Connection
@@ -79,10 +79,7 @@ def disable_user(caller: Caller, conn: Connection, now: Instant, name: str) -> d
     return found.as_json()
 
 
-def list_users(caller: Caller) -> list[dict[str, Any]]:
-    """List the tenant's users by name."""
-    with caller.db.read() as conn:
-        return [each.as_json() for each in users.list_users(conn, caller.tenant)]
+list_users = query(users.list_users)
 
 
 def create_token(
@@ -161,10 +158,7 @@ def ensure_admin(caller: Caller, conn: Connection, now: Instant) -> bool:
     return True
 
 
-def read_audit(caller: Caller, **wanted: Any) -> list[dict[str, Any]]:
-    """List the audit log, latest first; filters as in `audit.list_entries`."""
-    with caller.db.read() as conn:
-        return audit.list_entries(conn, caller.tenant, **wanted)
+read_audit = query(audit.list_entries)
 
 
 def locked_user(conn: Connection, caller: Caller, name: str) -> User:

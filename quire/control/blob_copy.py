@@ -36,12 +36,8 @@ def copy(db: Database, source: Blobs, target: BlobBucket, tell: Tell) -> Copied:
     done = Copied()
     with db.read() as conn:
         total = count_used_blobs(conn)
-    place, is_over = ("", ""), False
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        while not is_over:
-            with db.read() as conn:
-                some, place = used_blobs(conn, place)
-            is_over = place == ("", "")
+        for some in used_blobs(db):
             sizes = target.sizes([digest for digest, _ in some])
             missing = [(d, s) for d, s in some if sizes.get(d) != s and d not in done.lost]
             done.present += len(some) - len(missing)

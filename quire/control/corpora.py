@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from quire.clock import Instant
-from quire.control.caller import Caller, verb
+from quire.control.caller import Caller, query, verb
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.pipeline import Pipeline, described, parsed
 from quire.parse import plugin_parser
@@ -52,10 +52,7 @@ def create(caller: Caller, name: str, given: Mapping[str, Any]) -> None:
         )
 
 
-def listed(caller: Caller) -> list[dict[str, Any]]:
-    """List the tenant's corpora with the number of their documents."""
-    with caller.db.read() as conn:
-        return corpora.list_all(conn, caller.tenant)
+listed = query(corpora.list_all)
 
 
 def shown(caller: Caller, name: str) -> dict[str, Any]:

@@ -165,17 +165,13 @@ def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
     if wrong := blobs.probe():
         return [Violation("blobs.store", len(wrong), ["QUIRE_BLOBS"], " ".join(wrong))]
     bad: list[int | str] = []
-    place, is_over = ("", ""), False
-    while not is_over:
-        with db.read() as conn:
-            some, place = used_blobs(conn, place)
+    for some in used_blobs(db):
         sizes = blobs.sizes([digest for digest, _ in some])
         bad += [
             digest
             for digest, size in some
             if sizes.get(digest) != size or (deep and not _is_whole(blobs, digest))
         ]
-        is_over = place == ("", "")
     how = "with the bytes that it is named after" if deep else "with its size"
     sentence = f"The file of every blob that a document uses is there, {how}."
     return [Violation("blobs.files", len(bad), bad[:SHOWN], sentence)] if bad else []

@@ -15,8 +15,6 @@ from quire.store.db.engine import Database
 
 LINK_SECONDS = 900.0
 DAY = 86_400.0
-#: Longer secrets are rejected without a lookup.
-LONGEST_SECRET = 200
 AGAIN = "Ask for a link with `quire user link` on the machine that runs Quire."
 FRESH = "Make one with `quire token create`, or in the dashboard."
 
@@ -67,7 +65,7 @@ def user_of_link(db: Database, secret: str) -> str:
     """Return the user of a link without using it up, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
-        found = sessions.find_link(conn, digest(secret)) if _plausible(secret) else None
+        found = sessions.find_link(conn, digest(secret))
     if reason := _refused_link(found, now):
         raise NotSignedIn(f"sign-in link: {reason}. {AGAIN}")
     assert found is not None  # noqa: S101
@@ -90,7 +88,7 @@ def sign_in(
     cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 
     def act(conn: Connection, now: Instant) -> Entry | str:
-        found = sessions.find_link(conn, digest(secret)) if _plausible(secret) else None
+        found = sessions.find_link(conn, digest(secret))
         used = sessions.use_link(conn, digest(secret), now=now) if found else None
         if found is None or used is None or not sessions.lock_enabled(conn, used):
             reason = _refused_link(found, now) or "was used already"
@@ -126,7 +124,7 @@ def viewer_by_token(db: Database, token: str) -> Viewer:
     """Return the user of a token, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
-        found = users.find_token(conn, digest(token)) if _plausible(token) else None
+        found = users.find_token(conn, digest(token))
     if found is None:
         raise NotSignedIn(f"token: unknown. {FRESH}")
     if found.disabled_at is not None:
@@ -146,7 +144,7 @@ def viewer_by_session(db: Database, cookie: str) -> Viewer:
     """Return the user of a session, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
-        found = sessions.find_session(conn, digest(cookie)) if _plausible(cookie) else None
+        found = sessions.find_session(conn, digest(cookie))
     if found is None or found.disabled_at is not None or found.expires_at <= now.wall:
         raise NotSignedIn(f"session: has ended. {AGAIN}")
     if _is_old(found.last_seen_at, now):
@@ -160,7 +158,7 @@ def note_refused_token(
     """Log a refused token in the audit of its tenant, or of `tenant`."""
 
     def act(conn: Connection, now: Instant) -> None:
-        found = users.find_token(conn, digest(token)) if _plausible(token) else None
+        found = users.find_token(conn, digest(token))
         _refuse(conn, now, found or tenant, "token", reason, address)
 
     _touch(db, act)
@@ -204,7 +202,3 @@ def _touch(db: Database, act: Any) -> None:
         db.write(act)
     except DatabaseUnavailable:
         return
-
-
-def _plausible(secret: str) -> bool:
-    return 0 < len(secret) <= LONGEST_SECRET

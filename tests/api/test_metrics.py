@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.api import response_cache
 from quire.api.routes import metrics
 from quire.control import access, jobs
 from quire.model.records import Submission
@@ -23,7 +24,7 @@ def at(
     request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Served]:
     monkeypatch.setattr(metrics, "KEEP", 0.0)
-    monkeypatch.setattr(metrics, "KEEP_FACTOR", 0.0)
+    monkeypatch.setattr(response_cache, "_SHARE", 0.0)
     url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
     with served(home=home, database_url=url) as running:
         yield running

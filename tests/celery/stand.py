@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from quire.celery.dispatcher import Dispatcher
-from quire.control import broker_status
+from quire.control import outages
 from quire.control.explain.job import explain_job
 from quire.settings import Settings, load
 from tests.brokers import Valkey
@@ -118,7 +118,7 @@ def trouble(site: Site) -> str:
     """What status, doctor and dashboard say of the broker; empty where all is well."""
     db = site.app.db
     with db.read() as conn:
-        found = broker_status.standing(conn, now=db.now(conn), max_silence=60.0)
+        found = outages.broker_state(conn, now=db.now(conn), max_silence=60.0)
     return (found or {}).get("problem") or ""
 
 

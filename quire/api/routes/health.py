@@ -4,8 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from quire.api.responses import ApiResponse, problem_responses
 from quire.api.state import app_state_of
-from quire.errors import DatabaseUnavailable, SchemaAhead, Transferred
-from quire.store.db import migrate
+from quire.errors import DatabaseUnavailable
 
 router = APIRouter(tags=["health"])
 
@@ -24,13 +23,7 @@ async def alive() -> Response:
 )
 def ready(request: Request) -> Response:
     """Respond 200 if the database is reachable and its schema is current, else 503."""
-    app_state = app_state_of(request)
-    try:
-        with app_state.db.read() as conn:
-            missing = migrate.check(conn)
-    except (SchemaAhead, Transferred) as error:
-        raise DatabaseUnavailable(str(error), retry_after=30) from error
-    if missing:
+    if missing := app_state_of(request).count_missing_migrations():
         raise DatabaseUnavailable(
             f"database: its schema lacks {missing} of this Quire's migrations. "
             "Run `quire migrate`.",

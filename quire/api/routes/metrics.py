@@ -7,7 +7,6 @@ at what is stored when the process starts. Results are cached, longer if countin
 
 import dataclasses
 import threading
-import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,14 +17,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from quire.api.auth.authenticate import Reader
+from quire.api.response_cache import ResponseCache
 from quire.api.responses import problem_responses
 from quire.app import App
 from quire.control import queries
 from quire.control.queries import Metrics
 
 router = APIRouter(tags=["health"])
-#: Seconds for which results are cached: at least, and as a multiple of what counting took.
-KEEP, KEEP_FACTOR = 2.0, 20.0
+#: Seconds for which results are cached at least; longer if counting takes long.
+KEEP = 2.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}},
@@ -48,7 +48,7 @@ class MetricsExporter:
             ["method", "route"], registry=self.registry, buckets=_BUCKETS,
         )  # fmt: skip
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, Metrics]] = {}
+        self._recent = ResponseCache()
         self._known: dict[str, set[tuple[str, str]]] = {}
         self._totals_by_key = MonotonicCounters()
 
@@ -79,18 +79,13 @@ class MetricsExporter:
         return written
 
     def _counted(self, tenant: str) -> Metrics:
-        until, counted = self._kept.get(tenant, (0.0, None))
-        began = time.monotonic()
-        if counted is None or began >= until:
-            caller = dataclasses.replace(self._app.caller, tenant=tenant)
-            counted = queries.metrics(caller)
-            # Deleted rows count as 0, so that an increase from 0 is seen.
-            gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
-            self._known[tenant] = {*gone, *counted.runs}
-            counted = counted._replace(runs=gone | counted.runs)
-            spent = time.monotonic() - began
-            self._kept[tenant] = time.monotonic() + max(KEEP, KEEP_FACTOR * spent), counted
-        return counted
+        caller = dataclasses.replace(self._app.caller, tenant=tenant)
+        counted: Metrics
+        counted, _ = self._recent.get(tenant, lambda: queries.metrics(caller), at_least=KEEP)
+        # Deleted rows count as 0, so that an increase from 0 is seen.
+        gone = dict.fromkeys(self._known.get(tenant, ()), (0, 0.0))
+        self._known[tenant] = {*gone, *counted.runs}
+        return counted._replace(runs=gone | counted.runs)
 
 
 class MonotonicCounters:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.clock import Instant, iso
+from quire.clock import Instant, json_values
 from quire.model.access import Role, Scope, written
 from quire.store.db import bulk
 from quire.store.db.schema.access import links, sessions, tokens, users
@@ -28,14 +28,7 @@ class User(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the user as shown by commands and the API."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "role": self.role,
-            "created_at": iso(self.created_at),
-            "signed_in_at": iso(self.signed_in_at),
-            "disabled_at": iso(self.disabled_at),
-        }
+        return json_values(self, [name for name in self._fields if name != "tenant"])
 
 
 class TokenRow(NamedTuple):
@@ -63,10 +56,10 @@ def find_user(conn: sa.Connection, tenant: str, name: str, *, lock: bool = False
     return None if row is None else _user(row)
 
 
-def list_users(conn: sa.Connection, tenant: str) -> list[User]:
-    """List a tenant's users by name."""
+def list_users(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
+    """List a tenant's users by name, as JSON."""
     rows = conn.execute(sa.select(users).where(u.tenant == tenant).order_by(u.name))
-    return [_user(row) for row in rows]
+    return [_user(row).as_json() for row in rows]
 
 
 def has_users(conn: sa.Connection, tenant: str, *, signed_in: bool = False) -> bool:
@@ -166,17 +159,8 @@ def _token_json(row: Any, now: Instant) -> dict[str, Any]:
         state = "revoked"
     elif row.expires_at is not None and row.expires_at <= now.wall:
         state = "expired"
-    return {
-        "id": row.id,
-        "name": row.name,
-        "user": row.user,
-        "scopes": row.scopes.split(),
-        "state": state,
-        "created_at": iso(row.created_at),
-        "expires_at": iso(row.expires_at),
-        "revoked_at": iso(row.revoked_at),
-        "last_used_at": iso(row.last_used_at),
-    }
+    names = ("id", "name", "user", "created_at", "expires_at", "revoked_at", "last_used_at")
+    return {**json_values(row, names), "scopes": row.scopes.split(), "state": state}
 
 
 def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> bool:

@@ -1,11 +1,12 @@
 """Finds dependency cycles: tasks that wait for each other and can never start.
 
 A task waits for its predecessors, and a job ends when its tasks have. Under the policy `queue` a
-job also waits for the user's previous job. Nodes without open dependencies are removed repeatedly
-(Kahn's algorithm); what remains is in a cycle or behind one.
+job also waits for the user's previous job. What a topological sort does not reach is in a cycle or
+behind one.
 """
 
-from collections import defaultdict
+import contextlib
+import graphlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,22 +50,16 @@ def waits_for() -> Any:
 
 def caught(rows: Sequence[Any]) -> list[int]:
     """Return the tasks that can never start."""
-    # Jobs are negative numbers, so that tasks and jobs are distinct integers.
-    waiting: dict[int, int] = defaultdict(int)
-    freed_by: dict[int, list[int]] = defaultdict(list)
-    tasks_seen: set[int] = set()
+    sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
+    waiting: set[int] = set()
     for before_job, before_task, task, job in rows:
-        before = -before_job if before_job is not None else before_task
-        waiting[task] += 1
-        freed_by[before].append(task)
-        if task not in tasks_seen:
-            tasks_seen.add(task)
-            waiting[-job] += 1
-            freed_by[task].append(-job)
-    free = [node for node in freed_by if not waiting.get(node)]
-    while free:
-        for node in freed_by.pop(free.pop(), ()):
-            waiting[node] -= 1
-            if not waiting[node]:
-                free.append(node)
-    return sorted(task for task in tasks_seen if waiting[task])
+        # Jobs are negative numbers, so that tasks and jobs are distinct integers.
+        sorter.add(task, before_task if before_job is None else -before_job)
+        sorter.add(-job, task)
+        waiting.add(task)
+    with contextlib.suppress(graphlib.CycleError):
+        sorter.prepare()
+    while free := sorter.get_ready():
+        waiting.difference_update(free)
+        sorter.done(*free)
+    return sorted(waiting)

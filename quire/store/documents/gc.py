@@ -8,7 +8,7 @@ processes may collect at once.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -130,20 +130,19 @@ def find_unused(
     return unused, (last_tenant, last_key)
 
 
-def used_blobs(
-    conn: sa.Connection, after: Key, *, limit: int = SCAN_ROWS
-) -> tuple[list[tuple[str, int]], Key]:
-    """Return digest and size of used blobs after `after`, and the key to continue from."""
+def used_blobs(db: Database) -> Iterator[list[tuple[str, int]]]:
+    """Yield digest and size of all used blobs, in batches of one read transaction each."""
     c = contents.c
-    position = sa.tuple_(sa.literal(after[0]), sa.literal(after[1]))
-    rows = conn.execute(
-        sa.select(c.tenant, c.digest, c.size)
-        .where(sa.tuple_(c.tenant, c.digest) > position, CONTENTS.is_used)
-        .order_by(c.tenant, c.digest)
-        .limit(limit)
-    ).all()
-    found = [(row.digest, row.size) for row in rows]
-    return found, (rows[-1].tenant, rows[-1].digest) if len(rows) == limit else ("", "")
+    key = sa.tuple_(c.tenant, c.digest)
+    query = sa.select(c.tenant, c.digest, c.size).where(CONTENTS.is_used).order_by(*key.clauses)
+    after = ("", "")
+    while True:
+        with db.read() as conn:
+            rows = conn.execute(query.where(key > after).limit(SCAN_ROWS)).all()
+        if not rows:
+            return
+        yield [(row.digest, row.size) for row in rows]
+        after = (rows[-1].tenant, rows[-1].digest)
 
 
 def count_used_blobs(conn: sa.Connection) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.control import broker_status
+from quire.control import outages
 from quire.model.records import WorkerRow
 from quire.store.queue import doorbells, workers
 from tests.store.stage import KINDS, Stage
@@ -41,7 +41,7 @@ def ring(stage: Stage, seen: int, count: int) -> bool:
 
 def trouble(stage: Stage) -> str | None:
     with stage.db.read() as conn:
-        found = broker_status.standing(conn, now=stage.db.now(conn), max_silence=60.0)
+        found = outages.broker_state(conn, now=stage.db.now(conn), max_silence=60.0)
     return found["problem"] if found else None
 
 
