@@ -164,6 +164,13 @@ def file_error(error: str | None, name: str, limit: int = 200) -> str:
     return one_line(subject + rest if subject else rest[:1].upper() + rest[1:], limit)
 
 
+def file_detail(file: Mapping[str, Any]) -> str:
+    """Write what went wrong with a file: its error, or the pages that could not be read."""
+    if file["page_errors"] and not file["error"]:
+        return f"{count(file['page_errors'], 'page')} could not be read"
+    return file_error(file["error"], file["name"])
+
+
 def multiline(text: Any, limit: int = 4000) -> str:
     """Keep line breaks of foreign text; replace control characters and truncate."""
     shown = str("" if text is None else text)[: limit + 1]

@@ -14,13 +14,19 @@ def settings(json: options.Json = False) -> None:
         return
     for topic in dict.fromkeys(each["topic"] for each in items):
         console.say(topic)
-        drawn = console.table("SETTING", "VALUE", "FROM", "WHAT IT DOES", wide="WHAT IT DOES")
+        rows = [
+            {
+                "SETTING": each["name"],
+                "VALUE": format.setting(each["value"]),
+                "FROM": each["from"],
+                "WHAT IT DOES": each["sentence"],
+            }
+            for each in items
+            if each["topic"] == topic
+        ]
+        drawn = console.table(rows, wide="WHAT IT DOES")
         for column in (drawn.columns[1], drawn.columns[3]):
             column.overflow, column.no_wrap = "fold", False
-        for each in items:
-            if each["topic"] == topic:
-                value = format.setting(each["value"])
-                drawn.add_row(each["name"], value, each["from"], each["sentence"])
         console.show(drawn)
         console.say()
 

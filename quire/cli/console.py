@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,6 +15,7 @@ from quire import format
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 #: The exit code shells report for a program killed by SIGPIPE.
 CLOSED_PIPE = 141
@@ -78,15 +79,22 @@ def answer(value: Any, text: str, *, json: bool) -> None:
         say(text)
 
 
-def facts(shown: Mapping[str, Any]) -> "Table":
+def facts(shown: Mapping[str, Any], indent: str = "  ") -> "Table":
     """Make a table of names and values; empty values are left out."""
     from rich.table import Table
 
     made = Table.grid(padding=(0, 2))
     for name, value in shown.items():
         if value:
-            made.add_row(name, value)
+            made.add_row(f"{indent}{name}", value)
     return made
+
+
+def state(name: str) -> "Text":
+    """Return the name of a state of a job, task or document, in its colour."""
+    from rich.text import Text
+
+    return Text(name.replace("_", " "), style=colour(name))
 
 
 def rich_console() -> "Console":
@@ -115,24 +123,22 @@ def show(what: "RenderableType") -> None:
     say("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
-def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> "Table":
-    """Make a table. Columns in `right` are right-aligned; `wide` takes the remaining width."""
+def table(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    right: Iterable[str] = (),
+    wide: str = "",
+    more: int = 0,
+) -> "Table":
+    """Make a table; each row maps the titles of the columns to its cells.
+
+    Columns in `right` are right-aligned; `wide` takes the remaining width. `more` rows were left
+    out, which a last line says.
+    """
     from rich.table import Table
-    from rich.text import Text
 
-    class Ours(Table):
-        def add_row(self, *cells: Any, **how: Any) -> None:
-            # On a narrow terminal rich would shorten every column, ids included.
-            super().add_row(
-                *(
-                    Text(cell, no_wrap=True, overflow="ellipsis") if name == wide else cell
-                    for name, cell in zip(columns, cells, strict=True)
-                ),
-                **how,
-            )
-
-    made = Ours(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in rows[0] if rows else ():
         made.add_column(
             name,
             justify="right" if name in right else "left",
@@ -140,7 +146,39 @@ def table(*columns: str, right: Iterable[str] = (), wide: str | None = None) -> 
             overflow="ellipsis",
             ratio=1 if name == wide else None,
         )
+    for row in rows:
+        made.add_row(*(_cell(value, is_wide=name == wide) for name, value in row.items()))
+    if more:
+        made.add_row("…", f"{more:,} more")
     return made
+
+
+def _cell(value: Any, *, is_wide: bool) -> "str | Text":
+    from rich.text import Text
+
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    # On a narrow terminal rich would shorten every column, ids included.
+    return Text(value, no_wrap=True, overflow="ellipsis") if is_wide else value
+
+
+def listing(
+    items: Sequence[Any],
+    row: Callable[[Any], Mapping[str, Any]],
+    *,
+    json: bool,
+    empty: str,
+    **how: Any,
+) -> None:
+    """Print a complete list: as JSON, as a table with a row for each item, or that it is empty."""
+    if json:
+        as_json({"items": items, "next": None})
+    elif not items:
+        say(empty)
+    else:
+        show(table([row(each) for each in items], **how))
 
 
 def present(

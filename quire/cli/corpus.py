@@ -34,19 +34,20 @@ def listing(json: options.Json = False) -> None:
     """List the corpora."""
     with session.open_app() as opened:
         found = corpora.listed(opened.caller)
-    if json:
-        console.as_json({"items": found, "next": None})
-    elif not found:
-        console.say("No corpora yet. Try: quire corpus create NAME")
-    else:
-        drawn = console.table(
-            "NAME", "DOCUMENTS", "SETTINGS", right=("DOCUMENTS",), wide="SETTINGS"
-        )
-        for each in found:
-            own = ", ".join(f"{k}={v}" for k, v in sorted(each["settings"].items()))
-            count = f"{each['documents']:,}"
-            drawn.add_row(format.one_line(each["name"], 50), count, format.one_line(own))
-        console.show(drawn)
+    console.listing(
+        found,
+        lambda each: {
+            "NAME": format.one_line(each["name"], 50),
+            "DOCUMENTS": each["documents"],
+            "SETTINGS": format.one_line(
+                ", ".join(f"{key}={value}" for key, value in sorted(each["settings"].items()))
+            ),
+        },
+        right=("DOCUMENTS",),
+        wide="SETTINGS",
+        json=json,
+        empty="No corpora yet. Try: quire corpus create NAME",
+    )
 
 
 @app.command()
@@ -58,10 +59,16 @@ def show(name: Name, json: options.Json = False) -> None:
         console.as_json(one)
         return
     console.say(f"corpus {name}: {format.count(one['documents'], 'document')}")
-    drawn = console.table("SETTING", "VALUE", "DEFAULT", "WHAT IT DOES", wide="WHAT IT DOES")
-    for key, value, default, sentence in corpora.explained(one["pipeline"]):
-        drawn.add_row(key, _value(value), "" if value == default else _value(default), sentence)
-    console.show(drawn)
+    rows = [
+        {
+            "SETTING": key,
+            "VALUE": _value(value),
+            "DEFAULT": "" if value == default else _value(default),
+            "WHAT IT DOES": sentence,
+        }
+        for key, value, default, sentence in corpora.explained(one["pipeline"])
+    ]
+    console.show(console.table(rows, wide="WHAT IT DOES"))
 
 
 @app.command("set")

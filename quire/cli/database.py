@@ -70,12 +70,10 @@ Source = Annotated[
     options.option("URL", "Check whether this source can be listed and read, and nothing else."),
 ]
 
-Deep = Annotated[
-    bool, typer.Option("--deep", help="Also verify the checksum of every stored file.")
-]
+Deep = Annotated[bool, options.flag("Also verify the checksum of every stored file.", "--deep")]
 Repair = Annotated[
     bool,
-    typer.Option("--repair", help="First repair derived data: counters, text index, stale locks."),
+    options.flag("First repair derived data: counters, text index, stale locks.", "--repair"),
 ]
 
 

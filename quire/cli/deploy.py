@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
-
 from quire.cli import console, options
 from quire.errors import Conflict, Refused
 
@@ -19,7 +17,7 @@ TEMPLATES = Path(__file__).with_name("deployment")
 app = options.Group("Write files that run Quire on servers.", no_args_is_help=True)
 Folder = Annotated[Path, options.option("FOLDER", "Folder to write to.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite files that were changed. Secrets are kept.")
+    bool, options.flag("Overwrite files that were changed. Secrets are kept.", "--force")
 ]
 Program = Annotated[
     Path | None,

@@ -8,7 +8,6 @@ import typer
 
 from quire import format
 from quire.cli import console, options, session
-from quire.errors import Conflict
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -20,16 +19,16 @@ app = options.Group("Show, explain or change one job.", cls=options.OfIds, no_ar
 FEW = 20
 TRACEBACK_LINES = 20
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until the job finishes.")]
+Watch = Annotated[bool, options.flag("Refresh until the job finishes.", "--watch", "-w")]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until it finishes. Exits with 1 unless it completed.")
+    bool, options.flag("Wait until it finishes. Exits with 1 unless it completed.", "--wait")
 ]
 WaitHere = Annotated[
     bool,
-    typer.Option(
-        "--wait",
-        help="Wait until it finishes. Exits with 1 unless it completed. For an ingest job on the "
+    options.flag(
+        "Wait until it finishes. Exits with 1 unless it completed. For an ingest job on the "
         "embedded database, runs a worker if there is none.",
+        "--wait",
     ),
 ]
 Why = Annotated[str | None, options.option("TEXT", "Reason, shown with the job.")]
@@ -96,7 +95,7 @@ def cancel(job: options.JobId, why: Why = None) -> None:
 def retry(
     job: options.JobId,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only failed tasks, not cancelled ones.")
+        bool, options.flag("Only failed tasks, not cancelled ones.", "--failed")
     ] = False,
     file: OneFile = None,
     wait: WaitHere = False,
@@ -114,12 +113,7 @@ def priority(
     number: Annotated[int, options.argument("N", "1 (highest) to 10 (lowest).")],
 ) -> None:
     """Change the priority of a job."""
-    from quire.control import jobs, queries
-
-    with session.open_app() as opened:
-        if not jobs.reprioritise(opened.caller, [job], number):
-            state = queries.job(opened.caller, job)["state"]
-            raise Conflict(f"job {job}: it is {state}, so its priority has no effect.")
+    _act("reprioritise", job, priority=number)
     console.say(f"job {job} now has priority {number}.")
 
 
@@ -137,7 +131,7 @@ OneTask = Annotated[int | None, options.option("TASK", "Explain this task of the
 def explain(job: options.JobId, task: OneTask = None, json: options.Json = False) -> None:
     """Explain what a job or task is waiting for, who runs it, and what happens next."""
     with session.connect() as opened:
-        answer = opened.explain(job, task)
+        answer = opened.explain(job, task=task)
     if json:
         console.as_json(answer)
         return
@@ -181,7 +175,7 @@ def _drawn(one: dict[str, Any]) -> "Group":
 
     title = Text(f"job {one['id']}  {format.one_line(one['kind'])}  ", style="bold")
     state = format.job_state(one)
-    title.append(state, style=console.colour(state))
+    title.append_text(console.state(state))
     parts: list[RenderableType] = [title, _facts(one)]
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
@@ -230,77 +224,62 @@ def _facts(one: dict[str, Any]) -> "Table":
         else format.one_line(one["error"], 1000),
         "actions": ", ".join(f"quire job {verb} {one['id']}" for verb in one["allowed"]),
     }
-    return console.facts({f"  {name}": text for name, text in facts.items()})
+    return console.facts(facts)
 
 
 def _files(one: dict[str, Any]) -> "Table":
-    from rich.text import Text
-
     items = one["file_list"]["items"][:FEW]
-    drawn = console.table(
-        "DOCUMENT", "FILE", "STATE", "PAGES", "DETAIL", right=("DOCUMENT", "PAGES"), wide="DETAIL"
-    )
-    for each, name in zip(items, format.distinct_names(items), strict=True):
-        state = format.document_state(each)
-        detail = format.file_error(each["error"], each["name"])
-        if each["page_errors"] and not detail:
-            detail = f"{format.count(each['page_errors'], 'page')} could not be read"
-        drawn.add_row(
-            str(each["document_id"]),
-            format.one_line(name, 60),
-            Text(state, style=console.colour(state)),
-            "" if each["pages"] is None else f"{each['pages']:,}",
-            detail,
-        )
-    total = sum(one["files"].values())
-    if total > len(items):
-        drawn.add_row("…", f"{total - len(items):,} more", "", "", "")
-    return drawn
+    rows = [
+        {
+            "DOCUMENT": str(each["document_id"]),
+            "FILE": format.one_line(name, 60),
+            "STATE": console.state(format.document_state(each)),
+            "PAGES": each["pages"],
+            "DETAIL": format.file_detail(each),
+        }
+        for each, name in zip(items, format.distinct_names(items), strict=True)
+    ]
+    more = sum(one["files"].values()) - len(items)
+    return console.table(rows, right=("DOCUMENT", "PAGES"), wide="DETAIL", more=more)
 
 
 def _tasks(tasks: list[dict[str, Any]], total: int) -> "Table":
-    from rich.text import Text
+    rows = [
+        {
+            "TASK": str(task["id"]),
+            "KIND": format.one_line(task["kind"], 30),
+            "STATE": console.state(task["state"]),
+            "ATTEMPT": f"{task['attempt']}/{task['max_attempts']}",
+            "PROGRESS": format.bar(task["progress"]) if task["state"] == "running" else "",
+            "DETAIL": format.one_line(task["error"] or task["message"]) or _waits(task),
+        }
+        for task in tasks[:FEW]
+    ]
+    more = max(total - len(rows), 0)
+    return console.table(rows, right=("TASK", "ATTEMPT"), wide="DETAIL", more=more)
 
-    items = tasks[:FEW]
-    drawn = console.table(
-        "TASK", "KIND", "STATE", "ATTEMPT", "PROGRESS", "DETAIL",
-        right=("TASK", "ATTEMPT"), wide="DETAIL",
-    )  # fmt: skip
-    for task in items:
-        waits = f"waiting: {task['reason']}" if task["reason"] else ""
-        due = f", due {format.when(task['due_at'])}" if task["due_at"] else ""
-        drawn.add_row(
-            str(task["id"]),
-            format.one_line(task["kind"], 30),
-            Text(task["state"], style=console.colour(task["state"])),
-            f"{task['attempt']}/{task['max_attempts']}",
-            format.bar(task["progress"]) if task["state"] == "running" else "",
-            format.one_line(task["error"] or task["message"]) or f"{waits}{due}",
-        )
-    if total > len(items):
-        drawn.add_row("…", f"{total - len(items):,} more", "", "", "", "")
-    return drawn
+
+def _waits(task: dict[str, Any]) -> str:
+    waits = f"waiting: {task['reason']}" if task["reason"] else ""
+    return f"{waits}, due {format.when(task['due_at'])}" if task["due_at"] else waits
 
 
 def _runs(attempts: list[dict[str, Any]]) -> "Table":
-    drawn = console.table(
-        "TASK", "ATTEMPT", "OUTCOME", "FINISHED", "TOOK", "MEMORY", "WORKER", "ERROR",
-        right=("TASK", "ATTEMPT", "TOOK", "MEMORY"), wide="ERROR",
-    )  # fmt: skip
-    for run in attempts[:FEW]:
-        drawn.add_row(
-            str(run["task_id"]),
-            str(run["attempt"]),
-            run["outcome"],
-            format.when(run["finished_at"]),
-            format.span(run["duration"]) if run["duration"] is not None else "",
-            format.size(run["peak_rss"]) if run["peak_rss"] else "",
-            format.one_line(run["worker_id"], 40),
-            format.one_line(run["error"]),
-        )
-    if len(attempts) > FEW:
-        drawn.add_row("…", "", f"{len(attempts) - FEW:,} more", "", "", "", "", "")
-    return drawn
+    rows = [
+        {
+            "TASK": str(run["task_id"]),
+            "ATTEMPT": run["attempt"],
+            "OUTCOME": run["outcome"],
+            "FINISHED": format.when(run["finished_at"]),
+            "TOOK": "" if run["duration"] is None else format.span(run["duration"]),
+            "MEMORY": format.size(run["peak_rss"]) if run["peak_rss"] else "",
+            "WORKER": format.one_line(run["worker_id"], 40),
+            "ERROR": format.one_line(run["error"]),
+        }
+        for run in attempts[:FEW]
+    ]
+    right = ("TASK", "ATTEMPT", "TOOK", "MEMORY")
+    return console.table(rows, right=right, wide="ERROR", more=max(len(attempts) - FEW, 0))
 
 
 def _trace(one: dict[str, Any]) -> str:

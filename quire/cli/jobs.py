@@ -1,4 +1,4 @@
-"""`quire jobs`: lists jobs, and stops, resumes, cancels, retries or deletes many at once."""
+"""`quire jobs`, `quire pause` and `quire unpause`: lists jobs, and changes many at once."""
 
 import functools
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = options.Group("List jobs, or change all that match.")
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
+Watch = Annotated[bool, options.flag("Refresh until Ctrl-C.", "--watch", "-w")]
 
 
 @app.callback(invoke_without_command=True)
@@ -41,13 +41,14 @@ def jobs(
         if any(filters.values()) or cursor or watch or json:
             raise BadInput(f"jobs: options go after {verb}, as in `quire jobs {verb} --kind K`.")
         return
-    filters.update(limit=options.limit(limit), cursor=options.cursor(cursor))
+    is_narrow = any(filters.values())
+    at: dict[str, Any] = {"limit": options.limit(limit), "cursor": options.cursor(cursor)}
     with session.connect() as opened:
+        read = functools.partial(opened.page_of_jobs, state=filters.pop("states"), **at, **filters)
         if watch or json:
-            read = functools.partial(opened.page_of_jobs, **filters)
             console.present(read, _drawn, json=json, watch=watch)
         else:
-            _print(opened.page_of_jobs(**filters), filters)
+            _print(read(), is_narrow)
 
 
 def _act(verb: str, filters: dict[str, Any], yes: bool, **how: Any) -> None:
@@ -90,7 +91,7 @@ for _verb, _sentence in {
 
 
 Failed = Annotated[
-    bool, typer.Option("--failed", help="Only failed and lost tasks, not cancelled ones.")
+    bool, options.flag("Only failed and lost tasks, not cancelled ones.", "--failed")
 ]
 Priority = Annotated[int, options.argument("PRIORITY", "1 (highest) to 10 (lowest).")]
 
@@ -159,12 +160,10 @@ def _ask(verb: str, number: int) -> None:
         raise typer.Exit(1)
 
 
-def _print(page: dict[str, Any], filters: dict[str, Any]) -> None:
+def _print(page: dict[str, Any], is_narrow: bool) -> None:
     if not page["items"]:
-        narrow = any(filters[name] for name in ("states", "kind", "platform", "account", "user"))
-        console.say(
-            "No job matches." if narrow else "No jobs yet. Try: quire submit wait --arg seconds=5"
-        )
+        none_yet = "No jobs yet. Try: quire submit wait --arg seconds=5"
+        console.say("No job matches." if is_narrow else none_yet)
         return
     console.show(_drawn(page))
     if page["next"]:
@@ -172,22 +171,43 @@ def _print(page: dict[str, Any], filters: dict[str, Any]) -> None:
 
 
 def _drawn(page: dict[str, Any]) -> "Table":
-    from rich.text import Text
-
     now = time.time()
-    drawn = console.table(
-        "ID", "KIND", "STATE", "PROGRESS", "OWNER", "PRIORITY", "AGE", "DETAIL",
-        right=("ID", "PRIORITY", "AGE"), wide="DETAIL",
-    )  # fmt: skip
-    for job in page["items"]:
-        drawn.add_row(
-            str(job["id"]),
-            format.one_line(job["kind"], 30),
-            Text(state := format.job_state(job), style=console.colour(state)),
-            format.job_progress(job),
-            format.one_line(job["owner"]["user"], 20),
-            str(job["priority"]),
-            format.age(job["created_at"], now),
-            format.job_detail(job, now),
-        )
-    return drawn
+    rows = [
+        {
+            "ID": str(job["id"]),
+            "KIND": format.one_line(job["kind"], 30),
+            "STATE": console.state(format.job_state(job)),
+            "PROGRESS": format.job_progress(job),
+            "OWNER": format.one_line(job["owner"]["user"], 20),
+            "PRIORITY": job["priority"],
+            "AGE": format.age(job["created_at"], now),
+            "DETAIL": format.job_detail(job, now),
+        }
+        for job in page["items"]
+    ]
+    return console.table(rows, right=("ID", "PRIORITY", "AGE"), wide="DETAIL")
+
+
+PausedKind = Annotated[str, options.argument("KIND", "Job kind.")]
+
+
+def pause(kind: PausedKind, plugin: options.Plugins = None) -> None:
+    """Pause a job kind. Running tasks finish, no new ones start."""
+    from quire.control import jobs
+
+    with session.create_app(plugin) as app:
+        changed = jobs.pause(app.caller, kind)
+    console.say(
+        f"{kind} is paused. Running tasks finish. Continue with: quire unpause {kind}"
+        if changed
+        else f"{kind} is already paused."
+    )
+
+
+def unpause(kind: PausedKind, plugin: options.Plugins = None) -> None:
+    """Unpause a job kind: its tasks start again."""
+    from quire.control import jobs
+
+    with session.create_app(plugin) as app:
+        changed = jobs.unpause(app.caller, kind)
+    console.say(f"{kind} is active again." if changed else f"{kind} is not paused.")

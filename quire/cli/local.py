@@ -1,7 +1,8 @@
 """What commands talk to without QUIRE_URL: the database of this home.
 
-`RemoteBackend` has the same methods, with the same JSON. `session.connect` chooses one. Commands
-that need more open the database with `session.open_app`, which refuses to run against a server.
+`RemoteBackend`, which is the client of the API, has the same methods with the same JSON.
+`session.connect` chooses one. Commands that need more open the database with `session.open_app`,
+which refuses to run against a server.
 """
 
 from collections.abc import Sequence
@@ -32,9 +33,9 @@ class LocalBackend:
         found = queries.status(self.app.caller)
         return {"home": str(settings.home), "database": database, **found}
 
-    def page_of_jobs(self, **filters: Any) -> Json:
+    def page_of_jobs(self, *, state: Sequence[str] | None, **filters: Any) -> Json:
         """List jobs, newest first."""
-        return queries.jobs(self.app.caller, **filters)
+        return queries.jobs(self.app.caller, states=state, **filters)
 
     def job(self, job_id: int) -> Json:
         """Return a job, or raise NotFound."""
@@ -50,17 +51,17 @@ class LocalBackend:
 
         jobs.one(self.app.caller, verb, job_id, **options)
 
-    def explain(self, job_id: int, task_id: int | None) -> Json:
+    def explain(self, job_id: int, *, task: int | None) -> Json:
         """Explain a job, or one of its tasks."""
         from quire.control.explain import job as explaining
 
-        return explaining.explain_job(self.app.caller, job_id, task_id=task_id)
+        return explaining.explain_job(self.app.caller, job_id, task_id=task)
 
     def last_job_id(self) -> int:
         """Return the id of the newest job, or 0."""
         return queries.last_job_id(self.app.caller)
 
-    def submit(self, submissions: Sequence[Submission], key: str | None) -> list[int]:
+    def submit_many(self, submissions: Sequence[Submission], key: str | None) -> list[int]:
         """Submit jobs, all or none."""
         return self.app.submit_many(submissions, key=key)
 
@@ -68,22 +69,28 @@ class LocalBackend:
         """Tell whether a worker is alive."""
         return queries.any_worker_alive(self.app.caller)
 
-    def search(self, query: str, **how: Any) -> Json:
+    def search(self, query: str, *, document: Sequence[int] | None, **how: Any) -> Json:
         """Search the documents."""
         from quire.control import search
 
-        tenant = self.app.settings.tenant
-        return search.search(self.app.db, tenant, query, embedder=self._embedder, **how)
+        def embedder(name: str) -> "Embedder":
+            from quire.ingest.resources import embedder_of
+            from quire.model.pipeline import Pipeline
 
-    def _embedder(self, name: str) -> "Embedder":
-        from quire.ingest.resources import embedder_of
-        from quire.model.pipeline import Pipeline
+            return embedder_of(asdict(self.app.settings), Pipeline(embedder=name))
 
-        return embedder_of(asdict(self.app.settings), Pipeline(embedder=name))
+        return search.search(
+            self.app.db,
+            self.app.settings.tenant,
+            query,
+            documents=document or (),
+            embedder=embedder,
+            **how,
+        )
 
-    def page_of_documents(self, **filters: Any) -> Json:
+    def page_of_documents(self, *, state: Sequence[str] | None, **filters: Any) -> Json:
         """List documents, newest first."""
-        return queries.documents(self.app.caller, **filters)
+        return queries.documents(self.app.caller, states=state, **filters)
 
     def document(self, document_id: int) -> Json:
         """Return a document, or raise NotFound."""

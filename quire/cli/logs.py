@@ -4,8 +4,6 @@ import sys
 import time
 from typing import Annotated, Any
 
-import typer
-
 from quire import format
 from quire.app import App
 from quire.cli import console, options, session, waiting
@@ -25,7 +23,7 @@ _VERBS = {
 _COUNTS = ("pages", "chunks")
 _OWN = ("id", "at", "job_id", "task_id", "name")
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job finishes.")]
+Follow = Annotated[bool, options.flag("Follow until the job finishes.", "--follow", "-f")]
 Limit = Annotated[int, options.option("N", f"Only the last N events, at most {MOST:,}.")]
 
 

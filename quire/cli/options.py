@@ -25,6 +25,11 @@ def option(metavar: str, help: str, *names: str, **how: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, **how)
 
 
+def flag(help: str, *names: str, **how: Any) -> Any:
+    """Declare an option without a value."""
+    return typer.Option(*names, help=help, **how)
+
+
 def argument(metavar: str, help: str, **how: Any) -> Any:
     """Declare an argument."""
     return typer.Argument(metavar=metavar, help=help, **how)
@@ -97,8 +102,8 @@ Set = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Pipeline setting. `quire corpus show` lists them. Repeatable.", "--set"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Json = Annotated[bool, flag("Print JSON.", "--json")]
+Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 Plugins = Annotated[
     list[str] | None,
     option(

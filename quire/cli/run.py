@@ -31,7 +31,7 @@ def up(
     queue: Queues = None,
     plugin: options.Plugins = None,
     no_api: Annotated[
-        bool, typer.Option("--no-api", help="Do not start the API and the dashboard.")
+        bool, options.flag("Do not start the API and the dashboard.", "--no-api")
     ] = False,
 ) -> None:
     """Run Quire on this machine until Ctrl-C.

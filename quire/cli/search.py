@@ -3,38 +3,27 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from quire import format
 from quire.cli import console, options, session
 
 Query = Annotated[
-    list[str],
-    typer.Argument(metavar="QUERY", help='Words to search for. A "quoted phrase" matches exactly.'),
+    list[str], options.argument("QUERY", 'Words to search for. A "quoted phrase" matches exactly.')
 ]
-Corpus = Annotated[str | None, typer.Option(metavar="NAME", help="Only in this corpus.")]
+Corpus = Annotated[str | None, options.option("NAME", "Only in this corpus.")]
 Documents = Annotated[
     list[int] | None,
-    typer.Option(
-        parser=options.document_id,
-        metavar="ID",
-        help="Only in this document. Repeatable.",
-    ),
+    options.option("ID", "Only in this document. Repeatable.", parser=options.document_id),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Only in documents with this metadata. Repeatable."),
+    options.option("KEY=VALUE", "Only in documents with this metadata. Repeatable."),
 ]
 MediaType = Annotated[
-    str | None,
-    typer.Option(
-        "--type", metavar="TYPE", help="Only in files of this media type, as in application/pdf."
-    ),
+    str | None, options.option("TYPE", "Only in files of this media type, as in application/pdf.")
 ]
-Limit = Annotated[int, typer.Option(metavar="N", help="Number of hits, at most 100.")]
+Limit = Annotated[int, options.option("N", "Number of hits, at most 100.")]
 Mode = Annotated[
-    str,
-    typer.Option(metavar="MODE", help="text (by words), vector (by meaning) or hybrid (both)."),
+    str, options.option("MODE", "text (by words), vector (by meaning) or hybrid (both).")
 ]
 
 
@@ -55,7 +44,7 @@ def search(
             limit=limit,
             mode=mode,
             corpus=corpus,
-            documents=document or (),
+            document=document,
             where=options.pairs(where),
             media_type=type,
         )

@@ -103,18 +103,10 @@ def connect(
             f"{refused[0]}: a server acts only for the user of the token. Nothing was changed. "
             "Set QUIRE_TOKEN to that user's token."
         )
-    with connect_to_server(settings) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def connect_to_server(settings: "Settings") -> Iterator["RemoteBackend"]:
-    """Connect to the server in QUIRE_URL."""
     from quire.cli.remote import RemoteBackend
-    from quire.client import Client
 
-    with Client(settings.url, settings.token) as client:
-        yield RemoteBackend(client)
+    with RemoteBackend(settings.url, settings.token) as server:
+        yield server
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
+Watch = Annotated[bool, options.flag("Refresh until Ctrl-C.", "--watch", "-w")]
 
 
 def status(watch: Watch = False, json: options.Json = False) -> None:
@@ -25,31 +25,28 @@ def status(watch: Watch = False, json: options.Json = False) -> None:
 
 def _drawn(found: dict[str, Any]) -> "Group":
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row("home", found["home"])
-    facts.add_row("database", found["database"])
-    facts.add_row("jobs", _counts(found["jobs"]))
-    facts.add_row("tasks", _counts(found["tasks"]))
-    is_empty = not any(found["documents"].values())
-    begin = "none yet; add some with: quire ingest FOLDER"
-    facts.add_row("documents", begin if is_empty else _counts(found["documents"]))
-    if found["paused"]:
-        names = ", ".join(format.one_line(kind) for kind in found["paused"])
-        facts.add_row("paused", f"{names} (continue with: quire unpause KIND)")
-    if broker := found["broker"]:
-        sent = sum(broker["messages_sent"].values())
-        facts.add_row("broker", f"{broker['url']}, {sent:,} messages sent")
-    for problem in found.get("problems", ()):
-        facts.add_row("problem", format.one_line(problem, 1000))
-    if not found["workers"]:
-        facts.add_row("workers", "none; start one with: quire up")
-        return Group(facts)
-    living = sum(worker["alive"] for worker in found["workers"])
-    facts.add_row("workers", f"{living:,} alive")
-    return Group(facts, Text(""), _workers(found["workers"]))
+    documents: Text | str = "none yet; add some with: quire ingest FOLDER"
+    if any(found["documents"].values()):
+        documents = _counts(found["documents"])
+    paused = ", ".join(format.one_line(kind) for kind in found["paused"])
+    broker, workers = found["broker"], found["workers"]
+    living = sum(worker["alive"] for worker in workers)
+    facts = {
+        "home": found["home"],
+        "database": found["database"],
+        "jobs": _counts(found["jobs"]),
+        "tasks": _counts(found["tasks"]),
+        "documents": documents,
+        "paused": f"{paused} (continue with: quire unpause KIND)" if paused else "",
+        "broker": broker
+        and f"{broker['url']}, {sum(broker['messages_sent'].values()):,} messages sent",
+        "problem": "\n".join(format.one_line(each, 1000) for each in found.get("problems", ())),
+        "workers": f"{living:,} alive" if workers else "none; start one with: quire up",
+    }
+    drawn = console.facts(facts, indent="")
+    return Group(drawn, Text(""), _workers(workers)) if workers else Group(drawn)
 
 
 def _counts(numbers: dict[str, int]) -> "Text":
@@ -65,21 +62,19 @@ def _counts(numbers: dict[str, int]) -> "Text":
 
 def _workers(listed: list[dict[str, Any]]) -> "Table":
     now = time.time()
-    drawn = console.table(
-        "WORKER", "HOST", "PID", "STATE", "RUNNING", "STARTED", "HEARTBEAT",
-        right=("PID", "RUNNING"),
-    )  # fmt: skip
-    for worker in listed:
-        drawn.add_row(
-            worker["id"],
-            format.one_line(worker["host"], 40),
-            str(worker["pid"]),
-            worker["state"] if worker["alive"] else "dead",
-            f"{worker['running']:,}",
-            format.when(worker["started_at"], now),
-            format.when(worker["heartbeat_at"], now),
-        )
-    return drawn
+    rows = [
+        {
+            "WORKER": worker["id"],
+            "HOST": format.one_line(worker["host"], 40),
+            "PID": str(worker["pid"]),
+            "STATE": worker["state"] if worker["alive"] else "dead",
+            "RUNNING": worker["running"],
+            "STARTED": format.when(worker["started_at"], now),
+            "HEARTBEAT": format.when(worker["heartbeat_at"], now),
+        }
+        for worker in listed
+    ]
+    return console.table(rows, right=("PID", "RUNNING"))
 
 
 Role = Annotated[

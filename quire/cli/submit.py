@@ -82,7 +82,7 @@ File = Annotated[
     ),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until they finish. Exits with 1 unless all completed.")
+    bool, options.flag("Wait until they finish. Exits with 1 unless all completed.", "--wait")
 ]
 
 
@@ -142,7 +142,7 @@ def submit(
         ids: list[int] = []
         for start in range(0, len(made), batch):
             part_key = key if key is None or start == 0 else f"{key}#{start}"
-            ids += app.submit(made[start : start + batch], part_key)
+            ids += app.submit_many(made[start : start + batch], part_key)
         if ids[0] <= last and not json:
             console.say(
                 "This key was already used for the same request. No new jobs were submitted."

@@ -243,6 +243,8 @@ def _refusal(verb: str, job_id: int, found: dict[str, Any]) -> str:
             f"job {job_id}: it is {state}, and only a job that has ended can be deleted. "
             f"Stop it first: quire job stop {job_id}"
         )
+    if verb == "reprioritise":
+        return f"job {job_id}: it is {state}, so its priority has no effect."
     return f"job {job_id}: it is {state}; cannot {verb} it. Possible now: {can}."
 
 

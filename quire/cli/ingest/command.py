@@ -1,5 +1,6 @@
 """`quire ingest`: fetches, reads and indexes documents, with or without a running server."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,50 +12,41 @@ from quire.errors import Refused
 
 if TYPE_CHECKING:
     from quire.control.ingest import IngestRequest, PreviewItem
+    from quire.settings import Settings
 
 Sources = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SOURCE",
-        help="Files, folders, quoted glob patterns, https://, gdrive:ID, s3://, gs:// or az://.",
+    options.argument(
+        "SOURCE",
+        "Files, folders, quoted glob patterns, https://, gdrive:ID, s3://, gs:// or az://.",
     ),
 ]
 Corpus = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Add the documents to this corpus. It is created if missing."
-    ),
+    options.option("NAME", "Add the documents to this corpus. It is created if missing."),
 ]
 Include = Annotated[
-    list[str] | None,
-    typer.Option(metavar="GLOB", help="Only matching files, as in '*.pdf'. Repeatable."),
+    list[str] | None, options.option("GLOB", "Only matching files, as in '*.pdf'. Repeatable.")
 ]
 Exclude = Annotated[
-    list[str] | None,
-    typer.Option(metavar="GLOB", help="Skip matching files, as in 'drafts/**'. Repeatable."),
+    list[str] | None, options.option("GLOB", "Skip matching files, as in 'drafts/**'. Repeatable.")
 ]
-Hidden = Annotated[
-    bool, typer.Option("--hidden", help="Include files whose names start with a dot.")
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Reindex files even if they have not changed.")
-]
+Hidden = Annotated[bool, options.flag("Include files whose names start with a dot.", "--hidden")]
+Force = Annotated[bool, options.flag("Reindex files even if they have not changed.", "--force")]
 RetryFailed = Annotated[
-    bool,
-    typer.Option("--retry-failed", help="Also retry failed files that have not changed."),
+    bool, options.flag("Also retry failed files that have not changed.", "--retry-failed")
 ]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Wait until it finishes. Exits with 1 if a file failed."),
+    options.flag("Wait until it finishes. Exits with 1 if a file failed.", "--wait/--no-wait"),
 ]
 DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Only list which files are new, changed, unchanged or gone."),
+    bool, options.flag("Only list which files are new, changed, unchanged or gone.", "--dry-run")
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", help="Keep ingesting new and changed files until Ctrl-C.")
+    bool, options.flag("Keep ingesting new and changed files until Ctrl-C.", "--watch")
 ]
-Priority = Annotated[int, typer.Option(metavar="N", help="1 (highest) to 10 (lowest).")]
+Priority = Annotated[int, options.option("N", "1 (highest) to 10 (lowest).")]
 
 
 def ingest(
@@ -78,18 +70,22 @@ def ingest(
     Files that have not changed since they were indexed, or since they failed, are skipped. On the
     embedded database it runs its own worker if there is none.
     """
-    from quire.cli.ingest import follow
+    from quire.cli.ingest import follow, upload
     from quire.control import corpora, submission_checks
     from quire.control import ingest as control
+    from quire.fetch.items import SourceOptions
 
     submission_checks.priority(priority)
     settings = session.load_settings()
     if settings.url:
-        needs_database = set or force or retry_failed or dry_run or watch
-        is_plain = not needs_database and priority == options.DEFAULT_PRIORITY
-        raise typer.Exit(
-            _send(sources, include, exclude, hidden, corpus, wait, json, is_plain=is_plain)
-        )
+        if set or force or retry_failed or dry_run or watch or priority != options.DEFAULT_PRIORITY:
+            raise Refused(
+                "ingest: --set, --force, --retry-failed, --dry-run, --watch and --priority need "
+                "the database. Nothing was uploaded. Run it on the server's machine, or unset "
+                "QUIRE_URL."
+            )
+        chosen = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
+        raise typer.Exit(upload.run(settings, sources, chosen, corpus=corpus, wait=wait, json=json))
     session.load_plugins()
     request = control.check_request(
         sources,
@@ -103,7 +99,7 @@ def ingest(
     if lacking := corpora.lacking(request.settings, settings.embed_url):
         console.note(lacking)
     if dry_run:
-        _preview(request, json)
+        _preview(request, settings, json)
         return
     if not settings.database_url:
         session.check_extras(settings, request.sources)  # the worker runs on this machine
@@ -114,56 +110,19 @@ def ingest(
             ingest_watch.run(app, request, priority)
             return
         [job_id] = app.submit_many([request.submission(priority)])
-        if not wait:
-            _say_submitted(job_id, json)
-            return
-        code = follow.to_the_end(app, job_id, json=json, request=request)
-    raise typer.Exit(code)
+        if wait:
+            raise typer.Exit(follow.to_the_end(app, job_id, json=json, request=request))
+    how = f"Follow it with: quire job show {job_id} --watch"
+    console.answer({"id": job_id}, f"job {job_id} submitted.\n{how}", json=json)
 
 
-def _send(
-    sources: list[str],
-    include: list[str] | None,
-    exclude: list[str] | None,
-    hidden: bool,
-    corpus: str | None,
-    wait: bool,
-    json: bool,
-    *,
-    is_plain: bool,
-) -> int:
-    from quire.cli.ingest import remote
-    from quire.fetch.items import SourceOptions
-
-    if not is_plain:
-        raise Refused(
-            "ingest: --set, --force, --retry-failed, --dry-run, --watch and --priority need the "
-            "database. Nothing was uploaded. Run it on the server's machine, or unset QUIRE_URL."
-        )
-    settings = session.load_settings()
-    options_of_source = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
-    with session.connect_to_server(settings) as server:
-        return remote.run(server, sources, options_of_source, corpus=corpus, wait=wait, json=json)
-
-
-def _say_submitted(job_id: int, json: bool) -> None:
-    if json:
-        console.as_json({"id": job_id})
-        return
-    console.say(f"job {job_id} submitted.")
-    console.say(f"Follow it with: quire job show {job_id} --watch")
-
-
-def _preview(request: "IngestRequest", json: bool) -> None:
+def _preview(request: "IngestRequest", settings: "Settings", json: bool) -> None:
     from quire.control import ingest as control
 
-    settings = session.load_settings()
     is_begun = bool(settings.database_url) or Path(settings.home / "quire.db").exists()
-    if is_begun:
-        with session.open_app() as app:
-            _list(control.preview(app.caller, settings.for_children, request), json)
-    else:
-        _list(control.preview(None, settings.for_children, request), json)
+    with session.open_app() if is_begun else contextlib.nullcontext() as app:
+        caller = app.caller if app else None
+        _list(control.preview(caller, settings.for_children, request), json)
 
 
 def _list(found: Any, json: bool) -> None:

@@ -8,7 +8,7 @@ import typer
 from quire import format
 from quire.app import App
 from quire.cli import console
-from quire.cli.ingest import files_view, own_worker, unchanged
+from quire.cli.ingest import files_view, own_worker
 from quire.control import jobs, queries
 from quire.control.ingest import IngestRequest
 
@@ -27,7 +27,7 @@ def to_the_end(
         try:
             is_ours = app.db.is_embedded and not queries.any_worker_alive(app.caller)
             if is_ours and request is not None:
-                unchanged.list_here(app, request)
+                own_worker.list_unchanged(app, request)
             job = queries.job(app.caller, job_id)
             if job["finished_at"] is None:
                 worker = stack.enter_context(own_worker.if_needed(app))

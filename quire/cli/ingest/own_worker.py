@@ -1,4 +1,9 @@
-"""A worker for the duration of one command, if none runs on the embedded database."""
+"""What a command does itself if no worker runs on the embedded database.
+
+It starts a worker for as long as it waits. If nothing in its sources has changed, it lists them in
+this process: starting a worker takes longer than that. Whether it is so is previewed first, because
+files that are to be indexed must not wait for a listing without a worker.
+"""
 
 import contextlib
 import os
@@ -6,17 +11,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 
 from quire.app import App
 from quire.cli import console, session
-from quire.control import queries
+from quire.control import ingest, queries
+from quire.control.ingest import IngestRequest
 from quire.errors import WorkerStartFailed
+from quire.model.contracts import MARK, in_queues
 from quire.runtime.signals import PARENT_FD
 
 #: Its log file in the home.
 LOG = "ingest.log"
 #: Seconds between checks that another worker is still alive.
 CHECK_SECONDS = 5.0
+#: More files are left to a worker, whose child renews the lease while it lists them.
+MOST_FILES = 5_000
+#: Verdicts of files that need no work.
+_IDLE = ("same", "failed", "gone", "left out")
 NO_WORKER = "No worker is running. Start one in another terminal with `quire up`."
 
 
@@ -87,3 +99,24 @@ def _started(app: App, parent_pipe: int) -> subprocess.Popen[bytes]:
             # Ctrl-C goes to this command, which then stops the job.
             start_new_session=True,
         )
+
+
+def list_unchanged(app: App, request: IngestRequest) -> None:
+    """Run the listing of a request that was submitted where no worker is, if that is all."""
+    if not all(source.startswith(("/", "file:")) for source in request.sources):
+        return
+    if queries.count_jobs(app.caller, {"kind": "ingest", "states": ["pending", "running"]}) > 1:
+        return  # the other one may be next
+    files = ingest.preview(app.caller, app.settings.for_children, request)
+    for count, file in enumerate(islice(files, MOST_FILES + 1)):
+        if file.verdict not in _IDLE or count == MOST_FILES:
+            return
+    from quire.ingest import kinds
+    from quire.runtime.inline import InlineWorker
+
+    [kind] = in_queues([getattr(kinds.ingest, MARK)], app.settings.queue_by_kind)
+    worker = InlineWorker(
+        app.db, {kind.name: kind}, app.settings.for_children, f"inline-{os.getpid()}"
+    )
+    for lease in worker.claim(kind.queue):
+        worker.run(lease)

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 from quire import format
 from quire.cli import console, waiting
+from quire.cli.remote import RemoteBackend
 from quire.errors import BadInput, Refused
 
 if TYPE_CHECKING:
-    from quire.cli.remote import RemoteBackend
     from quire.fetch.items import SourceOptions
+    from quire.settings import Settings
 
 #: Files per request; each request becomes one job.
 BATCH = 100
 
 
 def run(
-    far: "RemoteBackend",
+    settings: "Settings",
     sources: Sequence[str],
     options: "SourceOptions",
     *,
@@ -29,14 +30,15 @@ def run(
     found = [path for source in sources for path in _files(source, options)]
     if not found:
         raise BadInput("ingest: no file matches. Nothing was uploaded.")
-    ids = [
-        int(far.client.upload(*found[start : start + BATCH], corpus=corpus)["id"])
-        for start in range(0, len(found), BATCH)
-    ]
-    if not json:
-        named = ", ".join(map(str, ids))
-        console.say(f"{format.count(len(found), 'file')} uploaded; job {named} ingests them.")
-    ended = waiting.until_over(far, ids, quiet=json) if wait else {}
+    with RemoteBackend(settings.url, settings.token) as server:
+        ids = [
+            int(server.upload(*found[start : start + BATCH], corpus=corpus)["id"])
+            for start in range(0, len(found), BATCH)
+        ]
+        if not json:
+            named = ", ".join(map(str, ids))
+            console.say(f"{format.count(len(found), 'file')} uploaded; job {named} ingests them.")
+        ended = waiting.until_over(server, ids, quiet=json) if wait else {}
     if json:
         answer = {"id": ids[0], "ids": ids, "sent": len(found)}
         console.as_json({**answer, "states": ended} if wait else answer)
