@@ -21,28 +21,11 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: Error class by the title of a problem; `api.problems` maps the other way.
-BY_TITLE: dict[str, type[errors.QuireError]] = {
-    "Not signed in": errors.NotSignedIn,
-    "Not allowed": errors.Forbidden,
-    "Too large": errors.TooLarge,
-    "Too many requests": errors.TooMany,
-    "Not found": errors.NotFound,
-    "Gone": errors.Gone,
-    "Storage or source refused": errors.SourceRefused,
-    "Conflict": errors.Conflict,
-    "Another job is active": errors.UserBusy,
-    "Unknown job kind": errors.UnknownKind,
-    "Invalid request": errors.BadInput,
-    "Database unavailable": errors.DatabaseUnavailable,
-    "Unreadable file": errors.Unreadable,
-    "Refused": errors.Refused,
-    "Temporarily unavailable": errors.Transient,
+#: Error classes by the title of a problem, and by the status of an answer without one.
+BY_TITLE = {title: known for known, (_, title) in errors.STATUS.items()}
+_BY_STATUS = {
+    status: known for known, (status, _) in reversed(errors.STATUS.items()) if status < 500
 }
-_BY_STATUS: dict[int, type[errors.QuireError]] = {
-    401: errors.NotSignedIn, 403: errors.Forbidden, 404: errors.NotFound, 409: errors.Conflict,
-    410: errors.Gone, 413: errors.TooLarge, 422: errors.BadInput, 429: errors.TooMany,
-}  # fmt: skip
 #: Seconds of silence after which a stream is dead; the server sends a comment every 15 seconds.
 SILENCE = 45.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0

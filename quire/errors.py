@@ -163,6 +163,27 @@ class LeaseLost(QuireError):
     """Another worker holds the task now. Nothing of this run was written."""
 
 
+#: The HTTP status and the title of an error. The first class that matches decides; an error that
+#: matches none is an internal error.
+STATUS: dict[type[QuireError], tuple[int, str]] = {
+    NotSignedIn: (401, "Not signed in"),
+    Forbidden: (403, "Not allowed"),
+    TooLarge: (413, "Too large"),
+    TooMany: (429, "Too many requests"),
+    NotFound: (404, "Not found"),
+    Gone: (410, "Gone"),
+    SourceRefused: (502, "Storage or source refused"),
+    Conflict: (409, "Conflict"),
+    UserBusy: (409, "Another job is active"),
+    BadInput: (422, "Invalid request"),
+    UnknownKind: (422, "Unknown job kind"),
+    DatabaseUnavailable: (503, "Database unavailable"),
+    Unreadable: (422, "Unreadable file"),
+    Refused: (409, "Refused"),
+    Transient: (503, "Temporarily unavailable"),
+}
+
+
 def install_hint(extra: str) -> str:
     """Return the pip command that installs an extra into this installation."""
     import sys

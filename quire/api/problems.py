@@ -11,24 +11,6 @@ from starlette.exceptions import HTTPException
 from quire import errors, log
 from quire.api.responses import PROBLEM, ApiResponse
 
-#: The first matching class decides; an error that matches none is an internal error.
-STATUS: dict[type[errors.QuireError], tuple[int, str]] = {
-    errors.NotSignedIn: (401, "Not signed in"),
-    errors.Forbidden: (403, "Not allowed"),
-    errors.TooLarge: (413, "Too large"),
-    errors.TooMany: (429, "Too many requests"),
-    errors.NotFound: (404, "Not found"),
-    errors.Gone: (410, "Gone"),
-    errors.SourceRefused: (502, "Storage or source refused"),
-    errors.Conflict: (409, "Conflict"),
-    errors.UserBusy: (409, "Another job is active"),
-    errors.UnknownKind: (422, "Unknown job kind"),
-    errors.BadInput: (422, "Invalid request"),
-    errors.DatabaseUnavailable: (503, "Database unavailable"),
-    errors.Unreadable: (422, "Unreadable file"),
-    errors.Refused: (409, "Refused"),
-    errors.Transient: (503, "Temporarily unavailable"),
-}
 RETRY_SECONDS = 2
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
@@ -58,7 +40,7 @@ def describe(error: Exception) -> tuple[int, str, str]:
         return 422, "Invalid request", text
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail), str(error.detail)
-    for known, (status, title) in STATUS.items():
+    for known, (status, title) in errors.STATUS.items():
         if isinstance(error, known):
             return status, title, str(error)
     text = "The server failed unexpectedly. See the server log for this request ID."

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quire import client, errors
-from quire.api import problems
 from quire.app import App
 from quire.client import Client
 from quire.control import access
@@ -36,7 +35,7 @@ def api(at: Served) -> Iterator[Client]:
 
 
 def test_every_problem_becomes_the_error_it_was():
-    assert {title: known for known, (_, title) in problems.STATUS.items()} == client.BY_TITLE
+    assert list(client.BY_TITLE.values()) == list(errors.STATUS)  # no title stands for two
 
 
 def test_jobs_are_submitted_shown_listed_and_changed(api: Client):
