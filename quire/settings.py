@@ -119,7 +119,7 @@ class Settings:
 
     embed_url: str = _setting("", "Base URL of an OpenAI-compatible embeddings API.", "Embeddings")
     embed_api_key: str = _setting("", "API key for it.")
-    embed_dimensions: int = _setting(0, "Length of the vectors to request. 0: the model's own.")
+    embed_dimensions: int = _setting(0, "Length of the model's vectors. 0: as it answers.")
     embed_requests_per_minute: float = _setting(
         0.0, "Rate limit for requests to it, per home and machine. 0: no limit."
     )

@@ -22,7 +22,7 @@ from quire.store import Transaction
 from quire.store.documents import admission, generations, pages
 from quire.store.documents.generations import Build
 from quire.store.search import vectors
-from quire.text.tokens import EstimatedCounter
+from quire.text.tokens import ESTIMATE
 
 if TYPE_CHECKING:
     from quire.text.embed.embedder import Embedder
@@ -156,7 +156,7 @@ def _record(
 ) -> DocumentFile:
     """Record what the generation is made from, and mark the document as indexing if needed."""
     conn, build, embedder = tx.connection, file.build, file.embedder
-    cut = file.pipeline.cut() | {"counter": EstimatedCounter().name}
+    cut = file.pipeline.cut() | {"counter": ESTIMATE}
     cut_id = generations.chunking_id(conn, digest(cut), admission.canonical_json(cut))
     model_id = None
     if embedder.dimensions:

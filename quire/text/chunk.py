@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from quire.errors import BadInput
 from quire.model.pages import ChunkSpan
-from quire.text.tokens import EstimatedCounter, TokenCounter, TokenOffsets
+from quire.text.tokens import TokenOffsets
 
 MIN_TOKENS = 16
 MAX_TOKENS = 100_000
@@ -42,43 +42,35 @@ class ChunkOptions(NamedTuple):
         return self
 
 
-def split(
-    text: str, options: ChunkOptions | None = None, counter: TokenCounter | None = None
-) -> list[ChunkSpan]:
-    """Split the text of a page into chunks of at most `options.tokens`, counted by `counter`."""
+def split(text: str, options: ChunkOptions | None = None) -> list[ChunkSpan]:
+    """Split the text of a page into chunks of at most `options.tokens` (estimated) tokens."""
     options = (options or ChunkOptions()).checked()
     at, done = _skip_space(text, 0), 0
     if at == len(text):
         return []
-    offsets = (counter or EstimatedCounter()).offsets(text)
+    offsets = TokenOffsets(text)
     found: list[ChunkSpan] = []
     while at < len(text):
         limit = offsets.end_within(at, options.tokens)
-        if limit <= done:  # the overlap and the long word after it do not fit together
-            at = _skip_space(text, done)
-            limit = offsets.end_within(at, options.tokens)
-        cut = _best_cut(text, offsets, options, at, max(at, done), limit)
+        cut = _best_cut(text, options.delimiter, at, max(at, done), limit)
         stop = _trim_end(text, at, cut)
         if stop > done:
-            found.append(ChunkSpan(at, stop, min(offsets.count(at, stop), options.tokens)))
+            found.append(ChunkSpan(at, stop, offsets.count(at, stop)))
         done = cut
         at = _next_start(text, offsets, options.overlap, at, cut)
     return found
 
 
-def _best_cut(
-    text: str, offsets: TokenOffsets, options: ChunkOptions, start: int, floor: int, limit: int
-) -> int:
+def _best_cut(text: str, delimiter: str, start: int, floor: int, limit: int) -> int:
     """Return the best end of a chunk, after `floor` and at most `limit`."""
     if limit == len(text):
         return limit
     middle = max(floor, start + (limit - start) // 2)
-    delimiter = (options.delimiter,) if options.delimiter else ()
-    for separators, lowest in ((delimiter, floor), *((each, middle) for each in _SEPARATORS)):
+    own = (delimiter,) if delimiter else ()
+    for separators, lowest in ((own, floor), *((each, middle) for each in _SEPARATORS)):
         ends = [(at, len(s)) for s in separators if (at := text.rfind(s, lowest, limit)) >= 0]
         at = sum(max(ends, default=(0, 0)))
-        # Half a word may have more tokens than the whole: then try the next kind of separator.
-        if at > lowest and offsets.count(start, _trim_end(text, start, at)) <= options.tokens:
+        if at > lowest:
             return at
     # No combining mark is separated from its letter.
     cut = limit

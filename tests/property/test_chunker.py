@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.text.chunk import ChunkOptions, split
-from quire.text.embed.wordllama import WordLlama
-from quire.text.tokens import EstimatedCounter, TokenCounter
+from quire.text.tokens import estimate
 
-COUNTERS: dict[str, TokenCounter] = {"estimate": EstimatedCounter(), "wordllama": WordLlama(64)}
 SCRIPTS = [
     "abc déf ",
     "ABC. Xyz! ",
@@ -37,15 +35,15 @@ choices = st.builds(
 )
 
 
-def check(text: str, options: ChunkOptions, counter: TokenCounter) -> None:
-    found = split(text, options, counter)
-    assert found == split(text, options, counter)
+def check(text: str, options: ChunkOptions) -> None:
+    found = split(text, options)
+    assert found == split(text, options)
     covered: set[int] = set()
     for piece in found:
         assert 0 <= piece.start < piece.stop <= len(text)
         own = text[piece.start : piece.stop]
         assert own == own.strip()
-        assert counter.count(own) <= options.tokens
+        assert estimate(own) <= options.tokens
         assert 0 < piece.tokens <= options.tokens
         covered.update(range(piece.start, piece.stop))
     assert all(at in covered for at, char in enumerate(text) if not char.isspace())
@@ -53,21 +51,19 @@ def check(text: str, options: ChunkOptions, counter: TokenCounter) -> None:
         assert one.start < two.start and one.stop < two.stop
 
 
-@pytest.mark.parametrize("counter", COUNTERS)
 @settings(deadline=None)
 @given(text=texts, options=choices)
-def test_every_character_is_in_a_piece_and_no_piece_is_too_long(counter, text, options):
-    check(text, options, COUNTERS[counter])
+def test_every_character_is_in_a_piece_and_no_piece_is_too_long(text, options):
+    check(text, options)
 
 
-@pytest.mark.parametrize("counter", COUNTERS)
 @pytest.mark.parametrize(
     "text",
     ["x" * 1_000_000, "漢" * 100_000, "a b" * 100_000, " " * 1_000_000 + "a", "e\u0301" * 50_000],
     ids=["one word", "no spaces", "short words", "white space", "accents"],
 )
-def test_a_huge_page_is_cut_in_seconds(counter, text):
-    found = split(text, ChunkOptions(), COUNTERS[counter])
+def test_a_huge_page_is_cut_in_seconds(text):
+    found = split(text, ChunkOptions())
     assert found[-1].stop == len(text)
     assert all(
         one.stop >= two.start or text[one.stop : two.start].isspace()

@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quire.errors import BadInput
-from quire.text.tokens import EstimatedCounter, TokenCounter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +28,6 @@ class Embedder(Protocol):
     def dimensions(self) -> int:
         """The length of a vector; 0 if there are none."""
 
-    @property
-    def counter(self) -> TokenCounter:
-        """The token counter of the model."""
-
     def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
         """Return one unit vector per text; an empty text gets a zero vector.
 
@@ -40,26 +35,18 @@ class Embedder(Protocol):
         call fails rather than wait long.
         """
 
-    def count(self, text: str) -> int:
-        """Count the tokens of a text."""
-
 
 class NoEmbedder:
     """No vectors: full-text search only."""
 
     name = "none"
     dimensions = 0
-    counter = EstimatedCounter()
 
     def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
         """Return vectors of no dimensions."""
         import numpy as np
 
         return np.zeros((len(texts), 0), np.float32)
-
-    def count(self, text: str) -> int:
-        """Count the tokens of a text."""
-        return self.counter.count(text)
 
 
 def open_embedder(name: str = "wordllama", **options: Any) -> Embedder:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quire.clock import SystemClock
 from quire.errors import BadInput, Permanent, Transient
 from quire.text.embed.rate_limit import OnWait, RateLimiter, Waiter
-from quire.text.tokens import EstimatedCounter, encodable
+from quire.text.tokens import encodable, estimate
 
 if TYPE_CHECKING:
     import httpx
@@ -44,19 +44,8 @@ class OpenAIOptions:
     shared: Path | None = None  # file through which processes share the rate limits
     timeout: float = 60.0
     attempts: int = 6
-    send_dimensions: bool = False  # request shortened vectors, if the model supports it
     clock: Callable[[], float] = lambda: SystemClock().now().lease
     wait: Callable[[float], None] = time.sleep
-
-
-@dataclass
-class Usage:
-    """Requests since this process opened the endpoint."""
-
-    requests: int = 0
-    retries: int = 0
-    texts: int = 0
-    tokens: int = 0  # as counted by the endpoint
 
 
 class _Retry(Exception):
@@ -70,8 +59,6 @@ class _Retry(Exception):
 class OpenAIEmbedder:
     """One model of an endpoint."""
 
-    counter = EstimatedCounter()
-
     def __init__(self, model: str, options: OpenAIOptions) -> None:
         import httpx
 
@@ -84,7 +71,6 @@ class OpenAIEmbedder:
         self.model, self.options = model, options
         self.dimensions = options.dimensions
         self.name = f"openai:{model}" + (f"-{options.dimensions}" if options.dimensions else "")
-        self.usage = Usage()
         self.rate_limiter = RateLimiter(
             options.requests_per_minute,
             options.tokens_per_minute,
@@ -121,10 +107,6 @@ class OpenAIEmbedder:
         if not self.dimensions:
             self._request(["dimensions"], 1, self._waiter(on_wait))
 
-    def count(self, text: str) -> int:
-        """Estimate the tokens of a text."""
-        return self.counter.count(text)
-
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -141,7 +123,7 @@ class OpenAIEmbedder:
         for number, text in enumerate(texts):
             if not text.strip():
                 continue
-            tokens = self.count(text)
+            tokens = estimate(text)
             full = len(numbers) >= self.options.batch
             if numbers and (full or total + tokens > most):
                 yield numbers, total
@@ -166,17 +148,13 @@ class OpenAIEmbedder:
                         f"({retry}).",
                         retry_after=delay,
                     ) from None
-                self.usage.retries += 1
                 waiter.wait(delay, f"waits to retry ({retry})")
         raise AssertionError("not reached")
 
     def _send(self, texts: list[str]) -> "NDArray[np.float32]":
         import httpx
 
-        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
-        if self.options.send_dimensions:
-            body["dimensions"] = self.dimensions
-        self.usage.requests += 1
+        body = {"model": self.model, "input": texts, "encoding_format": "float"}
         try:
             response = self._client.post(self._address, json=body)
         except httpx.UnsupportedProtocol as error:
@@ -195,11 +173,9 @@ class OpenAIEmbedder:
         import numpy as np
 
         try:
-            content = response.json()
-            rows = sorted(content["data"], key=lambda row: row.get("index", 0))
+            rows = sorted(response.json()["data"], key=lambda row: row.get("index", 0))
             vectors = [row["embedding"] for row in rows]
             sizes = {len(vector) for vector in vectors}
-            used = int((content.get("usage") or {}).get("total_tokens") or 0)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _Retry(f"not an embeddings response: {type(error).__name__}: {error}") from None
         if len(vectors) != wanted:
@@ -220,8 +196,6 @@ class OpenAIEmbedder:
         if not np.isfinite(found).all():
             raise Permanent(f"embedder {self.name}: a vector contains values that are not finite.")
         self.dimensions = found.shape[1]
-        self.usage.texts += wanted
-        self.usage.tokens += used
         return found
 
 

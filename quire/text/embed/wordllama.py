@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire.errors import BadInput, Permanent
-from quire.text.tokens import ExactOffsets, encodable
+from quire.text.tokens import encodable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,6 @@ _MAX_CACHED_CHARS = 4_000_000
 #: The weights are stored as float16. Converting all takes longer than those of a few texts; for
 #: many texts, converting rows at each use would take most of the time.
 _FEW_USES = 16
-_TOKEN_BYTES = array("q").itemsize
 
 
 class WordLlama:
@@ -61,11 +60,6 @@ class WordLlama:
         self._uses = 0
         self._lock = threading.Lock()
 
-    @property
-    def counter(self) -> "WordLlama":
-        """The token counter of the model."""
-        return self
-
     def embed(self, texts: Sequence[str], on_wait: "OnWait | None" = None) -> "NDArray[np.float32]":
         """Return one unit vector per text; an empty text gets a zero vector."""
         import numpy as np
@@ -85,24 +79,6 @@ class WordLlama:
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         np.divide(found, lengths, out=found, where=lengths > 0)
         return found
-
-    def count(self, text: str) -> int:
-        """Count the tokens of a text."""
-        return sum(self._units(text)[1]) if text else 0
-
-    def offsets(self, text: str) -> ExactOffsets:
-        """Return the token positions of a text."""
-        lengths, counts = self._units(text)
-        return ExactOffsets(text, self.count, lengths, counts)
-
-    def _units(self, text: str) -> tuple[list[int], list[int]]:
-        """Split a text into units; return the number of characters and of tokens of each."""
-        words = self._find(" " + text.replace(_SPACE, " "))
-        with self._lock:
-            counts = [len(self._tokens[word]) // _TOKEN_BYTES for word in words]
-        lengths = list(map(len, words))
-        lengths[0] -= 1  # the tokenizer adds a space at the start
-        return lengths, counts
 
     def _words(self, text: str) -> list[str]:
         """Split a text as the library does, which reads names of special tokens as tokens."""

@@ -32,10 +32,6 @@ class Toy:
 
     def __init__(self, name: str = "toy") -> None:
         self.name = name
-        self.counter: Any = None
-
-    def count(self, text: str) -> int:
-        return len(text.split())
 
     def embed(self, texts, meanwhile=None):
         import numpy as np

@@ -3,12 +3,13 @@
 import itertools
 
 import pytest
+from tokenizers import Tokenizer
 
 from quire.errors import BadInput
 from quire.model.pages import ChunkSpan
 from quire.text.chunk import ChunkOptions, split
-from quire.text.embed.wordllama import WordLlama
-from quire.text.tokens import EstimatedCounter
+from quire.text.embed import wordllama
+from quire.text.tokens import estimate
 
 SENTENCE = "The river rose in the night and took the wooden bridge with it. "
 
@@ -18,7 +19,7 @@ def cut(text: str, tokens: int = 40, overlap: int = 0, delimiter: str = "") -> l
 
 
 def test_a_short_page_is_one_piece_without_the_space_around_it():
-    assert split("  two words \n") == [ChunkSpan(2, 11, EstimatedCounter().count("two words"))]
+    assert split("  two words \n") == [ChunkSpan(2, 11, estimate("two words"))]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\r\n\t "])
@@ -46,7 +47,7 @@ def test_a_piece_repeats_the_last_words_of_the_one_before():
     found = split(text, ChunkOptions(64, 16))
     for one, two in itertools.pairwise(found):
         assert two.start < one.stop
-        assert 0 < EstimatedCounter().count(text[two.start : one.stop]) <= 16
+        assert 0 < estimate(text[two.start : one.stop]) <= 16
         assert text[two.start - 1] == " "
 
 
@@ -56,7 +57,8 @@ def test_the_default_piece_has_about_1200_characters_of_prose():
 
 
 def test_the_estimate_is_near_a_real_tokeniser_on_prose():
-    assert 0.9 < EstimatedCounter().count(SENTENCE * 10) / WordLlama(64).count(SENTENCE * 10) < 1.4
+    tokenizer = Tokenizer.from_file(str(wordllama._folder() / wordllama._TOKENIZER))
+    assert 0.9 < estimate(SENTENCE * 10) / len(tokenizer.encode(SENTENCE * 10)) < 1.4
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,6 @@ def test_vectors_are_those_of_the_library(library):
     assert np.abs(open_embedder("wordllama").embed(TEXTS) - expected).max() < 1e-5
 
 
-def test_tokens_are_counted_as_the_library_does(library):
-    library.tokenizer.no_padding()
-    plain = [text for text in TEXTS if "<" not in text]
-    expected = [len(found.ids) for found in library.tokenize(plain)]
-    assert [open_embedder("wordllama").count(text) for text in plain] == expected
-
-
 def test_fewer_dimensions_are_the_first_ones():
     few, all_ = WordLlama(64).embed(TEXTS), open_embedder("wordllama").embed(TEXTS)
     first = all_[:, :64] / np.linalg.norm(all_[:, :64], axis=1, keepdims=True)
@@ -68,7 +61,6 @@ def test_an_empty_text_is_a_zero_vector_and_others_have_length_one():
     found = open_embedder("wordllama").embed(["", "word", ""])
     assert np.linalg.norm(found, axis=1).round(5).tolist() == [0, 1, 0]
     assert open_embedder("wordllama").embed([]).shape == (0, 256)
-    assert open_embedder("wordllama").count("") == 0
 
 
 def test_a_lone_surrogate_is_read_as_the_replacement_character():
@@ -82,22 +74,17 @@ def test_a_full_table_starts_over_and_changes_nothing(monkeypatch):
     small = WordLlama()
     for _ in range(3):
         assert np.allclose(small.embed(TEXTS), open_embedder("wordllama").embed(TEXTS), atol=1e-6)
-        assert [small.count(text) for text in TEXTS] == [
-            open_embedder("wordllama").count(text) for text in TEXTS
-        ]
 
 
 def test_an_embedder_is_opened_once_a_process():
     assert open_embedder("wordllama") is open_embedder("wordllama")
     assert open_embedder("wordllama").name == "wordllama-256@0.4"
-    assert open_embedder("wordllama").counter.count("a b") == 2
 
 
 def test_none_has_no_vectors():
     without = open_embedder("none")
     assert (without.name, without.dimensions) == ("none", 0)
     assert without.embed(["a", "b"]).shape == (2, 0)
-    assert without.count("a b") == 1
 
 
 def test_an_unknown_embedder_or_option_is_refused():
