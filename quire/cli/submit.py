@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from json import loads as json_loads
 from pathlib import Path
@@ -28,12 +28,7 @@ MOST = 1_000_000
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RELATIVE = r"\+(\d{1,9}(?:\.\d{1,9})?)([smhd])"
 _NOTHING = "Nothing was submitted."
-#: Fields of a line, with their accepted types.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "kind": (str,), "payload": (dict,), "priority": (int,), "run_at": (str, int, float),
-    "after": (list,), "after_failure": (str,), "platform": (str,), "account": (str,),
-    "ref": (str,), "cost": (int, float), "max_attempts": (int,),
-}  # fmt: skip
+_FIELDS = [field.name for field in fields(Submission)]
 #: Ids printed one by one; a longer list is cut.
 FEW = 5
 
@@ -129,26 +124,35 @@ def submit(
             platform,
             account,
         )
-        if not 1 <= count <= MOST:
-            raise BadInput(f"--count: {count} is not between 1 and {MOST:,}. {_NOTHING}")
-        made = [
-            replace(one, payload={**one.payload, index_as: index}) if index_as else one
-            for index in range(count)
-        ]
+        made = _copies(one, count, index_as)
     with session.connect(plugin, create=True, user=user) as app:
         last = app.last_job_id()
         # Lines of a file may refer to each other, so they go into one transaction.
-        batch = len(made) if file is not None else BATCH
-        ids: list[int] = []
-        for start in range(0, len(made), batch):
-            part_key = key if key is None or start == 0 else f"{key}#{start}"
-            ids += app.submit_many(made[start : start + batch], part_key)
+        ids = _submit_in_batches(app, made, key, len(made) if file is not None else BATCH)
         if ids[0] <= last and not json:
             console.say(
                 "This key was already used for the same request. No new jobs were submitted."
             )
         code = _report(app, ids, is_one=file is None and count == 1, wait=wait, json=json)
     raise typer.Exit(code)
+
+
+def _copies(one: Submission, count: int, index_as: str | None) -> list[Submission]:
+    if not 1 <= count <= MOST:
+        raise BadInput(f"--count: {count} is not between 1 and {MOST:,}. {_NOTHING}")
+    if not index_as:
+        return [one] * count
+    return [replace(one, payload={**one.payload, index_as: index}) for index in range(count)]
+
+
+def _submit_in_batches(
+    app: "Backend", made: Sequence[Submission], key: str | None, size: int
+) -> list[int]:
+    ids: list[int] = []
+    for start in range(0, len(made), size):
+        part_key = f"{key}#{start}" if key and start else key
+        ids += app.submit_many(made[start : start + size], part_key)
+    return ids
 
 
 def _report(app: "Backend", ids: Sequence[int], *, is_one: bool, wait: bool, json: bool) -> int:
@@ -236,45 +240,35 @@ def _from_file(name: str, kind: str | None) -> list[Submission]:
 
 
 def _submission(where: str, found: dict[str, Any], kind: str | None) -> Submission:
-    given = {name: value for name, value in found.items() if value is not None}
+    from quire.control import submission_checks
+
+    given = {"kind": kind} | {name: value for name, value in found.items() if value is not None}
     if old := sorted({"retries", "max_retries"} & set(given)):
         raise BadInput(f"{where}: {ATTEMPTS.format(old=old[0])} {_NOTHING}")
-    if unknown := sorted(set(given) - set(_TYPES)):
+    if unknown := sorted(set(given) - set(_FIELDS)):
         raise BadInput(
-            f"{where}: unknown field {unknown[0]!r}. Known: {', '.join(_TYPES)}. {_NOTHING}"
+            f"{where}: unknown field {unknown[0]!r}. Known: {', '.join(_FIELDS)}. {_NOTHING}"
         )
-    _check_types(where, given)
-    if kind is not None:
-        given.setdefault("kind", kind)
-    if "kind" not in given:
+    if not isinstance(given["kind"], str):
         raise BadInput(
             f'{where}: no job kind. Add "kind", or name a KIND for all lines. {_NOTHING}'
         )
     if isinstance(given.get("run_at"), str):
         given["run_at"] = _moment(given["run_at"])
-    return Submission(**given)
+    made = Submission(**given)
+    try:
+        if not isinstance(made.payload, dict):
+            raise BadInput("payload: expected a JSON object.")
+        submission_checks.one(made)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error} {_NOTHING}") from error
+    return made
 
 
-def _check_types(where: str, given: dict[str, Any]) -> None:
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
-            wanted = " or ".join(_WORDS[each] for each in _TYPES[name])
-            raise BadInput(f"{where}: {name} must be {wanted}, not {_type_name(value)}. {_NOTHING}")
-    for each in given.get("after", ()):
-        if isinstance(each, bool) or not isinstance(each, int | str):
-            raise BadInput(
-                f"{where}: after must list job ids or refs, not {_type_name(each)}. {_NOTHING}"
-            )
-
-
-_WORDS: dict[type, str] = {
-    str: "a string", dict: "an object", list: "a list", int: "a whole number", float: "a number",
+_NOT_OBJECTS: dict[type, str] = {
+    str: "a string", list: "a list", int: "a whole number", float: "a number",
     bool: "true or false", type(None): "null",
 }  # fmt: skip
-
-
-def _type_name(value: object) -> str:
-    return _WORDS[type(value)]
 
 
 def _text(what: str, given: str) -> str:
@@ -295,7 +289,8 @@ def _object(what: str, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{what}: not JSON ({error}). {_NOTHING}") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{what}: expected a JSON object, got {_type_name(found)}. {_NOTHING}")
+        got = _NOT_OBJECTS[type(found)]
+        raise BadInput(f"{what}: expected a JSON object, got {got}. {_NOTHING}")
     return found
 
 

@@ -59,7 +59,7 @@ def key(value: str | None) -> str | None:
 def submissions(given: Sequence[Submission]) -> None:
     """Check ranges, references and cycles."""
     for submission in given:
-        _one(submission)
+        one(submission)
     refs = [submission.ref for submission in given if submission.ref is not None]
     if len(set(refs)) < len(refs):
         twice = sorted({ref for ref in refs if refs.count(ref) > 1})
@@ -72,7 +72,8 @@ def submissions(given: Sequence[Submission]) -> None:
     _no_cycle(given)
 
 
-def _one(submission: Submission) -> None:
+def one(submission: Submission) -> None:
+    """Check everything but the kind and the payload."""
     priority(submission.priority)
     run_at = submission.run_at
     if run_at is not None and not (_is_number(run_at) and 0 <= run_at <= LATEST):
@@ -90,6 +91,8 @@ def _names(submission: Submission) -> None:
     for name in ("platform", "account", "ref"):
         if (text := getattr(submission, name)) is not None:
             _text(name, text)
+    if not isinstance(submission.after, (list, tuple)):
+        raise BadInput(f"after: {submission.after!r} is not a list of job ids and refs.")
     for before in submission.after:
         if not isinstance(before, str) and not _is_count(before, 2**63 - 1):
             raise BadInput(f"after: {before!r} is not a job id.")
