@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from benchmarks import runner
-from benchmarks.api import dashboard, lists, streams, upload
+from benchmarks.api import lists, streams, upload
 from benchmarks.api.sizes import FULL, QUICK
 
 MEASURES: dict[str, runner.Measure] = {
-    "lists": lists.measure,
-    "pages": dashboard.measure,
+    "lists": lists.lists,
+    "pages": lists.pages,
     "latency": streams.latency,
     "streams": streams.cost,
     "upload": upload.measure,

@@ -1,6 +1,9 @@
-"""Response times of lists with many jobs."""
+"""Response times of the API's lists and of the dashboard's pages with many jobs."""
 
+import re
 from collections.abc import Iterator
+
+import httpx
 
 from benchmarks.api.server import FIRST, create_jobs, serving, timed
 from benchmarks.api.sizes import ApiSizes
@@ -8,12 +11,14 @@ from benchmarks.figures import Figure, at_most, percentile
 from benchmarks.installation import Backend
 
 TARGET = at_most(30.0)
+PAGES = ("/", "/jobs", "/jobs?state=failed", "/documents", "/search", "/workers", "/settings")
+_PARTS = re.compile(r'(?:src|href)="(/static/[^"]+)"')
 
 
-def measure(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
+def lists(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
     """Time the first page, a deep page, and each filter."""
     middle = FIRST + sizes.jobs // sizes.users // 2 * 100 * sizes.users
-    lists = {
+    paths = {
         "first page": "/api/jobs?limit=50",
         "deep page": f"/api/jobs?limit=50&cursor={middle}",
         "failed": "/api/jobs?limit=50&state=failed",
@@ -27,15 +32,40 @@ def measure(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
     with serving(
         backend, lambda installation: create_jobs(installation, sizes.jobs, sizes.users)
     ) as target:
-        for name, path in lists.items():
+        for name, path in paths.items():
             timed(target.http, path, 3)
             spans = timed(target.http, path, sizes.requests)
             note = f"p95, {sizes.jobs:,} jobs, p50 {percentile(spans, 0.5):.1f} ms"
             yield Figure(f"list: {name}", percentile(spans, 0.95), "ms", target=TARGET, note=note)
         # CPU time is comparable even on a busy machine.
         before = sum(target.program.cpu_times()[:2])
-        timed(target.http, lists["first page"], sizes.requests)
+        timed(target.http, paths["first page"], sizes.requests)
         spent = (sum(target.program.cpu_times()[:2]) - before) / sizes.requests * 1e3
         yield Figure("list: CPU time of a first page", spent, "ms")
         spans = timed(target.http, "/api/status", max(sizes.requests // 10, 2))
         yield Figure("status", percentile(spans, 0.95), "ms", note=f"p95, {sizes.jobs:,} jobs")
+
+
+def pages(backend: Backend, sizes: ApiSizes) -> Iterator[Figure]:
+    """Time each page, and sum up the bytes of everything it loads, uncached and uncompressed."""
+    with serving(
+        backend, lambda installation: create_jobs(installation, sizes.jobs, sizes.users)
+    ) as target:
+        http = target.http
+        http.headers.update({"Accept": "text/html", "Accept-Encoding": "identity"})
+        for path in PAGES:
+            timed(http, path, 2)
+            spans = timed(http, path, sizes.page_requests)
+            note = f"p95, {sizes.jobs:,} jobs, p50 {percentile(spans, 0.5):.1f} ms"
+            yield Figure(
+                f"page {path}", percentile(spans, 0.95), "ms", target=at_most(100.0), note=note
+            )
+            yield Figure(
+                f"page {path}: bytes loaded", _weight(http, path) / 1e3, "KB", target=at_most(150.0)
+            )
+
+
+def _weight(http: httpx.Client, path: str) -> int:
+    page = http.get(path)
+    parts = [http.get(each.replace("&amp;", "&")) for each in set(_PARTS.findall(page.text))]
+    return len(page.content) + sum(len(part.content) for part in parts)

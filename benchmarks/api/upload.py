@@ -1,19 +1,31 @@
-"""Upload rate, compared with a plain copy through the same server."""
+"""Upload rate, compared with a plain copy through the same server.
+
+`python -m benchmarks.api.upload` is that server: the API with one more route, which writes the
+request body to a file.
+"""
 
 import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 
 import httpx
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from benchmarks.api.plain_copy import PATH
 from benchmarks.api.sizes import ApiSizes
 from benchmarks.figures import Figure, at_least, percentile
 from benchmarks.installation import Backend, Installation
+from quire import settings
+from quire.app import App
+from quire.web.server import Server, bound, create
 
+#: A path for which the API accepts large bodies.
+PATH = "/documents/"
 PIECE = 1 << 20
 
 
@@ -59,7 +71,7 @@ def _serving(installation: Installation) -> Iterator[httpx.Client]:
         "API_REQUESTS_PER_MINUTE": 0,
     }
     program = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.api.plain_copy"],
+        [sys.executable, "-m", "benchmarks.api.upload"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **{f"QUIRE_{name}": str(value) for name, value in chosen.items()}},
@@ -71,3 +83,28 @@ def _serving(installation: Installation) -> Iterator[httpx.Client]:
     finally:
         program.terminate()
         program.communicate()
+
+
+async def plain(request: Request) -> Response:
+    """Write the body to a temporary file and fsync it."""
+    with tempfile.TemporaryFile(dir=os.environ["QUIRE_HOME"]) as file:
+        async for piece in request.stream():
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return Response(status_code=201)
+
+
+def main() -> None:
+    """Serve on a free port and print the URL."""
+    app = App(settings.load())
+    api = create(app)
+    api.router.routes.insert(0, Route(PATH, plain, methods=["POST"]))
+    server = Server(api, bound("127.0.0.1", 0))
+    print(server.url, flush=True)
+    server.serve_until_told()
+    app.close()
+
+
+if __name__ == "__main__":
+    main()
