@@ -86,7 +86,10 @@ def make_app(settings: Settings) -> "Celery":
 
 def configuration(settings: Settings) -> dict[str, Any]:
     """Return every Celery setting that Quire sets, each with its reason."""
-    queues = [queue_of(name, settings) for name in settings.queues]
+    return {**_connection(settings), **_messages(settings), **_worker(settings)}
+
+
+def _connection(settings: Settings) -> dict[str, Any]:
     return {
         # Redis or RabbitMQ.
         "broker_url": settings.broker_url,
@@ -105,6 +108,12 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "broker_channel_error_retry": True,
         # Detects half-open connections to RabbitMQ; Redis has its own check, see below.
         "broker_heartbeat": 20 if is_rabbit(settings) else 0,
+    }
+
+
+def _messages(settings: Settings) -> dict[str, Any]:
+    queues = [queue_of(name, settings) for name in settings.queues]
+    return {
         # The queues that the worker serves in the database.
         "task_queues": queues,
         # Celery's default name may be used by other programs on the broker.
@@ -150,6 +159,11 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "accept_content": ["json"],
         # Machines in several time zones agree about the times in messages.
         "enable_utc": True,
+    }
+
+
+def _worker(settings: Settings) -> dict[str, Any]:
+    return {
         # Child processes of Quire run the tasks: limits and heartbeats work as without Celery.
         # Celery's threads only wait for them, and no process with threads is forked.
         "worker_pool": "threads",

@@ -70,7 +70,7 @@ def ingest(
     Files that have not changed since they were indexed, or since they failed, are skipped. On the
     embedded database it runs its own worker if there is none.
     """
-    from quire.cli.ingest import follow, upload
+    from quire.cli.ingest import upload
     from quire.control import corpora, submission_checks
     from quire.control import ingest as control
     from quire.fetch.items import SourceOptions
@@ -100,7 +100,16 @@ def ingest(
         console.note(lacking)
     if dry_run:
         _preview(request, settings, json)
-        return
+    else:
+        _run(request, settings, priority, wait=wait, watch=watch, json=json)
+
+
+def _run(
+    request: "IngestRequest", settings: "Settings", priority: int, *, wait: bool, watch: bool,
+    json: bool,
+) -> None:  # fmt: skip
+    from quire.cli.ingest import follow
+
     if not settings.database_url:
         session.check_extras(settings, request.sources)  # the worker runs on this machine
     with session.create_app() as app:
