@@ -19,7 +19,7 @@ KEYS = {
     "AWS_REGION": "us-east-1",
 }
 #: Faults are seen at once, and not tried away.
-SHORT = Timeouts(request_seconds=2.0, retries=0, retry_seconds=1.0, probe_seconds=2.0)
+SHORT = Timeouts(request_seconds=1.0, retries=0, retry_seconds=1.0, probe_seconds=1.0)
 ROOM = 1 << 30
 
 

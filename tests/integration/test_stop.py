@@ -20,15 +20,17 @@ def is_dead(pid: int) -> bool:
 
 @pytest.mark.core
 def test_a_stopped_job_is_dead_soon_and_writes_nothing_more(site: Site):
-    site.worker(poll_interval=30)
+    site.worker(poll_interval=30, concurrency=4)
     latencies = []
-    for n in range(20):
-        job = site.submit("i.deaf", tag=f"{n}")
-        pid = int(site.until_traced("began", n)[2])
-        assert site.stop(job) == [job]
+    for first in range(0, 20, 4):
+        batch = range(first, first + 4)
+        jobs = site.submit_many("i.deaf", [{"tag": f"{n}"} for n in batch])
+        pids = [int(site.until_traced("began", n)[2]) for n in batch]
+        assert site.stop(*jobs) == jobs
         stopped = time.monotonic()
-        until(functools.partial(is_dead, pid), within=20, what=site.logs)
-        latencies.append(time.monotonic() - stopped)
+        for pid in pids:
+            until(functools.partial(is_dead, pid), within=20, what=site.logs)
+            latencies.append(time.monotonic() - stopped)
     latencies.sort()
     print(f"stop to death: median {latencies[10]:.2f} s, most {latencies[-1]:.2f} s (grace 0.5)")
     assert latencies[-1] < 5

@@ -74,9 +74,10 @@ def start(home: Path) -> Start:
     """Start a command as a process of its own, its output in a pipe; it ends with the block."""
 
     @contextlib.contextmanager
-    def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def started(*arguments: str, code: str = "") -> Iterator[subprocess.Popen[str]]:
+        program = ["-c", code] if code else ["-m", "quire"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "quire", *arguments],
+            [sys.executable, *program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

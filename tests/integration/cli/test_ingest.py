@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.integration.cli.cli_command"]
 
 NOBODY = "No worker is running. Start one in another terminal with `quire up`.\n"
+#: The command, for which a file is complete sooner.
+IMPATIENT = (
+    "from functools import partial; from quire.cli import main; "
+    "from quire.fetch.sources import watch; watch.STABILITY_SECONDS = 0.5; "
+    "watch.find_stable = partial(watch.find_stable, stability=0.5); main()"
+)
 PLAIN = ("--set", "embedder=none", "--set", "thumbnails=false", "--set", "ocr=never")
 
 
@@ -273,7 +279,7 @@ def test_a_run_without_changes_starts_no_worker(
 
 def test_a_watched_folder_gives_what_has_settled(start: Start, quire: Run, folder: Path):
     (folder / "empty.txt").unlink()
-    with start("ingest", str(folder), *PLAIN, "--watch") as process:
+    with start("ingest", str(folder), *PLAIN, "--watch", code=IMPATIENT) as process:
         until(lambda: _documents(quire) == {"a.txt": "success", "b.pdf": "success"})
         (folder / "late.txt").write_text("It came later.")
         until(lambda: _documents(quire).get("late.txt") == "success")
