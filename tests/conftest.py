@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests import blank, brokers, buckets, compiled, postgres, scratch, selection
+from tests import blank, brokers, buckets, clusters, compiled, postgres, scratch, selection
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -152,7 +152,7 @@ def shared_postgres(run_folder: Path) -> Iterator[psycopg.Connection]:
     server = postgres.Server(run_folder / "pg")
     with scratch.locked(run_folder / "pg.lock"):
         if not server.folder.exists():
-            server.create()
+            server.create(clusters.seed(run_folder))
             server.start()
             _make_template(server)
     with psycopg.connect(server.url, autocommit=True) as admin:
@@ -181,11 +181,8 @@ def pg_server(run_folder: Path) -> Iterator[postgres.Server]:
         pytest.skip(reason)
     folder = run_folder / f"p{uuid.uuid4().hex[:8]}"
     server = postgres.Server(folder, database="quire")
-    server.create()
+    server.create(clusters.seed(run_folder))
     server.start()
-    with psycopg.connect(server.url_of("postgres"), autocommit=True) as admin:
-        admin.execute("CREATE DATABASE quire")
-    _migrate(server.url)
     yield server
     if (folder / "postmaster.pid").exists():
         server.stop("immediate")
@@ -226,17 +223,8 @@ def _forget_own_settings() -> None:
 
 def _make_template(server: postgres.Server) -> None:
     with psycopg.connect(server.url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {postgres.TEMPLATE}")
-        _migrate(server.url_of(postgres.TEMPLATE))
+        admin.execute(f"ALTER DATABASE quire RENAME TO {postgres.TEMPLATE}")
         # Nobody may connect from here on: a session would block every copy.
         admin.execute(
             f"ALTER DATABASE {postgres.TEMPLATE} WITH IS_TEMPLATE true ALLOW_CONNECTIONS false"
         )
-
-
-def _migrate(url: str) -> None:
-    from quire.store import open_database
-
-    database = open_database(url)
-    database.migrate()
-    database.close()

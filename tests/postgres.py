@@ -70,13 +70,16 @@ class Server:
         place += "" if self.port == 5432 else f"&port={self.port}"
         return f"postgresql://postgres@/{database}?{place}"
 
-    def create(self) -> None:
-        """Make an empty cluster in the folder."""
+    def create(self, seed: Path | None = None) -> None:
+        """Make an empty cluster in the folder, or a copy of one that is stopped."""
         self.folder.mkdir(mode=0o700)
         if _is_root():
             shutil.chown(self.folder, "nobody", "nogroup")
-        options = ["--username=postgres", "--auth=trust", "--encoding=utf8", "--locale=C"]
-        self._run("initdb", [*options, "--no-sync", "--no-instructions"])
+        if seed is None:
+            options = ["--username=postgres", "--auth=trust", "--encoding=utf8", "--locale=C"]
+            self._run("initdb", [*options, "--no-sync", "--no-instructions"])
+        else:
+            subprocess.run(["cp", "-a", f"{seed}/.", str(self.folder)], check=True)
         self._configure()
         if self.address:
             with (self.folder / "pg_hba.conf").open("a") as file:

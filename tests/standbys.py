@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 
-from quire.store import open_database
+from tests import clusters
 from tests.postgres import Server
 from tests.waiting import until
 
@@ -19,17 +19,12 @@ from tests.waiting import until
 class Pair:
     """Two servers on ports of the loopback; `primary` is the one that is written to."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seed: Path) -> None:
         self._folder = folder
         self._count = 0
         self.primary = self._server(_free_port())
-        self.primary.create()
+        self.primary.create(seed)
         self.primary.start()
-        with psycopg.connect(self.primary.url_of("postgres"), autocommit=True) as admin:
-            admin.execute("CREATE DATABASE quire")
-        database = open_database(self.primary.url)
-        database.migrate()
-        database.close()
         self.standby = self._follow(self.primary, _free_port())
         ports = (self.primary.port, self.standby.port)
         #: Both, the first one first, as somebody writes it who leaves the rest to the driver.
@@ -74,7 +69,7 @@ def paired(run_folder: Path) -> Iterator[Pair]:
     folder = Path(tempfile.mkdtemp(prefix="f", dir=run_folder))
     folder.chmod(0o755)
     try:
-        pair = Pair(folder)
+        pair = Pair(folder, clusters.seed(run_folder))
         yield pair
     finally:
         for each in folder.iterdir():

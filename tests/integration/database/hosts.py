@@ -8,6 +8,7 @@ database through a proxy of its own.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import socket
 import subprocess
@@ -215,6 +216,7 @@ class Loopback:
             proxy.close()
 
 
+@functools.cache
 def may_make_namespaces() -> bool:
     """Tell whether this user may build a network of namespaces here."""
     if not all(map(shutil.which, ("ip", "nsenter", "unshare", "setpriv", "hostname"))):
