@@ -223,11 +223,20 @@ def process_tree(process: psutil.Process) -> list[psutil.Process]:
 
 
 def kill(some: Sequence[psutil.Process]) -> None:
-    """Kill processes and wait until they are gone."""
+    """Kill processes and wait until they are dead; somebody else may take their exit status."""
     for one in some:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
-    psutil.wait_procs(some, timeout=10)
+    end = time.monotonic() + 10
+    while not all(map(_is_dead, some)) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _migrate(url: str) -> None:

@@ -33,13 +33,16 @@ class Drained(NamedTuple):
 
 def measure(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
     """Drain no-op tasks and mixed tasks, alternating with the bare loop."""
-    bare, plain, mixed = [], [], []
+    bare, plain, default, mixed = [], [], [], []
     for _ in range(sizes.drain_rounds):
         bare.append(_bare(backend, sizes.bare_drain))
         plain.append(drained(backend, sizes, is_mixed=False))
+        default.append(drained(backend, sizes, is_mixed=False, programs=1))
         mixed.append(drained(backend, sizes, is_mixed=True))
     span = f"{PROGRAMS} workers, {sizes.drain:,} tasks, {_range(plain)}"
     yield _rate("drain of no-op tasks", plain, bare, TARGETS.get(backend.name), span)
+    note = f"1 worker with a child for each core, as `quire up` runs, {_range(default)}"
+    yield _rate("drain by the default worker", default, bare, at_least(12_000), note)
     yield _rate("drain of mixed tasks", mixed, bare, None, "1 KB, 50 owners, 10 % fail")
     share = 100 * median(one.rate for one in mixed) / median(one.rate for one in plain)
     yield Figure("mixed drain, share of the no-op drain", share, "%", target=at_least(70))
@@ -74,13 +77,14 @@ def _written(name: str, some: list[Drained], bare: list[Drained]) -> Iterator[Fi
         yield Figure(name, median(known), "bytes", bare=median(baseline))
 
 
-def drained(backend: Backend, sizes: Sizes, *, is_mixed: bool) -> Drained:
-    """Fill a queue and let two workers drain it."""
+def drained(backend: Backend, sizes: Sizes, *, is_mixed: bool, programs: int = PROGRAMS) -> Drained:
+    """Fill a queue and let two workers with a child each drain it, or one with its default."""
     with backend.installation() as installation:
         (_submit_mixed if is_mixed else _submit_plain)(installation, sizes)
         installation.run(*(["ANALYZE"] if backend.name == "postgres" else []))
         before = wal_position(installation)
-        workers = [installation.start("worker", concurrency=1) for _ in range(PROGRAMS)]
+        children = 1 if programs > 1 else 0
+        workers = [installation.start("worker", concurrency=children) for _ in range(programs)]
         installation.wait_for(lambda: installation.count("attempts") > 0, "the first task to end")
         begun, spent = len(_ends(installation)), _cpu_seconds(workers)
         installation.wait_until_done()
