@@ -10,7 +10,7 @@ import typer
 from quire import format
 from quire.cli import console, options, session
 from quire.errors import BadInput
-from quire.model.states import DocumentState
+from quire.model.states import DocumentState, parse_states
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +43,7 @@ def listing(
 ) -> None:
     """List documents, newest first."""
     filters: dict[str, Any] = {
-        "state": ["failed"] if failed else options.states(state, DocumentState),
+        "state": ["failed"] if failed else parse_states(state, DocumentState),
         "corpus": corpus,
         "source": source,
         "limit": options.limit(limit),

@@ -11,7 +11,7 @@ import typer
 from quire import format
 from quire.cli import console, options, session
 from quire.errors import BadInput
-from quire.model.states import JobState
+from quire.model.states import JobState, parse_states
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -141,7 +141,7 @@ def _filters(
     user: str | None,
 ) -> dict[str, Any]:
     return {
-        "states": options.states(state, JobState),
+        "states": parse_states(state, JobState),
         "kind": kind,
         "platform": platform,
         "account": account,

@@ -57,16 +57,6 @@ job_id = id_of("job", "quire jobs")
 document_id = id_of("document", "quire documents")
 
 
-def states(given: Sequence[str] | None, known: Iterable[str]) -> list[str] | None:
-    """Check the names of states; None means any state."""
-    known = list(known)
-    wanted = [part for text in given or () for part in text.split(",") if part]
-    for each in wanted:
-        if each not in known:
-            raise BadInput(f"state {each!r}: not one of {', '.join(known)}.")
-    return wanted or None
-
-
 def cursor(text: str | None) -> int | None:
     """Parse the cursor of a listing."""
     if text is None:

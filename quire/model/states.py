@@ -5,8 +5,11 @@ of the dashboard are derived from these tables. Only the `transition` modules of
 state, and they make no move that is not listed here.
 """
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
+
+from quire.errors import BadInput
 
 
 class TaskState(StrEnum):
@@ -168,6 +171,16 @@ def states_for(verb: str) -> list[str]:
     if verb == "reprioritise":
         return [*JOB_ACTIVE, J.STOPPED]
     return [state for state in J if state in JOB_MOVES[verb].sources]
+
+
+def parse_states(given: Sequence[str] | None, known: Iterable[str]) -> list[str] | None:
+    """Parse the names of states that a person or a program gave; None means any state."""
+    names = list(known)
+    wanted = [part for text in given or () for part in text.split(",") if part]
+    for each in wanted:
+        if each not in names:
+            raise BadInput(f"state {each[:40]!r}: not one of {', '.join(names)}.")
+    return wanted or None
 
 
 def chart(moves: dict[str, Move]) -> str:

@@ -10,7 +10,7 @@ from quire.api.models import requests
 from quire.api.routes import uploads
 from quire.control import corpora, document_content, documents, queries
 from quire.control.explain import document as explain_document
-from quire.model.states import DocumentState
+from quire.model.states import DocumentState, parse_states
 from quire.web import page_range_strip
 from quire.web.rendering import PageRoute, back, cursor_of, page, with_distinct_names
 
@@ -37,7 +37,7 @@ def listing(
     listed = queries.documents(
         caller, limit=PAGE,
         cursor=cursor_of(cursor),
-        states=requests.checked_states([state], DocumentState),
+        states=parse_states([state], DocumentState),
         corpus=bare["corpus"], media_type=bare["type"], text=bare["q"],
     )  # fmt: skip
     return page(

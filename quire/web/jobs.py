@@ -13,7 +13,7 @@ from quire.control import jobs as verbs
 from quire.control import queries
 from quire.control.explain import job as explain_job
 from quire.errors import BadInput
-from quire.model.states import JobState, states_for
+from quire.model.states import JobState, parse_states, states_for
 from quire.web import page_range_strip
 from quire.web.rendering import PageRoute, back, cursor_of, page, with_distinct_names
 
@@ -46,7 +46,7 @@ class JobFilters(BaseModel):
         """Return the filters as a query takes them."""
         plain = {name: value.replace("\0", "") or None for name, value in self.kept().items()}
         plain["text"] = plain.pop("q")
-        return {**plain, "states": requests.checked_states([plain.pop("state") or ""], JobState)}
+        return {**plain, "states": parse_states([plain.pop("state") or ""], JobState)}
 
 
 class JobsPage(JobFilters):

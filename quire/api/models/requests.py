@@ -1,6 +1,5 @@
 """What requests carry: ids, cursors, texts and bodies, each within what a database can hold."""
 
-from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
@@ -15,7 +14,6 @@ from pydantic import (
 )
 
 from quire.control.submission_checks import LONGEST
-from quire.errors import BadInput
 from quire.model.contracts import ATTEMPTS
 
 LARGEST_ID = 2**63 - 1
@@ -144,12 +142,3 @@ class Reindex(RequestModel):
         StrictBool, Field(description="Also while it is being indexed; cancels that.")
     ] = False
     priority: Priority = 5
-
-
-def checked_states(given: Sequence[str] | None, known: Iterable[str]) -> list[str] | None:
-    """Check names of states; None means any."""
-    wanted = [part for text in given or () for part in text.split(",") if part]
-    for each in wanted:
-        if each not in list(known):
-            raise BadInput(f"state {each[:40]!r}: not one of {', '.join(known)}.")
-    return wanted or None

@@ -26,7 +26,7 @@ from quire.control import documents as verbs
 from quire.control import queries
 from quire.control.explain.document import explain_document
 from quire.fetch.names import safe_name
-from quire.model.states import DocumentState
+from quire.model.states import DocumentState, parse_states
 
 router = Router(prefix="/api/documents", tags=["documents"])
 #: Types that are shown inline; others are downloaded. SVG and HTML can contain scripts.
@@ -103,7 +103,7 @@ def listing(
     cursor: requests.Cursor = None,
 ) -> Response:
     """List the documents that match, latest first."""
-    states = requests.checked_states(state, DocumentState)
+    states = parse_states(state, DocumentState)
     page = queries.documents(
         caller, limit=limit, cursor=cursor, states=states,
         corpus=corpus, source=source, name=name, media_type=media_type, parent_id=parent_id,

@@ -13,7 +13,7 @@ from quire.control import queries
 from quire.control.caller import Caller
 from quire.control.explain import job as explaining
 from quire.model.records import Submission
-from quire.model.states import JobState
+from quire.model.states import JobState, parse_states
 
 router = Router(prefix="/api/jobs", tags=["jobs"])
 
@@ -32,7 +32,7 @@ def listing(
     """List the jobs that match, latest first."""
     page = queries.jobs(
         caller, limit=limit, cursor=cursor, account=account,
-        user=user, states=requests.checked_states(state, JobState), kind=kind, platform=platform,
+        user=user, states=parse_states(state, JobState), kind=kind, platform=platform,
     )  # fmt: skip
     return ApiResponse(page)
 
@@ -50,7 +50,7 @@ def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> R
 def bulk(caller: Writer, body: requests.Bulk) -> Response:
     """Apply an action to every job that matches and whose state allows it."""
     filters = dict(body.filter)
-    states = requests.checked_states(filters.pop("state"), JobState)
+    states = parse_states(filters.pop("state"), JobState)
     options = {"only_failed": True} if body.verb == "retry" and body.only_failed else {}
     count = verbs.in_bulk(caller, body.verb, states=states, options=options, **filters)
     return ApiResponse({"verb": body.verb, "count": count})
@@ -168,7 +168,7 @@ def listed_files(
     """List the files of a job, oldest first; by state, or only those with page errors."""
     queries.job(caller, job_id)
     page = queries.files(
-        caller, job_id, states=requests.checked_states(state, queries.FILE_STATES) or (),
+        caller, job_id, states=parse_states(state, queries.FILE_STATES) or (),
         with_errors=with_errors, limit=limit, cursor=cursor,
     )  # fmt: skip
     return ApiResponse(page)
