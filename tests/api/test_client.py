@@ -176,6 +176,8 @@ def test_commands_use_the_server(remote: Run, at: Served, tmp_path: Path):
     assert "resumed" in remote("job", "resume", job_id).out
     assert "cancelled" in remote("job", "cancel", job_id).out
     assert "retried" in remote("job", "retry", job_id).out
+    assert "now has priority 2" in remote("job", "priority", job_id, 2).out
+    assert remote("job", "show", job_id, "--json").json["priority"] == 2
     assert f"job {job_id}: pending" in remote("job", "explain", job_id).out
     assert remote("status", "--json").json["jobs"]["pending"] == 3
     assert at.url in remote("status").out
