@@ -20,11 +20,6 @@ class Scope(NamedTuple):
     where: tuple[tuple[str, str], ...] = ()  # required metadata entries
     media_type: str | None = None
 
-    @property
-    def is_narrow(self) -> bool:
-        """Tell whether some live documents are left out."""
-        return self != Scope(self.tenant)
-
 
 class ChunkLocation(NamedTuple):
     """A chunk's location in a document."""

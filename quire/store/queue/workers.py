@@ -63,17 +63,6 @@ def live(conn: sa.Connection) -> list[WorkerRow]:
     return [WorkerRow(*row) for row in rows]
 
 
-def silent(conn: sa.Connection, *, before: float) -> list[str]:
-    """List live workers without a heartbeat since `before`."""
-    return list(
-        conn.scalars(
-            sa.select(workers.c.id).where(
-                workers.c.state.in_(LIVE), workers.c.heartbeat_at < before
-            )
-        )
-    )
-
-
 def kinds_served(conn: sa.Connection) -> list[tuple[WorkerRow, set[str]]]:
     """List live workers with the kinds that they can run."""
     rows = conn.execute(

@@ -62,19 +62,9 @@ def _opened(name: str, options: tuple[tuple[str, Any], ...]) -> Embedder:
     if kind == "wordllama":
         from quire.text.embed.wordllama import WordLlama
 
-        return WordLlama(**_accepted(name, options, {"dimensions"}))
+        return WordLlama(**dict(options))
     if kind == "openai":
         from quire.text.embed.openai import OpenAIEmbedder, OpenAIOptions
 
-        fields = set(OpenAIOptions.__dataclass_fields__)
-        given: dict[str, Any] = {"url": ""} | _accepted(name, options, fields)
-        return OpenAIEmbedder(model, OpenAIOptions(**given))
+        return OpenAIEmbedder(model, OpenAIOptions(**dict(options)))
     raise BadInput(f"embedder {name!r}: unknown (expected wordllama, openai:MODEL or none).")
-
-
-def _accepted(name: str, options: tuple[tuple[str, Any], ...], known: set[str]) -> dict[str, Any]:
-    unknown = sorted({key for key, _ in options} - known)
-    if unknown:
-        wanted = ", ".join(sorted(known))
-        raise BadInput(f"embedder {name!r}: no option {unknown[0]!r} (expected {wanted}).")
-    return dict(options)

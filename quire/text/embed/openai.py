@@ -34,7 +34,7 @@ _TEMPORARY = frozenset({408, 409, 425, 429})
 class OpenAIOptions:
     """The endpoint and its limits."""
 
-    url: str
+    url: str = ""
     dimensions: int = 0  # 0: as the model returns
     key: str = field(default="", repr=False)
     batch: int = 64  # texts per request

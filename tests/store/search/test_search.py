@@ -14,10 +14,9 @@ import sqlalchemy as sa
 
 from quire.control.search import search
 from quire.errors import BadInput, NotFound, Refused, Transient
-from quire.model.search import Model, Scope
+from quire.model.search import Model
 from quire.store.db.schema.documents import documents, generations, models, pages
 from quire.store.db.schema.documents import vectors as vector_rows
-from quire.store.documents import corpora
 from quire.store.search import exact_scan, vectors
 from quire.store.search import search as store
 from quire.text import rank
@@ -645,13 +644,6 @@ def test_the_nearest_vectors_are_found_by_their_index(full: Stage):
         return
     found = plans(full, mode="vector")
     assert any("Index Scan using ix_vectors_model_1" in plan for plan in found), found
-
-
-def test_the_scope_of_a_search_is_the_tenant_unless_told(shelf: Shelf):
-    assert not Scope("default").is_narrow
-    with shelf.db.begin() as conn:
-        made = corpora.get_or_create(conn, "default", "law", now=shelf.stage.now())
-    assert Scope("default", made.id).is_narrow
 
 
 def test_a_chunk_that_is_there_already_is_not_stored_again(stage: Stage):
