@@ -476,12 +476,14 @@ MUTANTS = [
         "gc::test_thumbnails_and_files_that_wait_to_be_indexed_are_kept",
     ),
     _mutant(
-        "pages.unmark", D + "pages.py", "    if marked:\n", "    if False:\n",
+        "pages.unmark", D + "pages.py",
+        "    if any(condemned_at is not None for _, _, condemned_at in rows):\n",
+        "    if False:\n",
         "gc::test_what_is_marked_is_not_reused_but_unmarked_when_it_is_stored_again",
     ),
     _mutant(
         "pages.nolock", D + "pages.py",
-        "            .with_for_update(read=True, key_share=True, of=table)\n", "",
+        "found.with_for_update(read=True, key_share=True, of=key.table)", "found",
         "documents::test_a_page_that_is_about_to_be_used_is_left_by_the_collector",
     ),
     _mutant(

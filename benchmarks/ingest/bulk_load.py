@@ -94,8 +94,10 @@ def insert(
     put = _put if dialect.is_sqlite(conn) else _copy
     page_ids = put(conn, tenant, ids, [page for each in some.values() for page in each])
     for one, (uri, own) in zip(admitted, some.items(), strict=True):
-        named = {"cut_id": ids.cut, "model_id": ids.model.id, "media_type": "text/plain"}
-        generations.record_inputs(conn, one.document_id, one.generation, digest=uri, **named)
+        named = {"cut_id": ids.cut, "model_id": ids.model.id, "recipe": None}
+        generations.record_inputs(
+            conn, one.document_id, one.generation, digest=uri, media_type="text/plain", **named
+        )
         filled = [(page.number, page.key, page_ids[page.key], None) for page in own]
         generation_pages.fill(conn, one.document_id, one.generation, filled)
         generations.swap(conn, one.document_id, one.generation, now=now)

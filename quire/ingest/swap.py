@@ -103,7 +103,7 @@ def write(tx: Transaction, task_id: int, file: DocumentFile, output: Output) -> 
     conn, build = tx.connection, file.build
     read, chunks, vectors = output.read, output.chunks, output.vectors
     generations.require_building(conn, build.document_id, build.generation)
-    if read.stored and not pages.lock_stored(conn, read.stored.values()):
+    if read.stored and not pages.lock_stored(conn, build.tenant, read.stored):
         raise Collected
     ids = {key: page.id for key, page in read.stored.items()}
     ids.update(pages.put(conn, build.tenant, read.fresh, task_id))

@@ -78,29 +78,23 @@ def now(conn: sa.Connection, clock: Clock) -> Instant:
 S = TypeVar("S")
 P = ParamSpec("P")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_built: dict[tuple[bool, Hashable], Any] = {}
-
-
-def cached(conn: sa.Connection, key: Hashable, build: Callable[[], S]) -> S:
-    """Return the statement cached under `key`, built at its first use on this database type.
-
-    Building the expression tree costs more than running it on a few rows.
-    """
-    whole = is_sqlite(conn), key
-    if whole not in _built:
-        _built[whole] = build()
-    return cast(S, _built[whole])
+_built: dict[Hashable, Any] = {}
 
 
 def statement(
     build: Callable[Concatenate[sa.Connection, P], S],
 ) -> Callable[Concatenate[sa.Connection, P], S]:
-    """Cache what a function builds, by its other arguments, as `cached` does."""
+    """Build a statement once for each database type and other arguments.
+
+    Building the expression tree costs more than running it on a few rows.
+    """
 
     @functools.wraps(build)
     def built(conn: sa.Connection, /, *args: P.args, **named: P.kwargs) -> S:
-        key = (build, *args, *named.values())
-        return cached(conn, key, lambda: build(conn, *args, **named))
+        key = (build, is_sqlite(conn), *args, *named.values())
+        if key not in _built:
+            _built[key] = build(conn, *args, **named)
+        return cast(S, _built[key])
 
     return built
 

@@ -64,22 +64,18 @@ def plan(
     conn.execute(_CLEAR, mine)
     rows = [[document_id, generation, number, key] for number, key in sorted(keys.items())]
     bulk.bulk_insert(conn, generation_pages, ("document_id", "generation", "number", "key"), rows)
-    statement = dialect.cached(
-        conn,
-        ("generation_pages.reuse", model_id is None),
-        lambda: _reusing(is_embedded=model_id is not None),
-    )
     # Before they are reused: a page that is being deleted is waited for, and then not found.
     if marked := list(conn.scalars(_MARKED, {**mine, "tenant": tenant})):
         conn.execute(sa.update(pages).where(pages.c.id.in_(marked)).values(condemned_at=None))
     given = {"tenant": tenant, "cut": cut_id, "model": model_id}
     if model_id is None:
         del given["model"]
-    conn.execute(statement, mine | given)
+    conn.execute(_reusing(conn, model_id is not None), mine | given)
     return list(conn.scalars(_MISSING, mine))
 
 
-def _reusing(*, is_embedded: bool) -> sa.Update:
+@dialect.statement
+def _reusing(_: sa.Connection, is_embedded: bool) -> sa.Update:
     """Point entries to stored pages of the same key that are chunked and embedded."""
     of_page = sa.and_(slices.c.page_id == pages.c.id, slices.c.cut_id == sa.bindparam("cut"))
     is_complete = sa.or_(pages.c.text == "", sa.exists().where(of_page))

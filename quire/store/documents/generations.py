@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.errors import Overtaken
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState, TaskState
-from quire.store.db import bulk, dialect
+from quire.store.db import bulk
 from quire.store.db.schema.documents import (
     cuts,
     documents,
@@ -51,10 +51,14 @@ _NEWEST = (
     .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
     .where(_DOCUMENT)
 )  # fmt: skip
+_INPUT_NAMES = ("digest", "recipe", "media_type", "cut_id", "model_id")
+_RECORD_INPUTS = (
+    sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in _INPUT_NAMES})
+)
 _INPUTS = (
     sa.select(
-        d.id, d.tenant, d.owner_id, d.name, d.uri, d.live_generation,
-        g.settings, g.digest, g.recipe, g.media_type, g.cut_id, g.model_id,
+        d.id, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, g.settings,
+        *(g[name] for name in _INPUT_NAMES),
     )
     .join(generations, g.document_id == d.id)
     .where(_DOCUMENT, g.generation == sa.bindparam("mine"))
@@ -220,12 +224,7 @@ def is_building(conn: sa.Connection, document_id: int, generation: int) -> bool:
 
 def record_inputs(conn: sa.Connection, document_id: int, generation: int, **values: Any) -> None:
     """Record what a generation is made from."""
-    statement = dialect.cached(
-        conn,
-        ("record_inputs", *values),
-        lambda: sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in values}),
-    )
-    conn.execute(statement, {"document": document_id, "mine": generation, **values})
+    conn.execute(_RECORD_INPUTS, {"document": document_id, "mine": generation, **values})
 
 
 def find_identical(
@@ -316,8 +315,7 @@ def inputs_of(
 ) -> tuple[Build, dict[str, Any]]:
     """Return the generation, and the inputs that `record_inputs` has stored."""
     row = conn.execute(_INPUTS, {"document": document_id, "mine": generation}).one()
-    names = ("digest", "recipe", "media_type", "cut_id", "model_id")
-    return _build(row, generation), {name: row._mapping[name] for name in names}
+    return _build(row, generation), {name: row._mapping[name] for name in _INPUT_NAMES}
 
 
 def set_thumbnail(conn: sa.Connection, document_id: int, digest: str | None) -> None:

@@ -65,12 +65,14 @@ def find(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, Sto
     """
     if not keys:
         return {}
-    columns = (p.id, p.text, p.language, p.seconds, p.via)
-    statement = dialect.cached(
-        conn, "pages.find", lambda: _by_key(conn, p.key, *columns).where(p.condemned_at.is_(None))
-    )
-    rows = conn.execute(statement, _keys(tenant, keys))
+    rows = conn.execute(_finding(conn), _keys(tenant, keys))
     return {key: StoredPage(*rest) for key, *rest in rows}
+
+
+@dialect.statement
+def _finding(conn: sa.Connection) -> sa.Select[Any]:
+    columns = (p.id, p.text, p.language, p.seconds, p.via)
+    return _by_key(conn, p.key, *columns).where(p.condemned_at.is_(None))
 
 
 def _by_key(
@@ -81,55 +83,48 @@ def _by_key(
     return (
         sa.select(key, *columns)
         .join(wanted, wanted.c.value == key)
-        .where(key.table.c.tenant == sa.bindparam("tenant"))
+        .where(key.table.c.tenant == sa.bindparam("whose"))
     )
 
 
 def _keys(tenant: str, values: Iterable[str]) -> dict[str, str]:
     keys = dialect.encode_rows([[value] for value in sorted(set(values))])
-    return {"tenant": tenant, "keys": keys}
+    return {"whose": tenant, "keys": keys}
 
 
-def _lock_ids(
+def _lock(
     conn: sa.Connection, key: sa.Column[str], tenant: str, keys: Iterable[str]
-) -> dict[str, int]:
-    """Lock rows that are about to be referenced, unmark them, and return their ids."""
-    table = key.table
-    statement = dialect.cached(
-        conn,
-        ("lock_ids", table),
-        lambda: (
-            _by_key(conn, key, table.c.id, table.c.condemned_at)
-            .order_by(table.c.id)
-            .with_for_update(read=True, key_share=True, of=table)
-        ),
-    )
-    rows = conn.execute(statement, _keys(tenant, keys)).all()
-    marked = [row_id for _, row_id, condemned_at in rows if condemned_at is not None]
-    if marked:
-        mine = dialect.id_in(conn, table.c.id, "ids")
-        conn.execute(
-            sa.update(table).where(mine).values(condemned_at=None),
-            {"ids": dialect.encode_ids(conn, marked)},
-        )
+) -> dict[str, Any]:
+    """Lock rows that are about to be referenced, unmark them, and return key → id."""
+    wanted = _keys(tenant, keys)
+    rows = conn.execute(_locking(conn, key), wanted).all()
+    if any(condemned_at is not None for _, _, condemned_at in rows):
+        conn.execute(_unmarking(conn, key), wanted)
     return {name: row_id for name, row_id, _ in rows}
 
 
-def lock_stored(conn: sa.Connection, stored: Iterable[StoredPage]) -> bool:
-    """Lock pages from earlier work and unmark them; tell whether all of them are still there."""
-    ids = sorted({page.id for page in stored})
-    values = {"ids": dialect.encode_ids(conn, ids)}
-    rows = conn.execute(
-        sa.select(p.id, p.condemned_at)
-        .where(dialect.id_in(conn, p.id, "ids"))
-        .order_by(p.id)
-        .with_for_update(read=True, key_share=True),
-        values,
-    ).all()
-    if any(row.condemned_at is not None for row in rows):
-        unmark = sa.update(pages).where(dialect.id_in(conn, p.id, "ids"))
-        conn.execute(unmark.values(condemned_at=None), values)
-    return len(rows) == len(ids)
+@dialect.statement
+def _locking(conn: sa.Connection, key: sa.Column[str]) -> sa.Select[Any]:
+    row_id = key.table.c.get("id", key)
+    found = _by_key(conn, key, row_id, key.table.c.condemned_at).order_by(row_id)
+    return found.with_for_update(read=True, key_share=True, of=key.table)
+
+
+@dialect.statement
+def _unmarking(conn: sa.Connection, key: sa.Column[str]) -> sa.Update:
+    marked = _by_key(conn, key).where(key.table.c.condemned_at.is_not(None))
+    mine = key.table.c.tenant == sa.bindparam("whose")
+    return sa.update(key.table).where(mine, key.in_(marked)).values(condemned_at=None)
+
+
+def lock_stored(conn: sa.Connection, tenant: str, stored: Mapping[str, StoredPage]) -> bool:
+    """Lock pages from earlier work (by key); tell whether all of them are still there."""
+    return _lock(conn, p.key, tenant, stored) == {key: page.id for key, page in stored.items()}
+
+
+def hold_contents(conn: sa.Connection, tenant: str, digests: Sequence[str]) -> set[str]:
+    """Lock the rows of blobs and unmark them; return which of them are still there."""
+    return set(_lock(conn, contents.c.digest, tenant, digests))
 
 
 def find_by_image(conn: sa.Connection, tenant: str, image_key: str) -> RecognisedPage | None:
@@ -153,7 +148,7 @@ def put(
         missing = [each for each in sorted(fresh) if each.key not in found]
         rows = [_row(tenant, each, task_id) for each in missing]
         bulk.insert_missing_blobs(conn, pages, _COLUMNS, rows)
-        found = _lock_ids(conn, p.key, tenant, keys)
+        found = _lock(conn, p.key, tenant, keys)
     return found
 
 
@@ -204,15 +199,15 @@ def embedded(conn: sa.Connection, tenant: str, model_id: int, digests: Sequence[
     """Return which chunks have a vector of the model and are not marked for collection."""
     if not digests:
         return set()
+    return set(conn.scalars(_embedded(conn), {"model": model_id, **_keys(tenant, digests)}))
+
+
+@dialect.statement
+def _embedded(conn: sa.Connection) -> sa.Select[Any]:
     mine = sa.and_(v.chunk_id == c.id, v.model_id == sa.bindparam("model"))
     # A scalar subquery: with a join or EXISTS, SQLite starts from all vectors of the model.
     vector = sa.select(sa.literal_column("1")).where(mine).correlate(chunks).scalar_subquery()
-    statement = dialect.cached(
-        conn,
-        "pages.embedded",
-        lambda: _by_key(conn, c.digest).where(c.condemned_at.is_(None), vector.is_not(None)),
-    )
-    return set(conn.scalars(statement, {"model": model_id, **_keys(tenant, digests)}))
+    return _by_key(conn, c.digest).where(c.condemned_at.is_(None), vector.is_not(None))
 
 
 def put_chunks(
@@ -244,7 +239,7 @@ def put_chunks(
             )
         ids.update({digest: chunk_id for chunk_id, digest in fresh})
         if len(ids) < len(texts):
-            ids.update(_lock_ids(conn, c.digest, tenant, set(texts) - set(ids)))
+            ids.update(_lock(conn, c.digest, tenant, set(texts) - set(ids)))
     return ids
 
 
@@ -273,7 +268,7 @@ def put_vectors(
         return
     ids = dict(ids or {})
     if unknown := found.keys() - ids.keys():
-        ids.update(_lock_ids(conn, c.digest, tenant, unknown))
+        ids.update(_lock(conn, c.digest, tenant, unknown))
     rows = [
         [model_id, ids[digest], vector] for digest, vector in sorted(found.items()) if digest in ids
     ]
@@ -289,19 +284,6 @@ def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored
         "condemned_at": None,
     }  # fmt: skip
     dialect.upsert(conn, contents, values, ["tenant", "digest"], ["condemned_at"])
-
-
-def hold_contents(conn: sa.Connection, tenant: str, digests: Sequence[str]) -> set[str]:
-    """Lock the rows of blobs and unmark them; return which of them are still there."""
-    c = contents.c
-    rows = conn.execute(
-        _by_key(conn, c.digest, c.condemned_at).order_by(c.digest).with_for_update(of=contents),
-        _keys(tenant, digests),
-    ).all()
-    if marked := [digest for digest, condemned_at in rows if condemned_at is not None]:
-        mine = sa.and_(c.tenant == tenant, c.digest.in_(marked))
-        conn.execute(sa.update(contents).where(mine).values(condemned_at=None))
-    return {digest for digest, _ in rows}
 
 
 def blob_lock(digest: str) -> str:

@@ -70,11 +70,9 @@ def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
     """Count the files of jobs by state; jobs without files are omitted."""
     if not job_ids:
         return {}
-    query = dialect.cached(conn, "tallies", lambda: _tallying(conn))
     found: dict[int, Tally] = {}
-    for job_id, name, count, spoilt, read in conn.execute(
-        query, {"jobs": dialect.encode_ids(conn, sorted(job_ids))}
-    ):
+    given = {"jobs": dialect.encode_ids(conn, sorted(job_ids))}
+    for job_id, name, count, spoilt, read in conn.execute(_tallying(conn), given):
         tally = found.setdefault(job_id, Tally())
         tally[name] = count
         if name == "success":
@@ -86,6 +84,7 @@ def tallies(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, Tally]:
     return found
 
 
+@dialect.statement
 def _tallying(conn: sa.Connection) -> sa.Select[Any]:
     state = _state().label("state")
     return _of_jobs(

@@ -7,7 +7,6 @@ whose rows it has to sort.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -205,8 +204,7 @@ def latest(
     given.update(whose=dialect.encode_ids(conn, whose), states=states, cursor=cursor, most=limit)
     found: set[int] = set()
     for branch, owner_id in _branches(conn, plain, whose, states):
-        query = dialect.cached(conn, branch, partial(_built, conn, branch))
-        found.update(conn.scalars(query, {**given, "owner": owner_id}))
+        found.update(conn.scalars(_branch(conn, branch), {**given, "owner": owner_id}))
     return sorted(found, reverse=True)[:limit]
 
 
@@ -224,7 +222,8 @@ def _branches(
     return [(plain._replace(way="owner"), owner_id) for owner_id in whose]
 
 
-def _built(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
+@dialect.statement
+def _branch(conn: sa.Connection, branch: Branch) -> sa.Select[Any]:
     found: list[sa.ColumnElement[bool]] = [_whose(conn, branch.way)]
     if branch.state:
         # Repeats the condition of the partial index, which SQLite does not infer.
@@ -250,14 +249,15 @@ def _whose(conn: sa.Connection, way: str) -> sa.ColumnElement[bool]:
 def _are_few(conn: sa.Connection, whose: Sequence[int]) -> bool:
     if len(whose) > MOST_OWNERS:
         return False
-
-    def count() -> sa.Select[Any]:
-        mine = dialect.id_in(conn, j.owner_id, "whose")
-        some = sa.select(j.id).where(mine).limit(sa.bindparam("most")).subquery()
-        return sa.select(sa.func.count()).select_from(some)
-
     given = {"whose": dialect.encode_ids(conn, whose), "most": FEW + 1}
-    return (conn.scalar(dialect.cached(conn, "are few", count), given) or 0) <= FEW
+    return (conn.scalar(_count_few(conn), given) or 0) <= FEW
+
+
+@dialect.statement
+def _count_few(conn: sa.Connection) -> sa.Select[Any]:
+    mine = dialect.id_in(conn, j.owner_id, "whose")
+    some = sa.select(j.id).where(mine).limit(sa.bindparam("most")).subquery()
+    return sa.select(sa.func.count()).select_from(some)
 
 
 def select() -> sa.Select[Any]:
@@ -279,14 +279,13 @@ def by_id(
     storable = [each for each in ids if 0 < each < 2**63]
     if not storable:
         return []
-    query = dialect.cached(
-        conn,
-        "jobs by id",
-        lambda: select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc()),
-    )
     given = {"tenant": tenant, "ids": dialect.encode_ids(conn, storable)}
-    rows = conn.execute(query, given).all()
-    return shown(conn, rows, now=now)
+    return shown(conn, conn.execute(_by_id(conn), given).all(), now=now)
+
+
+@dialect.statement
+def _by_id(conn: sa.Connection) -> sa.Select[Any]:
+    return select().where(dialect.id_in(conn, j.id, "ids")).order_by(j.id.desc())
 
 
 def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[str, Any]]:

@@ -26,6 +26,14 @@ FTS5_SCORED = 10_000
 #: If every word is in over half of the chunks, BM25 gives them no weight and only term frequency
 #: distinguishes chunks: score this many words, and this many matches.
 MAX_WEIGHTLESS_TERMS, FTS5_SCORED_WEIGHTLESS = 3, 4_000
+# FTS5 counts exact frequencies for its scores; here it only matters whether a word is common.
+_COUNT_TERMS = f"""
+SELECT (
+    SELECT json_array(count(*), max(rowid) - min(rowid)) FROM (
+        SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON_CHUNKS + 1}
+    )
+) FROM json_each(?)
+"""  # noqa: S608
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _max_scored = sa.bindparam("most", type_=sa.Integer)
@@ -64,11 +72,18 @@ class _Fts5Search:
     """Runs the stages of one search on FTS5, each once."""
 
     def __init__(
-        self, conn: sa.Connection, tenant: str, limit: int, within: ChunkFilter | None
+        self,
+        conn: sa.Connection,
+        tenant: str,
+        words: QueryTerms,
+        limit: int,
+        within: ChunkFilter | None,
+        score: Score,
     ) -> None:
-        self._conn, self._within = conn, within
+        self._conn, self._within, self._score = conn, within, score
         self._given = {"tenant": tenant, "limit": limit, **(within.given if within else {})}
         self._results: dict[str, Ranked] = {}
+        self.terms = self._count_terms(words)
 
     def ranked(self, stage: _Stage) -> Ranked:
         """Return the best matches with their scores."""
@@ -86,9 +101,18 @@ class _Fts5Search:
         found = self._conn.exec_driver_sql(query, (stage.query, *ids, enough))
         return {chunk for (chunk,) in found}
 
+    def _count_terms(self, words: QueryTerms) -> Sequence[_Term]:
+        found = self._conn.exec_driver_sql(_COUNT_TERMS, (dialect.encode_rows(words.fts5),))
+        # Matches are ordered by id and ids have few gaps, so the first ones show the word's share.
+        return [
+            _Term(term, count, count / (span + 1) if count else 0.0)
+            for term, (counts,) in zip(words.fts5, found, strict=True)
+            for count, span in (json.loads(counts),)
+        ]
+
     def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
-        query = _best_of_fts5(self._conn, self._within)
+        query = _best_of_fts5(self._conn, self._within is not None)
         if stage.weighed is not None and self._within is None:
             query = _weighing(self._conn)
             given |= {"query": stage.weighed, "every": stage.query}
@@ -98,24 +122,16 @@ class _Fts5Search:
 class _PostgresSearch(_Fts5Search):
     """Runs the stages of one search on PostgreSQL."""
 
-    def __init__(
-        self,
-        conn: sa.Connection,
-        tenant: str,
-        limit: int,
-        within: ChunkFilter | None,
-        *,
-        words: QueryTerms,
-        score: Score,
-    ) -> None:
-        super().__init__(conn, tenant, limit, within)
-        self._total = sampled_gin.estimate_chunks(conn)
+    def _count_terms(self, words: QueryTerms) -> Sequence[_Term]:
+        # The planner ignores the cost of decompressing tsvectors and would scan the whole table.
+        chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
+        dialect.set_local(self._conn, chosen | KEEP_JOIN_ORDER)
+        self._total = sampled_gin.estimate_chunks(self._conn)
         # The first stage's query (all words) is counted in the same round trip.
         every = _join_terms([_Term(query, 1) for query in words.tsquery], "&")
-        self._sample = sampled_gin.Sample(conn, self._total, [*words.tsquery, every])
+        self._sample = sampled_gin.Sample(self._conn, self._total, [*words.tsquery, every])
         counts = self._sample.counts(words.tsquery, 2 * COMMON_CHUNKS)
-        self.terms = [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
-        self._score = score
+        return [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
 
     def some(self, stage: _Stage, enough: int) -> set[int]:
         """Return the best matches: as fast as any matches."""
@@ -154,9 +170,10 @@ def matches(
 
     Common words alone are searched only if the other stages find fewer than `enough`.
     """
-    asking, terms = _start(conn, tenant, words, limit, within, score)
+    index = _Fts5Search if dialect.is_sqlite(conn) else _PostgresSearch
+    asking = index(conn, tenant, words, limit, within, score)
     narrow, few = None, set[int]()
-    for stage in _stages(conn, terms):
+    for stage in _stages(conn, asking.terms):
         if stage.is_last:
             found = asking.ranked(stage)
             if narrow and not few <= {i for i, _ in found}:
@@ -167,23 +184,6 @@ def matches(
         if len(few) >= enough:
             return IndexHits(asking.ranked(stage), False)
     return IndexHits([], True)
-
-
-def _start(
-    conn: sa.Connection,
-    tenant: str,
-    words: QueryTerms,
-    limit: int,
-    within: ChunkFilter | None,
-    score: Score,
-) -> tuple[_Fts5Search, Sequence[_Term]]:
-    if dialect.is_sqlite(conn):
-        return _Fts5Search(conn, tenant, limit, within), _frequencies_in_fts5(conn, words.fts5)
-    # The planner ignores the cost of decompressing tsvectors and would scan the whole table.
-    chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
-    dialect.set_local(conn, chosen | KEEP_JOIN_ORDER)
-    levelled = _PostgresSearch(conn, tenant, limit, within, words=words, score=score)
-    return levelled, levelled.terms
 
 
 def _merge(found: Ranked, others: Ranked) -> Ranked:
@@ -222,26 +222,20 @@ def _join_terms(terms: Sequence[_Term], word: str) -> str:
     return f" {word} ".join(f"({term.query})" for term in terms)
 
 
-def _best_of_fts5(conn: sa.Connection, within: ChunkFilter | None) -> sa.Select[Any]:
+@dialect.statement
+def _best_of_fts5(conn: sa.Connection, is_filtered: bool) -> sa.Select[Any]:
     """Select matches from FTS5; the latest ones if there are more than can be scored."""
-
-    def build() -> sa.Select[Any]:
-        return _scored(None if within is None else within.has(conn, _any_rowid))
-
-    return dialect.cached(conn, ("matching", within is None), build)
+    return _scored(dialect.id_in(conn, _any_rowid, "of_chunks") if is_filtered else None)
 
 
-def _weighing(conn: sa.Connection) -> sa.Select[Any]:
+@dialect.statement
+def _weighing(_: sa.Connection) -> sa.Select[Any]:
     """Select matches of `query` from FTS5 among the latest that match `every`."""
-
-    def build() -> sa.Select[Any]:
-        every = sa.bindparam("every", type_=sa.Text)
-        asked = sa.literal_column("chunk_words").op("MATCH")(every)
-        found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
-        latest = found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
-        return _scored(_any_rowid.in_(latest))
-
-    return dialect.cached(conn, "weighing", build)
+    every = sa.bindparam("every", type_=sa.Text)
+    asked = sa.literal_column("chunk_words").op("MATCH")(every)
+    found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
+    latest = found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
+    return _scored(_any_rowid.in_(latest))
 
 
 def _scored(among: sa.ColumnElement[bool] | None) -> sa.Select[Any]:
@@ -253,19 +247,3 @@ def _scored(among: sa.ColumnElement[bool] | None) -> sa.Select[Any]:
         inner = inner.where(among)
     found = inner.order_by(_rowid.desc()).limit(_max_scored).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
-
-
-def _frequencies_in_fts5(conn: sa.Connection, terms: Sequence[str]) -> list[_Term]:
-    # FTS5 counts exact frequencies for its scores; here it only matters whether a word is common.
-    some = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON_CHUNKS + 1}"  # noqa: S608
-    counted = f"SELECT json_array(count(*), max(rowid) - min(rowid)) FROM ({some})"  # noqa: S608
-    query = f"SELECT ({counted}) FROM json_each(?)"  # noqa: S608
-    found = [
-        json.loads(counts)
-        for (counts,) in conn.exec_driver_sql(query, (dialect.encode_rows(terms),))
-    ]
-    # Matches are ordered by id and ids have few gaps, so the first ones show the word's share.
-    return [
-        _Term(term, count, count / (span + 1) if count else 0.0)
-        for term, (count, span) in zip(terms, found, strict=True)
-    ]

@@ -134,9 +134,10 @@ def _count_matches(conn: sa.Connection, queries: Sequence[str], level: int, most
     return [count for (count,) in rows]
 
 
-def ranking_statement(conn: sa.Connection, level: int) -> sa.Select[Any]:
+@dialect.statement
+def ranking_statement(_: sa.Connection, level: int) -> sa.Select[Any]:
     """Select the best matches of `query` in a sample, ranked by the words of `weighed`."""
-    return dialect.cached(conn, ("ranking", level), lambda: _best(_matching(level)))
+    return _best(_matching(level))
 
 
 def filtered_ranking_statement(conn: sa.Connection, within: ChunkFilter) -> sa.Select[Any]:

@@ -37,6 +37,8 @@ FIRST_CANDIDATES, MAX_CANDIDATES = 100, 1_000
 #: A scope with at most this many chunks, counted over at most this many documents, is searched
 #: exhaustively if it is a small part of the corpus.
 FEW_CHUNKS, FEW_DOCUMENTS = 30_000, 1_000
+#: The names of `_parameters`: they decide the text of a statement.
+Names = tuple[str, ...]
 d, g, gp, s = documents.c, generations.c, generation_pages.c, slices.c
 
 
@@ -100,8 +102,8 @@ def _is_few(conn: sa.Connection, scope: Scope) -> bool:
     """Tell whether the scope has so few chunks that an unfiltered index would miss them."""
     if scope.where or scope.media_type is not None:
         return False
-    query = dialect.cached(conn, ("few", _shape(scope)), lambda: _size_statement(conn, scope))
-    row = conn.execute(query, _parameters(conn, scope, None)).one()
+    given = _parameters(conn, scope, None)
+    row = conn.execute(_size(conn, tuple(given)), given).one()
     if row.documents == FEW_DOCUMENTS or row.chunks > FEW_CHUNKS:
         return False
     return bool(scope.documents) or int(row.chunks) * 10 < _estimate_chunks(conn)
@@ -113,9 +115,10 @@ def _estimate_chunks(conn: sa.Connection) -> int:
     return conn.exec_driver_sql("SELECT max(id) FROM chunks").scalar_one() or 0
 
 
-def _size_statement(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+@dialect.statement
+def _size(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     is_live = d.live_generation.is_not(None)
-    some = sa.select(d.chunks).where(is_live, *_conditions(conn, scope, None))
+    some = sa.select(d.chunks).where(is_live, *_conditions(conn, names))
     counted = some.limit(FEW_DOCUMENTS).subquery()
     whole = sa.func.coalesce(sa.func.sum(counted.c.chunks), 0).label("chunks")
     return sa.select(sa.func.count().label("documents"), whole)
@@ -125,11 +128,10 @@ def locate(
     conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int
 ) -> list[ChunkLocation]:
     """Locate chunks, in the order of `ids`: once per document, on the first page."""
-    query = dialect.cached(
-        conn, ("locate", _shape(scope)), lambda: _location_statement(conn, scope)
-    )
+    given = _parameters(conn, scope, None)
+    query = _locations(conn, tuple(given))
     ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
-    given = {"ids": ranked, "limit": limit, **_parameters(conn, scope, None)}
+    given |= {"ids": ranked, "limit": limit}
     # A text may occur twice on a page: keep the first.
     found = {}
     for _, *location in conn.execute(query, given).all():
@@ -144,23 +146,22 @@ def locate(
 
 def chunk_texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
     """Return the texts of chunks."""
-    query = dialect.cached(
-        conn,
-        "texts",
-        lambda: sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids")),
-    )
-    return list(conn.scalars(query, {"ids": dialect.encode_ids(conn, ids)}).all())
+    return list(conn.scalars(_texts(conn), {"ids": dialect.encode_ids(conn, ids)}))
+
+
+@dialect.statement
+def _texts(conn: sa.Connection) -> sa.Select[Any]:
+    return sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids"))
 
 
 def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
     """List the models of a tenant's live documents, each with one document's settings."""
-    rows = conn.execute(
-        dialect.cached(conn, "models in use", _models_statement), {"tenant": tenant}
-    )
+    rows = conn.execute(_models(conn), {"tenant": tenant})
     return [(Model(*model), settings) for *model, settings in rows]
 
 
-def _models_statement() -> sa.Select[Any]:
+@dialect.statement
+def _models(_: sa.Connection) -> sa.Select[Any]:
     m = models.c
     mine = (
         g.tenant == sa.bindparam("tenant"),
@@ -174,11 +175,11 @@ def _models_statement() -> sa.Select[Any]:
 
 def languages(conn: sa.Connection, tenant: str) -> list[str]:
     """List the languages of a tenant's chunks, with one index probe each."""
-    query = dialect.cached(conn, "languages", _languages_statement)
-    return list(conn.scalars(query, {"tenant": tenant}).all())
+    return list(conn.scalars(_languages(conn), {"tenant": tenant}))
 
 
-def _languages_statement() -> sa.Select[Any]:
+@dialect.statement
+def _languages(_: sa.Connection) -> sa.Select[Any]:
     c = chunks.c
     mine = c.tenant == sa.bindparam("tenant")
     first = sa.select(sa.func.min(c.language).label("language")).where(mine)
@@ -206,13 +207,13 @@ def _join_live(query: sa.Select[Any], listed: sa.CTE | None = None) -> sa.Select
     )
 
 
-def _first_pages(conn: sa.Connection, scope: Scope) -> sa.CTE:
+def _first_pages(conn: sa.Connection, names: Names) -> sa.CTE:
     """Find the first page of each chunk of `ids` in each document, up to the limit."""
     each = dialect.json_rows(conn, "ids", {"chunk": "int", "rank": "int"})
     first = sa.func.min(gp.number).label("number")
     query = (
         _join_live(sa.select(each.c.rank, each.c.chunk, d.id.label("document"), first), each)
-        .where(*_conditions(conn, scope, None, by_chunk=True))
+        .where(*_conditions(conn, names, by_chunk=True))
         .group_by(each.c.rank, each.c.chunk, d.id)
     )
     limited = query.order_by(each.c.rank, d.id).limit(sa.bindparam("limit", type_=sa.Integer))
@@ -225,16 +226,16 @@ def _live_of(
     """Return which of the chunks occur in a live document of the scope."""
     if not ids:
         return set()
-    key = "live of", _shape(scope), model is None
-    query = dialect.cached(conn, key, lambda: _live_statement(conn, scope, model))
-    given = {"ids": dialect.encode_rows([[i] for i in ids]), **_parameters(conn, scope, model)}
-    return set(conn.scalars(query, given).all())
+    given = _parameters(conn, scope, model)
+    query = _live(conn, tuple(given))
+    return set(conn.scalars(query, given | {"ids": dialect.encode_rows([[i] for i in ids])}))
 
 
-def _live_statement(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
+@dialect.statement
+def _live(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     each = dialect.json_rows(conn, "ids", {"id": "int"})
     here = _join_live(sa.select(sa.literal_column("1"))).where(
-        s.chunk_id == each.c.id, *_conditions(conn, scope, model, by_chunk=True)
+        s.chunk_id == each.c.id, *_conditions(conn, names, by_chunk=True)
     )
     return sa.select(each.c.id).where(here.correlate(each).exists())
 
@@ -243,16 +244,18 @@ def _filter(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilt
     """Allow all chunks of the live documents in the scope."""
     if dialect.is_sqlite(conn):  # inside of a search, it plans such a subquery badly
         return _chunk_array(conn, scope, model)
-    return ChunkFilter(_parameters(conn, scope, model), _live_chunks(conn, scope, model))
+    given = _parameters(conn, scope, model)
+    return ChunkFilter(given, _live_chunks(conn, tuple(given)))
 
 
-def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.Select[Any]:
+@dialect.statement
+def _live_chunks(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     is_live = sa.and_(g.document_id == d.id, g.generation == d.live_generation)
     # Materialized: otherwise the scope is checked per page instead of per document.
     found = (
         sa.select(d.id, d.live_generation, g.cut_id)
         .join(generations, is_live)
-        .where(*_conditions(conn, scope, model))
+        .where(*_conditions(conn, names))
         .cte("in_scope")
         .prefix_with("MATERIALIZED")
     )
@@ -267,66 +270,57 @@ def _live_chunks(conn: sa.Connection, scope: Scope, model: Model | None) -> sa.S
 
 def _chunk_array(conn: sa.Connection, scope: Scope, model: Model | None) -> ChunkFilter:
     """List the chunks as an array: the planner would run a subquery once per match."""
+    given = _parameters(conn, scope, model)
+    return ChunkFilter.from_array(conn.execute(_array(conn, tuple(given)), given).scalar_one())
 
-    def build() -> sa.Select[Any]:
-        found = _live_chunks(conn, scope, model).subquery("few")
-        # Passed as text: Python never reads the ids.
-        if dialect.is_sqlite(conn):
-            return sa.select(sa.func.json_group_array(found.c.chunk_id.distinct()))
-        listed = sa.func.array_agg(found.c.chunk_id.distinct())
-        return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
 
-    query = dialect.cached(conn, ("few chunks", _shape(scope), model is None), build)
-    return ChunkFilter.from_array(conn.execute(query, _parameters(conn, scope, model)).scalar_one())
+@dialect.statement
+def _array(conn: sa.Connection, names: Names) -> sa.Select[Any]:
+    found = _live_chunks(conn, names).subquery("few")
+    # Passed as text: Python never reads the ids.
+    if dialect.is_sqlite(conn):
+        return sa.select(sa.func.json_group_array(found.c.chunk_id.distinct()))
+    listed = sa.func.array_agg(found.c.chunk_id.distinct())
+    return sa.select(sa.cast(sa.func.coalesce(listed, sa.text("'{}'")), sa.Text))
+
+
+def _parameters(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, Any]:
+    """Return what restricts a search; `_conditions` has a condition for each name."""
+    given = {
+        "of_tenant": scope.tenant,
+        "of_model": None if model is None else model.id,
+        "of_corpus": scope.corpus_id,
+        "of_documents": dialect.encode_ids(conn, scope.documents) if scope.documents else None,
+        "of_media_type": scope.media_type,
+    }
+    for at, (key, value) in enumerate(scope.where):
+        given |= {f"key_{at}": key, f"value_{at}": value}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _conditions(
-    conn: sa.Connection, scope: Scope, model: Model | None, *, by_chunk: bool = False
+    conn: sa.Connection, names: Names, *, by_chunk: bool = False
 ) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on documents; `_parameters` has their values."""
+    """Return the conditions on documents."""
 
     def unindexed(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         # SQLite has no statistics and would start with all documents of the tenant.
         return sa.func.coalesce(column, column) if hides_index else column
 
     hides_index = by_chunk and dialect.is_sqlite(conn)
-    conditions: list[sa.ColumnElement[bool]] = [unindexed(d.tenant) == sa.bindparam("of_tenant")]
-    if model is not None:
-        conditions.append(g.model_id == sa.bindparam("of_model"))
-    if scope.corpus_id is not None:
-        listed = corpus_documents.c
-        mine = sa.select(listed.document_id).where(listed.corpus_id == sa.bindparam("of_corpus"))
-        conditions.append(unindexed(d.id).in_(mine))
-    if scope.documents:
-        conditions.append(dialect.id_in(conn, unindexed(d.id), "of_documents"))
-    if scope.media_type is not None:
-        conditions.append(d.media_type == sa.bindparam("of_media_type"))
-    for at in range(len(scope.where)):
-        conditions.append(
-            _metadata_value(conn, f"key_{at}") == sa.bindparam(f"value_{at}", type_=sa.Text)
-        )
-    return conditions
-
-
-def _parameters(conn: sa.Connection, scope: Scope, model: Model | None) -> dict[str, Any]:
-    given: dict[str, Any] = {"of_tenant": scope.tenant}
-    if model is not None:
-        given["of_model"] = model.id
-    if scope.corpus_id is not None:
-        given["of_corpus"] = scope.corpus_id
-    if scope.documents:
-        given["of_documents"] = dialect.encode_ids(conn, scope.documents)
-    if scope.media_type is not None:
-        given["of_media_type"] = scope.media_type
-    for at, (key, value) in enumerate(scope.where):
-        given |= {f"key_{at}": key, f"value_{at}": value}
-    return given
-
-
-def _shape(scope: Scope) -> tuple[bool, bool, bool, int]:
-    """Return what determines the text of a statement."""
-    is_typed = scope.media_type is not None
-    return scope.corpus_id is not None, bool(scope.documents), is_typed, len(scope.where)
+    listed = corpus_documents.c
+    mine = sa.select(listed.document_id).where(listed.corpus_id == sa.bindparam("of_corpus"))
+    conditions = {
+        "of_tenant": unindexed(d.tenant) == sa.bindparam("of_tenant"),
+        "of_model": g.model_id == sa.bindparam("of_model"),
+        "of_corpus": unindexed(d.id).in_(mine),
+        "of_documents": dialect.id_in(conn, unindexed(d.id), "of_documents"),
+        "of_media_type": d.media_type == sa.bindparam("of_media_type"),
+    }
+    for at in range(sum(name.startswith("key_") for name in names)):
+        value = sa.bindparam(f"value_{at}", type_=sa.Text)
+        conditions[f"value_{at}"] = _metadata_value(conn, f"key_{at}") == value
+    return [condition for name, condition in conditions.items() if name in names]
 
 
 def _metadata_value(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
@@ -342,9 +336,10 @@ def _metadata_value(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
     return sa.select(text).where(each.c.key == key).limit(1).scalar_subquery()
 
 
-def _location_statement(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
+@dialect.statement
+def _locations(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     """Select what a search result shows of located chunks, in their order."""
-    at = _first_pages(conn, scope)
+    at = _first_pages(conn, names)
     # Boxes are addressed by offsets into the page's text, which is needed only with them.
     has_boxes = sa.func.length(pages.c.words) > 0
     return (
@@ -376,14 +371,15 @@ def _location_statement(conn: sa.Connection, scope: Scope) -> sa.Select[Any]:
 
 
 def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]:
-    query = dialect.cached(conn, "corpora of", lambda: _corpora_statement(conn))
     named: dict[int, list[str]] = {}
-    for document_id, name in conn.execute(query, {"ids": dialect.encode_ids(conn, ids)}):
+    given = {"ids": dialect.encode_ids(conn, ids)}
+    for document_id, name in conn.execute(_corpus_names(conn), given):
         named.setdefault(document_id, []).append(name)
     return named
 
 
-def _corpora_statement(conn: sa.Connection) -> sa.Select[Any]:
+@dialect.statement
+def _corpus_names(conn: sa.Connection) -> sa.Select[Any]:
     listed = corpus_documents.c
     return (
         sa.select(listed.document_id, corpora.c.name)

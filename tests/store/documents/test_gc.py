@@ -373,7 +373,10 @@ def test_a_plan_that_waits_for_the_collector_reads_the_page_anew(pg_stage: Stage
     mark_everything(pg_stage.db)
     with pg_stage.db.begin() as conn:
         cut_id = generations.chunking_id(conn, "lines", "{}")
-        generations.record_inputs(conn, new.document_id, new.generation, recipe="lines")
+        generations.record_inputs(
+            conn, new.document_id, new.generation, digest=None, recipe="lines", media_type=None,
+            cut_id=cut_id, model_id=None,
+        )  # fmt: skip
 
     def plan() -> list[int]:
         which = ("default", new.document_id, new.generation, {1: key_of("one")})
