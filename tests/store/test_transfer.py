@@ -392,6 +392,26 @@ def test_a_target_in_use_is_refused_and_left_alone(filled: Installation):
         assert migrate.check(conn) == 0
 
 
+def test_no_job_is_confirmed_into_a_target_before_it_is_complete(filled: Installation, pg_url: str):
+    """It would be lost: its rows are no copy, so the transfer would start over."""
+    filled.target.migrate()
+    idle = open_database(pg_url, clock=filled.stage.clock)
+    with idle.read() as conn:
+        assert migrate.check(conn) == 0
+    with pytest.raises(KeyboardInterrupt):
+        filled.move(cut_off_after(5))
+    with pytest.raises(Transferred, match="not finished"):
+        Stage(idle).one()
+    for table in TABLES:
+        with pytest.raises(Transferred), idle.begin() as conn:
+            conn.exec_driver_sql(f"INSERT INTO {table.name} DEFAULT VALUES")
+    assert filled.move().is_resumed
+    there = len(dump(filled.target)["jobs"])
+    Stage(idle).one()
+    assert len(dump(idle)["jobs"]) == there + 1
+    idle.close()
+
+
 def test_a_half_done_copy_of_another_installation_is_refused(
     filled: Installation, tmp_path: Path, pg_url: str
 ):

@@ -1,8 +1,8 @@
 """State of a transfer from SQLite to PostgreSQL, stored in `meta` of both databases.
 
-A process that has the source open does not notice that it was transferred: it asks only now and
-then. So triggers refuse every later write to the source; a database that was not transferred has
-no trigger, and its writes cost nothing more.
+A process that has one of the two open does not notice a transfer: it asks only now and then. So
+triggers refuse its writes: to the source from the end of the transfer on, to the target until then.
+Other databases have no trigger, and their writes cost nothing more.
 """
 
 import json
@@ -24,6 +24,20 @@ _REFUSAL = (
     "database: transferred to {}. Set QUIRE_DATABASE_URL to it, with its password. "
     "Nothing was changed."
 )
+_UNFINISHED = (
+    "database: a transfer into it is not finished. Wait for `quire transfer`, or run it again if "
+    "it was interrupted. Nothing was changed."
+)
+# SQLSTATE 55000: the object is not in the state that this needs.
+_GUARD = f"""
+CREATE FUNCTION quire_transfer_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('quire.transfer', true) = 'on' THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION '{_UNFINISHED}' USING ERRCODE = '55000';
+END $$
+"""
 
 
 class Origin(NamedTuple):
@@ -52,10 +66,7 @@ def refuse_unusable(conn: sa.Connection) -> None:
     if TO in found:
         raise Transferred(_REFUSAL.format(found[TO]))
     if FROM in found and not Origin(*found[FROM]).is_done:
-        raise Transferred(
-            "database: a transfer into it is not finished. Wait for `quire transfer`, or run it "
-            "again if it was interrupted. Nothing was changed."
-        )
+        raise Transferred(_UNFINISHED)
 
 
 def give_up_source(conn: sa.Connection, name: str, tables: Sequence[sa.Table]) -> None:
@@ -70,10 +81,33 @@ def give_up_source(conn: sa.Connection, name: str, tables: Sequence[sa.Table]) -
             )
 
 
+def close_target(conn: sa.Connection, tables: Sequence[sa.Table]) -> None:
+    """Refuse the writes of other sessions to this PostgreSQL database; waits for open ones."""
+    open_target(conn)
+    conn.exec_driver_sql(_GUARD)
+    for table in tables:
+        conn.exec_driver_sql(
+            f"CREATE TRIGGER transferring BEFORE INSERT OR UPDATE OR DELETE ON {table.name} "
+            "EXECUTE FUNCTION quire_transfer_guard()"
+        )
+
+
+def open_target(conn: sa.Connection) -> None:
+    """Allow the writes of all sessions again."""
+    conn.exec_driver_sql("DROP FUNCTION IF EXISTS quire_transfer_guard() CASCADE")
+
+
+def pass_guard(driver: Any, _: Any) -> None:
+    """Let a new session write to a target that is closed for others."""
+    driver.execute("SET quire.transfer = 'on'")
+    driver.commit()
+
+
 def refused_write(error: sa.exc.DBAPIError) -> Transferred | None:
-    """Return the error for a write that the triggers of a transferred database refused."""
-    text = str(error.orig)
-    return Transferred(text) if text.startswith(_REFUSAL.partition("{")[0]) else None
+    """Return the error for a write that the triggers of a source or target refused."""
+    text = str(error.orig).partition("\n")[0]
+    known = (_REFUSAL.partition("{")[0], _UNFINISHED)
+    return Transferred(text) if text.startswith(known) else None
 
 
 def transferred_to(conn: sa.Connection) -> str | None:

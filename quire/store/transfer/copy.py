@@ -59,6 +59,8 @@ def transfer(
         if (identity := markers.read(source, markers.IDENTITY)) is None:
             identity = uuid.uuid4().hex
             markers.write(source, markers.IDENTITY, identity)
+    target.close()
+    sa.event.listen(target.engine, "connect", markers.pass_guard)
     with sqlite.exclusive(path) as source:
         origin, is_resumed = _claim_target(source, target, identity, name)
         readers = [TableReader(table, origin.at) for table in TABLES]
@@ -93,6 +95,7 @@ def _claim_target(
     migrate.migrate(target, into_transfer=True)
     with target.begin() as conn:
         dialect.lock_schema(conn)
+        markers.close_target(conn, TABLES)
         found = _inspect_target(conn, identity, name)
         if found is None:
             begun = Origin(identity, target.now(conn).wall)
@@ -256,6 +259,7 @@ def _finish_target(source: sa.Connection, target: Database, report: ReportProgre
 
 def _open_target(conn: sa.Connection, origin: Origin, lease: float) -> None:
     """Enable the target: the next sweep reclaims the running tasks."""
+    markers.open_target(conn)
     running = is_state(tasks.c.state, TaskState.RUNNING)
     conn.execute(sa.update(tasks).where(running).values(expires_at=lease))
     checkpoints = meta.c.key.startswith(markers.TABLE, autoescape=True)
