@@ -12,6 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import sqlalchemy as sa
+
 from benchmarks.figures import Figure, at_least, at_most, percentile
 from benchmarks.ingest import bulk_load
 from benchmarks.ingest.sizes import IngestSizes
@@ -19,7 +21,7 @@ from benchmarks.ingest.synthetic import Generator
 from benchmarks.installation import Backend, Installation
 from quire.control.search import search
 from quire.model.search import Model
-from quire.store.search import vectors
+from quire.store.db import dialect
 from quire.text.embed.embedder import Embedder, open_embedder
 
 _BATCH = 10  # documents in one transaction
@@ -109,9 +111,20 @@ def _recall(
     for query in queries:
         point = embedder.embed([query])[0].tobytes()
         with installation.app.db.read() as conn:
-            last = vectors.exact_cosines(conn, model, point, _HITS)[-1]
+            last = _exact_cosine(conn, model, point, _HITS)
         good += sum(hit["score"] >= last - _NEAR for hit in _hits(installation, query, "vector"))
     return good / (_HITS * len(queries))
+
+
+def _exact_cosine(conn: sa.Connection, model: Model, point: bytes, rank: int) -> float:
+    """Return the cosine of the vector that an exact scan of all finds at this rank."""
+    dialect.lift_timeouts(conn)
+    query = (
+        "SELECT 1 - (vector <=> CAST(%s AS vector)) FROM vectors WHERE model_id = %s "
+        "ORDER BY 1 DESC LIMIT 1 OFFSET %s"
+    )
+    given = (dialect.vector_text(point), model.id, rank - 1)
+    return float(conn.exec_driver_sql(query, given).scalar_one())
 
 
 def fill(installation: Installation, count: int, embedder: Embedder, generator: Generator) -> Model:

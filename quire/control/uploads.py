@@ -16,7 +16,6 @@ from quire.model.records import DEFAULT_PRIORITY, Submission
 from quire.parse import plugin_parser
 from quire.store import Connection
 from quire.store.documents import admission, corpora, pages
-from quire.store.documents import uploads as storing
 from quire.store.documents.gc import GRACE
 from quire.store.queue import kinds, owners
 
@@ -176,4 +175,4 @@ def _admit(
     ]
     if _KIND not in kinds.by_name(conn):
         kinds.announce(conn, [caller.known()[_KIND]])
-    storing.enqueue(conn, owner, job_id, kinds.by_name(conn)[_KIND], taken, now=now)
+    admission.queue_uploads(conn, owner, job_id, kinds.by_name(conn)[_KIND], taken, now=now)

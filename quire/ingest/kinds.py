@@ -6,6 +6,7 @@ Importing this module loads no parser and no model.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import Overtaken, Unreadable
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _DAY = 24 * 3600.0
 #: Seconds without progress. Longer than a fetch retries one chunk, or a file without pages is read.
 _STALLED = 1800.0
+_document_job = partial(
+    job, max_attempts=3, timeout=_DAY, stall_timeout=_STALLED, backoff=5.0, memory=4 << 30
+)
 
 
 @job("ingest", max_attempts=6, timeout=7 * _DAY, backoff=5.0)
@@ -32,14 +36,7 @@ def ingest(ctx: TaskContext, **payload: Any) -> None:
     listing.run(ctx, **payload)
 
 
-@job(
-    "ingest.document",
-    max_attempts=3,
-    timeout=_DAY,
-    stall_timeout=_STALLED,
-    backoff=5.0,
-    memory=4 << 30,
-)
+@_document_job("ingest.document")
 def document(ctx: TaskContext, document: int, **payload: Any) -> None:
     """Fetch a file; index it if it is small, split it if it is large."""
     _run_document(ctx, document, payload)
@@ -76,14 +73,7 @@ def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None
         _skip(ctx, str(error))
 
 
-@job(
-    "ingest.swap",
-    max_attempts=3,
-    timeout=_DAY,
-    stall_timeout=_STALLED,
-    backoff=5.0,
-    memory=4 << 30,
-)
+@_document_job("ingest.swap")
 def swap(ctx: TaskContext, document: int, **payload: Any) -> None:
     """Make a generation visible when all of its ranges have ended.
 

@@ -261,7 +261,7 @@ def spawn_document(tx: Transaction, one: admission.Admitted, payload: Mapping[st
     tx.spawn(
         "ingest.document",
         {"document": one.document_id, **payload},
-        about=About(one.document_id, one.generation, exclusive_key=f"document {one.document_id}"),
+        about=About.whole(one.document_id, one.generation),
     )
 
 

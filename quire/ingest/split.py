@@ -128,5 +128,5 @@ def _queue(
         {"document": document_id, **payload},
         after=queued,
         after_failure="run",
-        about=About(document_id, generation, exclusive_key=f"document {document_id}"),
+        about=About.whole(document_id, generation),
     )

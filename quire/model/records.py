@@ -39,6 +39,11 @@ class About(NamedTuple):
     digest: str | None = None
     exclusive_key: str | None = None
 
+    @classmethod
+    def whole(cls, document_id: int, generation: int) -> "About":
+        """Return that a task works on a whole document: one such task at a time."""
+        return cls(document_id, generation, exclusive_key=f"document {document_id}")
+
 
 class EndedTask(NamedTuple):
     """A task of a document that has just ended."""

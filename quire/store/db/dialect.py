@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from quire.clock import Clock, FakeClock, Instant
-from quire.errors import Refused
 
 #: The channel of every NOTIFY: it says only that the queue has changed.
 CHANNEL = "quire"
@@ -244,27 +243,13 @@ def notify(conn: sa.Connection) -> None:
         conn.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
 
-def create_function(conn: sa.Connection, text: str) -> None:
-    """Create a function on PostgreSQL."""
-    if not is_sqlite(conn):
-        conn.exec_driver_sql(text)
-
-
-def record_xids(conn: sa.Connection, table: sa.Table) -> None:
-    """Record each row's transaction id on PostgreSQL, where ids may commit out of order."""
-    if not is_sqlite(conn):
-        conn.exec_driver_sql(
-            f"ALTER TABLE {table.name} ALTER COLUMN xid "
-            "SET DEFAULT (pg_current_xact_id()::text::bigint)"
-        )
-
-
-def index_xids(conn: sa.Connection, table: sa.Table) -> None:
-    """Index rows by transaction id on PostgreSQL, where ids may commit out of order."""
-    if not is_sqlite(conn):
-        conn.exec_driver_sql(
-            f"CREATE INDEX IF NOT EXISTS ix_{table.name}_order ON {table.name} (xid, id)"
-        )
+def add_columns(conn: sa.Connection, *columns: sa.Column[Any]) -> None:
+    """Add those of the columns that their table lacks."""
+    for column in columns:
+        table = column.table.name
+        if column.name not in {each["name"] for each in sa.inspect(conn).get_columns(table)}:
+            kind = column.type.compile(conn.dialect)
+            conn.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
 
 def oldest_active_xid(conn: sa.Connection) -> int:
@@ -288,22 +273,6 @@ def reset_foreign_xids(conn: sa.Connection, table: sa.Table) -> None:
             f"UPDATE {table.name} SET xid = 0 "  # noqa: S608
             "WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
         )
-
-
-def explain_plan(
-    conn: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any]
-) -> str:
-    """Return the query plan as text."""
-    compiled = statement.compile(dialect=conn.dialect, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
-    verb = "EXPLAIN QUERY PLAN " if is_sqlite(conn) else "EXPLAIN "
-    bound = {**compiled.params, **parameters}
-    if compiled.positional:
-        found = conn.exec_driver_sql(
-            verb + str(compiled), tuple(bound[n] for n in compiled.positiontup)
-        )
-    else:
-        found = conn.exec_driver_sql(verb + str(compiled), bound)
-    return "\n".join(str(row[-1]) for row in found)
 
 
 def use_snapshot(conn: sa.Connection) -> None:
@@ -369,35 +338,6 @@ def set_local(conn: sa.Connection, chosen: Mapping[str, str]) -> None:
     """Set PostgreSQL parameters for this transaction, in one round trip."""
     calls = ", ".join(["set_config(%s, %s, true)"] * len(chosen))
     conn.exec_driver_sql(f"SELECT {calls}", tuple(part for each in chosen.items() for part in each))
-
-
-def create_vector_extension(conn: sa.Connection) -> None:
-    """Create the pgvector extension; SQLite stores vectors as blobs."""
-    if is_sqlite(conn):
-        return
-    found = conn.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
-    if found.first() is None:
-        raise Refused(
-            "database: PostgreSQL has no pgvector. Install the extension (Debian: "
-            "postgresql-NN-pgvector), then run `quire migrate` again. Nothing was changed."
-        )
-    conn.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector")
-
-
-def create_text_index(conn: sa.Connection, chunks: sa.Table) -> None:
-    """Create the full-text index over chunks; `index_texts` fills it."""
-    if is_sqlite(conn):
-        # Contentless: the text is in `chunks`. Deletes from such a table need SQLite 3.43.
-        found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
-        is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
-        lean = "content='', contentless_delete=1, " if is_lean else ""
-        conn.exec_driver_sql(
-            f"CREATE VIRTUAL TABLE chunk_words USING fts5(words, {lean}"
-            "tokenize='porter unicode61 remove_diacritics 2')"
-        )
-        return
-    conn.exec_driver_sql(f"ALTER TABLE {chunks.name} ADD COLUMN words tsvector")
-    conn.exec_driver_sql(f"CREATE INDEX ix_chunks_words ON {chunks.name} USING gin (words)")
 
 
 def fulltext_columns(conn: sa.Connection, value: str) -> dict[str, str]:

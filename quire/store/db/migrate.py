@@ -1,19 +1,26 @@
-"""Applies schema migrations: modules `migrations/mNNNN_*.py` with `up(conn)`, forward only."""
+"""Applies schema migrations: modules `migrations/mNNNN_*.py` with `up(conn)`, forward only.
+
+A release is identified by its last migration. A migration's `OLDEST` is the last migration that a
+release must have to keep running after it (default: the migration itself, so older releases must
+stop). This requirement is announced in `meta` before the migration. Workers read it at each
+heartbeat and stop if they are too old; the migration waits for them. A worker that sent a
+heartbeat after the announcement and still runs may stay.
+"""
 
 import importlib
 import pkgutil
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
 from quire import log
 from quire.errors import Conflict, DatabaseUnavailable, SchemaAhead
-from quire.store.db import compatibility, dialect, migrations, transfer_markers
-from quire.store.db.compatibility import Alive, has_heartbeat
-from quire.store.db.schema.queue import meta
+from quire.model.records import WORKER_LIVE, WorkerRow
+from quire.store.db import dialect, migrations, transfer_markers
+from quire.store.db.schema.queue import meta, workers
 
 if TYPE_CHECKING:
     from quire.store.db.engine import Database
@@ -21,6 +28,21 @@ if TYPE_CHECKING:
 #: How long a migration waits for outdated workers to stop.
 WAIT_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
+#: Key prefix in `meta`, followed by a version; the value is the migration that it requires.
+_REQUIRED = "schema_oldest."
+
+
+class Alive(Protocol):
+    """Tells whether a worker is alive; on its own machine more is known than its heartbeat."""
+
+    def __call__(self, row: WorkerRow, /, *, now: float, lease: float) -> bool:
+        """Check one worker."""
+        ...
+
+
+def has_heartbeat(row: WorkerRow, /, *, now: float, lease: float) -> bool:
+    """Tell whether a worker sent a heartbeat within a lease."""
+    return now - row.heartbeat_at <= lease
 
 
 def versions() -> list[int]:
@@ -50,7 +72,7 @@ def check(conn: sa.Connection) -> int:
 def count_missing(conn: sa.Connection) -> int:
     """Return how many migrations are missing; raise if the schema is too new."""
     found, last = version(conn), versions()[-1]
-    required = {found: found, **compatibility.recorded(conn)} if found else {0: 0}
+    required = {found: found, **_requirements(conn)} if found else {0: 0}
     if last < (least := max(n for at, n in required.items() if at >= found)):
         raise SchemaAhead(
             f"database: schema version {found} needs a Quire release with migration {least}; this "
@@ -84,7 +106,7 @@ def migrate(
                 return applied
             step = version(conn) + 1
             module = importlib.import_module(modules[step])
-            is_free = ready == step and step in compatibility.recorded(conn)
+            is_free = ready == step and step in _requirements(conn)
             is_applied = is_free or not _announce(db, conn, module, step, alive)
             if is_applied:
                 _apply(conn, module, step)
@@ -97,25 +119,47 @@ def migrate(
 
 
 def _apply(conn: sa.Connection, module: ModuleType, step: int) -> None:
-    before = compatibility.recorded(conn).get(step - 1, step - 1) if step > 1 else 0
+    before = _requirements(conn).get(step - 1, step - 1) if step > 1 else 0
     module.up(conn)
-    dialect.upsert(conn, meta, {"key": "schema_version", "value": str(step)}, ["key"], ["value"])
-    compatibility.record(conn, step, max(before, compatibility.requirement_of(module, step)))
+    _set(conn, "schema_version", step)
+    _set(conn, f"{_REQUIRED}{step}", max(before, getattr(module, "OLDEST", step)))
+
+
+def _set(conn: sa.Connection, key: str, value: int) -> None:
+    dialect.upsert(conn, meta, {"key": key, "value": str(value)}, ["key"], ["value"])
+
+
+def _requirements(conn: sa.Connection) -> dict[int, int]:
+    """Return the migration required for each version that was applied or announced."""
+    mine = meta.c.key.startswith(_REQUIRED, autoescape=True)
+    rows = conn.execute(sa.select(meta.c.key, meta.c.value).where(mine))
+    return {int(key.removeprefix(_REQUIRED)): int(value) for key, value in rows}
 
 
 def _announce(
     db: "Database", conn: sa.Connection, module: ModuleType, step: int, alive: Alive
 ) -> bool:
     """Announce which releases may keep running; False if no worker has to stop."""
-    least = compatibility.requirement_of(module, step)
-    if step == 1 or least <= compatibility.recorded(conn).get(step - 1, step - 1):
+    least = getattr(module, "OLDEST", step)
+    if step == 1 or least <= _requirements(conn).get(step - 1, step - 1):
         return False
-    now = db.now(conn).wall
-    lease = db.lease_seconds
-    if not compatibility.blocking_workers(conn, since=now, lease=lease, now=now, alive=alive):
+    if not _blocking_workers(db, conn, db.now(conn).wall, alive):
         return False
-    compatibility.record(conn, step, least)
+    _set(conn, f"{_REQUIRED}{step}", least)
     return True
+
+
+def _blocking_workers(db: "Database", conn: sa.Connection, since: float, alive: Alive) -> list[str]:
+    """List live workers without a heartbeat since the announcement."""
+    now = db.now(conn).wall
+    columns = [workers.c[name] for name in WorkerRow._fields]
+    live = conn.execute(sa.select(*columns).where(workers.c.state.in_(WORKER_LIVE)))
+    return [
+        row.id
+        for row in map(WorkerRow._make, live)
+        if not (row.state == "running" and row.heartbeat_at > since)
+        and alive(row, now=now, lease=db.lease_seconds)
+    ]
 
 
 def _wait_for_workers(db: "Database", step: int, timeout: float, alive: Alive) -> None:
@@ -126,17 +170,14 @@ def _wait_for_workers(db: "Database", step: int, timeout: float, alive: Alive) -
     end = time.monotonic() + timeout
     while True:
         with db.read() as conn:
-            now = db.now(conn).wall
-            left = compatibility.blocking_workers(
-                conn, since=since, lease=db.lease_seconds, now=now, alive=alive
-            )
+            left = _blocking_workers(db, conn, since, alive)
         if not left:
             return
         if time.monotonic() >= end:
             break
         time.sleep(_LOOK_SECONDS)
     with db.begin() as conn:
-        conn.execute(sa.delete(meta).where(meta.c.key == f"{compatibility.PREFIX}{step}"))
+        conn.execute(sa.delete(meta).where(meta.c.key == f"{_REQUIRED}{step}"))
     raise Conflict(
         f"database: migration {step} needs all workers on this release, but {', '.join(left)} did "
         f"not stop within {timeout:g} s. Nothing was changed; drain them, then run `quire migrate` "

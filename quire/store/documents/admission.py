@@ -11,12 +11,13 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.admission import Decision, KnownDocument, decide
-from quire.model.records import Owner
+from quire.model.records import About, KindRow, Owner
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import corpus_documents, documents, generations
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.documents.transition import move_documents, move_generations
+from quire.store.queue import dependencies, new_tasks
 
 d, g = documents.c, generations.c
 _NEW = (
@@ -262,6 +263,42 @@ def _add_generations(
     bulk.bulk_insert(conn, generations, _GENERATION, rows)
 
 
+def queue_uploads(
+    conn: sa.Connection,
+    owner: Owner,
+    job_id: int,
+    kind: KindRow,
+    taken: Sequence[tuple[Admitted, Mapping[str, Any]]],
+    *,
+    now: Instant,
+) -> None:
+    """Add a task for each uploaded file, with its payload, to a job that was just created.
+
+    They depend on the first task of the job, so whatever delays the job (another job of its owner,
+    a pause) delays them too.
+    """
+    if not taken:
+        return
+    t = tasks.c
+    first = conn.execute(sa.select(t.id, t.priority).where(t.job_id == job_id)).one()
+    new = [
+        new_tasks.NewTask(
+            job_id,
+            kind,
+            first.priority,
+            payload=json.dumps({"document": one.document_id, **payload}),
+            parent_id=first.id,
+            waits=1,
+            about=About.whole(one.document_id, one.generation),
+        )
+        for one, payload in taken
+    ]
+    cost = sum(each.cost for each in new)
+    ids = new_tasks.add_to_job(conn, owner, job_id, new, added_cost=cost, now=now)
+    dependencies.add(conn, [(None, first.id, task_id, "cancel") for task_id in ids])
+    conn.execute(sa.update(tasks).where(t.id == first.id).values(has_successors=True))
+
+
 def add_to_corpora(
     conn: sa.Connection, corpus_ids: Sequence[int], document_ids: Sequence[int]
 ) -> None:
@@ -294,13 +331,7 @@ def mark_missing(
     ).all()
     below = tuple(f"{path.removesuffix('/')}/" for path in except_below)
     ids = sorted(row.id for row in rows if not f"{row.uri}/".startswith(below))
-    marked = conn.execute(
-        sa.update(documents)
-        .where(dialect.id_in(conn, d.id, "ids"), d.gone_at.is_(None))
-        .values(gone_at=now.wall),
-        {"ids": dialect.encode_ids(conn, ids)},
-    )
-    return marked.rowcount, ids
+    return _set_gone(conn, ids, now), ids
 
 
 def mark_missing_attachments(
@@ -311,9 +342,14 @@ def mark_missing_attachments(
         sa.select(d.id, d.uri).where(d.parent_id == parent_id, d.gone_at.is_(None))
     ).all()
     missing = sorted(row.id for row in held if row.uri not in set(uris))
-    if missing:
-        conn.execute(sa.update(documents).where(d.id.in_(missing)).values(gone_at=now.wall))
+    _set_gone(conn, missing, now)
     return missing
+
+
+def _set_gone(conn: sa.Connection, ids: Sequence[int], now: Instant) -> int:
+    mine = dialect.id_in(conn, d.id, "ids")
+    marked = sa.update(documents).where(mine, d.gone_at.is_(None)).values(gone_at=now.wall)
+    return conn.execute(marked, {"ids": dialect.encode_ids(conn, ids)}).rowcount
 
 
 def canonical_json(settings: dict[str, Any]) -> str:

@@ -43,26 +43,20 @@ _TOTALS: dict[str, Any] = {
     "page_errors": sa.bindparam("bad"),
 }
 _TASK_GENERATION = sa.select(tasks.c.generation).where(tasks.c.id == sa.bindparam("task"))
-_NEWEST = (
-    sa.select(
-        d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
-        g.settings, g.job_id,
-    )
-    .join(generations, sa.and_(g.document_id == d.id, g.generation == d.generation))
-    .where(_DOCUMENT)
-)  # fmt: skip
 _INPUT_NAMES = ("digest", "recipe", "media_type", "cut_id", "model_id")
 _RECORD_INPUTS = (
     sa.update(generations).where(_MINE).values({n: sa.bindparam(n) for n in _INPUT_NAMES})
 )
-_INPUTS = (
+_OF_DOCUMENT = (
     sa.select(
-        d.id, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, g.settings,
-        *(g[name] for name in _INPUT_NAMES),
+        d.id, d.generation, d.tenant, d.owner_id, d.name, d.uri, d.live_generation, d.state,
+        g.settings, g.job_id, *(g[name] for name in _INPUT_NAMES),
     )
     .join(generations, g.document_id == d.id)
-    .where(_DOCUMENT, g.generation == sa.bindparam("mine"))
+    .where(_DOCUMENT)
 )  # fmt: skip
+_INPUTS = _OF_DOCUMENT.where(g.generation == sa.bindparam("mine"))
+_NEWEST = _OF_DOCUMENT.where(g.generation == d.generation)
 _NEWEST_LOCKED = _NEWEST.with_for_update(of=documents)
 _STARTED: dict[str, Any] = {
     "generation": sa.bindparam("mine"),

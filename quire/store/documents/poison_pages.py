@@ -15,7 +15,7 @@ from quire.model.records import About, EndedTask, KindRow
 from quire.store.db import dialect
 from quire.store.db.schema.documents import generation_pages
 from quire.store.db.schema.queue import edges, tasks
-from quire.store.queue import kinds, owners
+from quire.store.queue import dependencies, kinds, owners
 from quire.store.queue import new_tasks as planting
 
 t = tasks.c
@@ -70,16 +70,10 @@ def _inherit_dependents(conn: sa.Connection, task_id: int, half_ids: Sequence[in
         )
     ).all()
     for row in waiting:
-        conn.execute(
-            sa.insert(edges),
-            [
-                {"before_task_id": half_id, "task_id": row.task_id, "on_failure": row.on_failure}
-                for half_id in half_ids
-            ],
-        )
-        conn.execute(
-            sa.update(tasks).where(t.id == row.task_id).values(waits=t.waits + len(half_ids))
-        )
+        halves = [(None, half_id, row.task_id, row.on_failure) for half_id in half_ids]
+        dependencies.add(conn, halves)
+        more = sa.update(tasks).where(t.id == row.task_id)
+        conn.execute(more.values(waits=t.waits + len(half_ids)))
 
 
 def quarantine(conn: sa.Connection, ended: Sequence[EndedTask]) -> None:

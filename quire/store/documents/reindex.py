@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.outcomes import Settlement
-from quire.model.records import Owner
+from quire.model.records import About, Owner
 from quire.model.states import TASK_FINAL, TASK_OPEN, DocumentState, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import TransactionConflict
@@ -55,9 +55,7 @@ def enqueue(
             kind="ingest.document",
             payload=json.dumps({"document": row.id, **payload_of(conn, row)}),
             max_attempts=sa.func.coalesce(attempts_of_kind.scalar_subquery(), t.max_attempts),
-            document_id=row.id,
-            generation=admitted.generation,
-            exclusive_key=f"document {row.id}",
+            **About.whole(row.id, admitted.generation)._asdict(),
         )
     )
     return admitted.generation

@@ -203,37 +203,18 @@ class ModelCache:
 
     def _read(self, conn: sa.Connection, which: sa.ColumnElement[bool], **given: Any) -> None:
         v = vectors.c
-        whose = _only_tenant(conn)
         # The plus disables the index on model_id: for the last few rows SQLite must use rowid.
         mine = sa.literal_column("+vectors.model_id") == self.model.id
         # Rows of `chunks` are wide: join them only if there are several tenants.
-        query = (
-            sa.select(v.chunk_id, v.vector)
-            if whose is not None
-            else sa.select(v.chunk_id, v.vector, chunks.c.tenant).join(
-                chunks, chunks.c.id == v.chunk_id
-            )
-        )
+        if (only := _only_tenant(conn)) is not None:
+            query = sa.select(v.chunk_id, v.vector, sa.literal(only))
+        else:
+            c = chunks.c
+            query = sa.select(v.chunk_id, v.vector, c.tenant).join(chunks, c.id == v.chunk_id)
         for batch in conn.execute(query.where(mine, which), given).partitions(_BATCH):
-            ids, blobs, *rest = zip(*batch, strict=True)
-            self._add(ids, blobs, rest[0] if rest else None, whose)
-
-    def _add(
-        self,
-        ids: Sequence[int],
-        blobs: Sequence[bytes],
-        tenants: Sequence[str] | None,
-        whose: str | None,
-    ) -> None:
-        import numpy as np
-
-        numbers, matrix = _decode(list(zip(ids, blobs, strict=True)), self.model)
-        if tenants is None:
-            self._rows(whose or "").append(numbers, matrix)
-            return
-        for tenant in set(tenants):
-            mine = np.array([each == tenant for each in tenants])
-            self._rows(tenant).append(numbers[mine], matrix[mine])
+            for tenant in {tenant for _, _, tenant in batch}:
+                rows = [(chunk, vector) for chunk, vector, whose in batch if whose == tenant]
+                self._rows(tenant).append(*_decode(rows, self.model))
 
     def _rows(self, tenant: str) -> VectorRows:
         return self.tenants.setdefault(tenant, VectorRows(self.model.dimensions))

@@ -133,13 +133,6 @@ class HnswSearch:
         return [(chunk, 1.0 - distance) for chunk, distance in conn.execute(statement, given)]
 
 
-def exact_cosines(conn: sa.Connection, model: Model, query: bytes, limit: int) -> list[float]:
-    """Return the cosines of the nearest vectors by an exact scan of a model."""
-    dialect.lift_timeouts(conn)
-    found = conn.execute(_exact(conn, model, None), {"query": query, "limit": limit})
-    return [1.0 - row.distance for row in found]
-
-
 def _set_search_parameters(conn: sa.Connection, limit: int) -> None:
     chosen = {
         "hnsw.ef_search": str(min(max(limit, EF_SEARCH), _MAX_EF_SEARCH)),

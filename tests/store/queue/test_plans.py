@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.model.records import Submission
-from quire.store.db import dialect
 from quire.store.db.schema.queue import events, is_state, tasks
 from quire.store.queue import claim
+from tests import plans
 from tests.store.stage import Stage, ending
 
 t = tasks.c
@@ -67,7 +67,7 @@ def assert_uses(plan: str, index: str) -> None:
 
 def plan(stage: Stage, statement, **parameters) -> str:
     with stage.db.begin() as conn:
-        return dialect.explain_plan(conn, statement, parameters)
+        return plans.explain(conn, statement, parameters)
 
 
 def test_the_claim_reads_the_head_of_its_index(full: Stage):

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.errors import BadInput
-from quire.store.db import dialect
 from quire.store.db.schema import queue as tables
 from quire.store.queue import events, tail
 from quire.store.queue.tail import Cursor
+from tests import plans
 from tests.store.stage import Stage
 from tests.waiting import until
 
@@ -226,7 +226,7 @@ def test_events_are_found_by_an_index(stage: Stage):
         place: Any = sa.tuple_(*order) if stage.is_postgres else e.id
         edge = sa.tuple_(*map(sa.literal, (1 << 60, 0))) if stage.is_postgres else 1990
         query = sa.select(tables.events).where(place > edge).order_by(*order).limit(500)
-        plan = dialect.explain_plan(conn, query, {})
+        plan = plans.explain(conn, query, {})
     assert ("ix_events_order" if stage.is_postgres else "USING INTEGER PRIMARY KEY") in plan
 
 

@@ -9,6 +9,7 @@ from quire.store.db import dialect
 from quire.store.documents import pages
 from quire.store.search import fulltext, sampled_gin
 from quire.text import rank
+from tests import plans
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
@@ -101,7 +102,7 @@ def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
         dialect.set_local(conn, {"enable_seqscan": "off"})
         given = {"query": "rare", "weighed": "rare", "tenant": "default", "limit": 10}
         for level in sampled_gin.SAMPLE_RATES:
-            plan = dialect.explain_plan(conn, sampled_gin.ranking_statement(conn, level), given)
+            plan = plans.explain(conn, sampled_gin.ranking_statement(conn, level), given)
             assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
             assert "Seq Scan" not in plan, plan
 

@@ -15,6 +15,7 @@ from quire.store.documents import pages
 from quire.store.search import hnsw, vectors
 from quire.store.search.chunk_filter import ChunkFilter
 from quire.store.search.hnsw import HnswIndexer
+from tests import plans
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 from tests.waiting import until
@@ -73,8 +74,9 @@ def test_what_the_graph_has_and_what_is_fresh_is_one_ranking(shelf: Shelf):
     point = next(iter(points.values()))
     found = nearest(shelf, point, limit=40)
     with shelf.db.read() as conn:
-        exact = vectors.exact_cosines(conn, TOY, struct.pack("8f", *point), 40)
-    assert [score for _, score in found] == pytest.approx(exact)
+        query = {"query": struct.pack("8f", *point), "limit": 40}
+        exact = conn.execute(vectors._exact(conn, TOY, None), query).all()
+    assert [score for _, score in found] == pytest.approx([1.0 - row.distance for row in exact])
 
 
 def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on(shelf: Shelf):
@@ -132,7 +134,7 @@ def test_the_graph_and_the_fresh_vectors_are_read_along_their_indexes(shelf: She
     with shelf.db.read() as conn:
         vectors._set_search_parameters(conn, 10)
         given = {"query": dialect.vector_text(struct.pack("8f", *range(1, 9))), "limit": 10}
-        plan = dialect.explain_plan(conn, vectors._nearest(TOY), given)
+        plan = plans.explain(conn, vectors._nearest(TOY), given)
     assert "Index Scan using ix_vectors_model_1" in plan, plan
     assert "using ix_vectors_fresh" in plan, plan
     assert "Seq Scan" not in plan, plan

@@ -2,13 +2,36 @@
 
 import sqlalchemy as sa
 
+from quire.errors import Refused
 from quire.store.db import dialect
-from quire.store.db.schema.documents import TABLES, chunks
+from quire.store.db.schema.documents import TABLES
 from quire.store.db.schema.queue import metadata
 
 
 def up(conn: sa.Connection) -> None:
     """Create tables and index."""
-    dialect.create_vector_extension(conn)
+    if dialect.is_sqlite(conn):
+        metadata.create_all(conn, tables=list(TABLES))
+        _create_fts5(conn)
+        return
+    found = conn.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
+    if found.first() is None:
+        raise Refused(
+            "database: PostgreSQL has no pgvector. Install the extension (Debian: "
+            "postgresql-NN-pgvector), then run `quire migrate` again. Nothing was changed."
+        )
+    conn.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector")
     metadata.create_all(conn, tables=list(TABLES))
-    dialect.create_text_index(conn, chunks)
+    conn.exec_driver_sql("ALTER TABLE chunks ADD COLUMN words tsvector")
+    conn.exec_driver_sql("CREATE INDEX ix_chunks_words ON chunks USING gin (words)")
+
+
+def _create_fts5(conn: sa.Connection) -> None:
+    # Contentless: the text is in `chunks`. Deletes from such a table need SQLite 3.43.
+    found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+    is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
+    lean = "content='', contentless_delete=1, " if is_lean else ""
+    conn.exec_driver_sql(
+        f"CREATE VIRTUAL TABLE chunk_words USING fts5(words, {lean}"
+        "tokenize='porter unicode61 remove_diacritics 2')"
+    )

@@ -7,7 +7,7 @@ from quire.store.db.schema.queue import events
 
 
 def up(conn: sa.Connection) -> None:
-    """Add the column and the index."""
-    if "tenant" not in {each["name"] for each in sa.inspect(conn).get_columns(events.name)}:
-        conn.exec_driver_sql(f"ALTER TABLE {events.name} ADD COLUMN tenant TEXT")
-    dialect.index_xids(conn, events)
+    """Add the column and the index: on PostgreSQL, ids may commit out of order."""
+    dialect.add_columns(conn, events.c.tenant)
+    if not dialect.is_sqlite(conn):
+        conn.exec_driver_sql("CREATE INDEX IF NOT EXISTS ix_events_order ON events (xid, id)")

@@ -57,4 +57,5 @@ END $$
 
 def up(conn: sa.Connection) -> None:
     """Create the function; SQLite has no round trips to save."""
-    dialect.create_function(conn, _FUNCTION)
+    if not dialect.is_sqlite(conn):
+        conn.exec_driver_sql(_FUNCTION)

@@ -5,6 +5,7 @@ import json
 import sqlalchemy as sa
 
 from quire.model.states import JobState
+from quire.store.db import dialect
 from quire.store.db.schema.queue import events, is_state, jobs
 
 OLDEST = 12
@@ -12,11 +13,7 @@ OLDEST = 12
 
 def up(conn: sa.Connection) -> None:
     """Add the columns, and fill them for stopped jobs from their last event."""
-    there = {each["name"] for each in sa.inspect(conn).get_columns(jobs.name)}
-    for column in (jobs.c.stopped_by, jobs.c.stopped_why):
-        if column.name not in there:
-            kind = column.type.compile(conn.dialect)
-            conn.exec_driver_sql(f"ALTER TABLE {jobs.name} ADD COLUMN {column.name} {kind}")
+    dialect.add_columns(conn, jobs.c.stopped_by, jobs.c.stopped_why)
     e = events.c
     last = (
         sa.select(sa.func.max(e.id))
