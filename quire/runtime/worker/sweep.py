@@ -82,7 +82,7 @@ def mark_dead(db: Database, home: Path, dead: Sequence[WorkerRow]) -> None:
 
 
 def _sweep_halted(conn: Connection, now: Instant) -> bool:
-    return job_actions.sweep_halted(conn, now=now) == job_actions.BATCH
+    return job_actions.sweep_halted(conn, now=now) > 0
 
 
 def _reap(conn: Connection, now: Instant, dead: Sequence[WorkerRow]) -> int:

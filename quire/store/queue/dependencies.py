@@ -42,13 +42,14 @@ def mark_predecessors(conn: sa.Connection, job_ids: Collection[int]) -> dict[int
 
 
 def satisfy(
-    conn: sa.Connection, noun: str, ended: Mapping[int, str], *, now: Instant
-) -> tuple[list[int], dict[int, str]]:
+    conn: sa.Connection, noun: str, ended: Mapping[int, str | None], *, now: Instant
+) -> tuple[list[int], dict[int, str | None]]:
     """Mark the edges of tasks or jobs (`noun`) that ended, given the state each ended in.
 
-    Returns the tasks that wait for nothing any more, and the tasks to cancel with the reason. The
-    successors of a task are in its job, which is locked. Those of a job are in others, of which
-    not all can be waited for: the sweep finds what is left (`late_jobs`).
+    Returns the tasks that wait for nothing any more, and the tasks to cancel with the reason: None
+    if the predecessor was cancelled with its job (its state is given as None), of which they are
+    too. The successors of a task are in its job, which is locked. Those of a job are in others, of
+    which not all can be waited for: the sweep finds what is left (`late_jobs`).
     """
     if not ended:
         return [], {}
@@ -58,9 +59,10 @@ def satisfy(
         values["free"] = dialect.encode_ids(conn, _lock_successors(conn, over))
     met = conn.execute(_mark(conn, noun), values).all()
     cancelled = {
-        row.task_id: f"{noun} {row.before}, which it waited for, ended {ended[row.before]}"
+        row.task_id: f"{noun} {row.before}, which it waited for, ended {state}" if state else None
         for row in met
-        if row.on_failure == "cancel" and ended[row.before] not in SUCCEEDED
+        for state in [ended[row.before]]
+        if row.on_failure == "cancel" and state not in SUCCEEDED
     }
     fewer = Counter(row.task_id for row in met)
     dialect.lock_rows(conn, tasks, list(fewer))

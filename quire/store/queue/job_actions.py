@@ -43,7 +43,8 @@ HALTING_JOBS = 100
 #: What runs again besides stopped tasks, from the least to the most: failed and lost tasks that may
 #: run twice; all of them; cancelled tasks too.
 REVIVALS = ("resume", "retry_failed", "retry")
-_OF_JOB = sa.select(j.priority).where(j.id == t.job_id).scalar_subquery()
+#: A join: PostgreSQL would ask a subquery again for each of a million tasks.
+_OF_JOB = j.id == t.job_id
 
 
 def halt(
@@ -93,33 +94,38 @@ def sweep_halted(
     halting = sa.select(j.id).where(sa.text(HALTING)).order_by(j.id).limit(HALTING_JOBS)
     if job_ids:
         halting = halting.where(j.id.in_(list(job_ids)))
+    ids = list(conn.scalars(halting))
+    return _sweep(conn, ids, TaskState.READY, now, limit) or _sweep(
+        conn, ids, TaskState.BLOCKED, now, limit
+    )
+
+
+def _sweep(
+    conn: sa.Connection, job_ids: Sequence[int], state: TaskState, now: Instant, limit: int
+) -> int:
     # Blocked tasks of a stopped job keep their reason: they are not in the queue.
-    is_cancelled = is_state(j.state, JobState.CANCELLED)
-    is_open = is_state(t.state, TaskState.READY, TaskState.BLOCKED)
-    is_queued = sa.and_(is_state(t.state, TaskState.READY), is_state(j.state, JobState.STOPPED))
+    halted = [JobState.CANCELLED, *([JobState.STOPPED] if state == TaskState.READY else [])]
     query = (
-        sa.select(t.id, t.job_id, t.state, j.state.label("job_state"))
+        sa.select(t.id, t.job_id, j.state.label("job_state"))
         .join(jobs, j.id == t.job_id)
-        .where(
-            t.job_id.in_(list(conn.scalars(halting))),
-            sa.or_(is_queued, sa.and_(is_open, is_cancelled)),
-        )
-        .order_by(t.id)
+        .where(t.job_id.in_(job_ids), is_state(t.state, state), is_state(j.state, *halted))
+        # In the order of the index: a large job is not read from its start for each batch.
+        .order_by(t.job_id, t.id)
         .limit(limit)
     )
     found = conn.execute(query).all()
+    if not found:
+        return 0
     doomed = [row.id for row in found if row.job_state == JobState.CANCELLED]
     on_ended(conn).lock(conn, doomed)
     job_transition.lock_all(conn, {row.job_id for row in found})
     # Now the states can be believed: a job may have been resumed in the meantime.
     rows = conn.execute(query.with_for_update(of=tasks, skip_locked=True)).all()
     moves = Transition(conn, now)
-    for state in (TaskState.READY, TaskState.BLOCKED):
-        some = [row for row in rows if row.state == state]
-        cancelled = [(row.id,) for row in some if row.job_state == JobState.CANCELLED]
-        stopped = [(row.id,) for row in some if row.job_state != JobState.CANCELLED]
-        moves.apply(cancelled, "cancel", source=state)
-        moves.apply(stopped, "hold", source=state, reason=Reason.STOPPED.value)
+    cancelled = [(row.id,) for row in rows if row.job_state == JobState.CANCELLED]
+    stopped = [(row.id,) for row in rows if row.job_state != JobState.CANCELLED]
+    moves.apply(cancelled, "cancel", source=state)
+    moves.apply(stopped, "hold", source=state, reason=Reason.STOPPED.value)
     moves.conclude()
     return len(rows)
 
@@ -317,7 +323,7 @@ def reorder(
     """Give the next waiting tasks after this id the priority of their job; returns the last id."""
     owners.of_jobs(conn, job_ids, lock=True)
     job_transition.lock_all(conn, job_ids)
-    is_next = sa.and_(t.priority != _OF_JOB, t.id > after)
+    is_next = sa.and_(_OF_JOB, t.priority != j.priority, t.id > after)
     ready = _lock_tasks(conn, job_ids, TaskState.READY, is_next, limit=limit)
     blocked = _lock_tasks(conn, job_ids, TaskState.BLOCKED, is_next, limit=limit)
     ids = sorted([*ready, *blocked])[:limit]
@@ -335,7 +341,8 @@ def reorder(
 
 def _raise_priorities(conn: sa.Connection, job_ids: Sequence[int], limit: int, now: Instant) -> int:
     """Reorder ready tasks that a `reprioritise` whose process died has left behind."""
-    ids = _lock_tasks(conn, job_ids, TaskState.READY, t.priority > _OF_JOB, limit=limit)
+    is_lower = sa.and_(_OF_JOB, t.priority > j.priority)
+    ids = _lock_tasks(conn, job_ids, TaskState.READY, is_lower, limit=limit)
     _place_again(conn, ids, now)
     return len(ids)
 

@@ -148,7 +148,7 @@ class Transition:
         self._runs: list[tuple[Any, ...]] = []
         self._events: list[events.Event] = []
         self._ended: list[EndedTask] = []
-        self._awaited: dict[int, str] = {}
+        self._awaited: dict[int, str | None] = {}
 
     def apply(
         self,
@@ -262,11 +262,13 @@ class Transition:
         # Edges form no cycle and each is satisfied once, so this ends.
         while doomed:
             chained = Transition(self._conn, self._now)
-            rows = sorted(doomed.items())
-            chained.apply(rows, "cascade", source=BLOCKED, columns=("error",))
+            failed = sorted((i, why) for i, why in doomed.items() if why is not None)
+            chained.apply(failed, "cascade", source=BLOCKED, columns=("error",))
+            with_job = sorted((i,) for i, why in doomed.items() if why is None)
+            chained.apply(with_job, "cancel", source=BLOCKED)
             doomed = chained._conclude()
 
-    def _conclude(self) -> dict[int, str]:
+    def _conclude(self) -> dict[int, str | None]:
         """Write what follows from the moves so far; returns tasks to cancel, with the reason."""
         if not self.deltas:
             return {}
@@ -285,7 +287,7 @@ class Transition:
             ended = [job for job in touched if job.ended and job.id not in inactive]
         return self._follow(ended)
 
-    def _follow(self, ended: Sequence[job_transition.Touched]) -> dict[int, str]:
+    def _follow(self, ended: Sequence[job_transition.Touched]) -> dict[int, str | None]:
         """Record jobs that ended and release what waited; returns tasks to cancel."""
         if not ended and not self._awaited:
             return {}
@@ -326,7 +328,8 @@ class Transition:
     def _note_end(self, row: Any, move: str, state: str, run: Settlement | None = None) -> None:
         self._may_end_jobs = True
         if row.has_successors:
-            self._awaited[row.id] = state
+            # Successors of a task that is cancelled with its job are cancelled with it too.
+            self._awaited[row.id] = None if move == "cancel" else state
         if row.document_id is not None:
             about = row.document_id, row.generation, row.from_page, row.error
             spent = (run.outcome, run.duration, run.peak_rss) if run else ()

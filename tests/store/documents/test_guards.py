@@ -9,8 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.control import jobs as verbs
 from quire.errors import Overtaken
 from quire.model.pages import Page
+from quire.model.records import About
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents
 from quire.store.db.schema.documents import pages as pages_table
@@ -23,7 +25,7 @@ from quire.store.documents import (
     pages,
     reindex,
 )
-from quire.store.queue import job_transition, owners
+from quire.store.queue import fenced, job_actions, job_transition, owners
 from quire.store.search import vectors
 from tests.store.queue.test_concurrency import later
 from tests.store.shelf import DIMENSIONS, SOURCE, Filing, Shelf
@@ -184,3 +186,32 @@ def test_a_page_that_is_about_to_be_used_is_left_by_the_collector(pg_stage: Stag
         with pg_stage.db.begin() as conn:
             locked = conn.execute(sa.text("SELECT id FROM pages FOR UPDATE SKIP LOCKED")).all()
     assert locked == []
+
+
+@pytest.mark.parametrize("claims", [False, True], ids=["ready", "running"])
+@pytest.mark.parametrize("batch", [1, 1000])
+def test_a_document_whose_task_waits_for_another_is_free_when_the_job_is_cancelled(
+    shelf: Shelf, monkeypatch, claims: bool, batch: int
+):
+    stage = shelf.stage
+    monkeypatch.setitem(job_actions.sweep_halted.__kwdefaults__, "limit", batch)
+    job_id = stage.one()
+    [lease] = stage.claim()
+    with fenced.ending(stage.db, *lease.key, worker_id="w1") as tx:
+        request = admission.AdmissionRequest(
+            owners.by_id(tx.connection, tx.owner_id), job_id, SOURCE, "{}"
+        )
+        items = [admission.ListedFile("a.txt", "a.txt", "1")]
+        [one] = admission.admit(tx.connection, request, items, now=tx.now)
+        first = tx.spawn("noop")
+        second = tx.spawn("noop", after=[first], about=About(one.document_id, one.generation))
+        tx.spawn("noop", after=[second])
+    if claims:
+        stage.claim()
+    verbs.cancel(stage.caller(), [job_id])
+    assert [row.state for row in stage.rows("tasks")][1:] == ["cancelled"] * 3
+    [document] = stage.rows("documents")
+    assert (document.state, document.error) == ("not_indexed", None)
+    stage.inspect()
+    verbs.retry(stage.caller(), [job_id])
+    assert [row.waits for row in stage.rows("tasks")][1:] == [0, 1, 1]
