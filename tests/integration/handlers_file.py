@@ -61,6 +61,40 @@ def gated(ctx: Any, tag: str, gate: str = "gate") -> None:
     note("ended", tag, os.getpid())
 
 
+@job("i.sits", grace=30.0)
+def sits(ctx: Any, tag: str, gate: str = "gate") -> None:
+    """Report, then sit inside the last transaction until a file of the home is there."""
+    ctx.progress(0.5)
+    try:
+        with ctx.fenced() as tx:
+            write(tx, ctx, tag)
+            note("inside", tag, os.getpid())
+            while not (HOME / gate).exists():
+                pause(0.01)
+    except Exception as error:
+        note("refused", tag, type(error).__name__)
+        raise
+
+
+@job("i.reporting", backoff=0.05)
+def reporting(ctx: Any, tag: str, gate: str) -> None:
+    """Report all the time until a file of the home is there, then write."""
+    note("began", tag, os.getpid(), ctx.attempt)
+    while not (HOME / gate).exists():
+        ctx.progress(0.5)
+        pause(0.01)
+    with ctx.fenced() as tx:
+        write(tx, ctx, tag)
+
+
+@job("i.fan")
+def fan(ctx: Any, children: list[list[Any]]) -> None:
+    """Add a child for each kind and payload."""
+    with ctx.fenced() as tx:
+        for kind, payload in children:
+            tx.spawn(kind, payload)
+
+
 @job("i.slow", queue="slow", backoff=0.05)
 def slow(ctx: Any, tag: str, gate: str = "") -> None:
     """Write in a queue of its own, after a file of the home is there if it is to be."""

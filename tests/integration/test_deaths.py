@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from tests.integration.processes import Site, is_alive, pause
+from tests.integration.processes import WORKER, Site, is_alive, pause
 from tests.waiting import until
 
 #: Makes a process inherit orphans below it, as the first one of a container does, and runs it.
@@ -37,6 +37,29 @@ def test_the_task_of_a_killed_child_runs_again_at_once_and_keeps_its_attempt(sit
     assert site.task(job).crashes == 1
     assert site.effects() == ["a"]
     site.assert_healthy()
+
+
+def test_two_hosts_of_one_name_leave_each_other_s_tasks_alone(site: Site):
+    elsewhere = "import quire.clock; quire.clock.boot_id = lambda: 'another-machine'; "
+    # The host name is the same: these are processes of one machine.
+    codes = WORKER, elsewhere + WORKER
+    hosts = [site.worker(concurrency=2, code=code, lease_seconds=60) for code in codes]
+    jobs = [site.submit("i.gated", tag=f"{n}") for n in range(3)] + [site.submit("i.pays", tag="p")]
+    for tag in "012p":
+        site.until_traced("began", tag)
+    known = {row.id: row for row in site.rows("workers")}
+    assert len({row.boot_id for row in known.values()}) == 2
+    assert len({row.host for row in known.values()}) == 1
+
+    def have_swept() -> bool:
+        rows = site.rows("workers")
+        return all(row.heartbeat_at > known[row.id].heartbeat_at + 1.5 for row in rows)
+
+    until(have_swept, what=site.logs)
+    assert [row.fence for row in site.rows("tasks", state="running")] == [1] * 4
+    assert [host.logs("worker.dead") + host.logs("task.reaped") for host in hosts] == [[], []]
+    site.open_gate()
+    assert site.until_over(jobs[:3]) == {"completed": 3}
 
 
 @pytest.mark.core
