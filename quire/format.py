@@ -294,6 +294,19 @@ def job_files(job: Mapping[str, Any]) -> str:
     return f"{done:,} of {count(total, 'file')} done{failed}"
 
 
+def beyond_files(
+    items: Iterable[Mapping[str, Any]], files: Iterable[Mapping[str, Any]]
+) -> list[Any]:
+    """Return the tasks or attempts of a job that tell more than its files do, shown beside them."""
+    told = {each["error"] for each in files if each["error"]}
+    return [
+        each
+        for each in items
+        if each.get("state", each.get("outcome")) not in ("done", "skipped")
+        and each["error"] not in told
+    ]
+
+
 def job_duration(job: Mapping[str, Any]) -> str:
     """Write how long a job ran, or has been running."""
     start, end = epoch(job["started_at"]), epoch(job["finished_at"])

@@ -180,12 +180,9 @@ def _drawn(one: dict[str, Any]) -> "Group":
     if one["file_list"]["items"]:
         parts += [Text(""), _files(one)]
     tasks, runs = one["task_list"]["items"], one["attempts"]
-    if one["files"]:  # they tell most errors already
-        told = {each["error"] for each in one["file_list"]["items"][:FEW] if each["error"]}
-        tasks = [
-            t for t in tasks if t["state"] not in ("done", "skipped") and t["error"] not in told
-        ]
-        runs = [r for r in runs if r["outcome"] != "done" and r["error"] not in told]
+    if one["files"]:
+        shown = one["file_list"]["items"][:FEW]
+        tasks, runs = format.beyond_files(tasks, shown), format.beyond_files(runs, shown)
     if tasks:
         parts += [Text(""), _tasks(tasks, sum(one["tasks"].values()) if not one["files"] else 0)]
     if runs:

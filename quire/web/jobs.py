@@ -123,9 +123,8 @@ def one(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
     is_huge = sum(job["tasks"].values()) > page_range_strip.MOST
     ranges = [] if is_huge else queries.page_ranges(caller, job_id=job_id)
     begun, ended = format.epoch(job["started_at"]), format.epoch(job["finished_at"])
-    if listed:  # beside files, only what is open or went wrong tells something
-        tasks = [task for task in tasks if task["state"] not in ("done", "skipped")]
-        runs = [run for run in runs if run["outcome"] != "done"]
+    if listed:
+        tasks, runs = format.beyond_files(tasks, listed), format.beyond_files(runs, listed)
     return page(
         request, "job.html", job=job, explained=explained,
         files=with_distinct_names(listed),

@@ -26,6 +26,15 @@ def test_a_completed_job_with_a_failed_file_is_amber_and_counts_it(front: Front)
     assert "1 of 3 files failed." in visitor.get(f"/jobs/{job_id}").text
 
 
+def test_the_error_of_a_file_is_told_once_on_the_page_of_its_job(front: Front):
+    job_id = front.fill()["ingest"]
+    [failed] = [each for each in front.shelf.rows("documents") if each.state == "failed"]
+    page = front.visitor().get(f"/jobs/{job_id}").text.partition("Log")[0]
+    assert failed.error.removeprefix(f"{failed.name}: ") in page
+    assert failed.error not in page  # as tasks and attempts word it, with the name
+    assert "Failed attempts" not in page
+
+
 def test_a_file_that_failed_has_an_error_with_a_subject_on_its_card(front: Front):
     job_id = front.fill()["ingest"]
     for place in (f"/jobs/{job_id}", "/documents"):
