@@ -63,13 +63,13 @@ def gated(ctx: Any, tag: str, gate: str = "gate") -> None:
 
 @job("i.sits", grace=30.0)
 def sits(ctx: Any, tag: str, gate: str = "gate") -> None:
-    """Report, then sit inside the last transaction until a file of the home is there."""
-    ctx.progress(0.5)
+    """Sit inside the last transaction, and report, until a file of the home is there."""
     try:
         with ctx.fenced() as tx:
             write(tx, ctx, tag)
             note("inside", tag, os.getpid())
             while not (HOME / gate).exists():
+                ctx.progress(0.5)
                 pause(0.01)
     except Exception as error:
         note("refused", tag, type(error).__name__)
