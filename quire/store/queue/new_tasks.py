@@ -62,7 +62,7 @@ def add_to_job(
 
 def plan(
     conn: sa.Connection, owner: Owner, new: Sequence[NewTask], ids: Sequence[int], *, now: Instant
-) -> tuple[list[list[Any]], list[str]]:
+) -> tuple[list[tuple[Any, ...]], list[str]]:
     """Find the first state and the place of each task; returns the rows to insert and the states.
 
     Without the row lock of the owner, two callers may give equal tags; that only costs fairness.
@@ -106,12 +106,12 @@ def _row(
     reason: str | None,
     tag: float,
     ready_at: float | None,
-) -> list[Any]:
+) -> tuple[Any, ...]:
     due_at = p.run_at if reason == Reason.DUE else None
-    return [
+    return (
         task_id, p.job_id, owner_id, p.parent_id, p.kind.name, p.kind.queue, state,
         None if reason is None else str(reason), due_at, p.run_at, p.waits, p.has_successors,
         p.priority, tag, ready_at, p.cost, p.payload,
         1 if p.kind.at_most_once else p.max_attempts or p.kind.max_attempts,
         p.kind.at_most_once, *p.about,
-    ]  # fmt: skip
+    )  # fmt: skip

@@ -145,13 +145,13 @@ def _row(
     exclusive_key: str | None,
     is_awaited: bool,
     now: Instant,
-) -> list[Any]:
+) -> tuple[Any, ...]:
     submission, ready = one.submission, state == TaskState.READY
-    return [
+    return (
         p.job_id, owner.id, submission.kind, submission.platform, submission.account, PENDING,
         submission.priority, one.payload, submission.run_at, exclusive_key, is_awaited,
         int(not ready), int(ready), p.cost, p.max_attempts or p.kind.max_attempts, now.wall,
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def _predecessors(
