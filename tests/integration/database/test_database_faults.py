@@ -99,7 +99,8 @@ def test_a_worker_waits_while_another_program_locks_the_file(embedded: Site):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process: Linux only")
-def test_a_worker_waits_while_the_disk_is_full(embedded: Site):
+def test_a_worker_waits_while_the_disk_is_full(embedded: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # or it is cut off in the cache of all tests
     worker, jobs = begin_work(embedded)
     # A file that may not grow stands for a disk that is full: the same errors come of it.
     limit_files(worker, 4096)

@@ -270,7 +270,11 @@ def test_a_process_that_was_killed_is_gone_on_with(server: FileServer, part: Pat
     assert not note_path(part).exists()
 
 
-LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))"
+#: Without bytecode, which would be cut off in the cache of all tests.
+LIMITED = (
+    "import resource, sys; sys.dont_write_bytecode = True; "
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))"
+)
 
 
 def test_a_file_that_the_system_does_not_allow_is_said_in_words(server: FileServer, part: Path):
