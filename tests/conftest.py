@@ -31,20 +31,24 @@ __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 RUN = pytest.StashKey[scratch.Run]()
 #: Where single tests take ten seconds and more. One that begins last would be waited for alone.
 LONG = (
-    *(
-        "bench/",
-        "docs/test_readme",
-        "integration/test_deaths",
-        "integration/ingest/test_ingest_deaths",
-    ),
-    *("integration/ingest/test_poison", "integration/test_zombies", "integration/test_stop"),
-    *("integration/cli/test_work", "integration/cli/test_ingest", "integration/test_drain"),
-    *("integration/database/test_failover", "integration/test_oom"),
-    *(
-        "property/test_engine",
-        "integration/database/test_database_faults",
-        "integration/test_wakeup",
-    ),
+    "bench/",
+    "celery/",
+    "docs/test_readme",
+    "integration/cli/test_ingest",
+    "integration/cli/test_work",
+    "integration/database/",
+    "integration/ingest/test_ingest_deaths",
+    "integration/ingest/test_pipeline",
+    "integration/ingest/test_poison",
+    "integration/test_clocks",
+    "integration/test_deaths",
+    "integration/test_drain",
+    "integration/test_oom",
+    "integration/test_stop",
+    "integration/test_wakeup",
+    "integration/test_zombies",
+    "property/test_engine",
+    "store/queue/test_lock_order",
 )
 
 

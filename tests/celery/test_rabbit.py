@@ -92,11 +92,11 @@ def waiting(site: Site) -> int:
         return int(queue.queue_declare().message_count)
 
 
-def test_a_black_hole_is_told_and_workers_claim_without_the_broker(rabbit_stand: Stand):
+def test_a_black_hole_before_rabbitmq_is_told_and_workers_claim_without_it(rabbit_stand: Stand):
     rabbit_stand.assert_outlives_a_black_hole(f"amqp://127.0.0.1:{rabbit_stand.line.address[1]}/")
 
 
-def test_a_slow_broker_slows_and_stops_nothing(rabbit_stand: Stand):
+def test_a_slow_rabbitmq_slows_and_stops_nothing(rabbit_stand: Stand):
     rabbit_stand.until_rung()
     rabbit_stand.assert_outlives_slowness()
 
