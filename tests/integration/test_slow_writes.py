@@ -42,13 +42,17 @@ def still_sits(site: Site, tag: str) -> bool:
 
 def test_a_stop_of_another_job_is_obeyed_while_a_handler_sits_in_its_transaction(pg_site: Site):
     site = pg_site
-    site.worker(concurrency=2)
+    site.worker(concurrency=3)
     deaf = site.submit("i.deaf", tag="deaf")
     pid = int(site.until_traced("began", "deaf")[2])
-    sitting = site.submit("i.sits", tag="sits", gate="sits-gate")
+    sits = ["i.sits", {"tag": "sits", "gate": "sits-gate"}]
+    sibling = ["i.gated_plain", {"tag": "sibling", "gate": "sibling-gate"}]
+    sitting = site.submit("i.fan", children=[sits, sibling])
     assert still_sits(site, "sits")
-    # Longer than the worker keeps a report of progress, which goes to the row of the task.
-    assert stays(lambda: is_alive(pid), during=0.7)
+    site.until_traced("began", "sibling")
+    # The worker settles it, for which it needs the job of the handler that sits.
+    site.open_gate("sibling-gate")
+    assert stays(lambda: is_alive(pid), during=0.5)
     assert site.stop(deaf) == [deaf]
     until(lambda: not is_alive(pid), within=10, what=site.logs)
     assert still_sits(site, "sits")
