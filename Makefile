@@ -1,6 +1,7 @@
 # Every target works in a fresh clone: it creates or updates .venv first, if needed.
 BIN := .venv/bin
-WORKERS ?= 2
+# More than the cores: many tests wait for processes, leases and timeouts.
+WORKERS ?= 3
 # Debian packages that the tests need in CI.
 CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 # tests/conftest.py does the same for the processes that tests start.

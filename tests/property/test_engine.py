@@ -142,9 +142,11 @@ class Engine(RuleBasedStateMachine):
         more = details.get(move, {})
         expected = {lease.task_id for lease in some if self.is_current(lease)}
         ends = [ending(lease, move, "done" if move == "finish" else move, **more) for lease in some]
+        told = {lease.task_id for lease in some if self.is_held(lease)}
         assert self.stage.settle(*ends) == expected
-        for task_id in expected:
+        for task_id in told:
             del self.holder[task_id]
+        for task_id in expected:
             self.finished[task_id] += move == "finish"
 
     @precondition(lambda self: self.seen)
@@ -240,17 +242,26 @@ class Engine(RuleBasedStateMachine):
         assert states <= {"completed", "failed", "cancelled"}
         self.stage.inspect()
 
-    def is_current(self, lease: Lease) -> bool:
+    def is_held(self, lease: Lease) -> bool:
         held = self.holder.get(lease.task_id)
         return held is not None and held[1] == lease.fence
 
+    def is_current(self, lease: Lease) -> bool:
+        """Tell whether what this holder writes is accepted."""
+        is_active = self.stage.job(lease.job_id).state in ("pending", "running")
+        return self.is_held(lease) and is_active
+
     def forget_halted(self) -> None:
-        """A stop, a cancel or a replacement ends the leases of the job."""
+        """A stop, a cancel or a replacement ends the leases of the job.
+
+        After a stop, the holder of what must not run twice is first asked whether it had begun.
+        """
         halted = {
             task.id
             for job in self.stage.rows("jobs")
             if job.state not in ("pending", "running")
             for task in self.stage.rows("tasks", job_id=job.id)
+            if not (job.state == "stopped" and task.at_most_once)
         }
         for task_id in halted & set(self.holder):
             del self.holder[task_id]

@@ -47,6 +47,7 @@ def enqueue(
     )
     file = admission.ListedFile(row.uri, row.name, row.seen or "", row.folder, row.parent_id)
     [admitted] = admission.admit(conn, request, [file], now=now)
+    about = About.whole(row.id, admitted.generation)
     attempts_of_kind = sa.select(kinds.c.max_attempts).where(kinds.c.name == "ingest.document")
     conn.execute(
         sa.update(tasks)
@@ -55,7 +56,9 @@ def enqueue(
             kind="ingest.document",
             payload=json.dumps({"document": row.id, **payload_of(conn, row)}),
             max_attempts=sa.func.coalesce(attempts_of_kind.scalar_subquery(), t.max_attempts),
-            **About.whole(row.id, admitted.generation)._asdict(),
+            document_id=about.document_id,
+            generation=about.generation,
+            exclusive_key=about.exclusive_key,
         )
     )
     return admitted.generation

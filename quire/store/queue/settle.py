@@ -149,12 +149,12 @@ def revoke(
     states = job_transition.lock_states(conn, sorted({row.job_id for row in rows}))
     settlements = []
     for row in rows:
-        is_lost = row.at_most_once and (row.id, row.fence) not in unbegun
+        run = row.id, row.fence
+        is_lost = row.at_most_once and run not in unbegun
         move = "give_up" if is_lost else "stop"
         settlements.append(
             Settlement(
-                row.id,
-                row.fence,
+                *run,
                 row.job_id,
                 "cancel" if states[row.job_id] == JobState.CANCELLED else move,
                 outcome,
