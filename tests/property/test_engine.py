@@ -122,7 +122,7 @@ class Engine(RuleBasedStateMachine):
     def renew(self, worker):
         """Renew everything this worker ever held; a paused one wakes up and does just that."""
         mine = {lease.task_id: lease for each, lease in self.seen if each == worker}
-        expected = {i for i, lease in mine.items() if self.is_current(lease)}
+        expected = {i for i, lease in mine.items() if self.is_held(lease)}
         assert self.stage.renew(*mine.values()) == expected
         for task_id in expected:
             self.holder[task_id] = (worker, mine[task_id].fence, self.stage.now().lease + TTL)
@@ -141,7 +141,8 @@ class Engine(RuleBasedStateMachine):
         }
         more = details.get(move, {})
         expected = {lease.task_id for lease in some if self.is_current(lease)}
-        ends = [ending(lease, move, "done" if move == "finish" else move, **more) for lease in some]
+        outcome = {"finish": "done", "return": "returned"}.get(move, move)
+        ends = [ending(lease, move, outcome, **more) for lease in some]
         told = {lease.task_id for lease in some if self.is_held(lease)}
         assert self.stage.settle(*ends) == expected
         for task_id in told:
@@ -173,7 +174,7 @@ class Engine(RuleBasedStateMachine):
     @rule(pick=PICK, fraction=st.floats(0, 1))
     def report(self, pick, fraction):
         lease = self.seen[pick % len(self.seen)][1]
-        expected = {lease.task_id} if self.is_current(lease) else set()
+        expected = {lease.task_id} if self.is_held(lease) else set()
         assert self.stage.report(lease, fraction, "so far") == expected
 
     # What time and death do.
@@ -196,9 +197,11 @@ class Engine(RuleBasedStateMachine):
     @rule(dead=st.one_of(st.none(), WORKERS))
     def reap(self, dead):
         at = self.stage.now().lease
-        expected = {i for i, (who, _, end) in self.holder.items() if end < at or who == dead}
+        ended = {i for i, (who, _, end) in self.holder.items() if end < at or who == dead}
+        active = {job.id for job in self.stage.rows("jobs") if job.state in ("pending", "running")}
+        expected = {row.id for row in self.stage.rows("tasks") if row.job_id in active} & ended
         assert set(self.stage.reap(*([dead] if dead else []))) == expected
-        for task_id in expected:
+        for task_id in ended:
             del self.holder[task_id]
 
     # What must be true at any moment.
@@ -247,7 +250,7 @@ class Engine(RuleBasedStateMachine):
         return held is not None and held[1] == lease.fence
 
     def is_current(self, lease: Lease) -> bool:
-        """Tell whether what this holder writes is accepted."""
+        """Tell whether a result of this holder is accepted."""
         is_active = self.stage.job(lease.job_id).state in ("pending", "running")
         return self.is_held(lease) and is_active
 
