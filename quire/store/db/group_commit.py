@@ -61,17 +61,25 @@ class GroupCommit:
             self._drop()
 
     def _commit(self, taken: list[_Change[Any]], timeout: float, max_hold: float) -> None:
+        has_lock = False
         try:
             with self._begin(timeout, max_hold) as cursor:
+                has_lock = True
                 for change in taken:
                     change.result = change.act(cursor)
         except BaseException as error:
             self._drop()
+            if has_lock and len(taken) > 1:
+                # One of them failed, and nothing was committed: it must not fail the others.
+                for change in taken:
+                    self._commit([change], timeout, max_hold)
+                if isinstance(error, Exception):
+                    return
+                raise
             for change in taken:
                 change.error = error
-        finally:
-            for change in taken:
-                change.is_over = True
+        for change in taken:
+            change.is_over = True
 
     @contextlib.contextmanager
     def _begin(self, timeout: float, max_hold: float) -> Iterator[Any]:

@@ -148,6 +148,33 @@ def test_a_failed_commit_is_told_to_every_thread_that_shared_it(
     assert stage.count("jobs") == 1
 
 
+def test_a_job_that_fails_does_not_fail_those_that_shared_its_transaction(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage, gate = sqlite_stage, threading.Event()
+    group = stage.db._group
+    assert group is not None
+    stage.one()
+    inserted = plain_submit._insert
+
+    def insert(db: Database, cursor: Any, job: Any) -> int | None:
+        gate.wait(30)
+        made = inserted(db, cursor, job)
+        if job.platform == "bad":
+            raise ValueError("bad")
+        return made
+
+    monkeypatch.setattr(plain_submit, "_insert", insert)
+    platforms = [None, "bad", None, None, "bad", None]
+    with ThreadPoolExecutor(6) as pool:
+        made = [pool.submit(stage.submit, Submission("noop", platform=p)) for p in platforms]
+        until(lambda: len(group._waiting) == 5)
+        gate.set()
+    failed = [isinstance(each.exception(), ValueError) for each in made]
+    assert failed == [platform == "bad" for platform in platforms]
+    assert stage.count("jobs") == 5
+
+
 def test_a_lost_connection_is_followed_by_the_general_path(
     pg_stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
