@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from quire.demo import prose
+from quire.home import make_folder
 
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -32,7 +33,7 @@ class PdfPage(NamedTuple):
 
 def make(folder: Path) -> list[Path]:
     """Write the sample documents into a folder and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     handbook = pdf([text_page([title, *body]) for title, body in prose.pages()])
     minutes = [" ".join(texts) for texts in list(prose.CHAPTERS.values())[:4]]
     letter = [line for texts in prose.CHAPTERS.values() for line in texts[2:3]]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
+from quire.ingest import resources
 from quire.ingest.fetch import DocumentFile, store_bytes
 from quire.ingest.listing import spawn_document
 from quire.model.context import TaskContext
@@ -24,10 +25,9 @@ def extract(ctx: TaskContext, file: DocumentFile) -> list[StoredAttachment] | No
     """Store the attachments of a file as blobs; None if its type cannot have any."""
     if file.media_type != "message/rfc822":
         return None
-    from quire.parse.mail import attachments
-
+    reader = resources.reader(ctx, file.build.tenant)
     found = []
-    for at, each in enumerate(attachments(file.path)):
+    for at, each in enumerate(reader.attachments(file.path)):
         ctx.check()
         digest = store_bytes(ctx, file.build.tenant, each.content, f"attached-{at}")
         found.append(StoredAttachment(each.name, digest, len(each.content)))

@@ -16,7 +16,7 @@ from quire.fetch.items import Item
 from quire.ingest import resources
 from quire.model.context import TaskContext
 from quire.model.pipeline import Pipeline, digest
-from quire.parse import file_type, formats
+from quire.parse import formats
 from quire.parse.parser import ReadOptions
 from quire.store import Transaction
 from quire.store.documents import admission, generations, pages
@@ -110,7 +110,7 @@ def _download(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) ->
             unmarked = generations.peek(conn, ctx.task_id, document_id)
     build = unmarked or ctx.write(lambda tx: _mark(tx, ctx, document_id))
     blobs.check_available()
-    source = resources.source_of(ctx.settings, payload["source"], payload["options"])
+    source = resources.source_for(ctx, payload["source"], payload["options"])
     part = blobs.part_path(f"task-{ctx.task_id}")
 
     def report(done: int, total: int | None) -> None:
@@ -138,7 +138,7 @@ def _identify(ctx: TaskContext, build: Build, stored: str, path: Path) -> Docume
     """Detect the type of a file and compute its recipe; `_record` adds the two ids."""
     pipeline = Pipeline().merged(build.settings)
     embedder = resources.embedder_with_dimensions(ctx, pipeline)
-    media_type = file_type.detect(path, build.name)
+    media_type = resources.reader(ctx, build.tenant).detect(path, build.name)
     recipe = digest(
         formats.recipe(media_type, options_of(pipeline)),
         pipeline.cut(),

@@ -24,8 +24,9 @@ _DAY = 24 * 3600.0
 #: Seconds without progress. Longer than a fetch retries one chunk, or a file without pages is read.
 _STALLED = 1800.0
 _document_job = partial(
-    job, max_attempts=3, timeout=_DAY, stall_timeout=_STALLED, backoff=5.0, memory=4 << 30
-)
+    job, max_attempts=3, timeout=_DAY, stall_timeout=_STALLED, backoff=5.0, memory=4 << 30,
+    internal=True,
+)  # fmt: skip
 
 
 @job("ingest", max_attempts=6, timeout=7 * _DAY, backoff=5.0)
@@ -43,7 +44,10 @@ def document(ctx: TaskContext, document: int, **payload: Any) -> None:
 
 
 # Waiting for the rate limit of an embedding endpoint counts, hence a day.
-@job("ingest.range", max_attempts=3, timeout=_DAY, stall_timeout=600.0, backoff=2.0, memory=4 << 30)
+@job(
+    "ingest.range", max_attempts=3, timeout=_DAY, stall_timeout=600.0, backoff=2.0, memory=4 << 30,
+    internal=True,
+)  # fmt: skip
 def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None:
     """Read, chunk and embed a range of pages or rows of a document that was split."""
     from quire.ingest import fetch, read, swap
@@ -117,7 +121,7 @@ def _index_or_split(ctx: TaskContext, file: "DocumentFile", payload: Mapping[str
     from quire.ingest import split
     from quire.ingest.thumbnail import make_thumbnail
 
-    layout = split.inspect(file)
+    layout = split.inspect(ctx, file)
     thumbnail = make_thumbnail(ctx, file, layout.keys.get(1))
     if split.is_small(ctx, file, layout):
         _index(ctx, file, layout, layout.keys, thumbnail)

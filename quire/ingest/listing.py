@@ -191,7 +191,7 @@ def _fetch_pages(
 ) -> Iterator[ListingPage]:
     """Yield the pages after a cursor; raise `_CannotList` for the errors of the source."""
     try:
-        yield from resources.source_of(ctx.settings, url, request.options).pages(cursor)
+        yield from resources.source_for(ctx, url, request.options).pages(cursor)
     except _NOT_OF_THE_SOURCE:
         raise
     except Exception as error:

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire.errors import Permanent
+from quire.ingest import resources
 from quire.ingest.fetch import DocumentFile
 from quire.model.context import TaskContext
 from quire.model.pages import Outline, Page, PageFailure
 from quire.model.pipeline import digest
 from quire.parse import formats
+from quire.parse.limits import TextBudget
 from quire.store.db import dialect
 from quire.store.documents import generation_pages, pages
 from quire.store.documents.pages import ReadPage, StoredPage
@@ -50,11 +52,11 @@ def read_pages(ctx: TaskContext, file: DocumentFile, keys: Mapping[int, str]) ->
     def is_known(image_key: str) -> bool:
         return _page_of_image(ctx, file, _image_key(file, image_key)) is not None
 
+    reader = resources.reader(ctx, file.build.tenant)
+
     def parse(numbers: Sequence[int]) -> Iterable[Page | PageFailure]:
         for first, last in join_ranges(numbers):
-            yield from formats.read(
-                file.path, file.media_type, file.options, first, last, known_image=is_known
-            )
+            yield from reader.read(file.path, file.media_type, file.options, first, last, is_known)
 
     return _read(ctx, file, keys, parse)
 
@@ -64,8 +66,10 @@ def read_rows(ctx: TaskContext, file: DocumentFile, first: int, last: int) -> Re
     recipe = formats.recipe(file.media_type, file.options)
     key = digest("rows", file.path.parent.name + file.path.name, first, last, recipe)
 
+    reader = resources.reader(ctx, file.build.tenant)
+
     def parse(numbers: Sequence[int]) -> Iterable[Page | PageFailure]:
-        for page in formats.read(file.path, file.media_type, file.options, first, last):
+        for page in reader.read(file.path, file.media_type, file.options, first, last):
             yield page._replace(number=numbers[0])
 
     return _read(ctx, file, {first: key}, parse)
@@ -86,14 +90,17 @@ def _read_unpaged(ctx: TaskContext, file: DocumentFile) -> ReadPages:
     if keys and len(stored) == len(keys):
         return _read(ctx, file, keys, lambda _: ())
     found = {}
-    for page in formats.read(file.path, file.media_type, file.options, 1, 1):
+    reader = resources.reader(ctx, tenant)
+    budget = TextBudget(is_whole=True)
+    for page in reader.read(file.path, file.media_type, file.options, 1, 1):
+        page = budget.checked(page)
         ctx.check()
         ctx.progress(None, f"page {page.number}")
         found[page.number] = page
     if not found:
         raise Permanent(f"{file.build.name}: the parser returned no text.")
     keys = keys_up_to(max(found))
-    return _read(ctx, file, keys, lambda numbers: (found[n] for n in numbers))
+    return _read(ctx, file, keys, lambda numbers: (found[n] for n in numbers), is_whole=True)
 
 
 def _read(
@@ -101,6 +108,8 @@ def _read(
     file: DocumentFile,
     keys: Mapping[int, str],
     parse: Callable[[list[int]], Iterable[Page | PageFailure]],
+    *,
+    is_whole: bool = False,
 ) -> ReadPages:
     """Look up the pages; `parse` yields those that are missing."""
     with ctx.database.read() as conn:
@@ -111,7 +120,8 @@ def _read(
         page = stored[keys[number]]
         _count_reused(result, page.via, page.seconds)
     started = time.perf_counter()
-    for parsed in parse(missing) if missing else ():
+    budget = TextBudget(is_whole=is_whole)
+    for parsed in map(budget.checked, parse(missing) if missing else ()):
         ctx.check()
         seconds, started = time.perf_counter() - started, time.perf_counter()
         _add(ctx, file, result, parsed, seconds)

@@ -1,38 +1,90 @@
-"""Opens the sources and embedders that jobs and corpora name, with the operator's settings."""
+"""Opens the sources and embedders that jobs name, and the reader of files, with the settings."""
 
+import atexit
+import faulthandler
+import functools
 import hashlib
+import os
+import resource
+import signal
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from quire.model.places import BUCKETS, Type, granted_hosts
+from quire.model.records import LOCAL
 
 if TYPE_CHECKING:
     from quire.fetch.items import Source
     from quire.model.context import TaskContext
     from quire.model.pipeline import Pipeline
+    from quire.parse.boxed_reader import Reader
+    from quire.sandbox.box import BoxDied, Sandbox
     from quire.text.embed.embedder import Embedder
 
 #: Seconds between two reports of a waiting task, far below the stall timeout.
 REPORT_INTERVAL = 20.0
 
 
-def source_of(settings: Mapping[str, Any], url: str, given: Mapping[str, Any]) -> "Source":
-    """Open the source that a job names, with its options."""
+def source_for(ctx: "TaskContext", url: str, given: Mapping[str, Any]) -> "Source":
+    """Open the source of a task, if whoever submitted its job may still use it."""
+    from quire.store.access import source_grants
+
+    say = functools.partial(ctx.progress, None)
+    if ctx.origin == LOCAL:
+        return source_of(ctx.settings, url, given, say)
+    with ctx.database.read() as conn:
+        grants = source_grants.of_job(conn, ctx.job_id)
+    return source_of(ctx.settings, url, given, say, grants=grants)
+
+
+def source_of(
+    settings: Mapping[str, Any],
+    url: str,
+    given: Mapping[str, Any],
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    grants: Sequence[str] | None = None,
+) -> "Source":
+    """Open the source that a job names, with its options.
+
+    `grants` are the places that the tenant of a user of the API may use; None is the operator.
+    """
+    from quire.fetch import permission
     from quire.fetch.items import SourceOptions
-    from quire.fetch.sources.registry import BUCKETS, open_source
+    from quire.fetch.sources.registry import open_source
 
     # From the settings only: a job must not choose where the operator's token is sent.
     is_bucket = url.partition("://")[0].lower() in BUCKETS
+    by_api = grants is not None
+    is_private_allowed = bool(settings.get("fetch_allow_private_addresses"))
+    roots, hosts = None, frozenset[str]()
+    if grants is not None:
+        place = permission.require_grant(url, grants, settings)
+        if place.type is Type.HOST:
+            # A member may not reach what the operator allowed for their own jobs.
+            is_private_allowed, hosts = False, granted_hosts(grants)
+        roots = permission.roots(grants)
+    elif is_bucket:
+        permission.refuse_blobs(url, settings)
     credentials = None if is_bucket else settings.get("gdrive_credentials")
     endpoint = settings.get("bucket_endpoint" if is_bucket else "gdrive_endpoint")
     options = SourceOptions(
         include=tuple(given.get("include") or ()),
         exclude=tuple(given.get("exclude") or ()),
         hidden=bool(given.get("hidden")),
+        follow_links=bool(given.get("follow_links")) and not by_api,
         credentials=Path(credentials) if credentials else None,
         endpoint=str(endpoint or ""),
-        allow_private=bool(settings.get("fetch_allow_private_addresses")),
+        allow_private=is_private_allowed,
+        allow_hosts=hosts,
+        forbidden=permission.forbidden(settings, by_api=by_api),
+        roots=roots,
+        is_discreet=by_api,
         max_bytes=int(settings.get("fetch_max_bytes") or 4 << 30),
+        say=say,
     )
     return open_source(url, options)
 
@@ -59,6 +111,52 @@ def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder"
         tokens_per_minute=tokens,
         shared=home / f"embed-{name}.ratelimit" if is_shared else None,
     )
+
+
+def reader(ctx: "TaskContext", tenant: str) -> "Reader":
+    """Return what reads the files of a tenant: a box, unless the operator switched it off."""
+    from quire.parse.boxed_reader import BoxedReader, PlainReader
+
+    settings = ctx.settings
+    if settings.get("sandbox") == "off":
+        return PlainReader()
+    if scratch := settings.get("scratch"):
+        return BoxedReader(_sandbox(Path(scratch)), tenant, _end_likewise)
+    return BoxedReader(_sandbox(Path(settings["home"], "scratch")), tenant, _fail)
+
+
+#: The sandbox of this process, by its id: a fork has none yet.
+_SANDBOXES: dict[int, "Sandbox"] = {}
+
+
+def _sandbox(scratch: Path) -> "Sandbox":
+    from quire.parse.boxed_reader import SERVER
+    from quire.sandbox.box import Sandbox
+
+    pid = os.getpid()
+    folder = scratch / f"box-{pid}"
+    if pid not in _SANDBOXES:
+        _SANDBOXES[pid] = Sandbox(SERVER, folder)
+        atexit.register(_SANDBOXES[pid].close)
+    _SANDBOXES[pid].use(folder)
+    return _SANDBOXES[pid]
+
+
+def _fail(died: "BoxDied") -> NoReturn:
+    """Fail the task alone: this process is no child of a worker, it runs tasks itself."""
+    raise died
+
+
+def _end_likewise(died: "BoxDied") -> NoReturn:
+    """End this process as its box ended: the worker then isolates the page that did it."""
+    print(f"box: {died}", *getattr(died, "__notes__", ()), file=sys.stderr, flush=True)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the reason is in the box, not here
+    if died.code < 0:
+        faulthandler.disable()
+        if -died.code != signal.SIGKILL:
+            signal.signal(-died.code, signal.SIG_DFL)
+        os.kill(os.getpid(), -died.code)
+    os._exit(died.code or 1)
 
 
 class Waiting:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quire.ingest import swap
+from quire.ingest import resources, swap
 from quire.ingest.fetch import DocumentFile
 from quire.ingest.read import join_ranges
 from quire.model.context import TaskContext
@@ -29,9 +29,10 @@ class Layout:
     range_size: int | None  # pages or rows of one task; None: only read as a whole
 
 
-def inspect(file: DocumentFile) -> Layout:
+def inspect(ctx: TaskContext, file: DocumentFile) -> Layout:
     """Count the pages or rows of a file and compute the keys of its pages."""
-    outline = formats.inspect(file.path, file.media_type, file.options)
+    reader = resources.reader(ctx, file.build.tenant)
+    outline = reader.inspect(file.path, file.media_type, file.options)
     sizes = {"page": file.pipeline.page_size, "row": file.pipeline.row_size}
     return Layout(outline, _page_keys(file, outline), sizes.get(outline.unit))
 

@@ -1,5 +1,6 @@
 """Thumbnail: an image of the first page, stored as a blob."""
 
+from quire.ingest import resources
 from quire.ingest.fetch import DocumentFile, store_bytes
 from quire.model.context import TaskContext
 from quire.store.documents import generations
@@ -18,7 +19,5 @@ def make_thumbnail(ctx: TaskContext, file: DocumentFile, first_key: str | None) 
         with ctx.database.read() as conn:
             if generations.has_thumbnail(conn, build.document_id, first_key):
                 return None
-    from quire.parse.render import thumbnail
-
-    image = thumbnail(file.path, file.media_type)
+    image = resources.reader(ctx, build.tenant).thumbnail(file.path, file.media_type)
     return None if image is None else store_bytes(ctx, build.tenant, image, "picture")

@@ -35,11 +35,8 @@ _MAGIC = (
     (b"%!PS", "application/postscript"),
 )
 _BITMAP = re.compile(rb"BM.{4}\0\0\0\0.{3}\0[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.DOTALL)
-_HTML = re.compile(
-    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]",
-    re.IGNORECASE | re.DOTALL,
-)
-_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9-]*:[ \t]?[^\r\n]*\r?\n(?:[ \t]+[^\r\n]*\r?\n)*")
+_HTML_TAG = re.compile(rb"<(?:!doctype\s++html|html|head|body)[\s>]", re.IGNORECASE)
+_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9-]*+:[^\r\n]*+\r?\n(?:[ \t][^\r\n]*+\r?\n)*+")
 _MAIL_HEADERS = frozenset(
     b"from to cc subject date message-id received return-path mime-version content-type"
     b" delivered-to reply-to sender".split()
@@ -57,6 +54,7 @@ _TEXT_SUFFIXES = {
 _AMBIGUOUS = frozenset(
     {UNKNOWN, "text/plain", "application/zip", "application/gzip", "application/x-ole-storage"}
 )
+_MEMBER_NAME = re.compile(rb"PK\x03\x04.{26}([\x20-\x7e]++)")
 #: EPUB and OpenDocument archives start with a stored member `mimetype`.
 _MIMETYPE_MEMBER = re.compile(
     rb"PK\x03\x04.{4}\0\0.{16}\x08\0\0\0mimetype(application/(?:epub\+zip|vnd\.oasis\.[a-z.-]+))",
@@ -67,11 +65,20 @@ _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 def detect(path: Path, name: str = "") -> str:
     """Return the media type of a file; `name` is its original name if `path` is a blob."""
+    name = name or path.name
+    return refine(detect_content(path, name), name, path)
+
+
+def detect_content(path: Path, name: str) -> str:
+    """Return the media type by the content of a file; the suffix tells kinds of text apart."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    name = name or path.name
-    found = _detect_binary(path, head) or _detect_text(head, Path(name).suffix.lower())
-    if head and found in _AMBIGUOUS:
+    return _detect_binary(path, head) or _detect_text(head, Path(name).suffix.lower())
+
+
+def refine(found: str, name: str, path: Path) -> str:
+    """Return the media type that a plugin declares for the suffix, if the content is ambiguous."""
+    if found in _AMBIGUOUS and path.stat().st_size:
         return plugin_parser.type_by_suffix(name) or found
     return found
 
@@ -105,7 +112,7 @@ def _detect_zip(path: Path, head: bytes) -> str:
         # Truncated: the directory at the end is gone, but each member's header has its name.
         with path.open("rb") as file:
             start = file.read(1 << 20)
-        names = [n.decode("latin-1") for n in re.findall(rb"PK\x03\x04.{26}([\x20-\x7e]+)", start)]
+        names = [name.decode("latin-1") for name in _MEMBER_NAME.findall(start)]
     if "[Content_Types].xml" in names or any(name.startswith("_rels/") for name in names):
         for folder, found in _OFFICE.items():
             if any(name.startswith(folder) for name in names):
@@ -116,7 +123,7 @@ def _detect_zip(path: Path, head: bytes) -> str:
 def _detect_text(head: bytes, suffix: str) -> str:
     if not head or not is_text(head):
         return UNKNOWN
-    if _HTML.match(head.removeprefix(_BYTE_ORDER_MARKS[0])):
+    if _is_html(head.removeprefix(_BYTE_ORDER_MARKS[0])):
         return "text/html"
     if _is_mail(head):
         return "message/rfc822"
@@ -133,6 +140,22 @@ def is_text(head: bytes) -> bool:
         return True
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     return b"\0" not in head and control <= len(head) // 50
+
+
+def _is_html(head: bytes) -> bool:
+    """Tell whether an HTML tag follows white space, an XML declaration and comments."""
+    head = head.lstrip()
+    if head[:5].lower() == b"<?xml":
+        head = head.partition(b">")[2].lstrip()
+    at = 0
+    while head.startswith(b"<!--", at):
+        end = head.find(b"-->", at + 4)
+        if end < 0:
+            return False
+        at = end + 3
+        while head[at : at + 1].isspace():
+            at += 1
+    return _HTML_TAG.match(head, at) is not None
 
 
 def _is_mail(head: bytes) -> bool:

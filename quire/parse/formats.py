@@ -64,6 +64,12 @@ def read(
     return parser.read(ReadRequest(path, media_type, options, first, last, known_image))
 
 
+def is_builtin(media_type: str, options: ReadOptions) -> bool:
+    """Tell whether no plugin reads a media type."""
+    is_known = media_type in FORMATS
+    return plugin_parser.choose(options.parser, media_type, is_builtin=is_known) is None
+
+
 def recipe(media_type: str, options: ReadOptions) -> dict[str, Any]:
     """Return everything besides the file that decides the text of its pages."""
     parser = _find_parser(media_type, options)

@@ -126,10 +126,10 @@ def _header(message: Message, name: str) -> str:
 
 def _decoded(value: str) -> str:
     """Return a header with its encoded words (=?…?=) decoded."""
-    from email.errors import HeaderParseError
+    from email.errors import MessageError
     from email.header import decode_header, make_header
 
     try:
         return str(make_header(decode_header(value)))
-    except (HeaderParseError, LookupError, ValueError):
+    except (MessageError, LookupError, ValueError):
         return value

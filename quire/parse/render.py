@@ -1,18 +1,9 @@
-"""Renders pages for people: one page as PNG, and the thumbnail of a document as JPEG.
+"""Renders pages for people: one page as PNG, and the thumbnail of a document as JPEG."""
 
-`python -m quire.parse.render` renders for another process, which can kill it: a page that crashes
-or hangs the renderer then harms nothing else. A request is a line of JSON; the response is a line
-of JSON with the size of the PNG that follows, or with an error.
-"""
-
-import contextlib
 import io
-import json
-import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quire.errors import Unreadable
 from quire.parse import file_type
@@ -24,11 +15,12 @@ if TYPE_CHECKING:
 
 #: Of a rendered page.
 MAX_PIXELS = 8_000_000
-#: Address space of the rendering process.
-MAX_MEMORY_BYTES = 4 << 30
+#: Of an image that is shown as a page; the text of a larger one is read all the same.
+MAX_IMAGE_PIXELS = 40_000_000
 #: Longer side of a thumbnail, in pixels.
 THUMBNAIL_SIDE = 300
 _JPEG_QUALITY = 80
+_REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK")
 
 
 def can_render(media_type: str | None) -> bool:
@@ -60,8 +52,7 @@ def thumbnail(path: Path, media_type: str) -> bytes | None:
             )
         if media_type.startswith("image/"):
             with open_image(path) as image:
-                image.draft("RGB", (THUMBNAIL_SIDE * 2, THUMBNAIL_SIDE * 2))
-                return _jpeg(flatten(image))
+                return _jpeg(_shrunk(image, THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     except (Unreadable, MemoryError):
         return None
     return None
@@ -93,10 +84,26 @@ def _image_frame(path: Path, number: int, width: int) -> "Image":
         if number > 1:
             image.seek(number - 1)
         image.draft("RGB", (width, width))
-        frame = ImageOps.exif_transpose(flatten(image))
+        if image.width * image.height > MAX_IMAGE_PIXELS:
+            raise Unreadable(
+                f"page {number}: cannot be rendered (it has {image.width:,} by {image.height:,} "
+                f"pixels, at most {MAX_IMAGE_PIXELS:,} in all). Its text is not affected."
+            )
+        frame = ImageOps.exif_transpose(_shrunk(image, width, width))
         scale = min(width / frame.width, (MAX_PIXELS / (frame.width * frame.height)) ** 0.5, 1.0)
         size = max(round(frame.width * scale), 1), max(round(frame.height * scale), 1)
         return frame if size == frame.size else frame.resize(size)
+
+
+def _shrunk(image: "Image", width: int, height: int) -> "Image":
+    """Return an image as RGB, reduced first if it is far larger than it will be shown."""
+    image.draft("RGB", (width * 2, height * 2))
+    factor = max(min(image.width // (2 * width), image.height // (2 * height)), 1)
+    if factor == 1:
+        return flatten(image)
+    if image.mode not in _REDUCIBLE or "transparency" in image.info:
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    return flatten(image.reduce(factor))
 
 
 def _jpeg(image: "Image") -> bytes:
@@ -104,27 +111,3 @@ def _jpeg(image: "Image") -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=_JPEG_QUALITY)
     return buffer.getvalue()
-
-
-def serve() -> None:
-    """Answer the requests on standard input until it is closed."""
-    # Not every system supports this limit; the caller's timeout applies everywhere.
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    for line in sys.stdin.buffer:
-        request, body = json.loads(line), b""
-        path, number = Path(request["path"]), request["page"]
-        head: dict[str, Any]
-        try:
-            body = page_png(path, request["media_type"], number, request["width"])
-            head = {"size": len(body)}
-        except Unreadable as error:
-            head = {"error": str(error)}
-        except Exception as error:
-            head = {"error": f"page {number}: cannot be rendered ({error})."}
-        sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + body)
-        sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    serve()

@@ -17,12 +17,13 @@ from typing import IO, Any, Literal, NamedTuple
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import encoding
+from quire.parse.limits import CELL_CHARACTERS
 from quire.parse.office import archive
 from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest, installed_version
 
 Row = list[str]
 
-_NUMBER = re.compile(r"[-+(]?[\d.,\s%€$£]*\d[\d.,\s%€$£)]*|\d{4}-\d\d-\d\d.*")
+_NUMBER = re.compile(r"[-+(]?[.,\s%€$£]*+\d[\d.,\s%€$£)]*+|\d{4}-\d\d-\d\d.*")
 
 _CSV_SAMPLE_BYTES = 1 << 16
 _MAX_CELL_CHARS = 1 << 20
@@ -278,7 +279,7 @@ def _xlsx_sheet(book: Any, name: str) -> Iterator[Sheet]:
 
 def _xlsx_cell(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return value[:CELL_CHARACTERS]
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
     if isinstance(value, datetime.datetime):

@@ -128,9 +128,11 @@ def _read(packed: bytes, text: str) -> tuple[list[tuple[int, int]], list[list[fl
     if not packed:
         return [], []
     layout, size, count, break_count = _HEAD.unpack_from(packed)
-    if layout != _LAYOUT:
+    if layout != _LAYOUT or size not in (2, 4) or not break_count <= count <= len(text):
         return [], []
-    plain = zlib.decompress(packed[_HEAD.size :])
+    # No more than the boxes need: what is stored came out of a box, as the text did.
+    needed = count * 4 * size + break_count * 4
+    plain = zlib.decompressobj().decompress(packed[_HEAD.size :], max(needed, 1))
     block = np.frombuffer(plain, np.uint8, count * 4 * size)
     columns = block.reshape(size, -1).T.copy().view(f"<i{size}").reshape(4, count).astype(np.int64)
     breaks = np.cumsum(np.frombuffer(plain, "<i4", break_count, count * 4 * size)).tolist()

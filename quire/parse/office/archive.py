@@ -5,6 +5,7 @@ The sizes in the archive's directory can be trusted, because `zipfile` never rea
 """
 
 import contextlib
+import errno
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from quire.errors import Unreadable
 MAX_BYTES = 1 << 30
 MAX_RATIO = 200
 MAX_MEMBERS = 100_000
-_RATIO_CHECKED_BYTES = 10 << 20  # smaller members may have any ratio
+_RATIO_CHECKED_BYTES = 1 << 20  # what unpacks to less may have any ratio
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, KeyError)
 
 
@@ -28,6 +29,11 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except _ZIP_ERRORS as error:
         raise Unreadable(f"{path.name}: is damaged or cut off ({error}).") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # Its directory names a place before the start of the file.
+        raise Unreadable(f"{path.name}: is damaged: its directory is wrong.") from error
     except RuntimeError as error:  # raised for encrypted members
         raise Unreadable(
             f"{path.name}: is protected by a password. Remove the protection and ingest it again."
@@ -59,9 +65,9 @@ def _check_sizes(archive: zipfile.ZipFile, name: str) -> None:
     for member in members:
         if member.flag_bits & 1:
             raise RuntimeError
-        ratio = member.file_size // max(member.compress_size, 1)
-        if member.file_size > _RATIO_CHECKED_BYTES and ratio > MAX_RATIO:
-            raise Unreadable(
-                f"{name}: {member.filename} would unpack to {ratio:,} times its size "
-                f"(at most {MAX_RATIO} times)."
-            )
+    # Of the whole archive: many small members are as much as a large one.
+    ratio = total // max(sum(member.compress_size for member in members), 1)
+    if total > _RATIO_CHECKED_BYTES and ratio > MAX_RATIO:
+        raise Unreadable(
+            f"{name}: would unpack to {ratio:,} times its size (at most {MAX_RATIO} times)."
+        )

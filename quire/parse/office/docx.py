@@ -41,6 +41,8 @@ class DocxParser(BuiltinParser):
                 try:
                     with members.open(part) as file:
                         texts["\n\n".join(ooxml.paragraphs(file))] = None
+                except Unreadable as error:
+                    raise Unreadable(f"{path.name}: {error}") from error
                 except expat.ExpatError as error:
                     raise Unreadable(f"{path.name}: is damaged ({part}: {error}).") from error
         yield Page(1, encoding.clean("\n\n".join(filter(None, texts))))

@@ -4,6 +4,7 @@ Both formats use the same element names in different namespaces. Parts are strea
 body of a long document has many megabytes.
 """
 
+from collections.abc import Callable
 from typing import IO
 from xml.parsers import expat
 
@@ -15,18 +16,64 @@ _DUPLICATE = "Fallback"
 #: Placeholders repeated on every slide: number, date, footer.
 _FOOTER_FIELDS = ("sldNum", "dt", "ftr")
 
+#: Elements inside each other, and attributes of one element. Office writes fewer than a hundred.
+MAX_DEPTH = 1_000
+MAX_ATTRIBUTES = 1_000
+
+Attributes = dict[str, str]
+
 
 def paragraphs(file: IO[bytes]) -> list[str]:
     """Return the paragraphs and tables of a part, in document order."""
     reader = _Reader()
+    _parse(file, reader.start, reader.end, reader.characters)
+    return reader.found
+
+
+def elements(file: IO[bytes], kind: str) -> list[Attributes]:
+    """Return the attributes of each element of one kind; a namespace is kept as `URL NAME`."""
+    found: list[Attributes] = []
+
+    def start(name: str, attributes: Attributes) -> None:
+        if name.rpartition(" ")[2] == kind:
+            found.append(attributes)
+
+    _parse(file, start)
+    return found
+
+
+def _parse(
+    file: IO[bytes],
+    start: Callable[[str, Attributes], None],
+    end: Callable[[str], None] = lambda _: None,
+    characters: Callable[[str], None] | None = None,
+) -> None:
+    depth = 0
+
+    def enter(name: str, attributes: Attributes) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise Unreadable(f"its XML is nested deeper than {MAX_DEPTH:,} elements.")
+        if len(attributes) > MAX_ATTRIBUTES:
+            raise Unreadable(
+                f"an element of its XML has {len(attributes):,} attributes "
+                f"(at most {MAX_ATTRIBUTES:,})."
+            )
+        start(name, attributes)
+
+    def leave(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        end(name)
+
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
-    parser.CharacterDataHandler = reader.characters
+    parser.StartElementHandler = enter
+    parser.EndElementHandler = leave
+    parser.CharacterDataHandler = characters
     parser.StartDoctypeDeclHandler = _refuse
     parser.ParseFile(file)
-    return reader.found
 
 
 def _refuse(*declared: object) -> None:
@@ -44,7 +91,7 @@ class _Reader:
         self._skipped = 0  # depth inside a skipped element
         self._is_field = False
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
+    def start(self, name: str, attributes: Attributes) -> None:
         kind = name.rpartition(" ")[2]
         if self._skipped or kind == _DUPLICATE:
             self._skipped += 1

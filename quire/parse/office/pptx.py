@@ -5,7 +5,6 @@ the order of creation, then its diagrams, then the speaker notes.
 """
 
 import posixpath
-import re
 import zipfile
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -21,9 +20,6 @@ from quire.parse.parser import BuiltinParser, ReadRequest
 MAX_SLIDES = 100_000
 
 _MAIN = "ppt/presentation.xml"
-_RELATIONSHIP = re.compile(rb"<(?:\w+:)?Relationship\b[^>]*>")
-_ATTRIBUTE = re.compile(rb"([\w:]+)\s*=\s*[\"']([^\"']*)[\"']")
-_SLIDE = re.compile(rb"<(?:\w+:)?sldId\b[^>]*>")
 
 
 class PptxParser(BuiltinParser):
@@ -64,8 +60,14 @@ def _slides(members: zipfile.ZipFile, name: str) -> list[str]:
     """Return the archive members of the slides, in presentation order."""
     if _MAIN not in members.namelist():
         raise Unreadable(f"{name}: is damaged: {_MAIN} is missing.")
-    targets = _targets(members, _MAIN)
-    found = [_attributes(tag).get("r:id", "") for tag in _SLIDE.findall(members.read(_MAIN))]
+    try:
+        targets = _targets(members, _MAIN)
+        with members.open(_MAIN) as file:
+            slides = ooxml.elements(file, "sldId")
+    except expat.ExpatError as error:
+        raise Unreadable(f"{name}: is damaged ({_MAIN}: {error}).") from error
+    # A slide has an `id` of its own and, in the namespace of relationships, that of its part.
+    found = [one for slide in slides for key, one in slide.items() if key.endswith(" id")]
     return [targets[rel_id][1] for rel_id in found if rel_id in targets]
 
 
@@ -75,18 +77,13 @@ def _targets(members: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
     relations = f"{folder}/_rels/{name}.rels"
     if relations not in members.namelist():
         return {}
+    with members.open(relations) as file:
+        listed = ooxml.elements(file, "Relationship")
     found = {}
-    for tag in _RELATIONSHIP.findall(members.read(relations)):
-        names = _attributes(tag)
+    for names in listed:
         target = posixpath.normpath(posixpath.join("/" + folder, names.get("Target", "")))[1:]
         found[names.get("Id", "")] = (names.get("Type", "").rpartition("/")[2], target)
     return found
-
-
-def _attributes(tag: bytes) -> dict[str, str]:
-    return {
-        name.decode(): value.decode("utf-8", "replace") for name, value in _ATTRIBUTE.findall(tag)
-    }
 
 
 def _parts(members: zipfile.ZipFile, slide: str) -> list[str]:
@@ -99,7 +96,11 @@ def _parts(members: zipfile.ZipFile, slide: str) -> list[str]:
 
 def _key(members: zipfile.ZipFile, slide: str) -> str:
     digest = blake2b(digest_size=16)
-    for part in _parts(members, slide):
+    try:
+        parts = _parts(members, slide)
+    except (expat.ExpatError, Unreadable):  # reading the slide fails, and no other one
+        parts = [slide]
+    for part in parts:
         if part in members.NameToInfo:
             content = members.read(part)
             digest.update(b"%d " % len(content) + content)

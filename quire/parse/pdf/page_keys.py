@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_REFERENCE = re.compile(rb"(\d+) (\d+) R\b")
+_REFERENCE = re.compile(rb"(?<!\d)(\d++) (\d++) R\b")
 _PAGE = re.compile(rb"/Type /Pages?\b")
 _IMAGE = re.compile(rb"/Subtype /Image\b")
 _INHERITED = ("/Resources", "/MediaBox", "/CropBox", "/Rotate")
@@ -53,6 +53,8 @@ def compute(path: Path, count: int) -> PageKeys | None:
             keys = tuple(hasher.page(page.obj) for page in pdf.pages)
             return PageKeys(keys, hasher.images)
     except (pikepdf.PdfError, _TooManyCycles, RecursionError, ValueError, TypeError, OSError):
+        return None
+    except pikepdf.PasswordError:  # PDFium could open it: the two differ on damaged encryption
         return None
     except (AttributeError, KeyError, IndexError, RuntimeError):  # objects of the wrong type
         return None

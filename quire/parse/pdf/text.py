@@ -36,7 +36,7 @@ _REAL_HYPHEN = re.compile(rf"(?<=[^\W_]){_JOINT}(?=[A-Z0-9])|(?<=\d){_JOINT}(?=\
 _FIRST_NON_SPACE = 0x3001  # no code point from here on is a space
 _BATCH = 4_096  # boxes per batch of calls
 _BUFFER_BYTES = 1 << 17  # longer texts get a buffer of their own
-_EXCESS_SPACE = re.compile(r"[ \t]+(?=\n)|\n{3,}|\r\n?")
+_EXCESS_SPACE = re.compile(r"(?<![ \t])[ \t]++(?=\n)|\n{3,}|\r\n?")
 _EXCESS_SPACE_SIGNS = (" \n", "\t\n", "\n\n\n", "\r")
 
 

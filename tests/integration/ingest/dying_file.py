@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from quire.fetch.blobs.folder import BlobFolder
 from quire.fetch.sources.folder import FolderSource
 from quire.ingest import chunk, fetch
-from quire.parse import file_type, formats
+from quire.parse.boxed_reader import BoxedReader
 from quire.store.db.schema.documents import documents as table
 from quire.store.documents import admission, generation_pages, generations, pages
 from quire.store.queue import fenced, settle
@@ -63,7 +63,7 @@ def remembering(owner: Any, name: str, pick: Callable[[Any], str]) -> None:
     setattr(owner, name, wrapped)
 
 
-_read, _swap, _ending, _admit = formats.read, generations.swap, fenced.ending, admission.admit
+_read, _swap, _ending, _admit = BoxedReader.read, generations.swap, fenced.ending, admission.admit
 _listed = 0
 
 
@@ -110,7 +110,8 @@ def ending(*arguments: Any, **more: Any) -> Iterator[Any]:
     die("committed")
 
 
-formats.read, generations.swap, fenced.ending, admission.admit = read, swap, ending, note_page
+setattr(BoxedReader, "read", read)  # noqa: B010 (mypy knows it as a method)
+generations.swap, fenced.ending, admission.admit = swap, ending, note_page
 # That of a small local file starts only after it was fetched.
 remembering(generations, "peek", lambda build: build.name if build else "")
 remembering(generations, "start", lambda build: build.name)
@@ -118,8 +119,8 @@ around(generations, "start", after="begin")
 remembering(fetch, "load", lambda file: file.build.name)
 around(FolderSource, "fetch", "fetch", "fetched")
 around(BlobFolder, "put", "put", "kept")
-around(file_type, "detect", "sniff")
-around(formats, "inspect", "look", "looked")
+around(BoxedReader, "detect", "sniff")
+around(BoxedReader, "inspect", "look", "looked")
 around(chunk, "split", "cut")
 around(pages, "embedded", "embed")
 around(pages, "put", "store")

@@ -78,7 +78,7 @@ def test_a_task_that_waits_for_the_limit_says_so_once_and_a_query_does_not_wait(
     shelf.ingest(settings=FAR)
     [pace] = shelf.app.settings.home.glob("embed-*.ratelimit")
     shelf.put("b.txt", "harbour")
-    owe(pace, requests=100)
+    owe(pace, requests=400)  # of 6,000 a minute: four seconds, longer than reading the file takes
     job = shelf.ingest(settings=FAR)
     assert shelf.job(job).state == "completed"
     told = [row.detail for row in shelf.rows("events") if row.name == "progress"]

@@ -10,6 +10,7 @@ from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Page, PageFailure
 from quire.parse import file_type, formats
+from quire.parse.office import ooxml
 from quire.parse.parser import ReadOptions
 from tests import documents
 from tests.documents import put
@@ -149,3 +150,28 @@ def test_the_recipe_tells_what_decides_the_text():
         file_type.XLSX, ReadOptions()
     )
     assert formats.recipe(file_type.DOCX, ReadOptions(row_size=10)) == found
+
+
+def test_an_element_with_too_many_attributes_or_too_deep_fails_its_slide_alone(tmp_path: Path):
+    many = " ".join(f"a{n}='x'" for n in range(ooxml.MAX_ATTRIBUTES + 1))
+    deep = "<a>" * (ooxml.MAX_DEPTH + 1) + "</a>" * (ooxml.MAX_DEPTH + 1)
+    for content, expected in ((f"<x {many}/>", "1,001 attributes"), (deep, "nested deeper")):
+        slides = documents.changed(samples.pptx(SLIDES), "ppt/slides/slide1.xml", content)
+        path = put(tmp_path, "a.pptx", slides)
+        first, second = formats.read(path, file_type.PPTX, ReadOptions(), 1, 2)
+        assert isinstance(first, PageFailure)
+        assert expected in first.error
+        assert isinstance(second, Page)
+
+
+def test_damaged_relationships_fail_the_slide_or_the_file_that_they_belong_to(tmp_path: Path):
+    tag = f"<Relationship {'a' * 100_000}"  # took hours as a regular expression
+    content = documents.changed(samples.pptx(SLIDES), "ppt/_rels/presentation.xml.rels", tag)
+    with pytest.raises(Unreadable, match="is damaged"):
+        formats.inspect(put(tmp_path, "a.pptx", content), file_type.PPTX)
+    content = documents.changed(samples.pptx(SLIDES), "ppt/slides/_rels/slide1.xml.rels", tag)
+    path = put(tmp_path, "b.pptx", content)
+    assert formats.inspect(path, file_type.PPTX).length == 2
+    first, second = formats.read(path, file_type.PPTX, ReadOptions(), 1, 2)
+    assert isinstance(first, PageFailure)
+    assert isinstance(second, Page)

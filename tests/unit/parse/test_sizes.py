@@ -55,7 +55,7 @@ def test_a_workbook_of_a_million_rows_is_counted_and_read_from_any_row(tmp_path:
 def test_a_workbook_that_unpacks_to_many_times_its_size_is_refused(tmp_path: Path):
     path = tmp_path / "bomb.xlsx"
     path.write_bytes(documents.bomb(samples.xlsx({"S": [["x"]]}), 40 << 20))
-    with pytest.raises(Unreadable, match=r"bomb.xlsx: .* would unpack to [\d,]+ times its size"):
+    with pytest.raises(Unreadable, match=r"bomb.xlsx: would unpack to [\d,]+ times its size"):
         formats.inspect(path, file_type.XLSX)
 
 

@@ -1,0 +1,1 @@
+"""Runs the code that reads files of strangers in a process that can reach nothing else."""
