@@ -2,8 +2,8 @@
 
 import graphlib
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from quire.errors import BadInput
 from quire.model.records import MAX_PRIORITY, MIN_PRIORITY, Submission
@@ -11,8 +11,13 @@ from quire.model.records import MAX_PRIORITY, MIN_PRIORITY, Submission
 #: The end of the year 9999; databases cannot store later times.
 LATEST = 253_402_300_799.0
 LONGEST = 200
-# Created once: json.dumps with options creates an encoder per call.
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_settings = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_new_encoder: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
+# Created once: `JSONEncoder.encode` creates one per call, which takes longer than a small payload.
+# Without a memory of what it is inside of (None), a circular payload ends as a RecursionError.
+_parts: Callable[[object, int], tuple[str, ...]] = _new_encoder(
+    None, _settings.default, json.encoder.encode_basestring_ascii, None, ":", ",", *[False] * 3
+)
 
 
 def payload(submission: Submission, limit: int) -> str:
@@ -23,7 +28,7 @@ def payload(submission: Submission, limit: int) -> str:
             "Nothing was submitted."
         )
     try:
-        text = _encode(submission.payload)
+        text = "".join(_parts(submission.payload, 0))
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
     if "\\u0000" in text and _has_nul(submission.payload):
@@ -60,6 +65,11 @@ def submissions(given: Sequence[Submission]) -> None:
     """Check ranges, references and cycles."""
     for submission in given:
         one(submission)
+    if any(submission.after or submission.ref is not None for submission in given):
+        _references(given)
+
+
+def _references(given: Sequence[Submission]) -> None:
     refs = [submission.ref for submission in given if submission.ref is not None]
     if len(set(refs)) < len(refs):
         twice = sorted({ref for ref in refs if refs.count(ref) > 1})
@@ -88,9 +98,12 @@ def one(submission: Submission) -> None:
 
 
 def _names(submission: Submission) -> None:
-    for name in ("platform", "account", "ref"):
-        if (text := getattr(submission, name)) is not None:
-            _text(name, text)
+    if submission.platform is not None:
+        _text("platform", submission.platform)
+    if submission.account is not None:
+        _text("account", submission.account)
+    if submission.ref is not None:
+        _text("ref", submission.ref)
     if not isinstance(submission.after, (list, tuple)):
         raise BadInput(f"after: {submission.after!r} is not a list of job ids and refs.")
     for before in submission.after:
@@ -131,8 +144,7 @@ def _is_count(value: object, most: int) -> bool:
 def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    # Compared first, because converting a huge integer raises.
-    return abs(value) <= LATEST and math.isfinite(value)
+    return abs(value) <= LATEST  # not so for NaN
 
 
 def _no_cycle(given: Sequence[Submission]) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from quire.fetch.permission import Forbidden
+
 Progress = Callable[[int, int | None], None]
 Check = Callable[[], None]
 
@@ -89,10 +91,22 @@ class SourceOptions:
     allow_private: bool = False
     #: Private networks that are allowed, such as 10.1.0.0/16.
     allow_networks: tuple[str, ...] = ()
+    #: Hosts, with or without a port, that may have any address.
+    allow_hosts: frozenset[str] = frozenset()
+    #: Files and folders that are never opened.
+    forbidden: Forbidden = Forbidden()  # noqa: RUF009  immutable
+    #: Folders outside of which nothing is opened, without symbolic links; None: anywhere.
+    roots: tuple[str, ...] | None = None
+    #: Follow symbolic links inside folders, and shortcuts of Google Drive, out of them.
+    follow_links: bool = False
+    #: Errors tell neither addresses nor what exists on this machine.
+    is_discreet: bool = False
     max_bytes: int = 4 << 30
     limits: Limits = field(default_factory=Limits)
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    #: Told what a request waits for and for how long, once a second.
+    say: Callable[[str], None] = lambda _: None
 
 
 class Source(Protocol):

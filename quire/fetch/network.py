@@ -2,7 +2,8 @@
 
 A host is resolved once per connection, the address is checked, and the connection is made to that
 same address, so a second DNS answer has no effect. Every read ends at the deadline of its chunk,
-however slowly bytes arrive.
+however slowly bytes arrive. Which addresses are public is written down here: the tables of the
+interpreter change with its patch releases.
 """
 
 import ipaddress
@@ -15,13 +16,50 @@ from urllib.parse import urlsplit
 
 import httpcore
 
+from quire import log
 from quire.errors import BadInput, FetchFailed, SourceRefused
 from quire.fetch.items import Check, SourceOptions
 
 _SLICE = 0.25  # seconds between two checks for a stop during a blocked read
 _Option = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+#: IPv4 that is not public: the special ranges of IANA, multicast, and hosts of clouds.
+_SPECIAL_IPV4 = [ipaddress.IPv4Network(each) for each in (
+    "0.0.0.0/8",         # this network
+    "10.0.0.0/8",        # private
+    "100.64.0.0/10",     # shared by customers of a provider; metadata of Alibaba
+    "127.0.0.0/8",       # loopback
+    "168.63.129.16/32",  # the host of a virtual machine in Azure
+    "169.254.0.0/16",    # link-local; metadata of most clouds
+    "172.16.0.0/12",     # private
+    "192.0.0.0/24",      # assignments of the IETF; metadata of Oracle's cloud
+    "192.0.2.0/24",      # documentation
+    "192.88.99.0/24",    # relays of 6to4, deprecated
+    "192.168.0.0/16",    # private
+    "198.18.0.0/15",     # benchmarks
+    "198.51.100.0/24",   # documentation
+    "203.0.113.0/24",    # documentation
+    "224.0.0.0/4",       # multicast
+    "240.0.0.0/4",       # reserved, broadcast
+)]  # fmt: skip
+#: IPv6 that is public is inside the first range and outside the others.
+_GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
+_SPECIAL_IPV6 = [ipaddress.IPv6Network(each) for each in (
+    "2001::/23",      # assignments of the IETF: Teredo, ORCHID, benchmarks
+    "2001:db8::/32",  # documentation
+    "3fff::/20",      # documentation
+)]  # fmt: skip
+#: Ranges whose addresses are IPv4 addresses in another form, and how far they are shifted. They
+#: are as public as that address. The prefix 64:ff9b:1::/48 for NAT64 is not among them: where an
+#: address stands in it is the choice of an operator, so all of it is refused.
+_IPV4_AT = (
+    (ipaddress.IPv6Network("::ffff:0:0/96"), 0),  # mapped: the kernel connects by IPv4
+    (ipaddress.IPv6Network("64:ff9b::/96"), 0),  # NAT64
+    (ipaddress.IPv6Network("2002::/16"), 80),  # 6to4
+)
+#: The upper half of the interface identifier of ISATAP; the lower half is an IPv4 address.
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 @dataclass(slots=True)
@@ -47,7 +85,23 @@ class Deadline:
 def is_public(address: str) -> bool:
     """Tell whether an address is a public unicast address."""
     found: _Address = ipaddress.ip_address(address.partition("%")[0])
-    return all(each.is_global and not each.is_multicast for each in (found, *_embedded_ipv4(found)))
+    if isinstance(found, ipaddress.IPv4Address):
+        return not any(found in each for each in _SPECIAL_IPV4)
+    for form, shift in _IPV4_AT:
+        if found in form:
+            return _is_public_ipv4(int(found) >> shift) and not _is_private_isatap(found)
+    if found not in _GLOBAL_IPV6 or any(found in each for each in _SPECIAL_IPV6):
+        return False
+    return not _is_private_isatap(found)
+
+
+def _is_public_ipv4(bits: int) -> bool:
+    return is_public(str(ipaddress.IPv4Address(bits & 0xFFFFFFFF)))
+
+
+def _is_private_isatap(address: ipaddress.IPv6Address) -> bool:
+    is_isatap = int(address) >> 32 & 0xFFFFFFFF in _ISATAP
+    return is_isatap and not _is_public_ipv4(int(address))
 
 
 def is_allowed(address: str, options: SourceOptions) -> bool:
@@ -56,17 +110,6 @@ def is_allowed(address: str, options: SourceOptions) -> bool:
         return True
     found = ipaddress.ip_address(address.partition("%")[0])
     return any(found in ipaddress.ip_network(each) for each in options.allow_networks)
-
-
-def _embedded_ipv4(address: _Address) -> list[_Address]:
-    """Return the IPv4 addresses embedded in an IPv6 address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour]
-    inner += address.teredo or ()
-    if address in _NAT64:
-        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [each for each in inner if each is not None]
 
 
 def resolve(host: str, port: int, options: SourceOptions) -> list[str]:
@@ -79,19 +122,40 @@ def resolve(host: str, port: int, options: SourceOptions) -> list[str]:
     except (OSError, UnicodeError) as error:
         # Not EAI_AGAIN: then the name server did not answer, and may later.
         is_unknown = isinstance(error, UnicodeError) or error.errno == socket.EAI_NONAME
+        if is_unknown and options.is_discreet:
+            log.event("fetch.refused", level="warning", host=host, error=str(error))
+            raise _discreet(host) from None
         if is_unknown:
             raise SourceRefused(
                 f"{host}: there is no such host ({error}). Check the spelling of the URL."
             ) from error
         raise httpcore.ConnectError(f"{host}: the name cannot be resolved ({error})") from error
     known = list(dict.fromkeys(str(each[4][0]) for each in found))
-    allowed = [each for each in known if is_allowed(each, options)]
+    is_granted = not options.allow_hosts.isdisjoint((_shown(host), f"{_shown(host)}:{port}"))
+    allowed = [each for each in known if is_granted or is_allowed(each, options)]
+    if not allowed and options.is_discreet:
+        log.event("fetch.refused", level="warning", host=host, addresses=",".join(known))
+        raise _discreet(host)
     if not allowed:
         raise SourceRefused(
             f"{host}: resolves to a private address ({', '.join(known)}). Private addresses are "
             "refused unless QUIRE_FETCH_ALLOW_PRIVATE_ADDRESSES=true."
         )
     return allowed
+
+
+def _discreet(host: str) -> SourceRefused:
+    """Return the one error for a host that does not exist or is not public, as members read it."""
+    return SourceRefused(
+        f"{host}: there is no public host of this name. Check the spelling of the URL, or ask the "
+        f"operator for a grant: quire source allow host:{host}"
+    )
+
+
+def _shown(host: str) -> str:
+    """Return a host as a grant names it."""
+    name = host.lower().rstrip(".")
+    return f"[{name}]" if ":" in name else name
 
 
 def require_allowed(url: str, options: SourceOptions) -> None:

@@ -37,6 +37,10 @@ class TaskContext(Protocol):
         """The number of attempts before the task fails."""
 
     @property
+    def origin(self) -> str:
+        """Where the job was submitted: `local` (on the operator's machine) or `api`."""
+
+    @property
     def idempotency_key(self) -> str:
         """A key that is the same in every attempt, for external services that accept one."""
 

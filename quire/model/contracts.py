@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Never, TypeVar
 
+from quire.model.payloads import BUILT_IN, Payload
+
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
@@ -41,6 +43,14 @@ class JobKind:
     max_backoff: float = 300.0
     at_most_once: bool = False
     reason: str = ""
+    #: Users of the API may not submit it.
+    is_internal: bool = False
+    #: What its payload holds, if it is a kind of Quire.
+    payload: Payload | None = None
+
+    def described(self) -> dict[str, Any]:
+        """Return it as JSON, without what exists in one process only."""
+        return {n: getattr(self, n) for n in self.__slots__ if n not in ("function", "payload")}
 
 
 def in_queues(kinds: Iterable[JobKind], queues: Mapping[str, str]) -> list[JobKind]:
@@ -61,13 +71,15 @@ def job(
     queue: str = "default",
     at_most_once: bool = False,
     reason: str = "",
+    internal: bool = False,
     **renamed: Never,
 ) -> Callable[[F], F]:
     """Mark a function as the handler of a job kind.
 
     `max_attempts` counts the first attempt too. `timeout`, `stall_timeout` (no progress) and
     `grace` (after a stop) are seconds, `memory` is bytes. A kind that must not run twice says so
-    with `at_most_once=True` and a `reason`.
+    with `at_most_once=True` and a `reason`. With `internal=True` users of the API may not submit
+    the kind.
     """
     _refuse_old_names(name, renamed)
     _check(name, max_attempts, at_most_once, reason)
@@ -90,6 +102,10 @@ def job(
             max_backoff=max(backoff, max_backoff),
             at_most_once=at_most_once,
             reason=reason,
+            is_internal=internal,
+            payload=BUILT_IN.get(name)
+            if (function.__module__ or "").startswith("quire.")
+            else None,
         )
         setattr(function, MARK, kind)
         return function

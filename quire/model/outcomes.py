@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from quire.model.contracts import JobKind
+from quire.model.records import API
 from quire.model.retry import MAX_CRASHES, delay_after_death, delay_after_error
 
 #: Average delay before a task is retried when the database or the blob storage was unavailable.
@@ -64,6 +65,7 @@ class Lease(NamedTuple):
     is_alone: bool = False  # must not share a batch with other tasks
     from_page: int | None = None
     to_page: int | None = None
+    origin: str = API  # where its job was submitted
 
     @property
     def key(self) -> Key:

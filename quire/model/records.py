@@ -8,6 +8,11 @@ MAX_PRIORITY, MIN_PRIORITY = 1, 10
 DEFAULT_PRIORITY = 5
 
 
+#: Where a job was submitted: on the machine of the operator (command line, Python), or over the
+#: API or the dashboard. A stored null is unknown, and counts as the API.
+LOCAL, API = "local", "api"
+
+
 class Owner(NamedTuple):
     """A user of a tenant; fair shares, policies and caps are per owner."""
 
@@ -27,6 +32,8 @@ class KindRow(NamedTuple):
     max_attempts: int
     at_most_once: bool
     paused_at: float | None
+    #: Users of the API may not submit it.
+    is_internal: bool | None = None
 
 
 class About(NamedTuple):

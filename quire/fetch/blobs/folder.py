@@ -16,6 +16,7 @@ from pathlib import Path
 from quire.errors import BadInput, Conflict, Damaged, FetchFailed, Gone, Refused
 from quire.fetch.names import safe_name
 from quire.fetch.transfer.part_file import disk_errors, remove
+from quire.home import make_folder
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -34,7 +35,7 @@ class BlobFolder:
         plain = name if _PLAIN.fullmatch(name) else hashlib.sha256(os.fsencode(name)).hexdigest()
         folder = self.root / "parts"
         with disk_errors(name, folder / plain):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         return folder / f"{plain}.part"
 
     def put(self, part: Path, digest: str, *, is_own: bool = False) -> None:
@@ -63,10 +64,10 @@ class BlobFolder:
         with suppress(Damaged, Gone):
             self.checked_path(digest, own.stat().st_size)
             return
-        own.chmod(0o444)
+        own.chmod(0o400)
         _sync(own)
         if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             _sync(path.parent.parent)
         os.replace(own, path)  # noqa: PTH105
         _sync(path.parent)

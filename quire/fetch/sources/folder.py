@@ -2,8 +2,12 @@
 
 A folder is walked in path order and the cursor is the path of the last file, so an interrupted
 walk resumes after it without reading the folders before it.
+
+The path that a job names is resolved once, and judged. Below it nothing is followed: a symbolic
+link is left out, or followed as far as the operator allows with `follow_links`.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -22,6 +26,8 @@ from quire.fetch.items import (
     SourceOptions,
 )
 from quire.fetch.names import file_path, file_uri, printable_name
+from quire.fetch.permission import is_below
+from quire.fetch.sources import beneath
 from quire.fetch.sources.globs import is_glob, matcher
 from quire.fetch.transfer.part_file import CHUNK_BYTES, receive, remove, too_large
 
@@ -37,6 +43,7 @@ class FolderSource:
     def __init__(self, path: str, options: SourceOptions) -> None:
         self._root, pattern = _split_pattern(Path(path).expanduser())
         self._options = options
+        self._real: str | None = None
         self._include = matcher([*options.include, *([pattern] if pattern else [])])
         if pattern and options.include:
             first, second = matcher([pattern]), matcher(options.include)
@@ -46,8 +53,7 @@ class FolderSource:
     def pages(self, after: str | None = None) -> Iterator[ListingPage]:
         """List in path order; the cursor is the path of the last file."""
         begin = tuple(unquote_to_bytes(after).split(b"/")) if after else ()
-        is_folder = self._root.is_dir()
-        walk = self._walk(str(self._root), (), begin) if is_folder else self._single_file()
+        walk = self._walk_root(begin) if Path(self._judged()).is_dir() else self._single_file()
         items: list[Item] = []
         skipped: list[Skipped] = []
         keys: _Keys = ()
@@ -64,29 +70,25 @@ class FolderSource:
 
     def fetch(self, item: Item, part: Path, progress: Progress, check: Check) -> Fetched:
         """Copy a file; a file that changes during the copy is an error."""
-        path = file_path(item.uri)
-        max_bytes = self._options.max_bytes
-
-        # A plain open would block forever if a named pipe replaced the file.
-        def nonblocking(path: str, flags: int) -> int:
-            return os.open(path, flags | os.O_NONBLOCK)
-
+        path, max_bytes = file_path(item.uri), self._options.max_bytes
         try:
-            with open(path, "rb", buffering=0, opener=nonblocking) as file:
-                before = os.fstat(file.fileno())
-                _require_regular(item.name, before.st_mode)
-                if before.st_size > max_bytes:
-                    raise too_large(item.name, before.st_size, max_bytes)
-                fetched = receive(
-                    iter(lambda: file.read(CHUNK_BYTES), b""),
-                    part,
-                    item.name,
-                    max_bytes=max_bytes,
-                    progress=progress,
-                    check=check,
-                    total=before.st_size,
-                )
-            _require_same(item.name, before, path.stat(), fetched.size)
+            with beneath.parent_of(self._judged_below(str(path))) as (folder, name):
+                with os.fdopen(beneath.file(name, folder), "rb", buffering=0) as file:
+                    before = os.fstat(file.fileno())
+                    _require_regular(item.name, before.st_mode)
+                    if before.st_size > max_bytes:
+                        raise too_large(item.name, before.st_size, max_bytes)
+                    fetched = receive(
+                        iter(lambda: file.read(CHUNK_BYTES), b""),
+                        part,
+                        item.name,
+                        max_bytes=max_bytes,
+                        progress=progress,
+                        check=check,
+                        total=before.st_size,
+                    )
+                now = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            _require_same(item.name, before, now, fetched.size)
         except FileNotFoundError:
             remove(part)
             raise Gone(f"{item.name}: the file no longer exists in {path.parent}.") from None
@@ -99,6 +101,10 @@ class FolderSource:
             raise
         except OSError as error:
             remove(part)
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise SourceRefused(
+                    f"{item.name}: a symbolic link stands where it was listed. It is not followed."
+                ) from None
             raise FetchFailed(
                 f"{item.name}: cannot be read from {path.parent} ({error.strerror})."
             ) from error
@@ -117,10 +123,34 @@ class FolderSource:
             sentences.append(f"{page.items[0].name}: cannot be read (no permission).")
         return sentences
 
+    def _judged(self) -> str:
+        """Return the root without symbolic links, if it may be opened."""
+        if self._real is None:
+            self._real = self._judge(os.path.realpath(self._root))
+        return self._real
+
+    def _judge(self, real: str) -> str:
+        roots, why = self._options.roots, self._options.forbidden.why(real)
+        if roots is not None and (why or not any(is_below(real, each) for each in roots)):
+            raise SourceRefused(f"{self._root}: is not granted to this tenant.")
+        if why:
+            raise SourceRefused(f"{self._root}: {why}. It cannot be a source.")
+        return real
+
+    def _judged_below(self, path: str) -> str:
+        """Return where a listed file is, without symbolic links, if it may be opened."""
+        root = str(self._root)
+        if not is_below(path, root):
+            raise SourceRefused(f"{path}: is not below {root}, its source.")
+        if self._options.follow_links:
+            return self._judge(os.path.realpath(path))
+        return self._judge(self._judged() + path[len(root.rstrip("/")) :].rstrip("/"))
+
     def _single_file(self) -> Iterator[_Found]:
         path = self._root
         try:
-            found = path.stat()
+            with beneath.parent_of(self._judged()) as (folder, name):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             raise Gone(f"{path}: there is no such file or folder. Check the path.") from None
         except OSError as error:
@@ -138,13 +168,21 @@ class FolderSource:
             return False
         return self._include is None or self._include(path)
 
+    def _walk_root(self, after: _Keys) -> Iterator[_Found]:
+        root = str(self._root)
+        try:
+            with beneath.folder(self._judged()) as opened:
+                yield from self._walk(opened, root, (), after)
+        except OSError as error:
+            yield (), Skipped(file_uri(root), f"folder cannot be read ({error.strerror})")
+
     def _walk(
-        self, folder: str, keys: _Keys, after: _Keys, *, linked: bool = False
+        self, opened: int, folder: str, keys: _Keys, after: _Keys, *, linked: bool = False
     ) -> Iterator[_Found]:
         """Yield the entries after a cursor relative to the folder: depth-first, in byte order."""
         inside = "/".join(printable_name(os.fsdecode(key)) for key in keys)
         try:
-            with os.scandir(folder) as listing:
+            with os.scandir(opened) as listing:
                 entries = sorted((os.fsencode(entry.name), entry) for entry in listing)
         except OSError as error:
             yield keys, Skipped(file_uri(folder), f"folder cannot be read ({error.strerror})")
@@ -155,58 +193,82 @@ class FolderSource:
                 continue
             passed = after[1:] if after and key == after[0] else ()
             path = f"{inside}/{entry.name}" if inside else entry.name
-            if _is_folder(entry):
+            place = f"{folder.rstrip('/')}/{entry.name}"
+            uri = prefix + quote_from_bytes(key)
+            if self._is_folder(entry):
                 if self._may_enter(path, entry.name):
-                    yield from self._enter(entry, (*keys, key), passed, linked=linked)
+                    yield from self._enter(opened, entry, place, (*keys, key), passed, linked)
             elif not (after and key == after[0]) and self._is_included(path, entry.name):
-                uri = prefix + quote_from_bytes(key)
-                yield (*keys, key), _classify(entry, uri, inside)
+                yield (*keys, key), self._classify(entry, place, uri, inside)
+
+    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            return entry.is_dir(follow_symlinks=self._options.follow_links)
+        except OSError:
+            return False
 
     def _enter(
-        self, entry: os.DirEntry[str], keys: _Keys, after: _Keys, *, linked: bool
+        self,
+        opened: int,
+        entry: os.DirEntry[str],
+        place: str,
+        keys: _Keys,
+        after: _Keys,
+        linked: bool,
     ) -> Iterator[_Found]:
-        if entry.is_symlink():
-            if reason := self._why_not_followed(entry, linked=linked):
-                yield keys, Skipped(file_uri(entry.path), reason)
+        real = place if entry.is_symlink() else None
+        if real is not None:
+            real = os.path.realpath(place)
+            if reason := self._why_not_followed(real, linked=linked):
+                yield keys, Skipped(file_uri(place), reason)
                 return
             linked = True
-        yield from self._walk(entry.path, keys, after, linked=linked)
+        if why := self._options.forbidden.why(real or self._real_of(place, linked=linked)):
+            yield keys, Skipped(file_uri(place), f"a folder that {why}")
+            return
+        try:
+            # A link is opened where it led a moment ago, and only there.
+            with beneath.folder(real or entry.name, None if real else opened) as inner:
+                yield from self._walk(inner, place, keys, after, linked=linked)
+        except OSError as error:
+            yield keys, Skipped(file_uri(place), f"folder cannot be read ({error.strerror})")
 
-    def _why_not_followed(self, entry: os.DirEntry[str], *, linked: bool) -> str:
+    def _real_of(self, place: str, *, linked: bool) -> str:
+        """Return a listed path without symbolic links."""
+        if linked:
+            return os.path.realpath(place)
+        return self._judged() + place[len(str(self._root).rstrip("/")) :]
+
+    def _why_not_followed(self, target: str, *, linked: bool) -> str:
         """Return why a symlink is skipped: following only one out of the tree avoids cycles."""
-        target, root = os.path.realpath(entry.path), os.path.realpath(self._root)
-        if _is_below(target, root):
+        root = self._judged()
+        if is_below(target, root):
             return "a symlink to a folder that is listed at its own path"
-        if _is_below(root, target):
+        if is_below(root, target):
             return "a symlink to a parent folder"
         return "a symlink to a folder inside a symlinked folder" if linked else ""
 
-
-def _classify(entry: os.DirEntry[str], uri: str, inside: str) -> Item | Skipped:
-    try:
-        found = entry.stat()
-    except OSError as error:
-        is_dangling = entry.is_symlink()
-        return Skipped(uri, "a dangling symlink" if is_dangling else str(error.strerror))
-    if not stat.S_ISREG(found.st_mode):
-        kind = _SPECIAL_FILES.get(stat.S_IFMT(found.st_mode), "not a file")
-        return Skipped(uri, f"{kind}, not a regular file")
-    return _item(uri, entry.name, found, inside)
+    def _classify(
+        self, entry: os.DirEntry[str], place: str, uri: str, inside: str
+    ) -> Item | Skipped:
+        follows = self._options.follow_links
+        is_link = entry.is_symlink()
+        if is_link and not follows:
+            return Skipped(uri, "a symbolic link, which is not followed without --follow-links")
+        try:
+            found = entry.stat(follow_symlinks=follows)
+        except OSError as error:
+            return Skipped(uri, "a dangling symlink" if is_link else str(error.strerror))
+        if not stat.S_ISREG(found.st_mode):
+            kind = _SPECIAL_FILES.get(stat.S_IFMT(found.st_mode), "not a file")
+            return Skipped(uri, f"{kind}, not a regular file")
+        if why := self._options.forbidden.why(self._real_of(place, linked=follows)):
+            return Skipped(uri, f"a file that {why}")
+        return _item(uri, entry.name, found, inside)
 
 
 def _item(uri: str, name: str, found: os.stat_result, inside: str) -> Item:
     return Item(uri, printable_name(name), found.st_size, found.st_mtime, folder=inside)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _require_regular(name: str, mode: int) -> None:

@@ -5,14 +5,13 @@ their subfolders; the cursor holds the folders still to list, with their page to
 """
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 from quire.errors import BadInput, Gone, QuireError
 from quire.fetch.http_client import Request
@@ -21,10 +20,8 @@ from quire.fetch.names import printable_name
 from quire.fetch.sources.drive_api import DriveApi
 from quire.fetch.sources.globs import matcher, path_filter
 from quire.fetch.transfer.download import Remote, download
+from quire.model.places import drive_id
 
-_HOSTS = frozenset({"drive.google.com", "docs.google.com"})
-_IN_PATH = re.compile(r"/(?:d|folders|drive/shared-drives)/([A-Za-z0-9_-]{10,})")
-_ID = re.compile(r"[A-Za-z0-9_-]{4,}")
 _OWN = "application/vnd.google-apps."
 _FOLDER, _SHORTCUT = _OWN + "folder", _OWN + "shortcut"
 _PDF = "application/pdf"
@@ -158,6 +155,8 @@ class DriveSource:
         path = f"{folder}/{name}" if folder else name
         uri = f"gdrive:{file['id']}"
         if file["mimeType"] == _SHORTCUT:
+            if not self._options.follow_links:
+                return Skipped(uri, f"{name!r} is a shortcut, which may lead out of the folder")
             try:
                 file = self._resolve_shortcut(file)
             except Gone:
@@ -202,20 +201,3 @@ def _item(file: dict[str, Any], name: str, folder: str) -> Item | Skipped:
         folder=folder,
         sha256=file.get("sha256Checksum"),
     )
-
-
-def drive_id(url: str) -> str | None:
-    """Return the file or folder id in `gdrive:ID` or a Google Drive URL, or None."""
-    if url.lower().startswith("gdrive:"):
-        found = _ID.fullmatch(url[len("gdrive:") :].strip("/"))
-        return found[0] if found else None
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return None
-    if (parts.hostname or "") not in _HOSTS:
-        return None
-    if found := _IN_PATH.search(parts.path):
-        return found[1]
-    named = parse_qs(parts.query).get("id", [""])[0]
-    return named if _ID.fullmatch(named) else None

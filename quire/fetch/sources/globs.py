@@ -6,7 +6,7 @@ REPORT.PDF.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quire.errors import BadInput
 
@@ -22,18 +22,14 @@ def is_glob(text: str) -> bool:
 
 
 def matcher(patterns: Sequence[str]) -> Matcher | None:
-    """Return a function that tells whether a path matches a pattern, or None without patterns."""
-    sources = []
-    for pattern in filter(None, patterns):
-        body = "".join(_translate(token) for token in _TOKEN.findall(pattern.strip("/")))
-        sources.append(body if "/" in pattern.rstrip("/") else f"(?:.*/)?{body}")
-    if not sources:
+    """Return a function that tells whether a path matches a pattern, or None without patterns.
+
+    Its time grows with the length of the path times that of the patterns, whatever they are.
+    """
+    machines = [_Machine(pattern) for pattern in patterns if pattern]
+    if not machines:
         return None
-    try:
-        compiled = re.compile("|".join(sources), re.IGNORECASE | re.DOTALL)
-    except re.error as error:
-        raise BadInput(f"pattern {', '.join(patterns)}: invalid ({error}).") from error
-    return lambda path: compiled.fullmatch(path) is not None
+    return lambda path: any(machine.matches(path) for machine in machines)
 
 
 def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Matcher:
@@ -55,12 +51,72 @@ def validate_pattern(pattern: str) -> None:
         )
 
 
-_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+class _Machine:
+    """One pattern as a row of states, all of them followed at once: bit n is the n-th token.
+
+    A regular expression would try the stars one after another, and take time of the n-th power.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        tokens = _TOKEN.findall(pattern.strip("/"))
+        if "/" not in pattern.rstrip("/"):
+            tokens.insert(0, "**/")
+        self._tests = [_test(token) for token in tokens]
+        #: Tokens that need no character, and tokens that any number of characters fit.
+        self._optional = _bits(each in _STARS for each in tokens)
+        self._repeated = self._optional
+        #: After `**/` has taken a character, only a slash ends it.
+        self._folders = _bits(each == "**/" for each in tokens)
+        self._end = 1 << len(tokens)
+        self._steps: dict[str, int] = {}
+
+    def matches(self, path: str) -> bool:
+        """Tell whether the whole path matches."""
+        begun = 0  # inside the folders of a `**/`
+        states = self._skipped(1)
+        for character in path:
+            fits = self._steps.get(character)
+            if fits is None:
+                fits = _bits(test(character) for test in self._tests)
+                self._steps[character] = fits
+            taken = states & fits
+            folders = (states | begun) & self._folders
+            ended = folders << 1 if character == "/" else 0
+            stars = taken & self._repeated & ~self._folders
+            after = (taken & ~self._repeated) << 1 | stars | ended
+            states, begun = self._skipped(after), folders
+            if not states and not begun:
+                return False
+        return bool(states & self._end)
+
+    def _skipped(self, states: int) -> int:
+        """Add the states behind tokens that need no character."""
+        while (more := states | (states & self._optional) << 1) != states:
+            states = more
+        return states
 
 
-def _translate(token: str) -> str:
-    if token in _WILDCARDS:
-        return _WILDCARDS[token]
+_STARS = frozenset({"*", "**", "**/"})
+
+
+def _bits(values: Iterable[bool]) -> int:
+    return sum(1 << at for at, value in enumerate(values) if value)
+
+
+def _test(token: str) -> Matcher:
+    """Return whether a character fits a token."""
+    if token in ("**", "**/"):
+        return lambda character: True
+    if token in ("*", "?"):
+        return lambda character: character != "/"
+    try:
+        compiled = re.compile(_class_of(token), re.IGNORECASE | re.DOTALL)
+    except re.error as error:
+        raise BadInput(f"pattern {token}: invalid ({error}).") from error
+    return lambda character: compiled.fullmatch(character) is not None
+
+
+def _class_of(token: str) -> str:
     if token.startswith("[") and len(token) > 1:
         inner = token[1:-1].replace("\\", r"\\").replace("[", r"\[")
         return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"

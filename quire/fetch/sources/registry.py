@@ -7,8 +7,8 @@ from pathlib import Path
 from quire.errors import BadInput
 from quire.fetch.items import Source, SourceOptions
 from quire.model.contracts import SourceKind
+from quire.model.places import BUCKETS, drive_id
 
-BUCKETS = ("s3", "gs", "az")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BUILT_IN = ("a path", "file://", "https://", "http://", "gdrive:", "s3://", "gs://", "az://")
 _plugin_sources: dict[str, SourceKind] = {}
@@ -32,7 +32,7 @@ def open_source(url: str, options: SourceOptions | None = None) -> Source:
 
         return PluginSource(url, _plugin_sources[scheme], options)
     if scheme in ("gdrive", "http", "https"):
-        from quire.fetch.sources.gdrive import DriveSource, drive_id
+        from quire.fetch.sources.gdrive import DriveSource
         from quire.fetch.sources.http import HttpSource
 
         is_drive = scheme == "gdrive" or drive_id(url)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from quire.errors import FetchFailed, SourceRefused
 from quire.fetch.items import Check, Fetched, Progress
+from quire.home import make_folder
 
 CHUNK_BYTES = 1 << 20
 _DISK_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
@@ -41,7 +42,7 @@ class PartFile:
         self._start_hashes()
         fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         with disk_errors(subject, fresh):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             self._number = os.open(fresh, flags, 0o600)
         try:

@@ -1,5 +1,7 @@
 """Retries of failed requests: how many and how long to wait, the same for every remote source."""
 
+import math
+
 from quire.errors import FetchFailed
 from quire.fetch.http_client import RetryableError
 from quire.fetch.items import Check, Limits, SourceOptions
@@ -15,6 +17,7 @@ class RetryBudget:
         self._limits: Limits = options.limits
         self._wait = options.wait
         self._clock = options.clock
+        self._say = options.say
         self._check = check
         self._begun_at = options.clock()
         self.tries = 0
@@ -40,11 +43,16 @@ class RetryBudget:
                 retry_after=seconds,
             ) from error
         self.tries += 1
+        told = None
         while seconds > 0:
             self._check()
+            if (left := math.ceil(seconds)) != told:
+                self._say(f"next try in {left} s: {error}")
+                told = left
             step = min(seconds, _CHECK_SECONDS)
             self._wait(step)
             seconds -= step
+        self._say("trying again")
         self._check()
         self.check_total_time(arrived)
 

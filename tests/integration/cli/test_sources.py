@@ -133,8 +133,8 @@ def test_what_was_left_out_is_named_with_the_reason(summed_up: Callable[..., str
         (folder / f"{number} link").symlink_to("nowhere")
     said = summed_up(folder)
     assert "       8  skipped: not regular files, or not readable" in said
-    assert "/0%20link: a dangling symlink" in said
-    assert said.count("a dangling symlink") == 5
+    assert "/0%20link: a symbolic link" in said
+    assert said.count("a symbolic link, which is not followed") == 5
 
 
 def test_a_private_address_is_refused_with_the_setting_that_allows_it(

@@ -106,9 +106,20 @@ def test_shared_drives_are_listed_and_read(
     assert (tmp_path / "p").read_bytes() == b"team"
 
 
-def test_shortcuts_are_resolved_and_do_not_turn_in_circles(
+def test_a_shortcut_does_not_lead_out_of_a_folder(server: DriveServer, chosen: SourceOptions):
+    tree(server)
+    server.put(DriveFile("secret-file-0", "o.txt", TEXT, "root", b"not of this folder"))
+    server.put(DriveFile("shortcut-out", "in", SHORTCUT, TOP, target="secret-file-0"))
+    pages = everything(open_source(f"gdrive:{TOP}", chosen))
+    assert "gdrive:secret-file-0" not in {each.uri for each in items(pages)}
+    [skipped] = [skip for page in pages for skip in page.skipped]
+    assert skipped.uri == "gdrive:shortcut-out" and "shortcut" in skipped.reason
+
+
+def test_shortcuts_are_resolved_on_request_and_do_not_turn_in_circles(
     server: DriveServer, chosen: SourceOptions
 ):
+    chosen = replace(chosen, follow_links=True)
     tree(server)
     server.put(DriveFile("other-folder-id", "Other", FOLDER, "root"))
     server.put(DriveFile("other-file-0", "o.txt", TEXT, "other-folder-id", b"other"))

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from quire.errors import BadInput, FetchFailed, Gone, SourceRefused, Stopped
 from quire.fetch.items import PAGE_ITEMS, Fetched, Item, SourceOptions
 from quire.fetch.names import file_path
+from quire.fetch.permission import Forbidden
 from quire.fetch.sources.registry import open_source
 from quire.fetch.transfer.part_file import disk_errors
 from tests.disk import files_up_to
 
 QUIET = SourceOptions()
+FOLLOWING = SourceOptions(follow_links=True)
 
 
 def make(folder: Path, *names: str) -> None:
@@ -128,7 +130,7 @@ def test_hostile_names_are_listed_and_read(tmp_path: Path):
     assert listed(tmp_path, after=page.cursor) == []
 
 
-def test_links_are_followed_without_turning_in_circles(tmp_path: Path):
+def test_links_are_followed_on_request_without_turning_in_circles(tmp_path: Path):
     root, outside = tmp_path / "root", tmp_path / "outside"
     make(root, "a/one.txt")
     make(outside, "two.txt", "deep/three.txt")
@@ -140,14 +142,67 @@ def test_links_are_followed_without_turning_in_circles(tmp_path: Path):
     (root / "nowhere").symlink_to(tmp_path / "missing")
     (root / "self").symlink_to(root / "self")
     (root / "file.txt").symlink_to(outside / "two.txt")
-    assert paths(listed(root)) == ["a/one.txt", "file.txt", "out/deep/three.txt", "out/two.txt"]
-    found = reasons(root)
+    followed = ["a/one.txt", "file.txt", "out/deep/three.txt", "out/two.txt"]
+    assert paths(listed(root, FOLLOWING)) == followed
+    found = reasons(root, FOLLOWING)
     assert "at its own path" in found["loop"]
     assert "at its own path" in found["again"]
     assert "at its own path" in found["back"]
     assert "parent folder" in found["further"]
     assert "dangling" in found["nowhere"]
     assert "dangling" in found["self"]
+
+
+def test_a_link_does_not_lead_out_of_a_folder(tmp_path: Path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    make(root, "a.txt")
+    make(outside, "secret.txt")
+    (root / "report.txt").symlink_to(outside / "secret.txt")
+    (root / "more").symlink_to(outside)
+    assert paths(listed(root)) == ["a.txt"]
+    found = reasons(root)
+    assert set(found) == {"report.txt", "more"}
+    assert all("not followed without --follow-links" in each for each in found.values())
+    # What the job names itself is opened wherever it leads.
+    assert paths(listed(root / "more")) == ["secret.txt"]
+    assert paths(listed(root / "report.txt")) == ["report.txt"]
+    assert fetch(root / "report.txt", tmp_path / "part").size == len("secret.txt")
+
+
+@pytest.mark.parametrize("swapped", ["deep/a.txt", "deep"])
+def test_a_link_put_in_place_of_what_was_listed_is_not_opened(tmp_path: Path, swapped: str):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    make(root, "deep/a.txt")
+    make(outside, "a.txt")
+    source = open_source(str(root), QUIET)
+    [item] = [item for page in source.pages(None) for item in page.items]
+    (root / swapped).rename(tmp_path / "away")
+    target = outside if swapped == "deep" else outside / "a.txt"
+    (root / swapped).symlink_to(target)
+    with pytest.raises(SourceRefused, match="a symbolic link stands where it was listed"):
+        source.fetch(item, tmp_path / "part", lambda got, total: None, lambda: None)
+    assert not (tmp_path / "part").exists()
+
+
+def test_an_item_that_is_not_below_its_source_is_not_opened(tmp_path: Path):
+    make(tmp_path, "root/a.txt", "b.txt")
+    source = open_source(str(tmp_path / "root"), QUIET)
+    item = Item(f"file://{tmp_path}/b.txt", "b.txt")
+    with pytest.raises(SourceRefused, match="is not below"):
+        source.fetch(item, tmp_path / "part", lambda got, total: None, lambda: None)
+
+
+def test_what_is_forbidden_is_left_out_of_a_folder_and_refused_by_name(tmp_path: Path):
+    make(tmp_path, "root/a.txt", "root/den/quire.db", "root/key.json")
+    root = tmp_path / "root"
+    own = tuple(os.path.realpath(root / name) for name in ("den", "key.json"))
+    options = SourceOptions(forbidden=Forbidden(own))
+    assert paths(listed(root, options)) == ["a.txt"]
+    assert set(reasons(root, options)) == {"den", "key.json"}
+    (tmp_path / "alias").symlink_to(root / "den")
+    for name in ("root/den", "root/den/quire.db", "root/key.json", "alias"):
+        with pytest.raises(SourceRefused, match="belongs to Quire itself"):
+            listed(tmp_path / name, options)
 
 
 def test_what_is_no_file_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,9 @@ from quire.errors import BadInput
 from quire.fetch.items import Item, SourceOptions, fingerprint
 from quire.fetch.names import file_path, file_uri, printable_name, safe_name
 from quire.fetch.network import is_allowed, is_public
-from quire.fetch.sources.gdrive import drive_id
 from quire.fetch.sources.globs import matcher, path_filter
 from quire.fetch.transfer import response_headers
+from quire.model.places import drive_id
 
 
 @pytest.mark.parametrize(
@@ -193,3 +194,34 @@ def test_other_links_are_not_of_google_drive():
     assert drive_id("https://example.com/file/d/1AbCdEfGhIjKlMnOp") is None
     assert drive_id("gdrive:") is None
     assert drive_id("https://drive.google.com/drive/my-drive") is None
+
+
+_PARTS = st.lists(
+    st.sampled_from(["a", "b", "*", "**", "**/", "?", "/", "[ab]", "[!a]", ".", "B"]), max_size=7
+)
+
+
+@given(_PARTS, st.text("aAb/.c", max_size=8))
+def test_a_pattern_matches_what_its_regular_expression_would(parts: list[str], path: str):
+    pattern = "".join(parts).strip("/")
+    found = matcher([pattern])
+    if found is None:
+        return
+    wildcards = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[!a]": "[^a]"}
+    tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[!?[ab]+\]|.", pattern)
+    body = "".join(
+        wildcards.get(each, each if each.startswith("[") else re.escape(each)) for each in tokens
+    )
+    whole = body if "/" in "".join(parts).rstrip("/") else f"(?:.*/)?{body}"
+    if "/" in "".join(parts).rstrip("/"):
+        found = matcher(["".join(parts)])
+    assert found is not None
+    assert found(path) == bool(re.fullmatch(whole, path, re.IGNORECASE | re.DOTALL))
+
+
+def test_the_work_of_a_pattern_grows_with_its_length_and_that_of_the_path_only():
+    """As a regular expression, this one would take time of the hundredth power."""
+    worst = matcher(["*a" * 100] * 20)
+    assert worst is not None
+    assert not worst("a" * 4000 + "b")
+    assert worst("a" * 4000)

@@ -129,6 +129,20 @@ def test_bytes_are_counted_hashed_and_checked(attic: type[Attic], tmp_path: Path
     assert told[-1] == (len(TEXT), len(TEXT))
 
 
+def test_the_next_try_is_counted_down_while_it_is_waited_for(attic: type[Attic], tmp_path: Path):
+    attic.script = [cut(3_000, ConnectionResetError("reset")), cut(3_500, Transient("busy"))]
+    said: list[str] = []
+    fetch(attic, tmp_path, say=said.append)
+    assert [text.partition(":")[0] for text in said] == [
+        "next try in 1 s",
+        "trying again",
+        "next try in 2 s",
+        "next try in 1 s",
+        "trying again",
+    ]
+    assert "reset" in said[0] and "busy" in said[2]
+
+
 def test_a_broken_read_goes_on_where_it_was_if_the_whole_can_be_checked(
     attic: type[Attic], tmp_path: Path
 ):
