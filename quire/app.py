@@ -96,6 +96,7 @@ class App:
             policy=s.user_policy,
             known=lambda: self.registry.kinds,
             payload_limit=s.payload_max_bytes,
+            settings=s.for_children,
             ring=lambda: wakeup.wake(s.home),
             is_alive=liveness.is_alive,
         )

@@ -2,8 +2,10 @@
 
 A setting comes from an argument, else from QUIRE_*, else from `quire.toml` in the home.
 QUIRE_X_FILE names a file that holds the value of QUIRE_X, as Docker and systemd pass secrets.
+A home that was found, and not named, is judged by `quire.home` before anything in it counts.
 """
 
+import ipaddress
 import itertools
 import os
 import re
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from quire import home as homes
 from quire.errors import BadInput
 
 HOME = Path(".quire")
@@ -57,6 +60,9 @@ class Settings:
     broker_url: str = _setting(
         "",
         "Redis or RabbitMQ URL for delivery through Celery. Empty: workers claim by themselves.",
+    )
+    celery_remote_control: bool = _setting(
+        False, "Let `celery inspect` and `celery control` command workers through the broker."
     )
     poll_interval: float = _setting(5.0, "Seconds between polls of an idle worker.")
     heartbeat_interval: float = _setting(10.0, "Seconds between renewals of a worker's leases.")
@@ -131,6 +137,14 @@ class Settings:
         "127.0.0.1", "Address the API and the dashboard listen on.", "API and dashboard"
     )
     api_port: int = _setting(8750, "Port the API and the dashboard listen on.")
+    public_url: str = _setting(
+        "", "URL under which browsers reach the dashboard, for sign-in links. Empty: as asked."
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        (),
+        "Addresses or networks of reverse proxies whose X-Forwarded-For is believed, "
+        "comma-separated.",
+    )
     api_auth: bool = _setting(
         True, "Require a token or a session. If false, only requests from this machine are served."
     )
@@ -138,7 +152,17 @@ class Settings:
         600, "Rate limit for requests, per user or address. 0: no limit."
     )
     api_max_streams: int = _setting(200, "Maximum number of open event streams per API process.")
+    api_max_connections: int = _setting(
+        1000, "Maximum number of open connections per API process; one address has a quarter."
+    )
     session_days: float = _setting(14.0, "Days until a dashboard session expires.")
+
+    sandbox: str = _setting(
+        "auto",
+        "Reading files in a box: auto (as far as this machine can), require (refuse to start "
+        "without Landlock and seccomp) or off.",
+        "Security",
+    )
 
     log_level: str = _setting(
         "info", "Lowest level to log: debug, info, warning or error.", "Logging"
@@ -153,7 +177,7 @@ class Settings:
             "fetch_allow_private_addresses",
             "fetch_max_bytes", "embed_url", "embed_api_key", "embed_dimensions",
             "embed_requests_per_minute", "embed_tokens_per_minute", "sqlite_synchronous",
-            "lease_seconds",
+            "lease_seconds", "sandbox",
         )  # fmt: skip
         return {
             "home": str(self.home),
@@ -174,23 +198,31 @@ class Settings:
 
 def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
     """Read the settings: arguments first, then QUIRE_*, then `quire.toml` in the home."""
+    _refuse_renamed(environ)
+    home = homes.choose(given.get("home") or environ.get("QUIRE_HOME"))
+    table = _toml(home)
+    values: dict[str, Any] = {"home": home.path}
+    of_file: set[str] = set()
+    for each in fields(Settings):
+        name, key = each.name, f"QUIRE_{each.name.upper()}"
+        if name == "home":
+            continue
+        if given.get(name) is not None:
+            values[name] = given[name]
+        elif (text := _given_by(environ, key)) is not None:
+            values[name] = _parsed(key, text, each.default)
+        elif name in table:
+            values[name] = _parsed(f"quire.toml: {name}", table[name], each.default)
+            of_file.add(name)
+    if not home.is_named:
+        values |= _of_found(home, of_file, values)
+    return _checked(Settings(**values))
+
+
+def _refuse_renamed(environ: Mapping[str, str]) -> None:
     for (old, new), suffix in itertools.product(RENAMED.items(), ("", "_FILE")):
         if (name := f"QUIRE_{old.upper()}{suffix}") in environ:
             raise BadInput(f"{name} was renamed to QUIRE_{new.upper()}{suffix}. Set that instead.")
-    home = Path(given.get("home") or environ.get("QUIRE_HOME") or _nearest_home()).absolute()
-    table = _toml(home / "quire.toml")
-    values: dict[str, Any] = {"home": home}
-    for each in fields(Settings):
-        if each.name == "home":
-            continue
-        key = f"QUIRE_{each.name.upper()}"
-        if given.get(each.name) is not None:
-            values[each.name] = given[each.name]
-        elif (text := _given_by(environ, key)) is not None:
-            values[each.name] = _parsed(key, text, each.default)
-        elif each.name in table:
-            values[each.name] = _parsed(f"quire.toml: {each.name}", table[each.name], each.default)
-    return _checked(Settings(**values))
 
 
 def _given_by(environ: Mapping[str, str], key: str) -> str | None:
@@ -235,6 +267,16 @@ def _checked(s: Settings) -> Settings:
 
 
 def _check_urls(s: Settings) -> None:
+    if s.public_url and not s.public_url.startswith(("http://", "https://")):
+        raise BadInput(f"QUIRE_PUBLIC_URL: {s.public_url!r} is not an http or https URL.")
+    for each in s.trusted_proxies:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise BadInput(
+                f"QUIRE_TRUSTED_PROXIES: {each!r} is not an address or a network, as in 10.0.0.5 "
+                "or 10.0.0.0/24."
+            ) from error
     if s.blobs and not s.blobs.lower().startswith(("s3://", "gs://", "az://")):
         raise BadInput(f"QUIRE_BLOBS: {s.blobs!r} is not an s3://, gs:// or az:// URL of a bucket.")
     if s.broker_url and s.broker_url.partition("://")[0] not in BROKERS:
@@ -275,6 +317,7 @@ _LEAST: dict[str, float] = {
     "fetch_max_bytes": 1,
     "blob_cache_bytes": 1 << 20,
     "session_days": 0.001,
+    "api_max_connections": 4,
 }
 _QUEUE = re.compile(r"[\w.-]+")
 _ROUTE = re.compile(r"[\w.-]+=[\w.-]+")
@@ -293,6 +336,7 @@ POLICIES = ("all", "queue", "replace", "reject")
 _CHOICES = {
     "user_policy": POLICIES,
     "sqlite_synchronous": ("full", "normal"),
+    "sandbox": ("auto", "require", "off"),
     "log_level": ("debug", "info", "warning", "error"),
 }
 
@@ -333,26 +377,18 @@ def unknown(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str | No
 
 
 #: Variables that are not settings: of the supervisor for its processes, and of the tests.
-_OTHERS = {"QUIRE_PARENT_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL", "QUIRE_EXAMPLES"}
+_OTHERS = {"QUIRE_PARENT_FD", "QUIRE_TEST_RUN", "QUIRE_REQUIRE_ALL"}
 #: Kubernetes sets QUIRE_SERVICE_HOST and the like in every container if a service is named quire.
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP).*)?$")
 
 
-def _nearest_home() -> Path:
-    for folder in [Path.cwd(), *Path.cwd().parents]:
-        if (folder / ".quire").is_dir():
-            return folder / ".quire"
-    from platformdirs import user_data_path
-
-    return user_data_path("quire")
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+def _toml(home: homes.Home) -> dict[str, Any]:
+    text, path = home.read_toml(), home.toml
+    if text is None:
         return {}
     try:
-        table = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path}: not valid TOML ({error}). Nothing was started.") from error
     known = {f.name for f in fields(Settings)} - {"home"}
     for old in RENAMED.keys() & table.keys():
@@ -361,7 +397,25 @@ def _toml(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path}: unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}."
         )
+    home.require_trusted(table)
     return table
+
+
+def _of_found(home: homes.Home, of_file: set[str], values: dict[str, Any]) -> dict[str, Any]:
+    """Return what the file of a home that was found means, or refuse what it may not decide."""
+    for secret, receiver in homes.SENT_TO.items():
+        is_sent = bool(values.get(secret) and values.get(receiver))
+        if is_sent and receiver in of_file and secret not in of_file:
+            raise BadInput(
+                f"QUIRE_{secret.upper()}: would be sent to the server that {home.toml} names, and "
+                "that file was found, not named. Nothing was sent. If you trust it, set "
+                f"QUIRE_{receiver.upper()} with it, or QUIRE_HOME={home.path}."
+            )
+    if "plugins" not in of_file:
+        return {}
+    # Files beside the home, not those of the folder that the user happens to stand in.
+    beside = [str(home.path.parent / n) if n.endswith(".py") else n for n in values["plugins"]]
+    return {"plugins": tuple(beside)}
 
 
 def _parsed(name: str, raw: Any, default: Any) -> Any:

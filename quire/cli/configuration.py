@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
     import platform
 
     import quire
-    from quire.store.db.sqlite import sqlite_module
+    from quire.store.db.sqlite_driver import sqlite_module
 
     return {
         "quire": quire.__version__,
