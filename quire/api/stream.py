@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from quire import log
 from quire.errors import DatabaseUnavailable, QuireError, TooMany
 from quire.store.db.engine import Database
-from quire.store.queue import tail
+from quire.store.queue import events, tail
 from quire.store.queue.tail import Activity, Cursor, StreamedEvent
 
 POLL_SECONDS = 0.25
@@ -154,13 +154,19 @@ class EventBroadcaster:
             self._reading.cancel()
 
     def _admit(self, tenant: str, user: str) -> None:
-        most_of_one = max(self._most // 2, 1)
+        most_of_tenant, most_of_one = max(self._most // 2, 1), max(self._most // 4, 1)
         if self._is_closed:
             raise TooMany("events: the server is stopping.", retry_after=RETRY_AFTER)
         if self.count >= self._most:
             raise TooMany(
                 f"events: {self._most:,} streams are open, which is the limit. Close pages "
                 "that you do not need, or raise QUIRE_API_MAX_STREAMS.",
+                retry_after=RETRY_AFTER,
+            )
+        if sum(each == tenant for each, _ in self._open) >= most_of_tenant:
+            raise TooMany(
+                f"events: your tenant has {most_of_tenant:,} streams open, which is the limit "
+                "per tenant. Close pages that you do not need.",
                 retry_after=RETRY_AFTER,
             )
         if self._open.count((tenant, user)) >= most_of_one:
@@ -236,22 +242,30 @@ class EventBroadcaster:
         return message({"name": CHANGED, "job_id": job_id})
 
     def _head(self) -> Cursor:
+        self._adopt_restored()
         with self._db.read() as conn:
             return tail.head(conn)
 
     def _local(self, cursor: Cursor) -> Cursor:
+        self._adopt_restored()
         with self._db.read() as conn:
             return tail.local(conn, cursor)
+
+    def _adopt_restored(self) -> None:
+        with self._db.read() as conn:
+            if not tail.has_restored(conn):
+                return
+        self._db.write(lambda conn, now: events.adopt_restored(conn))
 
     def _read(
         self, tenants: Iterable[str]
     ) -> tuple[list[StreamedEvent] | Cursor, dict[str, Activity]]:
         """Return new events, or where to start if the position is of another cluster."""
         with self._db.read() as conn:
-            if self._at.xid and tail.local(conn, self._at) != self._at:
-                return tail.head(conn), {}
-            found = tail.read_after(conn, set(tenants), self._at)
-            return found, {tenant: tail.activity(conn, tenant) for tenant in tenants}
+            if not self._at.xid or tail.local(conn, self._at) == self._at:
+                found = tail.read_after(conn, set(tenants), self._at)
+                return found, {tenant: tail.activity(conn, tenant) for tenant in tenants}
+        return self._head(), {}
 
     def _between(self, wanted: EventFilter, after: Cursor, until: Cursor) -> list[StreamedEvent]:
         with self._db.read() as conn:

@@ -36,7 +36,7 @@ def on_postgres(home: Path, pg_url: str) -> Iterator[Served]:
 @pytest.fixture
 def here(home: Path) -> Iterator[Served]:
     """The same on SQLite alone."""
-    with served(home=home, api_max_streams=8) as running:
+    with served(home=home, api_max_streams=16) as running:
         yield running
 
 
@@ -76,12 +76,36 @@ def test_streams_go_on_after_a_restore_into_a_fresh_cluster(on_postgres: Served)
     with stream(at) as opened:
         at.happen("before")
         xid, _, number = str(opened.next().cursor).partition("-")
+    at.happen("unread")
     with at.app.db.begin() as conn:
         conn.exec_driver_sql(f"UPDATE events SET xid = xid + {ahead}")
-    at.happen("restored")
     with stream(at, cursor=f"{int(xid) + ahead}-{number}") as opened:
         at.happen("after")
-        assert opened.names(2) == ["restored", "after"]
+        assert opened.names(2) == ["unread", "after"]
+
+
+def test_a_stream_that_was_behind_a_restore_is_told_what_happened_before_it_came_back(
+    on_postgres: Served,
+):
+    at, ahead = on_postgres, 1 << 40
+    with stream(at) as opened:
+        at.happen("before")
+        xid, _, number = str(opened.next().cursor).partition("-")
+    at.happen("unread")
+    with at.app.db.begin() as conn:
+        conn.exec_driver_sql(f"UPDATE events SET xid = xid + {ahead}")
+        last = "SELECT xid || '-' || id FROM events ORDER BY id DESC LIMIT 1"
+        told = conn.exec_driver_sql(last).scalar_one()
+    at.happen("since")
+    with at.app.db.begin() as open_meanwhile:
+        now = at.app.db.now(open_meanwhile)
+        events.record(open_meanwhile, [events.Event(None, "late", tenant="default")], now=now)
+        with stream(at, cursor=f"{int(xid) + ahead}-{number}") as opened:
+            unread = opened.next()
+            assert unread["name"] == "unread"
+            assert unread.cursor == told, "its cursor stays what it was before the restore"
+    with stream(at, cursor=told) as opened:
+        assert opened.names(2) == ["since", "late"]
 
 
 def test_open_streams_are_told_to_reconnect_after_a_restore(on_postgres: Served):
@@ -143,7 +167,7 @@ def test_a_submitted_job_is_hinted_at_before_anything_happened_to_it(at: Served)
 
 
 def test_a_hundred_readers_get_every_event(home: Path):
-    with served(home=home, api_max_streams=200) as at, contextlib.ExitStack() as stack:
+    with served(home=home, api_max_streams=400) as at, contextlib.ExitStack() as stack:
         at.http.close()
         at.http = httpx.Client(
             base_url=at.url, timeout=60, limits=httpx.Limits(max_connections=None)
@@ -159,7 +183,7 @@ def test_a_hundred_readers_get_every_event(home: Path):
 
 
 def test_streams_past_the_limit_are_refused_and_a_place_is_given_back(home: Path):
-    with served(home=home, api_max_streams=4) as at:
+    with served(home=home, api_max_streams=8) as at:
         with stream(at), stream(at):
             refused = at.http.get("/api/events")
             assert refused.status_code == 429

@@ -26,13 +26,14 @@ from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.db.schema import queue as tables
 from quire.store.queue import fenced, job_actions
-from tests.store.stage import TTL, Stage, ending
+from tests.store.stage import KINDS, TTL, Stage, ending
 
 WORKERS = st.sampled_from(["w1", "w2"])
 PICK = st.integers(0, 1000)
 USERS = st.sampled_from(["ada", "bob"])
-#: Another number of examples, for a long search: QUIRE_EXAMPLES=5000.
-EXAMPLES = int(os.environ.get("QUIRE_EXAMPLES", "0"))
+#: Another number of random examples, for a long search: ENGINE_EXAMPLES=5000. (Variables that
+#: begin with QUIRE_ are deleted before a test run.)
+EXAMPLES = int(os.environ.get("ENGINE_EXAMPLES", "0"))
 
 
 class Engine(RuleBasedStateMachine):
@@ -85,8 +86,8 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(pick=PICK, verb=st.sampled_from(["stop", "cancel", "resume", "retry"]))
     def ask(self, pick, verb):
-        getattr(verbs, verb)(self.stage.caller(), [self.jobs[pick % len(self.jobs)]])
-        self.forget_halted()
+        changed = getattr(verbs, verb)(self.stage.caller(), [self.jobs[pick % len(self.jobs)]])
+        self.forget_halted(sweeps=bool(changed) and verb in ("stop", "cancel"))
 
     @precondition(lambda self: self.jobs)
     @rule(
@@ -142,7 +143,13 @@ class Engine(RuleBasedStateMachine):
         more = details.get(move, {})
         expected = {lease.task_id for lease in some if self.is_current(lease)}
         outcome = {"finish": "done", "return": "returned"}.get(move, move)
-        ends = [ending(lease, move, outcome, **more) for lease in some]
+        # A worker never tries again what must not run twice: `outcomes.decide` lets it fail.
+        failed = ("fail", "fail", {"error": "busy"})
+        ends = []
+        for lease in some:
+            is_last = move == "retry" and KINDS[lease.kind].at_most_once
+            how, told_as, given = failed if is_last else (move, outcome, more)
+            ends.append(ending(lease, how, told_as, **given))
         told = {lease.task_id for lease in some if self.is_held(lease)}
         assert self.stage.settle(*ends) == expected
         for task_id in told:
@@ -254,17 +261,20 @@ class Engine(RuleBasedStateMachine):
         is_active = self.stage.job(lease.job_id).state in ("pending", "running")
         return self.is_held(lease) and is_active
 
-    def forget_halted(self) -> None:
+    def forget_halted(self, *, sweeps: bool = False) -> None:
         """A stop, a cancel or a replacement ends the leases of the job.
 
-        After a stop, the holder of what must not run twice is first asked whether it had begun.
+        After a stop, the holder of what must not run twice is first asked whether it had begun;
+        once its time to tell is over, the next stop or cancel, which `sweeps`, ends its lease too.
         """
+        late = self.stage.now().wall - job_actions.TELL_SECONDS
         halted = {
             task.id
             for job in self.stage.rows("jobs")
             if job.state not in ("pending", "running")
             for task in self.stage.rows("tasks", job_id=job.id)
             if not (job.state == "stopped" and task.at_most_once)
+            or (sweeps and job.finished_at < late)
         }
         for task_id in halted & set(self.holder):
             del self.holder[task_id]

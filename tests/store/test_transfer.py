@@ -204,7 +204,8 @@ def test_ids_go_on_behind_those_that_were_ever_given(installation: Installation)
     stage.many(5)
     with installation.source.begin() as conn:
         for name in ("jobs", "tasks"):
-            conn.exec_driver_sql("UPDATE meta SET value = '70' WHERE key = ?", (f"last_id.{name}",))
+            kept = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, '70')"
+            conn.exec_driver_sql(kept, (f"last_id.{name}",))
         conn.exec_driver_sql("INSERT OR REPLACE INTO sqlite_sequence VALUES ('chunks', 90)")
     installation.move()
     after = installation.moved_stage()

@@ -54,6 +54,7 @@ COMMON: dict[str, Any] = {
     "task_send_sent_event": True,
     "task_track_started": True,
     "worker_send_task_events": True,
+    "worker_enable_remote_control": False,
     "event_queue_expires": 60,
     "event_queue_ttl": 10,
     "task_serializer": "json",

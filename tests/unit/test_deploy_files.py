@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shlex
 import shutil
@@ -13,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml  # type: ignore[import-untyped]
 
 from quire import settings
+from quire.cli import deploy
 from quire.errors import SchemaAhead
+from tests.brokers import answers, free_port, valkey_program
 from tests.docs.markdown import ROOT
+from tests.waiting import until
 
 pytest_plugins = ["tests.integration.cli.cli_command"]
 
@@ -175,16 +180,54 @@ def test_workers_are_given_more_time_to_stop_than_they_take(compose):
         assert before["migrate"] == {"condition": "service_completed_successfully"}
 
 
+def test_stores_are_on_networks_without_a_way_out(compose):
+    services, networks = compose["services"], compose["networks"]
+    for name in OTHERS:
+        assert all(networks[each]["internal"] for each in services[name]["networks"]), name
+    for name in (*OURS, *OTHERS):
+        assert services[name]["networks"], name
+        assert "no-new-privileges:true" in services[name]["security_opt"], name
+    assert set(services["migrate"]["networks"]) == {"database"}
+
+
+def test_the_password_of_redis_is_asked_for_and_is_in_no_command_line(compose, tmp_path: Path):
+    command = compose["services"]["redis"]["command"]
+    (tmp_path / "valkey-server").symlink_to(valkey_program())
+    (tmp_path / "redis_password").write_text("a long s3cret\n")
+    script = re.sub(r"/run/secrets/|/tmp/", f"{tmp_path}/", command[2].replace("$$", "$"))
+    port = free_port()
+    popen = subprocess.Popen(
+        [*command[:2], f"{script} --port {port} --bind 127.0.0.1 --dir {tmp_path}"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: answers(port), within=20)
+        arguments = Path(f"/proc/{popen.pid}/cmdline").read_text()
+        assert "valkey-server" in arguments and "s3cret" not in arguments
+        assert stat.S_IMODE((tmp_path / "valkey.conf").stat().st_mode) == 0o600
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port).ping()
+        assert redis.Redis(port=port, password="a long s3cret").ping()
+    finally:
+        popen.kill()
+        popen.wait()
+
+
 # ---------------------------------------------------------------------- systemd
 
 
 def test_units_run_as_a_user_of_their_own_and_are_always_restarted(units):
     for name in ("quire-api", "quire-worker@", "quire-scheduler", "quire-flower"):
         unit = units[f"{name}.service"]["Service"]
-        assert (unit["Restart"], unit["RestartSec"], unit["User"]) == ("always", "10", "quire")
-        assert int(unit["RestartPreventExitStatus"]) == SchemaAhead.exit_code
+        assert (unit["Restart"], unit["RestartSec"]) == ("always", "10")
         assert unit["NoNewPrivileges"] == "yes" and unit["ProtectSystem"] == "strict"
-        assert unit["StateDirectory"] == "quire" and unit["MemoryMax"]
+        assert unit["ProtectHome"] == "yes" and unit["MemoryMax"]
+        if name == "quire-flower":
+            assert (unit["DynamicUser"], unit["StateDirectory"]) == ("yes", "quire-flower")
+            continue
+        assert (unit["User"], unit["StateDirectory"]) == ("quire", "quire")
+        assert int(unit["RestartPreventExitStatus"]) == SchemaAhead.exit_code
     worker = units["quire-worker@.service"]["Service"]
     assert (worker["KillMode"], worker["OOMPolicy"]) == ("mixed", "continue")
     assert int(worker["TimeoutStopSec"]) > 30 + 10
@@ -215,6 +258,24 @@ def test_systemd_itself_finds_nothing_wrong_with_the_units(units, home):
         )
         own = [line for line in ended.stderr.splitlines() if str(folder) in line]
         assert own == [], ended.stderr
+
+
+def test_flower_sees_the_broker_and_neither_database_nor_files(compose, home, quire):
+    flower = compose["services"]["flower"]
+    assert set(flower["secrets"]) == {"broker_url", "flower_basic_auth"}
+    told = " ".join(flower["environment"])
+    assert not any(word in told for word in ("DATABASE", "BLOBS", "AWS"))
+    assert not {"database", "objects"} & set(flower["networks"])
+    quire("deploy", "systemd", "--folder", "units")
+    text = (home / "units" / "quire-flower.service").read_text()
+    assert "database_url" not in text and "objects.env" not in text
+
+
+def test_units_that_cannot_see_the_program_say_so(quire, home):
+    hidden = f"{deploy.HIDDEN[0]}/ann/venv/bin/quire"
+    assert f"cannot see {hidden}" in quire("deploy", "systemd", "--program", hidden).out
+    told = quire("deploy", "systemd", "--program", "/usr/local/bin/quire", "--force").out
+    assert "cannot see" not in told
 
 
 def test_the_script_that_installs_the_units_is_a_script_of_sh(units, home):

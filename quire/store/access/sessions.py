@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.clock import Instant
+from quire.clock import Instant, iso
 from quire.model.access import Role
 from quire.store.access.users import TOUCH_SECONDS
 from quire.store.db.schema.access import links, sessions, users
@@ -112,6 +112,37 @@ def touch(conn: sa.Connection, session_id: int, *, now: Instant) -> None:
 def end(conn: sa.Connection, sha256: str) -> bool:
     """Delete a session; returns whether it existed."""
     return conn.execute(sa.delete(sessions).where(s.sha256 == sha256)).rowcount == 1
+
+
+def listed(
+    conn: sa.Connection,
+    tenant: str,
+    *,
+    user: str | None = None,
+    session_id: int | None = None,
+    now: Instant,
+) -> list[dict[str, Any]]:
+    """List the sessions of a tenant, or of one user, that have not ended; latest first."""
+    query = (
+        sa.select(s.id, u.name.label("user"), s.created_at, s.last_seen_at, s.expires_at)
+        .join(users, u.id == s.user_id)
+        .where(u.tenant == tenant, s.expires_at > now.wall, u.disabled_at.is_(None))
+        .order_by(s.id.desc())
+    )
+    if user is not None:
+        query = query.where(u.name == user)
+    if session_id is not None:
+        query = query.where(s.id == session_id)
+    times = ("created_at", "last_seen_at", "expires_at")
+    return [
+        {**row._mapping, **{name: iso(row._mapping[name]) for name in times}}
+        for row in conn.execute(query)
+    ]
+
+
+def end_by_id(conn: sa.Connection, session_id: int) -> bool:
+    """Delete a session by its id; returns whether it existed."""
+    return conn.execute(sa.delete(sessions).where(s.id == session_id)).rowcount == 1
 
 
 def prune(conn: sa.Connection, *, before: float, limit: int = 5000) -> dict[str, int]:

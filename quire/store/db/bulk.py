@@ -4,7 +4,9 @@ A statement over JSON has one text for any number of rows and can return rows. I
 returned, SQLite's executemany is faster (docs/adr/0003).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice, repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +19,8 @@ from quire.store.db.pg_binary import vector_list
 _INSERT_ROWS, _INSERT_BYTES = 5_000, 32 << 20
 #: From this number of rows on, COPY is faster on PostgreSQL.
 _COPY_ROWS = 1_000
+_COPY_LINES = 64
+_COPY_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def bulk_insert(
@@ -28,21 +32,52 @@ def bulk_insert(
     Columns with equal values in all rows are sent once.
     """
     if not is_sqlite(conn) and len(values) >= _COPY_ROWS:
-        copy_rows(conn, table, columns, values)
+        _copy(conn, table, columns, values)
         return
     for start in range(0, len(values), _INSERT_ROWS):
         _insert(conn, table, columns, values[start : start + _INSERT_ROWS])
+
+
+def _copy(
+    conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
+) -> None:
+    """Insert rows by COPY, formatted by columns: equal values only once."""
+    texts: list[Iterable[str]] = []
+    for column in zip(*values, strict=True):
+        is_equal = column.count(column[0]) == len(values)
+        texts.append(repeat(_copied(column[0]), len(values)) if is_equal else map(_copied, column))
+    lines = map("\t".join, zip(*texts, strict=True))
+    with _copying(conn, table, columns) as copy:
+        while part := list(islice(lines, _COPY_LINES)):
+            copy.write("\n".join([*part, ""]))
+
+
+def _copied(value: Any) -> str:
+    """Format a value as COPY's text format has it."""
+    if value is None:
+        return "\\N"
+    text = str(value)
+    # Escapes are rare: most texts hold none of the characters.
+    if text.isprintable() and "\\" not in text:
+        return text
+    return text.translate(_COPY_ESCAPES)
+
+
+@contextmanager
+def _copying(conn: sa.Connection, table: sa.Table, columns: Sequence[str]) -> Iterator[Any]:
+    # The session plans each execution anew, also of the check of each foreign key of each row.
+    conn.exec_driver_sql("SET LOCAL plan_cache_mode = auto")
+    driver: Any = conn.connection.driver_connection
+    text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
+    with driver.cursor() as cursor, cursor.copy(text) as copy:
+        yield copy
 
 
 def copy_rows(
     conn: sa.Connection, table: sa.Table, columns: Sequence[str], values: Sequence[Sequence[Any]]
 ) -> None:
     """Insert rows by COPY (PostgreSQL only); takes bytes too."""
-    # The session plans each execution anew, also of the check of each foreign key of each row.
-    conn.exec_driver_sql("SET LOCAL plan_cache_mode = auto")
-    driver: Any = conn.connection.driver_connection
-    text = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
-    with driver.cursor() as cursor, cursor.copy(text) as copy:
+    with _copying(conn, table, columns) as copy:
         for row in values:
             copy.write_row(row)
 

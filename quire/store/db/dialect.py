@@ -6,6 +6,7 @@ a function of these. Outside the store, `Database.is_embedded` decides what a us
 """
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -14,6 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from quire.clock import Clock, FakeClock, Instant
+from quire.store.db import last_ids
+from quire.store.db.sqlite_driver import Run
 
 #: The channel of every NOTIFY: it says only that the queue has changed.
 CHANNEL = "quire"
@@ -98,6 +101,11 @@ def statement(
     return built
 
 
+def runner(conn: sa.Connection) -> Run:
+    """Return a function that runs plain SQL with `:name` parameters on this connection."""
+    return lambda statement, given: list(conn.execute(sa.text(statement), given))
+
+
 def json_rows(conn: sa.Connection, name: str, columns: Mapping[str, str]) -> sa.CTE:
     """Return a table of one JSON parameter called `name`: a list of lists in column order.
 
@@ -171,18 +179,36 @@ def json_number(
     return sa.cast(jsonb(column).op("->>")(key), sa.BigInteger)
 
 
+def execute_both(
+    conn: sa.Connection, first: sa.Update, second: sa.Update, given: Mapping[str, Any]
+) -> None:
+    """Execute two updates of different tables; in one round trip on PostgreSQL."""
+    if is_sqlite(conn):
+        conn.execute(first, given)
+        conn.execute(second, given)
+        return
+    conn.execute(_both(conn, first, second), given)
+
+
+@statement
+def _both(_: sa.Connection, first: sa.Update, second: sa.Update) -> sa.Update:
+    return second.add_cte(first.cte("first"))
+
+
 def id_in(conn: sa.Connection, column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
     """Test a column against the ids of the parameter `name`; see `encode_ids`."""
     if is_sqlite(conn):
         each = sa.func.json_each(sa.bindparam(name, type_=sa.Text)).table_valued("value")
         return column.in_(sa.select(each.c.value))
     # An array, not a subquery: PostgreSQL guesses a subquery's size and may scan the whole index.
-    return column == sa.any_(sa.bindparam(name, type_=sa.ARRAY(sa.BigInteger)))
+    text = sa.bindparam(name, type_=sa.types.NULLTYPE)
+    return column == sa.any_(sa.cast(text, sa.ARRAY(sa.BigInteger)))
 
 
-def encode_ids(conn: sa.Connection, ids: Sequence[int]) -> Any:
+def encode_ids(conn: sa.Connection, ids: Sequence[int]) -> str:
     """Encode the parameter of `id_in`."""
-    return _encode(ids) if is_sqlite(conn) else list(ids)
+    # As text on PostgreSQL too: the driver would look at each number of a list several times.
+    return _encode(ids) if is_sqlite(conn) else f"{{{','.join(map(str, ids))}}}"
 
 
 def has_row_locks(conn: sa.Connection) -> bool:
@@ -194,14 +220,14 @@ def lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> None:
     """Lock rows in id order, so that transactions cannot deadlock."""
     if is_sqlite(conn) or not ids:
         return
-    conn.execute(_lock(conn, table, False), {"ids": list(ids)}).all()
+    conn.execute(_lock(conn, table, False), {"ids": encode_ids(conn, ids)}).all()
 
 
 def try_lock_rows(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> set[int]:
     """Lock the rows that are not locked (SKIP LOCKED), and return their ids."""
     if is_sqlite(conn) or not ids:
         return set(ids)
-    return set(conn.scalars(_lock(conn, table, True), {"ids": list(ids)}))
+    return set(conn.scalars(_lock(conn, table, True), {"ids": encode_ids(conn, ids)}).all())
 
 
 def has_locked(conn: sa.Connection, table: sa.Table, ids: Sequence[int]) -> bool:
@@ -222,15 +248,9 @@ def _lock(conn: sa.Connection, table: sa.Table, skip_locked: bool) -> sa.Select[
 def reserve_ids(conn: sa.Connection, table: sa.Table, count: int) -> list[int]:
     """Reserve `count` ids for rows that are about to be inserted."""
     if is_sqlite(conn):
-        # BEGIN IMMEDIATE excludes other writers until the rows exist. The counter in `meta`
-        # survives deletes, so ids are never reused.
-        key = f"last_id.{table.name}"
-        last = conn.exec_driver_sql(
-            "INSERT INTO meta(key, value) VALUES (?, ?) ON CONFLICT(key) DO UPDATE "
-            "SET value = CAST(CAST(value AS INTEGER) + ? AS TEXT) RETURNING CAST(value AS INTEGER)",
-            (key, str(count), count),
-        ).scalar_one()
-        return list(range(last - count + 1, last + 1))
+        # BEGIN IMMEDIATE excludes other writers until the rows exist.
+        last = conn.exec_driver_sql(f"SELECT {last_ids.last_id(table.name)}").scalar_one()
+        return list(range(last + 1, last + count + 1))
     found = conn.exec_driver_sql(
         "SELECT nextval(%s) FROM generate_series(1, %s)", (f"{table.name}_id_seq", count)
     )
@@ -266,13 +286,31 @@ def oldest_active_xid(conn: sa.Connection) -> int:
     )
 
 
-def reset_foreign_xids(conn: sa.Connection, table: sa.Table) -> None:
-    """Reset transaction ids that this cluster has not given out yet: a dump brought them along."""
-    if not is_sqlite(conn):
-        conn.exec_driver_sql(
-            f"UPDATE {table.name} SET xid = 0 "  # noqa: S608
-            "WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-        )
+#: How far `adopt_foreign_xids` moves transaction ids; modulo this, they stay what they were.
+XID_SHIFT = 1 << 48
+_IS_FOREIGN = "xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+
+
+def has_foreign_xids(conn: sa.Connection, table: sa.Table) -> bool:
+    """Tell whether there are transaction ids that this cluster has not given out yet."""
+    if is_sqlite(conn):
+        return False
+    query = f"SELECT EXISTS (SELECT 1 FROM {table.name} WHERE {_IS_FOREIGN})"  # noqa: S608
+    return bool(conn.exec_driver_sql(query).scalar_one())
+
+
+def adopt_foreign_xids(conn: sa.Connection, table: sa.Table) -> None:
+    """Put rows that a dump has brought along before all transactions of this cluster, in order.
+
+    Their ids are all lower than those of rows that were written here.
+    """
+    if is_sqlite(conn):
+        return
+    # As many rows as the log has: longer than other statements may take.
+    conn.exec_driver_sql("SET LOCAL statement_timeout = 0")
+    conn.exec_driver_sql("SET LOCAL transaction_timeout = 0")
+    restored = f"id <= (SELECT max(id) FROM {table.name} WHERE {_IS_FOREIGN})"  # noqa: S608
+    conn.exec_driver_sql(f"UPDATE {table.name} SET xid = xid - {XID_SHIFT} WHERE {restored}")  # noqa: S608
 
 
 def use_snapshot(conn: sa.Connection) -> None:
@@ -297,11 +335,9 @@ def integrity_errors(conn: sa.Connection) -> sa.Select[Any]:
 
 
 def last_reserved_id(conn: sa.Connection, table: sa.Table) -> sa.ScalarSelect[Any]:
-    """Select the last id that `reserve_ids` returned for a table."""
+    """Select the last id that `reserve_ids` returned for a table; null if it cannot know."""
     if is_sqlite(conn):
-        key, value = sa.column("key", sa.Text), sa.column("value", sa.Text)
-        kept = sa.select(sa.cast(value, sa.BigInteger)).select_from(sa.table("meta", key, value))
-        return kept.where(key == f"last_id.{table.name}").scalar_subquery()
+        return sa.select(last_ids.guarded(table.name)).scalar_subquery()
     sequence = sa.table(f"{table.name}_id_seq", sa.column("last_value", sa.BigInteger))
     return sa.select(sequence.c.last_value).scalar_subquery()
 
@@ -345,12 +381,43 @@ def fulltext_columns(conn: sa.Connection, value: str) -> dict[str, str]:
     return {} if is_sqlite(conn) else {"words": f"to_tsvector('simple', {value})"}
 
 
-def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
-    """Index the analysed words of chunks, replacing earlier entries."""
+def words_table(tenant: str) -> str:
+    """Return the name of the full-text index of a tenant on SQLite.
+
+    Each tenant has its own: FTS5 scores by the frequencies of words in the whole index, which would
+    tell one tenant what is in the documents of others.
+    """
+    if tenant == "default":
+        return "chunk_words"
+    return f"chunk_words_{hashlib.blake2b(tenant.encode(), digest_size=12).hexdigest()}"
+
+
+def has_words_table(conn: sa.Connection, tenant: str) -> bool:
+    """Tell whether a tenant has a full-text index on SQLite: its first text makes it."""
+    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return bool(conn.exec_driver_sql(query, (words_table(tenant),)).scalar_one())
+
+
+def create_words_table(conn: sa.Connection, tenant: str) -> None:
+    """Create the full-text index of a tenant on SQLite, if it is missing."""
+    # Contentless: the text is in `chunks`. Deletes from such a table need SQLite 3.43.
+    found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+    is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
+    lean = "content='', contentless_delete=1, " if is_lean else ""
+    conn.exec_driver_sql(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {words_table(tenant)} USING fts5(words, {lean}"
+        "tokenize='porter unicode61 remove_diacritics 2')"
+    )
+
+
+def index_texts(conn: sa.Connection, tenant: str, texts: Sequence[tuple[int, str]]) -> None:
+    """Index the analysed words of a tenant's chunks, replacing earlier entries."""
     if not texts:
         return
     if is_sqlite(conn):
-        text = "INSERT OR REPLACE INTO chunk_words(rowid, words) VALUES (?, ?)"
+        if not has_words_table(conn, tenant):
+            create_words_table(conn, tenant)
+        text = f"INSERT OR REPLACE INTO {words_table(tenant)}(rowid, words) VALUES (?, ?)"  # noqa: S608
         conn.exec_driver_sql(text, list(texts))
         return
     text = (
@@ -360,19 +427,29 @@ def index_texts(conn: sa.Connection, texts: Sequence[tuple[int, str]]) -> None:
     conn.exec_driver_sql(text, (encode_rows(texts),))
 
 
-def unindex_texts(conn: sa.Connection, ids: Sequence[int]) -> None:
-    """Remove chunks that are about to be deleted from the full-text index."""
-    if is_sqlite(conn) and ids:
-        text = "DELETE FROM chunk_words WHERE rowid IN (SELECT value FROM json_each(?))"
+def unindex_texts(conn: sa.Connection, tenant: str, ids: Sequence[int]) -> None:
+    """Remove a tenant's chunks that are about to be deleted from the full-text index."""
+    if is_sqlite(conn) and ids and has_words_table(conn, tenant):
+        text = (
+            f"DELETE FROM {words_table(tenant)} "  # noqa: S608
+            "WHERE rowid IN (SELECT value FROM json_each(?))"
+        )
         conn.exec_driver_sql(text, (_encode(ids),))
 
 
-def is_indexed(conn: sa.Connection, chunk_id: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Tell whether a chunk is in the full-text index."""
+def is_indexed(
+    conn: sa.Connection, chunk_id: sa.ColumnElement[Any], tenant: sa.ColumnElement[str]
+) -> sa.ColumnElement[bool]:
+    """Tell whether a chunk is in the full-text index of its tenant."""
     if not is_sqlite(conn):
         return sa.literal_column("chunks.words").is_not(None)
-    known = sa.table("chunk_words_docsize", sa.column("id", sa.BigInteger))
-    return sa.exists().where(known.c.id == chunk_id)
+    names = conn.exec_driver_sql("SELECT DISTINCT tenant FROM chunks").scalars().all()
+    is_known: list[tuple[Any, Any]] = []
+    for name in names:
+        if has_words_table(conn, name):
+            known = sa.table(f"{words_table(name)}_docsize", sa.column("id", sa.BigInteger))
+            is_known.append((tenant == name, sa.exists().where(known.c.id == chunk_id)))
+    return sa.case(*is_known, else_=sa.false()) if is_known else sa.false()
 
 
 def vector_dimensions(conn: sa.Connection, vector: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

@@ -20,6 +20,7 @@ from quire.clock import Clock, Instant, SystemClock
 from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed, install_hint
 from quire.model.records import EndedTask
 from quire.store.db import dialect, sqlite, transfer_markers, urls
+from quire.store.db.direct_calls import DirectCalls
 from quire.store.db.group_commit import GroupCommit
 
 R = TypeVar("R")
@@ -88,6 +89,7 @@ class Database:
         # Functions of the queue take only a connection: it carries what they have to call.
         engine.update_execution_options(on_ended=on_ended)
         self._group = GroupCommit(engine, path) if path else None
+        self._calls = None if path else DirectCalls(engine)
 
     @classmethod
     def open(
@@ -137,6 +139,8 @@ class Database:
         """Close every connection."""
         if self._group is not None:
             self._group.close()
+        if self._calls is not None:
+            self._calls.close()
         self.engine.dispose()
 
     def migrate(self, **how: Any) -> list[int]:
@@ -208,31 +212,12 @@ class Database:
             log.event("database.conflict", level="debug", error=str(error))
             return None
 
-    def call_function(self, text: str, values: Sequence[Any]) -> Any:
-        """Call a PostgreSQL function that is a whole transaction, in one round trip.
+    def call(self, text: str, values: Sequence[Any]) -> Any:
+        """Call a PostgreSQL procedure that commits, in one round trip; returns its first result.
 
         Returns None if the database or the connection failed, whatever was committed.
         """
-        errors = self.engine.dialect.loaded_dbapi
-        try:
-            pooled = self.engine.raw_connection()
-        except (sa.exc.DBAPIError, errors.Error):  # the pool does not wrap all of them
-            return None
-        driver: Any = pooled.driver_connection
-        try:
-            driver.autocommit = True
-            try:
-                return driver.execute(text, values).fetchone()[0]
-            finally:
-                driver.autocommit = False
-        except errors.ProgrammingError:
-            raise
-        except errors.Error as error:  # a connection, a lock, a server that became read-only
-            log.event("database.conflict", level="debug", error=str(error).split("\n")[0])
-            pooled.invalidate()
-            return None
-        finally:
-            pooled.close()
+        return self._calls.run(text, values) if self._calls else None
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
         for attempt in range(1, CONFLICT_TRIES + 1):

@@ -4,9 +4,8 @@ The transactions have a connection of their own and use the driver directly: a p
 SQLAlchemy does around a transaction, would cost more than a short change itself.
 """
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -63,10 +62,15 @@ class GroupCommit:
     def _commit(self, taken: list[_Change[Any]], timeout: float, max_hold: float) -> None:
         has_lock = False
         try:
-            with self._begin(timeout, max_hold) as cursor:
-                has_lock = True
+            cursor = self._begin(timeout, max_hold)
+            note = sqlite.note_writer(self._path)
+            has_lock = True
+            try:
                 for change in taken:
                     change.result = change.act(cursor)
+                cursor.execute("COMMIT")
+            finally:
+                sqlite.erase_writer(note)
         except BaseException as error:
             self._drop()
             if has_lock and len(taken) > 1:
@@ -81,17 +85,14 @@ class GroupCommit:
         for change in taken:
             change.is_over = True
 
-    @contextlib.contextmanager
-    def _begin(self, timeout: float, max_hold: float) -> Iterator[Any]:
+    def _begin(self, timeout: float, max_hold: float) -> Any:
         if self._pooled is None:
             self._pooled = self._engine.raw_connection()
             self._cursor = self._pooled.cursor()
             self._cursor.execute("PRAGMA busy_timeout = 0")
         sqlite.lock(self._cursor, self._path, timeout, max_hold)
         sqlite.check_still_there(self._pooled, self._path)
-        with sqlite.record_writer(self._path, is_long=False):
-            yield self._cursor
-            self._cursor.execute("COMMIT")
+        return self._cursor
 
     def _drop(self) -> None:
         if self._pooled is not None:

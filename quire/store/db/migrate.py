@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from quire import log
 from quire.errors import Conflict, DatabaseUnavailable, SchemaAhead
+from quire.home import FILE_MODE, make_folder
 from quire.model.records import WORKER_LIVE, WorkerRow
 from quire.store.db import dialect, migrations, transfer_markers
 from quire.store.db.schema.queue import meta, workers
@@ -190,8 +191,8 @@ def _make_file(path: Path) -> None:
     if path.exists():
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        make_folder(path.parent)
+        path.touch(mode=FILE_MODE)  # the files of its log get the same
     except OSError as error:
         raise DatabaseUnavailable(
             f"database {path}: cannot be created ({error.strerror}). Set QUIRE_HOME to a writable "

@@ -2,39 +2,40 @@
 
 `store.queue.submit` handles every submission, by some ten statements under the owner's lock. Most
 submissions are plain, and the round trips and the lock would cost them more than the work does. So
-a plain job is stored by a function on PostgreSQL, and by a few statements on SQLite. Both return
+a plain job is stored by a procedure on PostgreSQL, and by a few statements on SQLite. Both return
 None, and write nothing, where the job turns out not to be plain.
 """
 
 from typing import Any, NamedTuple
 
 from quire.clock import FakeClock
+from quire.model.records import LOCAL
+from quire.store.db import last_ids
 from quire.store.db.engine import Database
 
 _FIND = (
-    "SELECT o.id, o.weight, o.policy, k.queue, k.max_attempts, k.at_most_once, k.paused_at, "
+    "SELECT o.id, o.weight, o.policy, k.queue, k.max_attempts, k.at_most_once, k.paused_at, "  # noqa: S608
+    "k.is_internal, "
     "(SELECT max(fair_tag) FROM tasks WHERE state = 'ready' AND owner_id = o.id"
     " AND queue = k.queue AND priority = ?1), "
     "(SELECT claimed_tag FROM bands WHERE queue = k.queue AND priority = ?1), "
-    "(SELECT value FROM meta WHERE key = 'last_id.jobs'), "
-    "(SELECT value FROM meta WHERE key = 'last_id.tasks') "
+    f"{last_ids.last_id('jobs')} + 1, {last_ids.last_id('tasks')} + 1 "
     "FROM owners o, kinds k WHERE o.tenant = ?2 AND o.user_name = ?3 AND k.name = ?4"
 )
 _KEY = (
     "INSERT INTO submissions (owner_id, key, body_hash, job_ids, created_at) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 )
-_LAST_ID = "UPDATE meta SET value = ? WHERE key = ?"
 _JOB = (
     "INSERT INTO jobs (id, owner_id, kind, platform, account, state, priority, payload, "
-    "tasks_blocked, tasks_ready, cost_total, max_attempts, created_at) "
-    "VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, 0, 1, ?, ?, ?)"
+    "tasks_blocked, tasks_ready, cost_total, max_attempts, created_at, origin) "
+    "VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, 0, 1, ?, ?, ?, ?)"
 )
 _TASK = (
     "INSERT INTO tasks (id, job_id, owner_id, kind, queue, state, priority, fair_tag, ready_at, "
     "cost, max_attempts, at_most_once) VALUES (?, ?, ?, ?, ?, 'ready', ?, ?, ?, ?, ?, ?)"
 )
-_CALL = "SELECT quire_submit(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_CALL = "CALL quire_submit_job(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL)"
 
 
 class PlainJob(NamedTuple):
@@ -54,6 +55,8 @@ class PlainJob(NamedTuple):
     body_hash: str
     #: Whether the owner's policy decides about this job.
     by_person: bool
+    #: Where it is submitted: `local` or `api`.
+    origin: str = LOCAL
 
 
 def submit(db: Database, job: PlainJob) -> int | None:
@@ -61,7 +64,7 @@ def submit(db: Database, job: PlainJob) -> int | None:
     if db.path is not None:
         return db.write_grouped(lambda cursor: _insert(db, cursor, job))
     wall = db.clock.now().wall if isinstance(db.clock, FakeClock) else None
-    job_id: int | None = db.call_function(_CALL, (*job, wall))
+    job_id: int | None = db.call(_CALL, (*job, wall))
     return job_id
 
 
@@ -71,24 +74,24 @@ def _insert(db: Database, cursor: Any, job: PlainJob) -> int | None:
     if row is None:
         return None
     (owner_id, weight, policy, queue, max_attempts, at_most_once, paused_at) = row[:7]
-    last_tag, claimed_tag, last_job_id, last_task_id = row[7:]
+    is_internal, last_tag, claimed_tag = row[7:10]
+    job_id: int = row[10]
+    task_id: int = row[11]
     held = job.by_person and policy not in (None, "all")
-    if held or paused_at is not None or last_job_id is None:
+    held = held or bool(is_internal and job.origin != LOCAL)
+    if held or paused_at is not None:
         return None
     now = db.clock.now().wall
-    job_id, task_id = int(last_job_id) + 1, int(last_task_id) + 1
     if job.key is not None:
         key = run(_KEY, (owner_id, job.key, job.body_hash, f"[{job_id}]", now))
         if not key.rowcount:
             return None
     attempts = job.max_attempts or max_attempts
-    run(_LAST_ID, (str(job_id), "last_id.jobs"))
-    run(_LAST_ID, (str(task_id), "last_id.tasks"))
     run(
         _JOB,
         (
             *(job_id, owner_id, job.kind, job.platform, job.account, job.priority, job.payload),
-            *(job.cost, attempts, now),
+            *(job.cost, attempts, now, job.origin),
         ),
     )
     tag = max(last_tag or 0.0, claimed_tag or 0.0) + job.cost / weight

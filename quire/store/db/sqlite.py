@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 
 from quire import log
 from quire.clock import own_pid_start, pid_start
 from quire.errors import Conflict, DatabaseUnavailable
+from quire.home import FILE_MODE, make_folder
+from quire.store.db import last_ids
+from quire.store.db.sqlite_driver import sqlite_module as sqlite_module
 
 #: How long exclusive access waits for other processes to close the file.
 EXCLUSIVE_WAIT_SECONDS = 5.0
@@ -28,19 +30,11 @@ EXCLUSIVE_WAIT_SECONDS = 5.0
 NOTHING_LOST = "Nothing was lost: workers retry on their own; run a failed command again."
 
 _HOLDER = struct.Struct("<q24sd")
+_NOBODY = _HOLDER.pack(0, b"", 0.0)
 
 
 class FileReplaced(DatabaseUnavailable):
     """Another file is at the path of the database; a new connection opens that one."""
-
-
-def sqlite_module() -> ModuleType:
-    """Return the newest SQLite module: pysqlite3 if installed, else the standard library's."""
-    try:
-        from pysqlite3 import dbapi2
-    except ImportError:
-        import sqlite3 as dbapi2
-    return cast(ModuleType, dbapi2)
 
 
 def is_wal_safe(version: tuple[int, ...]) -> bool:
@@ -188,14 +182,9 @@ def _begin_exclusive(run: Callable[[str], Any], path: Path) -> None:
 
 def highest_id(conn: sa.Connection, table: sa.Table) -> int:
     """Return the highest id that a table has or had, as far as recorded."""
-    kept = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?"
     given = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
-    found = (
-        conn.scalar(sa.select(sa.func.max(table.c.id))),
-        conn.exec_driver_sql(kept, (f"last_id.{table.name}",)).scalar(),
-        conn.exec_driver_sql(given, (table.name,)).scalar(),
-    )
-    return max(each or 0 for each in found)
+    last: int = conn.exec_driver_sql(f"SELECT {last_ids.last_id(table.name)}").scalar_one()
+    return max(last, conn.exec_driver_sql(given, (table.name,)).scalar() or 0)
 
 
 def other_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
@@ -232,7 +221,7 @@ def check_still_there(pooled: sa.PoolProxiedConnection, path: Path) -> None:
 
 def _restore(driver: Any, path: Path) -> None:
     """Copy the unlinked file, still open here, back to its path; keeps its write lock."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     run = driver.cursor().execute
     while True:
@@ -241,6 +230,7 @@ def _restore(driver: Any, path: Path) -> None:
         before = run("PRAGMA data_version").fetchone()
         driver.rollback()
         part.unlink(missing_ok=True)
+        part.touch(mode=FILE_MODE)
         with contextlib.closing(sqlite_module().connect(str(part))) as copy:
             driver.backup(copy)
         run("BEGIN IMMEDIATE")
@@ -263,6 +253,15 @@ def record_writer(path: Path | None, *, is_long: bool) -> Iterator[None]:
     if path is None:
         yield
         return
+    note = note_writer(path, is_long=is_long)
+    try:
+        yield
+    finally:
+        erase_writer(note)
+
+
+def note_writer(path: Path, *, is_long: bool = False) -> int | None:
+    """Begin what `record_writer` does; returns the file of the record."""
     # Kept open: reopening would cost more than the write.
     note = _notes.get(path)
     if note is None:
@@ -270,25 +269,29 @@ def record_writer(path: Path | None, *, is_long: bool) -> Iterator[None]:
             name = path.with_name(path.name + ".writer")
             note = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
-            yield
-            return
+            return None
         _notes[path] = note
-    holder = (0, b"", 0.0) if is_long else (os.getpid(), own_pid_start().encode(), time.monotonic())
-    _write_note(note, _HOLDER.pack(*holder))
-    try:
-        yield
-    finally:
-        # After the commit another process may hold the lock; keep its record.
-        if os.pread(note, 8, 0) == struct.pack("<q", os.getpid()):
-            _write_note(note, _HOLDER.pack(0, b"", 0.0))
+    holder = _NOBODY
+    if not is_long:
+        holder = _HOLDER.pack(os.getpid(), own_pid_start().encode(), time.monotonic())
+    _write_note(note, holder)
+    return note
+
+
+def erase_writer(note: int | None) -> None:
+    """End what `note_writer` began, unless another process has the lock by now."""
+    if note is not None and os.pread(note, 8, 0) == os.getpid().to_bytes(8, "little"):
+        _write_note(note, _NOBODY)
 
 
 _notes: dict[Path, int] = {}
 
 
 def _write_note(note: int, text: bytes) -> None:
-    with contextlib.suppress(OSError):  # a full disk must not fail the transaction itself
+    try:
         os.pwrite(note, text, 0)
+    except OSError:  # a full disk must not fail the transaction itself
+        return
 
 
 def _kill_stuck_writer(path: Path, max_hold: float) -> None:

@@ -18,7 +18,11 @@ BATCH = 200
 def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]) -> int:
     """Add missing chunks to the full-text index; `analyse` returns the words of a text."""
     rows = conn.execute(queries.unindexed_chunks(conn).limit(BATCH)).all()
-    dialect.index_texts(conn, [(row.id, analyse(row.text, row.language)) for row in rows])
+    by_tenant: dict[str, list[tuple[int, str]]] = {}
+    for row in rows:
+        by_tenant.setdefault(row.tenant, []).append((row.id, analyse(row.text, row.language)))
+    for tenant, texts in by_tenant.items():
+        dialect.index_texts(conn, tenant, texts)
     return len(rows)
 
 

@@ -16,6 +16,7 @@ from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, Genera
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import corpus_documents, documents, generations
 from quire.store.db.schema.queue import is_state, tasks
+from quire.store.documents import quotas
 from quire.store.documents.transition import move_documents, move_generations
 from quire.store.queue import dependencies, new_tasks
 
@@ -83,6 +84,8 @@ def admit(
     new_ids = dialect.reserve_ids(conn, documents, len(new)) if new else ()
     ids = {item.uri: new_id for item, new_id in zip(new, new_ids, strict=True)}
     _insert(conn, request, new, ids, now)
+    if new:
+        quotas.require(conn, request.owner.tenant, "documents", added=len(new))
     _set_listed(conn, request, [known[i.uri].id for i in items if i.uri in known], now)
     changed = [
         (known[item.uri], item)

@@ -195,15 +195,17 @@ def sweep(
     unused = [row for row in rows if not row.is_used]
     if kind is CONTENTS:
         return _delete_contents(conn, unused, remove), len(unmarked)
-    _delete_rows(conn, kind, [row.id for row in unused])
+    _delete_rows(conn, kind, unused)
     return len(unused), len(unmarked)
 
 
-def _delete_rows(conn: sa.Connection, kind: Collectable, ids: list[int]) -> None:
+def _delete_rows(conn: sa.Connection, kind: Collectable, rows: Sequence[Any]) -> None:
+    ids = [row.id for row in rows]
     if kind is PAGES:
         conn.execute(sa.delete(slices).where(slices.c.page_id.in_(ids)))
     else:
-        dialect.unindex_texts(conn, ids)
+        for tenant in {row.tenant for row in rows}:
+            dialect.unindex_texts(conn, tenant, [row.id for row in rows if row.tenant == tenant])
         conn.execute(sa.delete(vectors).where(vectors.c.chunk_id.in_(ids)))
     conn.execute(sa.delete(kind.table).where(kind.table.c.id.in_(ids)))
 

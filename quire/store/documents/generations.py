@@ -22,7 +22,7 @@ from quire.store.db.schema.documents import (
     slices,
 )
 from quire.store.db.schema.queue import is_state, tasks
-from quire.store.documents import failures
+from quire.store.documents import failures, quotas
 from quire.store.documents.transition import move_documents, move_generations
 from quire.store.queue import events
 
@@ -160,6 +160,7 @@ def start(conn: sa.Connection, task_id: int, document_id: int, *, now: Instant) 
         )
     is_open = row.state in DOCUMENT_LOCKED
     generation = row.generation if is_open else _add_generation(conn, task_id, row, now)
+    quotas.require_room(conn, row.tenant, "pages")
     mine = {"document": document_id, "mine": generation, "at": now.wall}
     conn.execute(_START if is_open else _RESTART, mine)
     conn.execute(_SET_STARTED, mine)

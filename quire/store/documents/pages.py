@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from quire.model.pages import ChunkSpan, Page
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.documents import chunks, contents, pages, slices, vectors
+from quire.store.documents import quotas
 
 p, c, v = pages.c, chunks.c, vectors.c
 
@@ -235,6 +236,7 @@ def put_chunks(
         if not made:
             dialect.index_texts(
                 conn,
+                tenant,
                 [(chunk_id, dialect.sanitize_text(words[digest])) for chunk_id, digest in fresh],
             )
         ids.update({digest: chunk_id for chunk_id, digest in fresh})
@@ -284,6 +286,7 @@ def put_content(conn: sa.Connection, tenant: str, digest: str, size: int, stored
         "condemned_at": None,
     }  # fmt: skip
     dialect.upsert(conn, contents, values, ["tenant", "digest"], ["condemned_at"])
+    quotas.require(conn, tenant, "bytes", added=size)
 
 
 def blob_lock(digest: str) -> str:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.outcomes import Lease
+from quire.model.records import API
 from quire.model.states import JOB_ACTIVE, JobState, Reason, TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, kinds, owners, tasks
@@ -29,7 +30,8 @@ class _Ready(NamedTuple):
     job_id: int
     owner_id: int
     kind: str
-    payload: str | None
+    #: The task's own, or its job's.
+    payload: str
     attempt: int
     max_attempts: int
     crashes: int
@@ -40,19 +42,25 @@ class _Ready(NamedTuple):
     from_page: int | None
     to_page: int | None
     exclusive_key: str | None
+    #: None if another transaction holds the job.
+    job_state: str | None = None
+    job_key: str | None = None
+    job_origin: str | None = None
 
 
-class _Job(NamedTuple):
-    """The job of a ready task."""
+class Limits(NamedTuple):
+    """What keeps tasks from being claimed, read once for all queues of a claim."""
 
-    id: int
-    state: str
-    payload: str
-    exclusive_key: str | None
+    #: The owners with a cap: (id, how many may run).
+    capped: list[tuple[int, int]]
+    paused: set[str]
+    #: When the next blocked task is due.
+    next_due_at: float | None
 
 
+_TASK_COLUMNS = tuple(name for name in _Ready._fields if name in t)
 _HEAD = (
-    sa.select(*(t[name] for name in _Ready._fields))
+    sa.select(*(t[name] for name in _TASK_COLUMNS))
     .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
     .order_by(t.queue, t.priority, t.fair_tag, t.id)
     .limit(sa.bindparam("limit"))
@@ -68,38 +76,41 @@ _HEAD_AROUND = _HEAD.where(
         .limit(sa.bindparam("ahead"))
     ),
 )
-_FREE_HEAD, _FREE_HEAD_AROUND = (
-    head.with_for_update(skip_locked=True, of=tasks) for head in (_HEAD, _HEAD_AROUND)
-)
 _CAPPED = sa.select(owners.c.id, owners.c.max_running).where(owners.c.max_running.is_not(None))
+_no_id, _no_count = sa.cast(sa.null(), sa.BigInteger), sa.cast(sa.null(), sa.Integer)
+_no_kind, _no_time = sa.cast(sa.null(), sa.Text), sa.cast(sa.null(), sa.Double)
+_LIMITS = sa.union_all(
+    _CAPPED.add_columns(_no_kind, _no_time.label("due_at")),
+    sa.select(_no_id, _no_count, kinds.c.name, _no_time).where(kinds.c.paused_at.is_not(None)),
+    sa.select(_no_id, _no_count, _no_kind, release.NEXT_DUE.scalar_subquery()),
+)
 #: A claim that met only tasks that may not run looks again, this far ahead and this often.
 LOOK_AHEAD, MAX_ROUNDS = 500, 4
 #: How far a claim looks now and then past the kinds that other workers run.
 DEEP_LOOK = 100_000
 #: How often a task waits for the running task with its exclusive key.
 KEY_TRIES = 10
-_PAUSED = sa.select(kinds.c.name).where(kinds.c.paused_at.is_not(None))
 
 
 class Claimed(NamedTuple):
     """Claimed rows; leases are made after the commit, so that the write lock ends sooner."""
 
     rows: list[_Ready]
-    found_jobs: dict[int, _Job]
     queue: str
     at: float
     #: Some tasks were left because another transaction holds their job or their owner.
     was_contended: bool = False
+    #: Some tasks were moved out of the way, and may be due at another time than before.
+    has_set_aside: bool = False
 
     def leases(self) -> list[Lease]:
         """Return one lease per task, most urgent first."""
         return [
             Lease(
-                row.id, row.fence + 1, row.job_id, row.kind,
-                self.found_jobs[row.job_id].payload if row.payload is None else row.payload,
+                row.id, row.fence + 1, row.job_id, row.kind, row.payload,
                 row.attempt + 1, row.max_attempts, row.crashes, self.queue, row.priority,
                 row.fair_tag, self.at, bool(row.crashes or row.at_most_once), row.from_page,
-                row.to_page,
+                row.to_page, row.job_origin or API,
             )
             for row in self.rows
         ]  # fmt: skip
@@ -121,6 +132,13 @@ def claim(
     return claimed.leases()
 
 
+def read_limits(conn: sa.Connection) -> Limits:
+    """Read what keeps tasks from being claimed, and when the next blocked task is due."""
+    *limits, last = conn.execute(_LIMITS).all()
+    capped = [(owner_id, most) for owner_id, most, _, _ in limits if owner_id is not None]
+    return Limits(capped, {kind for _, _, kind, _ in limits if kind is not None}, last[3])
+
+
 def claim_rows(
     conn: sa.Connection,
     worker_id: str,
@@ -134,6 +152,7 @@ def claim_rows(
     elsewhere: Collection[str] = (),
     look_ahead: int = LOOK_AHEAD,
     wait: bool = False,
+    limits: Limits | None = None,
 ) -> Claimed:
     """Lease up to `limit` tasks of the `known` kinds at the head of `queue` to a worker.
 
@@ -147,28 +166,29 @@ def claim_rows(
     """
     if wait and not job_transition.holds_jobs(conn):
         _wait_for_head(conn, queue, limit, elsewhere, look_ahead)
-    free_slots, busy_owners = _free_slots(conn)
+    limits = limits or read_limits(conn)
+    free_slots, busy_owners = _free_slots(conn, limits)
     release.release_capped(conn, queue, free_slots, now=now)
     alone = limit if alone is None else alone
-    is_contended = False
+    is_contended = has_set_aside = False
     for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
         rows = _head(conn, queue, length, elsewhere, look_ahead)
         if not rows:
             break
-        found_jobs = _jobs_of(conn, rows)
-        head = [r for r in rows if r.job_id in found_jobs and r.owner_id not in busy_owners]
+        job_transition.note_locked(conn, {r.job_id for r in rows if r.job_state is not None})
+        head = [r for r in rows if r.job_state is not None and r.owner_id not in busy_owners]
         is_contended = len(head) < len(rows)
-        taken, blocked = _select(conn, head, found_jobs, known, free_slots, limit, alone)
+        taken, blocked = _select(conn, head, limits.paused, known, free_slots, limit, alone)
         if taken:
-            transition.claim(conn, [row.id for row in taken], worker_id, now=now, ttl=ttl)
             begun = Counter([row.job_id for row in taken])
-            job_transition.start(conn, begun, worker_id, now=now)
+            transition.claim(conn, [row.id for row in taken], begun, worker_id, now=now, ttl=ttl)
         if blocked:
             _set_aside(conn, blocked, now)
+            has_set_aside = True
         is_cut_short = is_contended and len(rows) == length < LOOK_AHEAD
         if taken or not (blocked or is_cut_short):
-            return Claimed(taken, found_jobs, queue, now.wall, is_contended)
-    return Claimed([], {}, queue, now.wall, is_contended)
+            return Claimed(taken, queue, now.wall, is_contended, has_set_aside)
+    return Claimed([], queue, now.wall, is_contended, has_set_aside)
 
 
 def _head(
@@ -180,37 +200,63 @@ def _head(
     *,
     is_locking: bool = True,
 ) -> list[_Ready]:
+    """Read tasks at the head of the queue with their jobs; locks those of both that are free."""
     wanted = {"queue": queue, "limit": limit}
-    plain, around = (_FREE_HEAD, _FREE_HEAD_AROUND) if is_locking else (_HEAD, _HEAD_AROUND)
     if not elsewhere:
-        return [_Ready._make(row) for row in conn.execute(plain, wanted)]
+        found = conn.execute(_with_jobs(conn, False, is_locking), wanted).all()
+        return list(map(_Ready._make, found))
     for ahead in sorted({LOOK_AHEAD, look_ahead}):
         given = wanted | {"elsewhere": sorted(elsewhere), "ahead": ahead}
-        if found := [_Ready._make(row) for row in conn.execute(around, given)]:
-            return found
+        found = conn.execute(_with_jobs(conn, True, is_locking), given).all()
+        if found:
+            return list(map(_Ready._make, found))
     return []
+
+
+@dialect.statement
+def _with_jobs(conn: sa.Connection, is_around: bool, is_locking: bool) -> sa.Select[Any]:
+    """Select the head of the queue and its jobs in one statement: a claim is mostly round trips."""
+    head = _HEAD_AROUND if is_around else _HEAD
+    if not (is_locking and dialect.has_row_locks(conn)):
+        both = head.join(jobs, jobs.c.id == t.job_id)
+        return both.with_only_columns(*_columns(t, jobs.c))
+    h = head.with_for_update(skip_locked=True, of=tasks).cte("head")
+    # An array, see `dialect.id_in`.
+    ids = sa.func.array(sa.select(h.c.job_id).scalar_subquery())
+    own = [jobs.c[name] for name in ("id", "state", "payload", "exclusive_key", "origin")]
+    free = sa.select(*own).where(jobs.c.id == sa.any_(ids))
+    f = free.with_for_update(key_share=True, skip_locked=True).cte("free")
+    return (
+        sa.select(*_columns(h.c, f.c))
+        .join_from(h, f, f.c.id == h.c.job_id, isouter=True)
+        .order_by(h.c.priority, h.c.fair_tag, h.c.id)
+    )
+
+
+def _columns(task: Any, job: Any) -> list[Any]:
+    payload = sa.func.coalesce(task.payload, job.payload).label("payload")
+    own = [payload if name == "payload" else task[name] for name in _TASK_COLUMNS]
+    return [*own, job.state, job.exclusive_key, job.origin]
 
 
 def _select(
     conn: sa.Connection,
     head: Sequence[_Ready],
-    found_jobs: dict[int, _Job],
+    paused: set[str],
     known: Collection[str],
     free_slots: dict[int, int],
     limit: int,
     alone: int,
 ) -> tuple[list[_Ready], list[tuple[_Ready, str]]]:
     """Return the rows to take, and those that may not run with the reason."""
-    paused = set(conn.scalars(_PAUSED))
-    behind = _jobs_behind(conn, found_jobs)
+    behind = _jobs_behind(conn, head)
     locked = _running_keys(conn, head)
     taken: list[_Ready] = []
     blocked: list[tuple[_Ready, str]] = []
     for row in head:
         if len(taken) == limit:
             break
-        job_state = found_jobs[row.job_id].state
-        why = _blocking_reason(row, job_state, paused, behind, known, free_slots, locked)
+        why = _blocking_reason(row, paused, behind, known, free_slots, locked)
         if why is not None:
             blocked.append((row, why))
             continue
@@ -244,43 +290,24 @@ def _wait_for_head(
     job_transition.lock(conn, {row.job_id for row in head})
 
 
-def _free_slots(conn: sa.Connection) -> tuple[dict[int, int], set[int]]:
+def _free_slots(conn: sa.Connection, limits: Limits) -> tuple[dict[int, int], set[int]]:
     """Return how many more tasks each capped owner may run, and the owners that others hold."""
-    capped = conn.execute(_CAPPED).all()
-    if not capped:
+    if not limits.capped:
         return {}, set()
-    locked = dialect.try_lock_rows(conn, owners, [row.id for row in capped])
+    locked = dialect.try_lock_rows(conn, owners, [owner_id for owner_id, _ in limits.capped])
     counted = conn.execute(
         sa.select(t.owner_id, sa.func.count().label("running"))
         .where(is_state(t.state, TaskState.RUNNING))
         .group_by(t.owner_id)
     )
     running: dict[int, int] = {row.owner_id: row.running for row in counted}
-    slots = {row.id: row.max_running - running.get(row.id, 0) for row in capped}
+    slots = {i: max_running - running.get(i, 0) for i, max_running in limits.capped}
     return {i: slots[i] for i in locked}, set(slots) - locked
 
 
-def _jobs_of(conn: sa.Connection, head: Sequence[_Ready]) -> dict[int, _Job]:
-    """Lock and read the jobs of tasks, those that are free."""
-    wanted = dialect.encode_ids(conn, sorted({row.job_id for row in head}))
-    found = {row.id: _Job._make(row) for row in conn.execute(_lock_jobs(conn), {"wanted": wanted})}
-    job_transition.note_locked(conn, set(found))
-    return found
-
-
-@dialect.statement
-def _lock_jobs(conn: sa.Connection) -> sa.Select[Any]:
-    j = jobs.c
-    return (
-        sa.select(*(j[name] for name in _Job._fields))
-        .where(dialect.id_in(conn, j.id, "wanted"))
-        .with_for_update(key_share=True, skip_locked=True)
-    )
-
-
-def _jobs_behind(conn: sa.Connection, found_jobs: dict[int, _Job]) -> set[int]:
+def _jobs_behind(conn: sa.Connection, head: Sequence[_Ready]) -> set[int]:
     """Return the jobs whose owner has another one that goes first."""
-    keyed = [job_id for job_id, job in found_jobs.items() if job.exclusive_key is not None]
+    keyed = sorted({row.job_id for row in head if row.job_key is not None})
     if not keyed:
         return set()
     return set(
@@ -290,15 +317,14 @@ def _jobs_behind(conn: sa.Connection, found_jobs: dict[int, _Job]) -> set[int]:
 
 def _blocking_reason(
     row: _Ready,
-    job_state: str,
     paused: set[str],
     behind: set[int],
     known: Collection[str],
     free_slots: dict[int, int],
     locked: set[str | None],
 ) -> str | None:
-    if job_state not in _ACTIVE:
-        is_cancelled = job_state == JobState.CANCELLED
+    if row.job_state not in _ACTIVE:
+        is_cancelled = row.job_state == JobState.CANCELLED
         return TaskState.CANCELLED if is_cancelled else Reason.STOPPED
     if row.kind in paused:
         return Reason.PAUSED

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant, iso
+from quire.model.url_secrets import masked_json
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import events
 from quire.store.queue.owners import jobs_of_tenant
@@ -79,17 +80,23 @@ def shape(row: Any) -> dict[str, Any]:
         "job_id": row.job_id,
         "task_id": row.task_id,
         "name": row.name,
-        **(json.loads(row.detail) if row.detail else {}),
+        **(masked_json(row.detail) or {}),
     }
+
+
+def adopt_restored(conn: sa.Connection) -> None:
+    """Put events that a dump has brought from another cluster before all events of this one.
+
+    They keep their own order; `tail.local` finds the place of a cursor from the other cluster.
+    """
+    dialect.adopt_foreign_xids(conn, events)
 
 
 def prune(conn: sa.Connection, *, before: float, limit: int) -> int:
     """Delete old events of ended jobs; returns how many."""
     from quire.store.db.schema.queue import jobs
 
-    # Else they would be streamed as new ones when this cluster's transactions reach them.
-    dialect.reset_foreign_xids(conn, events)
-
+    adopt_restored(conn)
     old = (
         sa.select(events.c.id)
         .join(jobs, jobs.c.id == events.c.job_id, isouter=True)

@@ -104,7 +104,7 @@ def lock_states(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, str]:
     if not job_ids:
         return {}
     wanted = {"wanted": dialect.encode_ids(conn, sorted(job_ids))}
-    states = {row.id: row.state for row in conn.execute(_states(conn), wanted)}
+    states = dict(map(tuple, conn.execute(_states(conn), wanted).all()))
     note_locked(conn, set(states))
     return states
 
@@ -120,10 +120,15 @@ def _states(conn: sa.Connection) -> sa.Select[Any]:
     )
 
 
-def start(conn: sa.Connection, claimed: Mapping[int, int], worker_id: str, *, now: Instant) -> None:
-    """Count tasks of locked, active jobs as running: `update_counters`, short, for a claim."""
+def start(
+    conn: sa.Connection, claimed: Mapping[int, int], worker_id: str
+) -> tuple[sa.Update, dict[str, str]]:
+    """Return the statement that counts tasks of locked, active jobs as running, for a claim.
+
+    It is `update_counters`, short. Its time is the parameter `wall`.
+    """
     begun = dialect.encode_rows(sorted(claimed.items()))
-    conn.execute(_start(conn), {"begun": begun, "wall": now.wall, "worker": worker_id})
+    return _start(conn), {"begun": begun, "worker": worker_id}
 
 
 @dialect.statement
@@ -163,7 +168,7 @@ def update_counters(
     found = conn.execute(
         _update(conn, places, extras), {"delta": dialect.encode_rows(values), "wall": now.wall}
     )
-    return [Touched(*row) for row in found]
+    return list(map(Touched._make, found.all()))
 
 
 @dialect.statement

@@ -10,7 +10,8 @@ from quire.store.db import dialect
 from quire.store.db.schema.queue import kinds
 
 c = kinds.c
-_KINDS = sa.select(c.name, c.queue, c.max_attempts, c.at_most_once, c.paused_at).order_by(c.name)
+_KINDS = sa.select(*(c[name] for name in KindRow._fields)).order_by(c.name)
+_ANNOUNCED = ("queue", "max_attempts", "at_most_once", "is_internal")
 
 
 def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[str, str]]:
@@ -26,8 +27,9 @@ def announce(conn: sa.Connection, known: Iterable[JobKind]) -> dict[str, tuple[s
             "queue": kind.queue,
             "max_attempts": kind.max_attempts,
             "at_most_once": kind.at_most_once,
+            "is_internal": kind.is_internal,
         }
-        dialect.upsert(conn, kinds, row, ["name"], ["queue", "max_attempts", "at_most_once"])
+        dialect.upsert(conn, kinds, row, ["name"], list(_ANNOUNCED))
         if queues.get(kind.name, kind.queue) != kind.queue:
             moved[kind.name] = queues[kind.name], kind.queue
     return moved

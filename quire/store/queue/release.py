@@ -20,7 +20,7 @@ _DUE = (
     .order_by(tasks.c.due_at)
     .limit(sa.bindparam("limit"))
 )
-_NEXT_DUE = (
+NEXT_DUE = (
     sa.select(tasks.c.due_at)
     .where(is_state(tasks.c.state, BLOCKED), tasks.c.due_at.is_not(None))
     .order_by(tasks.c.due_at)
@@ -65,7 +65,7 @@ def correct_due_times(conn: sa.Connection, *, now: Instant, limit: int = 500) ->
 
 def next_due_at(conn: sa.Connection) -> float | None:
     """Return when the next blocked task is due."""
-    found: float | None = conn.scalar(_NEXT_DUE)
+    found: float | None = conn.scalar(NEXT_DUE)
     return found
 
 

@@ -54,7 +54,8 @@ def renew(conn: sa.Connection, held: Sequence[Key], *, now: Instant, ttl: float)
 
 def still_held(conn: sa.Connection, held: Sequence[Key]) -> set[Key]:
     """Return which of the leases (task, fence) have not been revoked or lost."""
-    return set(map(tuple, conn.execute(_still_held(conn), {"held": dialect.encode_rows(held)})))
+    rows = conn.execute(_still_held(conn), {"held": dialect.encode_rows(held)}).all()
+    return set(map(tuple, rows))
 
 
 @dialect.statement
@@ -111,8 +112,8 @@ def settle(conn: sa.Connection, settlements: Sequence[Settlement], *, now: Insta
         raise AssertionError(f"task: {sorted(foreign)} are no moves of a lease holder")
     if dialect.has_row_locks(conn):
         # The task of a zombie may be in the queue again: it is locked after its job, not here.
-        ids = {"ids": [e.task_id for e in settlements]}
-        running = set(conn.scalars(_lock_running(conn), ids))
+        ids = {"ids": dialect.encode_ids(conn, [e.task_id for e in settlements])}
+        running = set(conn.scalars(_lock_running(conn), ids).all())
         settlements = [e for e in settlements if e.task_id in running]
     if bad := [e.task_id for e in settlements if e.move in _UNSUCCESSFUL]:
         on_ended(conn).lock(conn, bad)

@@ -19,7 +19,7 @@ PENDING = JobState.PENDING.value
 _COLUMNS = (
     "id", "owner_id", "kind", "platform", "account", "state", "priority", "payload", "run_at",
     "exclusive_key", "has_successors", "tasks_blocked", "tasks_ready", "cost_total",
-    "max_attempts", "created_at",
+    "max_attempts", "created_at", "origin",
 )  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def insert(
     *,
     exclusive_key: str | None,
     is_behind: bool,
+    origin: str,
     now: Instant,
 ) -> list[int]:
     """Insert jobs with one task each; `is_behind`: another job of the owner goes first."""
@@ -120,7 +121,7 @@ def insert(
     ]
     planned, states = new_tasks.plan(conn, owner, new, task_ids, now=now)
     rows = [
-        _row(owner, one, p, state, exclusive_key, p.job_id in awaited, now)
+        (*_row(owner, one, p, state, exclusive_key, p.job_id in awaited, now), origin)
         for one, p, state in zip(checked, new, states, strict=True)
     ]
     bulk.bulk_insert(conn, jobs, _COLUMNS, rows)

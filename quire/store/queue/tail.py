@@ -3,7 +3,8 @@
 PostgreSQL assigns an id before the commit, so a higher id may become visible first. There events
 are ordered by (transaction, id), and only transactions older than every open one are read. SQLite
 writes one transaction at a time, so the ids are the order. A dump that is restored into another
-cluster brings transaction ids along that this cluster has not reached: see `local`.
+cluster brings transaction ids along that this cluster has not reached: `events.adopt_restored` puts
+such events before all events of this cluster, and `local` finds the place of a cursor to one.
 """
 
 import re
@@ -32,7 +33,8 @@ class Cursor(NamedTuple):
     id: int
 
     def __str__(self) -> str:
-        return f"{self.xid}-{self.id}"
+        # The transaction id that a restored event had: its cursor stays what it was.
+        return f"{self.xid % dialect.XID_SHIFT}-{self.id}"
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
@@ -46,6 +48,10 @@ class Cursor(NamedTuple):
         return cls(int(found[1]), int(found[2]))
 
 
+#: Before restored events, too.
+_START = Cursor(-(1 << 62), 0)
+
+
 class StreamedEvent(NamedTuple):
     """An event with its tenant and its position in the order."""
 
@@ -54,6 +60,11 @@ class StreamedEvent(NamedTuple):
     job_id: int | None
     name: str
     shape: dict[str, Any]
+
+
+def has_restored(conn: sa.Connection) -> bool:
+    """Tell whether there are events of another cluster that have no place in the order yet."""
+    return dialect.has_foreign_xids(conn, events)
 
 
 def head(conn: sa.Connection) -> Cursor:
@@ -66,17 +77,20 @@ def head(conn: sa.Connection) -> Cursor:
 def local(conn: sa.Connection, cursor: Cursor) -> Cursor:
     """Return the cursor, or the place of its event here if it is from another database.
 
-    Such a cursor is ahead of every transaction (after a restore, or a failover that lost some), or
-    has none (after a transfer from SQLite).
+    Such a cursor names a restored event, is ahead of every transaction (after a failover that lost
+    some), or has no transaction (after a transfer from SQLite).
     """
     settled = dialect.oldest_active_xid(conn)
     if not settled:
         return Cursor(0, cursor.id)
+    xid = conn.scalar(sa.select(e.xid).where(e.id == cursor.id))
+    if xid is not None and str(Cursor(xid, cursor.id)) == str(cursor):
+        return Cursor(xid, cursor.id)
     if 0 < cursor.xid <= settled:
         return cursor
     before = sa.select(e.xid, e.id).where(e.id <= cursor.id, e.xid < settled)
     row = conn.execute(before.order_by(e.id.desc()).limit(1)).one_or_none()
-    return Cursor(0, 0) if row is None else Cursor(*row)
+    return _START if row is None else Cursor(*row)
 
 
 def read_after(

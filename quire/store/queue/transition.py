@@ -81,18 +81,25 @@ def transition(
 
 
 def claim(
-    conn: sa.Connection, ids: Sequence[int], worker_id: str, *, now: Instant, ttl: float
+    conn: sa.Connection,
+    ids: Sequence[int],
+    begun: Mapping[int, int],
+    worker_id: str,
+    *,
+    now: Instant,
+    ttl: float,
 ) -> None:
-    """Lease ready tasks, whose rows are locked, to a worker; its jobs are counted by `start`."""
-    conn.execute(
-        _statement(conn, "claim", TaskState.READY),
-        {
-            "ids": dialect.encode_ids(conn, ids),
-            "set_worker_id": worker_id,
-            "set_expires_at": now.lease + ttl,
-            "wall": now.wall,
-        },
-    )
+    """Lease ready tasks to a worker; `begun` counts them by job. All of their rows are locked."""
+    counting, counted = job_transition.start(conn, begun, worker_id)
+    given = {
+        "ids": dialect.encode_ids(conn, ids),
+        "set_worker_id": worker_id,
+        "set_expires_at": now.lease + ttl,
+        "wall": now.wall,
+        **counted,
+    }
+    claiming = _statement(conn, "claim", TaskState.READY)
+    dialect.execute_both(conn, claiming, counting, given)
 
 
 def release(conn: sa.Connection, ids: Sequence[int], *, now: Instant) -> int:

@@ -8,41 +8,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quire.model.states import JobState, TaskState
+from quire.model.states import TaskState
 from quire.store.db import dialect
 from quire.store.db.schema.documents import contents, documents, generations
 from quire.store.db.schema.queue import attempts, is_state, jobs, owners, tasks
 
 j, t, a, g, d = jobs.c, tasks.c, attempts.c, generations.c, documents.c
-#: Up to this many jobs are counted along the owners' index; with more, a scan of the table is
-#: cheaper.
-FEW = 20_000
-_MINE = sa.select(owners.c.id).where(owners.c.tenant == sa.bindparam("tenant"))
 #: Keys of the reuse statistics: pages read as text, by OCR, and vectors.
 REUSE_KEYS = ("pages", "ocr", "vectors")
-
-
-def totals(conn: sa.Connection, tenant: str) -> dict[str, dict[str, int]]:
-    """Count a tenant's `jobs` and `tasks` by state; every state is present."""
-    given = {"tenant": tenant}
-    some = sa.select(j.id).where(j.owner_id.in_(_MINE)).limit(FEW + 1).subquery()
-    is_small = (conn.scalar(sa.select(sa.func.count()).select_from(some), given) or 0) <= FEW
-    row = [int(n or 0) for n in conn.execute(_counting(conn, is_small), given).one()]
-    return {
-        "jobs": dict(zip((state.value for state in JobState), row, strict=False)),
-        "tasks": dict(zip((state.value for state in TaskState), row[len(JobState) :], strict=True)),
-    }
-
-
-@dialect.statement
-def _counting(_: sa.Connection, is_small: bool) -> sa.Select[Any]:
-    """Count without GROUP BY, which would sort the rows first."""
-    counted: list[sa.ColumnElement[Any]] = [
-        *(sa.func.count().filter(is_state(j.state, state)) for state in JobState),
-        *(sa.func.sum(j[f"tasks_{state.value}"]) for state in TaskState),
-    ]
-    whose = j.owner_id if is_small else sa.literal_column("+jobs.owner_id", sa.BigInteger)
-    return sa.select(*counted).select_from(jobs).where(whose.in_(_MINE))
 
 
 def tasks_by_kind(conn: sa.Connection, tenant: str) -> dict[tuple[str, str], int]:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from quire.clock import json_values
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, TaskState
+from quire.model.url_secrets import masked_values
 from quire.store.db.schema.documents import (
     chunks,
     contents,
@@ -87,15 +88,6 @@ def _latest(
         query = query if cursor is None else query.where(d.id < cursor)
         found += conn.scalars(query.order_by(d.id.desc()).limit(limit))
     return sorted(found, reverse=True)[:limit]
-
-
-def count_documents(conn: sa.Connection, tenant: str) -> dict[str, int]:
-    """Count a tenant's documents by state."""
-    rows = conn.execute(
-        sa.select(d.state, sa.func.count()).where(d.tenant == tenant).group_by(d.state)
-    )
-    found: dict[str, int] = dict(rows.all())
-    return {state.value: found.get(state, 0) for state in DocumentState}
 
 
 def page_errors(conn: sa.Connection, row: Any) -> list[dict[str, Any]]:
@@ -213,7 +205,7 @@ def _filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[An
 
 def _document(row: Any, names: Mapping[int, list[str]]) -> dict[str, Any]:
     return {
-        **json_values(row, _DOCUMENT),
+        **masked_values(json_values(row, _DOCUMENT), "source", "uri", "error"),
         "media_type": row.media_type or row.newest_type,
         "corpora": names.get(row.id, []),
         "locked": row.state in DOCUMENT_LOCKED,
@@ -239,7 +231,7 @@ def _corpora_of(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[str]]
 
 def _generations(conn: sa.Connection, document_id: int) -> list[dict[str, Any]]:
     return [
-        {**json_values(row, _GENERATION), "reused": reuse(row.reused)}
+        {**masked_values(json_values(row, _GENERATION), "error"), "reused": reuse(row.reused)}
         for row in generations_of(conn, document_id, limit=20)
     ]
 

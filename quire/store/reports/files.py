@@ -13,6 +13,7 @@ from quire.model.states import (
     GenerationState,
     TaskState,
 )
+from quire.model.url_secrets import masked_values
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents, generation_pages, generations
 from quire.store.db.schema.queue import is_state, tasks
@@ -130,7 +131,7 @@ def page_of_files(
         rank = sa.case(_RANK, value=state, else_=len(_RANK))
         query = query.order_by(rank, g.page_errors.desc())
     rows = conn.execute(query.order_by(d.id).limit(limit + 1)).all()
-    items = [row._asdict() for row in rows[:limit]]
+    items = [masked_values(row._asdict(), "uri", "error") for row in rows[:limit]]
     has_more = len(rows) > limit and not worst_first
     return {"items": items, "next": str(items[-1]["document_id"]) if has_more else None}
 

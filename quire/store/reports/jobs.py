@@ -22,6 +22,7 @@ from quire.model.states import (
     allowed,
     states_for,
 )
+from quire.model.url_secrets import masked_json, masked_values
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, owners, tasks
 from quire.store.reports import files, substring_filter
@@ -297,10 +298,10 @@ def shown(conn: sa.Connection, rows: Iterable[Any], *, now: float) -> list[dict[
 
 
 def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[str, Any]:
-    state, result = row["state"], row["result"]
+    state = row["state"]
     is_stopped = state == JobState.STOPPED or row["stopped_by"] or row["stopped_why"]
     counts = {name: n for name, column in _COUNTS if (n := row[column])}
-    return {
+    found = {
         "id": row["id"],
         "kind": row["kind"],
         "platform": row["platform"],
@@ -309,7 +310,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "state": state,
         "allowed": list(_ALLOWED[state, bool(row["tasks_failed"] + row["tasks_lost"])]),
         "priority": row["priority"],
-        "payload": json.loads(row["payload"]),
+        "payload": masked_json(row["payload"]),
         "progress": round(row["progress"], 4),
         "progress_message": row["message"],
         "eta_at": iso(_eta(row, now)),
@@ -317,7 +318,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "max_attempts": row["max_attempts"],
         "worker_id": row["worker_id"],
         "error": _failure(row, counts, tally) if state in _ENDED else row["error"],
-        "result": None if result is None else json.loads(result),
+        "result": masked_json(row["result"]),
         "created_at": iso(row["created_at"]),
         "run_at": iso(row["run_at"]),
         "started_at": iso(row["started_at"]),
@@ -331,6 +332,7 @@ def _job(row: Mapping[str, Any], now: float, tally: files.Tally | None) -> dict[
         "files_with_errors": tally.with_errors if tally else 0,
         "is_listing": row["is_growing"] and state in _ACTIVE,
     }
+    return masked_values(found, "progress_message", "error")
 
 
 def _failure(

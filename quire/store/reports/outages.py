@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.model.states import Reason, TaskState
 from quire.store.db.schema.queue import attempts, is_state, owners, tasks
+from quire.store.reports import status
 
 t, a = tasks.c, attempts.c
-#: Seconds for which an attempt that met an outage counts: longer than the wait and the next try.
-RECENT = 60.0
-#: Maximum seconds until the next attempt after an outage.
-AHEAD = 8.0
+#: Longer than the wait and the next try.
+RECENT = status.OUTAGE_RECENT
+AHEAD = status.OUTAGE_AHEAD
 LOOKED_AT = 500
 QUEUES = 100
 SHOWN = 3

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import json_values
-from quire.model.states import TaskState
+from quire.model.url_secrets import masked_values
 from quire.store.db.schema.documents import documents
 from quire.store.db.schema.queue import attempts, is_state, owners, tasks
 from quire.store.queue.owners import has_job
@@ -78,7 +78,7 @@ def _attempts(
         .order_by(a.finished_at.desc(), a.fence.desc())
         .limit(limit)
     )
-    return [json_values(row, row._fields) for row in rows]
+    return [masked_values(json_values(row, row._fields), "error", "traceback") for row in rows]
 
 
 def tasks_of_job(
@@ -101,13 +101,6 @@ def by_state(
     return found
 
 
-def held_by_worker(conn: sa.Connection, tenant: str) -> dict[str, int]:
-    """Count the tasks of a tenant that each worker has claimed."""
-    query = sa.select(t.worker_id, sa.func.count()).where(is_state(t.state, TaskState.RUNNING))
-    query = query.join(owners, owners.c.id == t.owner_id).where(owners.c.tenant == tenant)
-    return dict(conn.execute(query.group_by(t.worker_id)).all())
-
-
 class Span(NamedTuple):
     """The generation and pages that a task works on."""
 
@@ -126,4 +119,5 @@ def span_of(conn: sa.Connection, task_id: int) -> Span:
 
 def _task(row: Any) -> dict[str, Any]:
     spent = row.finished_at - row.begin_at if row.finished_at and row.begin_at else None
-    return {**json_values(row, _SHOWN), "process_duration": spent}
+    found = masked_values(json_values(row, _SHOWN), "message", "error")
+    return {**found, "process_duration": spent}

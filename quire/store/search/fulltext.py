@@ -5,9 +5,11 @@ the search proceeds in stages: chunks with all words, then with the rare ones, t
 enough are found; each stage scores a bounded number of matches. FTS5 counts all chunks of every
 word before it scores the first match, so on SQLite a narrow stage is first tried without scores.
 PostgreSQL keeps no word frequencies: `ts_rank` selects candidates, and the caller scores these by
-BM25; see `sampled_gin`.
+BM25; see `sampled_gin`. Frequencies are those of the tenant alone: scores would otherwise tell how
+often a word stands in the documents of others.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,21 +28,9 @@ FTS5_SCORED = 10_000
 #: If every word is in over half of the chunks, BM25 gives them no weight and only term frequency
 #: distinguishes chunks: score this many words, and this many matches.
 MAX_WEIGHTLESS_TERMS, FTS5_SCORED_WEIGHTLESS = 3, 4_000
-# FTS5 counts exact frequencies for its scores; here it only matters whether a word is common.
-_COUNT_TERMS = f"""
-SELECT (
-    SELECT json_array(count(*), max(rowid) - min(rowid)) FROM (
-        SELECT rowid FROM chunk_words WHERE chunk_words MATCH value LIMIT {COMMON_CHUNKS + 1}
-    )
-) FROM json_each(?)
-"""  # noqa: S608
 _query = sa.bindparam("query", type_=sa.Text)
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _max_scored = sa.bindparam("most", type_=sa.Integer)
-_rowid: sa.ColumnElement[int] = sa.literal_column("chunk_words.rowid", sa.BigInteger)
-#: The plus makes a condition a filter on matches; otherwise FTS5 is queried once per id.
-_any_rowid: sa.ColumnElement[int] = sa.literal_column("+chunk_words.rowid", sa.BigInteger)
-
 #: Scores texts from their term counts, the document frequency of each term, and the total.
 Score = Callable[[Sequence[TermCounts], Sequence[int], int], Sequence[float]]
 Ranked = list[tuple[int, float]]
@@ -81,6 +71,7 @@ class _Fts5Search:
         score: Score,
     ) -> None:
         self._conn, self._within, self._score = conn, within, score
+        self._tenant, self._index = tenant, dialect.words_table(tenant)
         self._given = {"tenant": tenant, "limit": limit, **(within.given if within else {})}
         self._results: dict[str, Ranked] = {}
         self.terms = self._count_terms(words)
@@ -97,24 +88,39 @@ class _Fts5Search:
         if self._within is not None:
             among = "AND +rowid IN (SELECT value FROM json_each(?))"
             ids = (self._within.given["of_chunks"],)
-        query = f"SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? {among} LIMIT ?"  # noqa: S608
+        index = self._index
+        query = f"SELECT rowid FROM {index} WHERE {index} MATCH ? {among} LIMIT ?"  # noqa: S608
         found = self._conn.exec_driver_sql(query, (stage.query, *ids, enough))
         return {chunk for (chunk,) in found}
 
     def _count_terms(self, words: QueryTerms) -> Sequence[_Term]:
-        found = self._conn.exec_driver_sql(_COUNT_TERMS, (dialect.encode_rows(words.fts5),))
-        # Matches are ordered by id and ids have few gaps, so the first ones show the word's share.
+        if not dialect.has_words_table(self._conn, self._tenant):
+            return [_Term(term, 0) for term in words.fts5]
+        found = self._conn.exec_driver_sql(
+            _count_statement(self._index), (dialect.encode_rows(words.fts5),)
+        )
+        counted = [json.loads(counts) for (counts,) in found]
         return [
-            _Term(term, count, count / (span + 1) if count else 0.0)
-            for term, (counts,) in zip(words.fts5, found, strict=True)
-            for count, span in (json.loads(counts),)
+            _Term(term, count, self._share(count, first, last))
+            for term, (count, first, last) in zip(words.fts5, counted, strict=True)
         ]
+
+    def _share(self, count: int, first: int, last: int) -> float:
+        """Estimate the share of chunks with a common word: its first matches show it."""
+        if count <= COMMON_CHUNKS:
+            return 0.0
+        counted = self._conn.exec_driver_sql(
+            f"SELECT count(*) FROM (SELECT 1 FROM {self._index}_docsize "  # noqa: S608
+            f"WHERE id BETWEEN ? AND ? LIMIT {8 * COMMON_CHUNKS})",
+            (first, last),
+        )
+        return count / float(counted.scalar_one())
 
     def _run(self, stage: _Stage) -> Ranked:
         given = {**self._given, "query": stage.query, "most": stage.most}
-        query = _best_of_fts5(self._conn, self._within is not None)
+        query = _best_of_fts5(self._conn, self._index, self._within is not None)
         if stage.weighed is not None and self._within is None:
-            query = _weighing(self._conn)
+            query = _weighing(self._conn, self._index)
             given |= {"query": stage.weighed, "every": stage.query}
         return [(chunk, -rank) for chunk, rank in self._conn.execute(query, given).all()]
 
@@ -126,10 +132,15 @@ class _PostgresSearch(_Fts5Search):
         # The planner ignores the cost of decompressing tsvectors and would scan the whole table.
         chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
         dialect.set_local(self._conn, chosen | KEEP_JOIN_ORDER)
-        self._total = sampled_gin.estimate_chunks(self._conn)
+        self._total = sampled_gin.estimate_chunks_of(self._conn, self._tenant)
         # The first stage's query (all words) is counted in the same round trip.
         every = _join_terms([_Term(query, 1) for query in words.tsquery], "&")
-        self._sample = sampled_gin.Sample(self._conn, self._total, [*words.tsquery, every])
+        self._sample = sampled_gin.Sample(
+            self._conn,
+            self._tenant,
+            sampled_gin.estimate_chunks(self._conn),
+            [*words.tsquery, every],
+        )
         counts = self._sample.counts(words.tsquery, 2 * COMMON_CHUNKS)
         return [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
 
@@ -222,28 +233,46 @@ def _join_terms(terms: Sequence[_Term], word: str) -> str:
     return f" {word} ".join(f"({term.query})" for term in terms)
 
 
+@functools.cache
+def _count_statement(index: str) -> str:
+    # FTS5 counts exact frequencies for its scores; here it only matters whether a word is common.
+    return f"""
+SELECT (
+    SELECT json_array(count(*), min(rowid), max(rowid)) FROM (
+        SELECT rowid FROM {index} WHERE {index} MATCH value LIMIT {COMMON_CHUNKS + 1}
+    )
+) FROM json_each(?)
+"""  # noqa: S608
+
+
+def _rowid(index: str, *, is_filter: bool = False) -> sa.ColumnElement[int]:
+    # The plus makes a condition a filter on matches; otherwise FTS5 is queried once per id.
+    return sa.literal_column(f"{'+' if is_filter else ''}{index}.rowid", sa.BigInteger)
+
+
 @dialect.statement
-def _best_of_fts5(conn: sa.Connection, is_filtered: bool) -> sa.Select[Any]:
+def _best_of_fts5(conn: sa.Connection, index: str, is_filtered: bool) -> sa.Select[Any]:
     """Select matches from FTS5; the latest ones if there are more than can be scored."""
-    return _scored(dialect.id_in(conn, _any_rowid, "of_chunks") if is_filtered else None)
+    rowid = _rowid(index, is_filter=True)
+    return _scored(index, dialect.id_in(conn, rowid, "of_chunks") if is_filtered else None)
 
 
 @dialect.statement
-def _weighing(_: sa.Connection) -> sa.Select[Any]:
+def _weighing(_: sa.Connection, index: str) -> sa.Select[Any]:
     """Select matches of `query` from FTS5 among the latest that match `every`."""
     every = sa.bindparam("every", type_=sa.Text)
-    asked = sa.literal_column("chunk_words").op("MATCH")(every)
-    found = sa.select(_rowid).select_from(sa.table("chunk_words")).where(asked)
-    latest = found.order_by(_rowid.desc()).limit(_max_scored).correlate(None)
-    return _scored(_any_rowid.in_(latest))
+    asked = sa.literal_column(index).op("MATCH")(every)
+    found = sa.select(_rowid(index)).select_from(sa.table(index)).where(asked)
+    latest = found.order_by(_rowid(index).desc()).limit(_max_scored).correlate(None)
+    return _scored(index, _rowid(index, is_filter=True).in_(latest))
 
 
-def _scored(among: sa.ColumnElement[bool] | None) -> sa.Select[Any]:
-    score: sa.ColumnElement[float] = sa.literal_column("bm25(chunk_words)", sa.Double)
-    asked = sa.literal_column("chunk_words").op("MATCH")(_query)
-    inner = sa.select(_rowid.label("id"), score.label("score"))
-    inner = inner.select_from(sa.table("chunk_words")).where(asked)
+def _scored(index: str, among: sa.ColumnElement[bool] | None) -> sa.Select[Any]:
+    score: sa.ColumnElement[float] = sa.literal_column(f"bm25({index})", sa.Double)
+    asked = sa.literal_column(index).op("MATCH")(_query)
+    inner = sa.select(_rowid(index).label("id"), score.label("score"))
+    inner = inner.select_from(sa.table(index)).where(asked)
     if among is not None:
         inner = inner.where(among)
-    found = inner.order_by(_rowid.desc()).limit(_max_scored).subquery("found")
+    found = inner.order_by(_rowid(index).desc()).limit(_max_scored).subquery("found")
     return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)

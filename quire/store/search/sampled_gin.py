@@ -6,13 +6,14 @@ ranked. A sample consists of blocks of consecutive ids: their rows are stored to
 large document is represented.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from quire.store.db import dialect
-from quire.store.db.schema.documents import chunks
+from quire.store.db.schema.documents import chunks, documents
 from quire.store.search.chunk_filter import ChunkFilter
 
 #: An index over one of this many id blocks; the first covers all.
@@ -27,6 +28,9 @@ MAX_SCANNED, MIN_SAMPLE_MATCHES = 12_000, 64
 _BLOCK_BITS = 7
 #: `gin_pending_list_limit` in KB: every search reads the whole pending list.
 _PENDING_LIST_KB = 256
+#: A tenant's chunks are counted up to this many; numbers that took long are kept for this time.
+_MAX_COUNTED, _KEEP_TOTAL = 100_000, 60.0
+_totals: dict[tuple[str, str], tuple[float, int]] = {}
 _words: sa.ColumnElement[Any] = sa.literal_column("chunks.words")
 
 
@@ -69,12 +73,34 @@ def estimate_chunks(conn: sa.Connection) -> int:
     return conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
 
 
-class Sample:
-    """Match counts in the smallest sample, cached per query; unused in a small database."""
+def estimate_chunks_of(conn: sa.Connection, tenant: str) -> int:
+    """Return the number of a tenant's chunks; a large one is kept for a minute.
 
-    def __init__(self, conn: sa.Connection, total: int, queries: Sequence[str]) -> None:
+    That of very many chunks is what its documents tell.
+    """
+    key = (str(conn.engine.url), tenant)
+    until, known = _totals.get(key, (0.0, 0))
+    if time.monotonic() < until:
+        return known
+    some = sa.select(chunks.c.id).where(chunks.c.tenant == tenant).limit(_MAX_COUNTED).subquery()
+    known = conn.scalar(sa.select(sa.func.count()).select_from(some)) or 0
+    if known == _MAX_COUNTED:
+        told = sa.select(sa.func.sum(documents.c.chunks)).where(documents.c.tenant == tenant)
+        known = max(int(conn.scalar(told) or 0), known)
+    if known > SAMPLE_MIN_CHUNKS // 10:
+        _totals[key] = (time.monotonic() + _KEEP_TOTAL, known)
+    return known
+
+
+class Sample:
+    """A tenant's match counts in the smallest sample, by query; unused in a small database."""
+
+    def __init__(
+        self, conn: sa.Connection, tenant: str, total: int, queries: Sequence[str]
+    ) -> None:
         self._conn = conn
-        self._total = total
+        self._tenant = tenant
+        self._total = total  # of all tenants: it decides what a scan costs
         self._found: dict[str, int] = {}
         if total >= SAMPLE_MIN_CHUNKS:
             self._count(queries)
@@ -82,11 +108,12 @@ class Sample:
     def counts(self, queries: Sequence[str], most: int) -> list[int]:
         """Count the matches of each query, up to `most`; estimated for common queries."""
         if self._total < SAMPLE_MIN_CHUNKS:
-            return _count_matches(self._conn, queries, 1, most)
+            return _count_matches(self._conn, self._tenant, queries, 1, most)
         found = [self._sample_count(query) * SAMPLE_RATES[-1] for query in queries]
         # Small sample counts are unreliable, and counting that few exactly is fast.
         rare = [at for at, n in enumerate(found) if n <= most]
-        exact = _count_matches(self._conn, [queries[at] for at in rare], 1, most)
+        few = [queries[at] for at in rare]
+        exact = _count_matches(self._conn, self._tenant, few, 1, most)
         for at, n in zip(rare, exact, strict=True):
             found[at] = n
         return found
@@ -115,21 +142,25 @@ class Sample:
         return self._found[query]
 
     def _count(self, queries: Sequence[str]) -> None:
-        found = _count_matches(self._conn, queries, SAMPLE_RATES[-1], SAMPLE_COUNT_LIMIT)
+        found = _count_matches(
+            self._conn, self._tenant, queries, SAMPLE_RATES[-1], SAMPLE_COUNT_LIMIT
+        )
         self._found |= zip(queries, found, strict=True)
 
 
-def _count_matches(conn: sa.Connection, queries: Sequence[str], level: int, most: int) -> list[int]:
+def _count_matches(
+    conn: sa.Connection, tenant: str, queries: Sequence[str], level: int, most: int
+) -> list[int]:
     if not queries:
         return []
     some = (
         f"SELECT FROM chunks WHERE {sample_condition(level)} "
-        f"AND words @@ to_tsquery('simple', value) LIMIT {most}"
+        f"AND tenant = %s AND words @@ to_tsquery('simple', value) LIMIT {most}"
     )
     rows = conn.exec_driver_sql(
         f"SELECT (SELECT count(*) FROM ({some}) AS counted) "  # noqa: S608
         "FROM jsonb_array_elements_text(CAST(%s AS jsonb)) value",
-        (dialect.encode_rows(queries),),
+        (tenant, dialect.encode_rows(queries)),
     )
     return [count for (count,) in rows]
 

@@ -173,7 +173,7 @@ def _copy(
         writable, words = _writable(reader, rows), _words(reader, rows, analyse)
         with target.begin() as conn:
             bulk.copy_rows(conn, reader.table, *writable)
-            dialect.index_texts(conn, words)
+            dialect.index_texts(conn, "", words)  # a column there, whatever the tenant
             markers.write(conn, markers.TABLE + reader.table.name, checkpoint)
         report(reader.table.name, checkpoint.rows, total)
 

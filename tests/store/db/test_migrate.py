@@ -13,8 +13,10 @@ import sqlalchemy as sa
 
 from quire.errors import DatabaseUnavailable, SchemaAhead
 from quire.store import open_database
-from quire.store.db import migrate
+from quire.store.db import dialect, migrate
+from quire.store.db.migrations import m0015_words_by_tenant
 from quire.store.db.schema.queue import metadata
+from tests import blank
 
 MIGRATE = """
 import sys
@@ -199,3 +201,32 @@ def test_jobs_that_are_stopped_get_who_stopped_them_from_their_last_event(db):
     with db.read() as conn:
         found = conn.execute(sa.select(jobs.c.stopped_by, jobs.c.stopped_why).order_by(jobs.c.id))
         assert found.all() == [("bea", "lunch"), (None, None), (None, None)]
+
+
+def test_a_common_index_of_words_is_divided_among_the_tenants(tmp_path):
+    db = open_database(f"sqlite:///{blank.put(tmp_path)}")
+    texts = {1: ("default", "cold water"), 2: ("acme", "They agreed on cold water"),
+             3: ("other", "ponies drink water")}  # fmt: skip
+    with db.begin() as conn:
+        for number, (tenant, text) in texts.items():
+            conn.exec_driver_sql(
+                "INSERT INTO chunks (id, tenant, digest, language, text, tokens) "
+                "VALUES (?, ?, ?, 'en', ?, 3)",
+                (number, tenant, str(number), text),
+            )
+        everything = [(number, text) for number, (_, text) in texts.items()]
+        dialect.index_texts(conn, "default", everything)  # as an earlier Quire did
+        m0015_words_by_tenant.up(conn)
+        for tenant, query, found in (
+            ("default", "water", [1]),
+            ("acme", "water", [2]),
+            ("acme", "agreed", [2]),
+            ("other", "pony AND water", [3]),
+            ("other", "cold", []),
+        ):
+            index = dialect.words_table(tenant)
+            rows = conn.exec_driver_sql(
+                f"SELECT rowid FROM {index} WHERE {index} MATCH ?", (query,)
+            )
+            assert list(rows.scalars()) == found, (tenant, query)
+    db.close()

@@ -18,10 +18,11 @@ from quire.control.explain import document as explain_document
 from quire.errors import Conflict, Gone, LeaseLost, NotFound
 from quire.fetch.blobs.backend import open_blobs
 from quire.model.outcomes import Lease
+from quire.store.db import dialect
 from quire.store.documents import reindex
 from quire.store.queue import fenced
 from quire.store.reports import documents as document_reports
-from quire.store.reports import files
+from quire.store.reports import files, status
 from quire.store.reports import jobs as job_reports
 from tests import documents as made
 from tests.shelf import PLAIN, Shelf, open_shelf
@@ -220,7 +221,7 @@ def test_documents_are_filtered_and_listed_in_pages(shelf: Shelf):
     assert listed(corpus="other") == []
     assert listed(source=str(shelf.folder)) == ["b.txt", "a.txt"]
     with shelf.db.read() as conn:
-        counts = document_reports.count_documents(conn, "default")
+        counts = status.documents(dialect.runner(conn), "default")
         assert document_reports.page_of_documents(conn, "other")["items"] == []
     assert counts["success"] == counts["failed"] == 1
 

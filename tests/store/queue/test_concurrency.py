@@ -8,8 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import pytest
+
 from quire.control import jobs as verbs
 from quire.model.records import Submission
+from quire.store.db import dialect
+from quire.store.db.schema.queue import tasks
 from quire.store.queue import claim, commit_recovery, fenced, job_actions, settle
 from tests.store.stage import KINDS, TTL, Stage, ending
 
@@ -55,6 +59,16 @@ def test_a_claim_does_not_wait_for_another_claim_of_other_jobs(pg_stage: Stage):
         [held] = claim.claim(conn, "w1", "default", KINDS, now=pg_stage.now(), ttl=TTL)
         [other] = pg_stage.claim("w2")
         assert other.task_id != held.task_id
+        conn.rollback()
+
+
+def test_a_claim_leaves_a_task_that_another_transaction_holds(pg_stage: Stage):
+    pg_stage.many(2)
+    first = min(row.id for row in pg_stage.rows("tasks"))
+    with pg_stage.db.begin() as conn:
+        dialect.lock_rows(conn, tasks, [first])
+        [other] = pg_stage.claim("w1", limit=2)
+        assert other.task_id != first
         conn.rollback()
 
 
@@ -288,6 +302,38 @@ def test_a_conflict_that_the_database_breaks_is_tried_again(pg_stage: Stage):
 
     at_once(lambda: lock(a, b), lambda: lock(b, a))
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize("what", ["recorded", "settle"])
+def test_a_worker_whose_locks_cross_with_another_s_settles_at_its_next_try(
+    pg_stage: Stage, what: str
+):
+    """Tasks that are no longer running are locked by their job's holder, in any order."""
+    pg_stage.many(2)
+    first, second = pg_stage.claim(limit=2)
+    ends = [ending(first), ending(second)]
+    tries: list[int] = []
+
+    def act(conn: Any, now: Any) -> set[Any]:
+        tries.append(1)
+        if what == "recorded":
+            assert commit_recovery.recorded(conn, ends) == set()
+        return settle.settle(conn, ends, now=now)
+
+    done: list[set[Any]] = []
+    worker = threading.Thread(target=lambda: done.append(pg_stage.db.write(act)))
+    lock = "SELECT 1 FROM tasks WHERE id = %d FOR UPDATE"
+    with pg_stage.db.begin() as conn:
+        conn.exec_driver_sql(lock % second.task_id)
+        worker.start()
+        pg_stage.wait_until_one_waits(worker)
+        # The worker has waited for longer: PostgreSQL ends its transaction, not this one.
+        conn.exec_driver_sql(lock % first.task_id)
+    worker.join()
+    assert done == [{first.key, second.key}]
+    assert len(tries) == 2
+    assert [row.outcome for row in pg_stage.rows("attempts")] == ["done", "done"]
+    assert {row.attempt for row in pg_stage.rows("tasks")} == {1}
 
 
 def test_a_task_paused_by_a_claim_that_lost_the_race_with_an_unpause_is_found_by_the_sweep(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
 
+from quire.clock import Instant
 from quire.control import jobs
 from quire.model.outcomes import Lease
 from quire.store import open_database
@@ -184,3 +186,39 @@ def test_many_claimers_over_few_keys_never_run_one_key_twice(pg_stage: Stage, pg
     assert trouble == []
     running = [row.exclusive_key for row in pg_stage.rows("tasks", state="running")]
     assert sorted(running) == ["document 0", "document 1", "document 2"]
+
+
+def test_two_claims_whose_keys_cross_are_told_apart_by_trying_one_again(pg_stage: Stage):
+    """The one lock that the order of locks cannot foresee: a unique key that another has taken."""
+    queues = {"w1": ("first of w1", "then of w1"), "w2": ("first of w2", "then of w2")}
+    keys = dict(zip(sum(queues.values(), ()), ("a", "b", "b", "a"), strict=True))
+    for queue, key in keys.items():
+        job = pg_stage.one()
+        lock_together(pg_stage, job, key=key)
+        with pg_stage.db.begin() as conn:
+            conn.exec_driver_sql(f"UPDATE tasks SET queue = '{queue}' WHERE job_id = {job}")
+    for worker in queues:
+        pg_stage.claim(worker)  # so that it is known
+    meet = threading.Barrier(2, timeout=30)
+    tries: list[str] = []
+
+    def claim_from_both(worker: str) -> list[Lease]:
+        def act(conn: sa.Connection, now: Instant) -> list[Lease]:
+            tries.append(worker)
+            first, then = queues[worker]
+            taken = claim.claim(conn, worker, first, KINDS, now=now, ttl=TTL)
+            if tries.count(worker) == 1:
+                meet.wait()
+            return taken + claim.claim(conn, worker, then, KINDS, now=now, ttl=TTL)
+
+        return pg_stage.db.write(act)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [lease for taken in pool.map(claim_from_both, queues) for lease in taken]
+    assert len(tries) == 3
+    running = pg_stage.rows("tasks", state="running")
+    assert sorted(row.exclusive_key for row in running) == ["a", "b"]
+    assert sorted(lease.task_id for lease in found) == [row.id for row in running]
+    assert {(row.attempt, row.fence) for row in running} == {(1, 1)}
+    waiting = [row for row in pg_stage.rows("tasks") if row.state != "running"]
+    assert {(row.attempt, row.fence, row.error) for row in waiting} == {(0, 0, None)}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +17,11 @@ import sqlalchemy as sa
 from quire.control import jobs as verbs
 from quire.errors import NotFound
 from quire.runtime.worker import sweep
+from quire.settings import load
 from quire.store.db.schema.queue import jobs, tasks
 from quire.store.queue import fenced, job_actions, transition
-from tests.store.stage import Stage, ending
+from tests.store.stage import KINDS, Stage, ending
+from tests.waiting import until
 
 #: More than two batches.
 MANY = 2_500
@@ -48,9 +54,6 @@ def grow(stage: Stage, job_id: int, state: str, count: int) -> None:
         )
         if stage.is_postgres:
             conn.exec_driver_sql(f"SELECT setval('tasks_id_seq', {last + count})")
-        else:
-            text = f"UPDATE meta SET value = '{last + count}' WHERE key = 'last_id.tasks'"
-            conn.exec_driver_sql(text)
         column = jobs.c[f"tasks_{state}"]
         over = count if state in ("failed", "done") else 0
         conn.execute(
@@ -303,3 +306,78 @@ def test_a_job_does_not_end_while_it_is_being_revived(stage: Stage):
     assert stage.job(job).state == "pending"
     finish(stage)
     assert stage.run() == [job]
+
+
+#: Runs a verb, and dies like a process of which nothing is left, inside its third batch.
+DIES = """
+import os, signal, sys
+import sqlalchemy as sa
+from quire.control import jobs
+from quire.control.caller import Caller
+from quire.store import open_database
+from tests.store.stage import KINDS
+
+url, verb, job_id, *more = sys.argv[1:]
+db, batches, has_moved = open_database(url), 0, False
+
+def see(conn, cursor, statement, *_):
+    global has_moved
+    has_moved = has_moved or "UPDATE tasks" in statement or "DELETE FROM tasks" in statement
+
+def commit(conn):
+    global batches, has_moved
+    batches, has_moved = batches + has_moved, False
+    if batches == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sa.event.listen(db.engine, "before_cursor_execute", see)
+sa.event.listen(db.engine, "commit", commit)
+caller = Caller(db, tenant="default", user="ada", policy="all", known=lambda: KINDS)
+getattr(jobs, verb)(caller, [int(job_id)], *map(int, more))
+"""
+#: How a job of `MANY + 1` tasks is made ready for a verb, and how that verb leaves its tasks.
+KILLED = {
+    "stop": ([], {"blocked": MANY + 1}),
+    "resume": (["stop"], {"ready": MANY + 1}),
+    "cancel": ([], {"cancelled": MANY + 1}),
+    "retry": (["cancel"], {"ready": MANY + 1}),
+    "reprioritise": ([], {"ready": MANY + 1}),
+    "delete": (["stop"], {}),
+}
+
+
+def test_what_a_killed_process_left_of_a_verb_is_done_by_the_sweep(stage: Stage, tmp_path: Path):
+    made = {verb: stage.one() for verb in KILLED}
+    for verb, job in made.items():
+        grow(stage, job, "ready", MANY)
+        for before in KILLED[verb][0]:
+            getattr(verbs, before)(stage.caller(), [job])
+    killed = {
+        verb: subprocess.Popen(
+            [sys.executable, "-c", DIES, stage.db.url, verb, str(job)]
+            + (["3"] if verb == "reprioritise" else [])
+        )
+        for verb, job in made.items()
+    }
+    codes = {verb: each.wait(100) for verb, each in killed.items()}
+    assert codes == dict.fromkeys(KILLED, -signal.SIGKILL)
+    expected = {verb: after for verb, (_, after) in KILLED.items()}
+
+    def found() -> dict[str, Counter[str]]:
+        return {verb: states(stage, job) for verb, job in made.items()}
+
+    def priorities() -> set[int]:
+        of_job = tasks.c.job_id == made["reprioritise"]
+        with stage.db.read() as conn:
+            return set(conn.scalars(sa.select(tasks.c.priority).where(of_job)))
+
+    done = {verb for verb, after in found().items() if after == expected[verb]}
+    assert done == {"reprioritise"} and priorities() == {3, 5}, "somebody came to the end"
+    settings = load({}, home=tmp_path)
+
+    def is_done_after_a_sweep() -> bool:
+        sweep.sweep(stage.db, settings, "w1", list(KINDS))
+        stage.db.write(lambda conn, now: job_actions.collect(conn, now=now))  # as the scheduler
+        return found() == expected and priorities() == {3}
+
+    until(is_done_after_a_sweep, what=lambda: f"{found()}, {priorities()}")

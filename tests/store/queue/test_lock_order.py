@@ -77,7 +77,8 @@ class World:
         return replace(self.stage.caller(policy=policy), known=lambda: self.known)
 
     def submit(self) -> None:
-        wishes = [Submission(random.choice(("noop", "ingest"))) for _ in range(3)]
+        payloads = {"noop": {}, "ingest": {"sources": ["https://example.com/a"]}}
+        wishes = [Submission(*random.choice(list(payloads.items()))) for _ in range(3)]
         verbs.submit(self.caller(random.choice(("all", "all", "queue", "replace"))), wishes)
 
     def submit_after(self) -> None:

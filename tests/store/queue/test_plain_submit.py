@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,21 +12,10 @@ import pytest
 from quire.control import jobs as verbs
 from quire.errors import DatabaseUnavailable
 from quire.model.records import Submission
-from quire.store import open_database
 from quire.store.db import plain_submit, sqlite, urls
 from quire.store.db.engine import Database
-from tests import blank
 from tests.store.stage import Stage
 from tests.waiting import until
-
-
-@pytest.fixture
-def sqlite_stage(tmp_path: Path) -> Iterator[Stage]:
-    db = open_database(f"sqlite:///{blank.put(tmp_path)}")
-    stage = Stage(db)
-    yield stage
-    stage.inspect()
-    db.close()
 
 
 def plain(kind: str = "noop", *, key: str = "k", user: str = "ada", **more: Any):
@@ -180,12 +167,12 @@ def test_a_lost_connection_is_followed_by_the_general_path(
 ):
     """The function has committed, but its answer is lost: the key keeps it at one job."""
     pg_stage.one()
-    called = Database.call_function
+    called = Database.call
 
     def lose(self: Database, text: str, values: Any) -> Any:
         assert called(self, text, values) is not None
 
-    monkeypatch.setattr(Database, "call_function", lose)
+    monkeypatch.setattr(Database, "call", lose)
     job_id = pg_stage.one()
     assert pg_stage.count("jobs") == 2
     assert pg_stage.job(job_id).state == "pending"
@@ -193,9 +180,26 @@ def test_a_lost_connection_is_followed_by_the_general_path(
 
 def test_a_killed_session_is_followed_by_the_general_path(pg_stage: Stage):
     pg_stage.one()
-    with pg_stage.db.read() as conn:
-        victim = conn.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    pg_stage.one()  # by the procedure: its connection stays open
     with psycopg.connect(urls.plain_url(pg_stage.db.engine), autocommit=True) as killer:
-        killer.execute("SELECT pg_terminate_backend(%s, 5000)", (victim,))
+        killer.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
     assert pg_stage.one()
-    assert pg_stage.count("jobs") == 2
+    assert pg_stage.count("jobs") == 3
+
+
+def test_workers_are_notified_once_the_job_is_there(pg_stage: Stage):
+    pg_stage.one()
+    with psycopg.connect(urls.plain_url(pg_stage.db.engine), autocommit=True) as listener:
+        listener.execute("LISTEN quire")
+        job_id = pg_stage.one()
+        assert [n.channel for n in listener.notifies(timeout=30, stop_after=1)] == ["quire"]
+        assert listener.execute("SELECT max(id) FROM jobs").fetchone() == (job_id,)
+
+
+def test_connections_of_calls_are_closed_and_opened_again(pg_stage: Stage):
+    first = [pg_stage.one() for _ in range(3)]
+    pg_stage.db.close()
+    assert pg_stage.one() > first[-1]

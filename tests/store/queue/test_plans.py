@@ -60,6 +60,11 @@ def plan_of(stage: Stage, statement: str, parameters) -> str:
         return "\n".join(str(row[-1]) for row in found)
 
 
+def claim_ten(conn: sa.Connection, now) -> None:
+    claimed = claim.claim_rows(conn, "w1", "default", ["noop"], now=now, ttl=60.0, limit=10)
+    assert len(claimed.rows) == 10
+
+
 def assert_uses(plan: str, index: str) -> None:
     assert index in plan, plan
     assert not re.search(r"Sort|USE TEMP B-TREE|Seq Scan|SCAN (?!.*USING)", plan), plan
@@ -72,6 +77,17 @@ def plan(stage: Stage, statement, **parameters) -> str:
 
 def test_the_claim_reads_the_head_of_its_index(full: Stage):
     assert_uses(plan(full, claim._HEAD, queue="default", limit=10), "ix_tasks_ready")
+
+
+def test_the_jobs_of_the_head_are_found_by_their_ids(full: Stage):
+    found = statement_about(full, claim_ten, "jobs.exclusive_key")
+    assert "ix_tasks_ready" in found, found
+    assert not re.search(r"Seq Scan|SCAN jobs|USE TEMP B-TREE", found), found
+
+
+def test_a_claim_is_three_statements_or_four_where_each_updates_one_table(full: Stage):
+    sent = [text for text, _ in captured(full, claim_ten)]
+    assert len(sent) == (3 if full.is_postgres else 4), sent
 
 
 def statement_about(full: Stage, act, words: str) -> str:

@@ -155,8 +155,12 @@ def restore_into_a_fresh_cluster(stage: Stage, ahead: int = 1 << 40) -> None:
         conn.exec_driver_sql(f"UPDATE events SET xid = xid + {ahead}")
 
 
-@pytest.mark.parametrize("is_pruned", [False, True])
-def test_a_cursor_from_before_a_restore_goes_on_behind_its_event(pg_stage: Stage, is_pruned: bool):
+def adopt(stage: Stage) -> None:
+    with stage.db.begin() as conn:
+        events.adopt_restored(conn)
+
+
+def test_a_cursor_from_before_a_restore_goes_on_behind_its_event(pg_stage: Stage):
     stage, ahead = pg_stage, 1 << 40
     start = head(stage)
     for n in range(3):
@@ -164,33 +168,44 @@ def test_a_cursor_from_before_a_restore_goes_on_behind_its_event(pg_stage: Stage
             record(conn, stage, None, f"n{n}", "default")
     before = [start, read(stage, start)[1].cursor, head(stage)]
     restore_into_a_fresh_cluster(stage, ahead)
-    if is_pruned:
-        with stage.db.begin() as conn:
-            events.prune(conn, before=0.0, limit=100)
+    adopt(stage)
     with stage.db.begin() as conn:
         record(conn, stage, None, "later", "default")
     until(lambda: others_have_ended(stage))
     with stage.db.read() as conn:
         here = [tail.local(conn, Cursor(at.xid + ahead, at.id)) for at in before]
     unread = [["n0", "n1", "n2", "later"], ["n2", "later"], ["later"]]
-    assert [names(read(stage, at)) for at in here] == (unread if is_pruned else [["later"]] * 3)
+    assert [names(read(stage, at)) for at in here] == unread
     with stage.db.read() as conn:
         assert tail.local(conn, head(stage)) <= head(stage)
 
 
-def test_events_of_another_cluster_are_not_streamed_when_its_transactions_are_reached(
-    pg_stage: Stage,
-):
-    with pg_stage.db.begin() as conn:
-        record(conn, pg_stage, None, "old", "default")
-    restore_into_a_fresh_cluster(pg_stage)
-    with pg_stage.db.begin() as conn:
-        events.prune(conn, before=0.0, limit=100)
-        record(conn, pg_stage, None, "new", "default")
-    assert names(read(pg_stage, Cursor(1, 0))) == ["new"]
-    with pg_stage.db.read() as conn:
-        found = conn.execute(sa.select(tables.events.c.name).where(tables.events.c.xid == 0))
-        assert found.scalars().all() == ["old"]
+@pytest.mark.parametrize("reached", ["neither", "the first", "both"])
+def test_a_stream_that_was_behind_misses_nothing_after_a_restore(pg_stage: Stage, reached: str):
+    """Whether or not the new cluster's transactions had reached its cursor or those behind it."""
+    stage, ahead = pg_stage, 1 << 40
+    start = head(stage)
+    for name in ("read", "first", "second"):
+        with stage.db.begin() as conn:
+            record(conn, stage, None, name, "default")
+    at = read(stage, start)[0].cursor
+    with stage.db.begin() as conn:
+        foreign = {"neither": 0, "the first": at.id + 1, "both": at.id + 2}[reached]
+        conn.exec_driver_sql(f"UPDATE events SET xid = xid + {ahead} WHERE id > {foreign}")
+    if reached == "neither":
+        at = at._replace(xid=at.xid + ahead)
+    adopt(stage)
+    with stage.db.begin() as conn:
+        record(conn, stage, None, "new", "default")
+    until(lambda: others_have_ended(stage))
+    with stage.db.read() as conn:
+        here = tail.local(conn, at)
+        assert not tail.has_restored(conn)
+    assert names(read(stage, here)) == ["first", "second", "new"]
+    # As soon as it has read them, it is told none of them again.
+    [*_, last] = read(stage, here)
+    adopt(stage)
+    assert names(read(stage, last.cursor)) == []
 
 
 def test_a_cursor_is_read_as_it_is_written():

@@ -13,7 +13,7 @@ from quire.control import jobs as verbs
 from quire.control import queries
 from quire.model.records import Submission
 from quire.store import open_database
-from quire.store.reports import counters, dashboard
+from quire.store.reports import dashboard, status
 from quire.store.reports.dashboard import Waiting
 from tests.store.stage import Stage, ending
 
@@ -64,7 +64,7 @@ def test_owners_share_a_bound_and_leave_what_they_do_not_need(
 def test_the_status_counts_what_a_plain_look_finds_however_it_is_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, few: int
 ):
-    monkeypatch.setattr(counters, "FEW", few)
+    monkeypatch.setattr(status, "FEW", few)
     ids = stage.many(9)
     stage.submit(*[Submission("noop")] * 5, user="eve", tenant="elsewhere")
     stage.run(limit=4)

@@ -71,15 +71,15 @@ def test_a_common_word_is_found_as_often_as_asked_for(shelf: Shelf):
 
 def test_the_level_is_the_largest_whose_matches_can_be_scored(shelf: Shelf):
     with shelf.db.read() as conn:
-        large = sampled_gin.Sample(conn, CHUNKS, ["common"])
+        large = sampled_gin.Sample(conn, shelf.tenant, CHUNKS, ["common"])
         assert [large.level("common"), large.level("rare")] == [64, 1]
-        assert sampled_gin.Sample(conn, 10, ["common"]).level("common") == 1
+        assert sampled_gin.Sample(conn, shelf.tenant, 10, ["common"]).level("common") == 1
 
 
 def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
     monkeypatch.setattr(sampled_gin, "MAX_RANKED", 3_000)
     with shelf.db.read() as conn:
-        large = sampled_gin.Sample(conn, CHUNKS, ["half", "rare"])
+        large = sampled_gin.Sample(conn, shelf.tenant, CHUNKS, ["half", "rare"])
         assert large.level("half", scanned=1_000) == 1
         assert large.level("half", scanned=90_000) == 8
         # A smaller level would have too few of them.
@@ -89,7 +89,7 @@ def test_what_is_dear_to_find_is_looked_for_in_less(shelf: Shelf, monkeypatch):
 
 def test_counts_of_common_words_come_from_a_sample(shelf: Shelf):
     with shelf.db.read() as conn:
-        sample = sampled_gin.Sample(conn, CHUNKS, ["common", "rare"])
+        sample = sampled_gin.Sample(conn, shelf.tenant, CHUNKS, ["common", "rare"])
         [often, rare, none] = sample.counts(["common", "rare", "none"], 40)
     assert often > 100
     assert (rare, none) == (CHUNKS // 300, 0)

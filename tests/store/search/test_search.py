@@ -665,3 +665,32 @@ def test_a_chunk_that_is_there_already_is_not_stored_again(stage: Stage):
     assert sorted(map(tuple, written)) == [("common", 0), ("first", 0), ("second", 1)]
     for name, number in {**one, **other}.items():
         assert matching(shelf, name) == [number]
+
+
+def scores(shelf: Shelf, query: str, tenant: str) -> list[float]:
+    return [hit["score"] for hit in search(shelf.db, tenant, query, mode="text")["items"]]
+
+
+def test_scores_of_a_tenant_do_not_tell_what_others_have(shelf: Shelf):
+    for name, text in (("a", "zqxuniq alone"), ("b", "wombatium alone"), ("c", "other words")):
+        shelf.file(name, text)
+    query = "zqxuniq wombatium"
+    before = scores(shelf, query, shelf.tenant)
+    assert before[0] == before[1]
+    victim = Shelf(shelf.stage, tenant="victim")
+    for number in range(6):
+        victim.file(f"v{number}", f"wombatium number {number}")
+    assert scores(shelf, query, shelf.tenant) == before
+    assert scores(shelf, "number", shelf.tenant) == []
+    assert len(scores(victim, "wombatium", "victim")) == 6
+
+
+def test_scores_of_the_other_tenant_do_not_tell_either(shelf: Shelf):
+    other = Shelf(shelf.stage, tenant="other")
+    other.file("a", "zqxuniq alone")
+    other.file("b", "wombatium alone")
+    before = scores(other, "zqxuniq wombatium", "other")
+    for number in range(6):
+        shelf.file(f"v{number}", f"wombatium number {number}")
+    assert scores(other, "zqxuniq wombatium", "other") == before
+    assert before[0] == before[1]

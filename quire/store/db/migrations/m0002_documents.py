@@ -12,7 +12,7 @@ def up(conn: sa.Connection) -> None:
     """Create tables and index."""
     if dialect.is_sqlite(conn):
         metadata.create_all(conn, tables=list(TABLES))
-        _create_fts5(conn)
+        dialect.create_words_table(conn, "default")
         return
     found = conn.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
     if found.first() is None:
@@ -24,14 +24,3 @@ def up(conn: sa.Connection) -> None:
     metadata.create_all(conn, tables=list(TABLES))
     conn.exec_driver_sql("ALTER TABLE chunks ADD COLUMN words tsvector")
     conn.exec_driver_sql("CREATE INDEX ix_chunks_words ON chunks USING gin (words)")
-
-
-def _create_fts5(conn: sa.Connection) -> None:
-    # Contentless: the text is in `chunks`. Deletes from such a table need SQLite 3.43.
-    found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
-    is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
-    lean = "content='', contentless_delete=1, " if is_lean else ""
-    conn.exec_driver_sql(
-        f"CREATE VIRTUAL TABLE chunk_words USING fts5(words, {lean}"
-        "tokenize='porter unicode61 remove_diacritics 2')"
-    )

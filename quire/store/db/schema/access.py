@@ -1,4 +1,4 @@
-"""The tables of access: users, tokens, sessions, sign-in links, and the audit log.
+"""The tables of access: users, tokens, sessions, sign-in links, the audit log, and quotas.
 
 Only the SHA-256 of a token, cookie or link is stored, so a copy of the database gives no access.
 """
@@ -86,4 +86,31 @@ audit = sa.Table(
 sa.Index("ix_audit_tenant", audit.c.tenant, audit.c.id)
 sa.Index("ix_audit_at", audit.c.at)
 
-TABLES = (users, tokens, sessions, links, audit)
+#: Limits of tenants that have any. NULL: no limit.
+tenants = sa.Table(
+    "tenants",
+    metadata,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("max_bytes", sa.BigInteger),
+    sa.Column("max_documents", sa.BigInteger),
+    sa.Column("max_pages", sa.BigInteger),
+    sa.Column("max_jobs", sa.BigInteger),
+    sa.Column("max_requests", sa.BigInteger),
+    # Requests of one day, in days since 1970 (UTC).
+    sa.Column("day", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("requests", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+source_grants = sa.Table(
+    "source_grants",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    # Normalised, as `model.places` writes it: /srv/share, s3://bucket/prefix, host:wiki.internal.
+    sa.Column("place", sa.Text, nullable=False),
+    sa.Column("created_by", sa.Text, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.UniqueConstraint("tenant", "place", name="uq_source_grants"),
+)
+
+TABLES = (users, tokens, sessions, links, audit, tenants, source_grants)

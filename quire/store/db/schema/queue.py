@@ -88,6 +88,8 @@ kinds = sa.Table(
     sa.Column("max_attempts", sa.Integer, nullable=False),
     sa.Column("at_most_once", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("paused_at", Time),
+    # Users of the API may not submit it. Null: they may.
+    sa.Column("is_internal", sa.Boolean),
 )
 
 jobs = sa.Table(
@@ -129,6 +131,8 @@ jobs = sa.Table(
     # Who stopped or cancelled it; a policy has no name, but a reason.
     sa.Column("stopped_by", sa.Text),
     sa.Column("stopped_why", sa.Text),
+    # Where it was submitted: `local` or `api`. Null is unknown, and counts as `api`.
+    sa.Column("origin", sa.Text),
     one_of("state", JobState, "ck_jobs_state"),
     sa.CheckConstraint("priority BETWEEN 1 AND 10", name="ck_jobs_priority"),
     sa.CheckConstraint("progress BETWEEN 0 AND 1", name="ck_jobs_progress"),

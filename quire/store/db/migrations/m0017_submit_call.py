@@ -1,0 +1,66 @@
+"""Adds the procedure that stores a plain job in one round trip, and notifies after the commit.
+
+A transaction that sends NOTIFY takes a lock of the whole server before it is flushed to disk, so
+two of them never share a flush. The function of migration 11 stays for earlier releases.
+"""
+
+import sqlalchemy as sa
+
+from quire.store.db import dialect
+
+OLDEST = 16
+_PROCEDURE = """
+CREATE OR REPLACE PROCEDURE quire_submit_job(
+    for_tenant text, for_user text, of_kind text, at_priority integer, costs float8,
+    with_payload text, for_platform text, for_account text, most_attempts integer,
+    with_key text, with_hash text, by_person boolean, wall float8, INOUT job bigint DEFAULT NULL
+) LANGUAGE plpgsql AS $$
+DECLARE
+    owner owners;
+    about kinds;
+    attempts integer;
+    tag float8;
+BEGIN
+    -- Planned once a session: the general setting is a plan for each execution, and planning these
+    -- statements takes longer than running them.
+    PERFORM set_config('plan_cache_mode', 'force_generic_plan', true);
+    SELECT * INTO owner FROM owners o WHERE o.tenant = for_tenant AND o.user_name = for_user;
+    SELECT * INTO about FROM kinds k WHERE k.name = of_kind;
+    IF owner.id IS NULL OR about.name IS NULL OR about.paused_at IS NOT NULL
+        OR (by_person AND owner.policy <> 'all')
+    THEN
+        RETURN;
+    END IF;
+    wall := coalesce(wall, extract(epoch FROM clock_timestamp()));
+    job := nextval('jobs_id_seq');
+    INSERT INTO submissions (owner_id, key, body_hash, job_ids, created_at)
+        VALUES (owner.id, with_key, with_hash, '[' || job || ']', wall) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        job := NULL;
+        RETURN;
+    END IF;
+    attempts := coalesce(most_attempts, about.max_attempts);
+    INSERT INTO jobs (id, owner_id, kind, platform, account, state, priority, payload,
+            tasks_blocked, tasks_ready, cost_total, max_attempts, created_at)
+        VALUES (job, owner.id, of_kind, for_platform, for_account, 'pending', at_priority,
+            with_payload, 0, 1, costs, attempts, wall);
+    tag := greatest(
+        (SELECT max(t.fair_tag) FROM tasks t WHERE t.state = 'ready' AND t.owner_id = owner.id
+            AND t.queue = about.queue AND t.priority = at_priority),
+        (SELECT b.claimed_tag FROM bands b
+            WHERE b.queue = about.queue AND b.priority = at_priority),
+        0) + costs / owner.weight;
+    INSERT INTO tasks (job_id, owner_id, kind, queue, state, priority, fair_tag, ready_at, cost,
+            max_attempts, at_most_once)
+        VALUES (job, owner.id, of_kind, about.queue, 'ready', at_priority, tag, wall, costs,
+            CASE WHEN about.at_most_once THEN 1 ELSE attempts END, about.at_most_once);
+    COMMIT;
+    PERFORM pg_notify('quire', '');
+END $$
+"""
+
+
+def up(conn: sa.Connection) -> None:
+    """Create the procedure; SQLite has no round trips to save."""
+    if not dialect.is_sqlite(conn):
+        conn.exec_driver_sql(_PROCEDURE)
