@@ -6,12 +6,12 @@ from quire.model.context import TaskContext
 from quire.model.contracts import job
 
 
-@job("noop", max_attempts=3)
+@job("noop", max_attempts=3, internal=True)
 def noop(ctx: TaskContext, **payload: object) -> None:
     """Do nothing; measures the overhead of the engine."""
 
 
-@job("wait", max_attempts=3)
+@job("wait", max_attempts=3, internal=True)
 def wait(ctx: TaskContext, seconds: float = 1.0) -> dict[str, float]:
     """Wait for `seconds`; reports progress and stops when told to."""
     end = time.monotonic() + seconds

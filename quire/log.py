@@ -9,9 +9,11 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+#: Longest field that a child passes on.
+MAX_FIELD = 500
 _logger = logging.getLogger("quire")
 _bound: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("bound", default={})  # noqa: B039
 
@@ -23,6 +25,13 @@ def setup(*, as_json: bool = False, level: str = "info") -> None:
     out.setFormatter(shape)
     _logger.handlers[:] = [out]
     _logger.setLevel(level.upper())
+    _logger.propagate = False
+
+
+def send_to(send: Callable[[str, str, dict[str, str]], None]) -> None:
+    """Pass warnings and errors of this process, a child, to the log of its worker."""
+    _logger.handlers[:] = [_Passing(send)]
+    _logger.setLevel("WARNING")
     _logger.propagate = False
 
 
@@ -45,6 +54,16 @@ def bound(**fields: Any) -> Iterator[None]:
 def trouble(name: str, error: BaseException, **fields: Any) -> None:
     """Log an error that a loop survived."""
     event(name, level="error", error=f"{type(error).__name__}: {error}", **fields)
+
+
+class _Passing(logging.Handler):
+    def __init__(self, send: Callable[[str, str, dict[str, str]], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {k: str(v)[:MAX_FIELD] for k, v in _fields(record).items()}
+        self._send(record.levelname.lower(), record.getMessage(), fields)
 
 
 class _Text(logging.Formatter):

@@ -1,11 +1,12 @@
 """The web application: routes, errors, security headers."""
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire import plugins
 from quire.api import problems
+from quire.api.auth import authenticate
 from quire.api.body_limits import BodyLimitMiddleware
 from quire.api.request_ids import RequestIdMiddleware
 from quire.api.routes import (
@@ -18,8 +19,10 @@ from quire.api.routes import (
     kinds,
     metrics,
     search,
+    sessions,
     sign_in,
     status,
+    tenants,
     tokens,
     uploads,
     users,
@@ -40,8 +43,8 @@ HEADERS = {
 }
 
 ROUTES = (
-    health, metrics, events, sign_in, tokens, users, jobs, kinds, uploads, documents, search,
-    corpora, status, interactive_docs,
+    health, metrics, events, sign_in, sessions, tokens, users, tenants, jobs, kinds, uploads,
+    documents, search, corpora, status, interactive_docs,
 )  # fmt: skip
 _DESCRIPTION = (
     "Submit and manage jobs, upload and search documents. Authenticate with "
@@ -86,6 +89,8 @@ class SecurityHeadersMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if authenticate.is_https(Request(scope)):
+                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
             await send(message)
 
         await self.app(scope, receive, secured if scope["type"] == "http" else send)

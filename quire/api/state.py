@@ -7,19 +7,21 @@ import time
 import anyio
 from fastapi import Request
 
+from quire.api.auth.daily_requests import DailyRequests
 from quire.api.auth.rate_limit import RateLimiter
+from quire.api.page_renderer import DrawingQueue
 from quire.api.response_cache import ResponseCache
+from quire.api.upload_slots import IN_ALL, UploadSlots
 from quire.app import App
 from quire.control.caller import Caller
 from quire.errors import DatabaseUnavailable, SchemaAhead, Transferred
 from quire.fetch.blobs.backend import Blobs, open_blobs
 from quire.model.access import Viewer
+from quire.model.records import API
 from quire.settings import Settings
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 
-#: Concurrent uploads.
-UPLOADS = 8
 #: Seconds for which the schema version is cached.
 SCHEMA_SECONDS = 2.0
 
@@ -32,6 +34,7 @@ class AppState:
         self.settings: Settings = app.settings
         self.db: Database = app.db
         self.rates = RateLimiter(app.settings.api_requests_per_minute)
+        self.daily = DailyRequests()
         #: Cached slow responses.
         self.recent = ResponseCache()
         self._known_until = 0.0
@@ -57,13 +60,23 @@ class AppState:
 
     @functools.cached_property
     def uploading(self) -> anyio.CapacityLimiter:
-        """Threads that write uploads; more uploads wait."""
-        return anyio.CapacityLimiter(UPLOADS)
+        """Threads that write uploads, one for each place."""
+        return anyio.CapacityLimiter(IN_ALL)
+
+    @functools.cached_property
+    def slots(self) -> UploadSlots:
+        """The places for uploads."""
+        return UploadSlots()
+
+    @functools.cached_property
+    def drawing(self) -> DrawingQueue:
+        """Requests for page images."""
+        return DrawingQueue()
 
     def caller(self, viewer: Viewer, address: str | None = None) -> Caller:
         """Return the signed-in user as verbs and queries take it."""
         return dataclasses.replace(
-            self.app.caller, tenant=viewer.tenant, user=viewer.user, address=address
+            self.app.caller, tenant=viewer.tenant, user=viewer.user, address=address, origin=API
         )
 
 

@@ -1,7 +1,8 @@
 """Delivery by Celery: broker messages tell workers to look for tasks, never which ones.
 
 `celery -A quire.celery worker`, `flower`, `inspect` and `purge` find the application as
-`quire.celery.app`, which is made from the settings on first access.
+`quire.celery.app`, which is made from the settings on first access. Only `worker` needs the
+database; the others work with the URL of the broker alone.
 """
 
 from typing import Any

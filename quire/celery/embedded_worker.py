@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from quire import log
 from quire.celery import settings as celery_settings
 from quire.celery.claim_gate import BrokerGate
-from quire.errors import QuireError
+from quire.errors import BadInput, QuireError
 from quire.runtime.worker.loop import Worker
+from quire.sandbox import confine
 from quire.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def _bootstep(worker: "EmbeddedWorker") -> type[Any]:
 
 def run(settings: Settings) -> int:
     """Run a Celery worker with an embedded Quire worker; returns the exit code."""
+    celery_settings.check(settings)
+    confine.check(settings.sandbox)
     app = make_app(settings)
     from celery.platforms import SecurityWarning
 
@@ -115,6 +118,11 @@ class EmbeddedWorker:
 
     def start(self, host: Any) -> None:
         """Start it with the concurrency and the queues of the Celery worker."""
+        try:
+            celery_settings.check(self._settings)
+        except BadInput as error:
+            log.trouble("worker.refused", error)
+            raise SystemExit(2) from error
         if host.pool_cls.__module__ != "celery.concurrency.thread":
             log.event(
                 "worker.refused", level="error",

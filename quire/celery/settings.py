@@ -75,8 +75,7 @@ def queue_of(name: str, settings: Settings) -> Any:
 
 
 def make_app(settings: Settings) -> "Celery":
-    """Make the Celery application for the broker of the settings."""
-    check(settings)
+    """Make the Celery application for the broker; `check` says if it can deliver tasks."""
     from celery import Celery
 
     app = Celery("quire", set_as_current=False)
@@ -185,6 +184,8 @@ def _worker(settings: Settings) -> dict[str, Any]:
         "worker_soft_shutdown_timeout": 0.0,
         # For Flower: the workers and their activity.
         "worker_send_task_events": True,
+        # Commands from the broker can shut workers down. Its password should not be worth that.
+        "worker_enable_remote_control": settings.celery_remote_control,
         # No message waits in memory for its time: `run_at` is in the database.
         "worker_eta_task_limit": 1,
         # Log records of Celery become Quire events.

@@ -8,9 +8,12 @@ import gc
 import os
 import sys
 
+from quire.home import UMASK
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    os.umask(UMASK)  # of this process and all that it starts: no file is for other users
     gc.set_threshold(20_000)  # importing creates many objects, and none of them is garbage
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot encode is written as an escape.

@@ -35,6 +35,8 @@ COMMANDS = {
     "owner": ("users:job_owners", "List job owners; set their policy, weight and limit."),
     "user": ("users:users", "Manage users, their roles and sign-in links."),
     "token": ("users:tokens", "Create, list and revoke API tokens."),
+    "tenant": ("tenants:app", "List tenants; set their limits."),
+    "source": ("source:app", "Grant sources to a tenant's users of the API."),
     "migrate": ("database:migrate", "Migrate the database schema to this version of Quire."),
     "transfer": ("transfer:transfer", "Move to PostgreSQL, or stored files to a bucket."),
     "doctor": ("database:doctor", "Check that the stored data is consistent."),

@@ -13,6 +13,7 @@ from quire.control.ingest import check_source
 from quire.errors import BadInput
 from quire.fetch.blobs.backend import open_blobs
 from quire.runtime.worker import liveness
+from quire.sandbox import confine
 from quire.store import open_database
 from quire.store.db import migrate as migrations
 from quire.store.db import urls
@@ -73,7 +74,10 @@ Source = Annotated[
 Deep = Annotated[bool, options.flag("Also verify the checksum of every stored file.", "--deep")]
 Repair = Annotated[
     bool,
-    options.flag("First repair derived data: counters, text index, stale locks.", "--repair"),
+    options.flag(
+        "First repair derived data (counters, text index, stale locks) and the home's modes.",
+        "--repair",
+    ),
 ]
 
 
@@ -99,14 +103,18 @@ def doctor(
             sweep_interval=settings.sweep_interval,
             blobs=open_blobs(settings.for_children),
             deep=deep,
+            home=settings.home,
         )
         with opened.db.read() as conn:  # what keeps jobs from running; the data may be fine
             found = outages.listed(
                 conn, None, now=opened.db.now(conn), max_silence=opened.db.lease_seconds
             )
+    box = confine.described(settings.sandbox)
     if json:
-        console.as_json({**report.as_json(), "repaired": repaired, "problems": found})
+        console.as_json({**report.as_json(), "repaired": repaired, "problems": found, "box": box})
     else:
+        if box is not None:
+            console.say(box)
         for problem in found:
             console.say(format.one_line(problem, 1000))
         for name, count in repaired.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from quire import home as homes
 from quire.app import App
 from quire.cli import console, session
 from quire.cli.database import lines
@@ -34,7 +35,8 @@ def demo() -> None:
 
     A second run finds everything unchanged.
     """
-    home = Path(os.environ.get("QUIRE_HOME") or ".quire").absolute()
+    named = os.environ.get("QUIRE_HOME")
+    home = homes.choose(named).path if named else homes.found(Path(".quire")).path
     is_fresh = not home.exists()
     with session.create_app(home=home) as app:
         console.say(f"home      {home}{' (created)' if is_fresh else ''}")

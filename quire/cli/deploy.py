@@ -38,6 +38,8 @@ ENABLED = (
     "quire.target quire-api quire-scheduler quire-worker@1 quire-health.timer",
     "quire-objects quire-flower",
 )
+#: Folders that `ProtectHome=yes` hides.
+HIDDEN = ("/home", "/root", "/run/user")
 
 
 class File(NamedTuple):
@@ -82,6 +84,11 @@ def systemd(
     Files that were changed are overwritten only with --force, secrets never.
     """
     own = (program or Path(sys.executable).with_name("quire")).absolute()
+    hidden = [
+        f"Install Quire outside {folder}: the units cannot see {own}."
+        for folder in HIDDEN
+        if own.is_relative_to(folder)
+    ]
     words = {"program": str(own), "celery": str(own.with_name("celery"))}
     files = {name: _template(f"systemd/{name}", **words) for name in UNITS}
     for name in ("sysusers.conf", "quire.env"):
@@ -92,6 +99,7 @@ def systemd(
     files["redis.conf"] = _template("systemd/limits.conf", memory="384M")
     files[".gitignore"] = _template("compose/gitignore")
     _write(folder, files, _systemd_secrets(), force, json, [
+        *hidden,
         f"sudo {folder / 'install.sh'}",
         *(f"sudo systemctl enable --now {some}" for some in ENABLED),
         "sudo journalctl -u quire-api          # the link that signs you in",

@@ -19,8 +19,30 @@ Watch = Annotated[bool, options.flag("Refresh until Ctrl-C.", "--watch", "-w")]
 
 def status(watch: Watch = False, json: options.Json = False) -> None:
     """Show counts of jobs, tasks and documents, and the workers."""
+    if not watch and (found := _read_quickly()) is not None:
+        console.present(lambda: found, _drawn, json=json, watch=False)
+        return
     with session.connect() as opened:
         console.present(opened.status, _drawn, json=json, watch=watch)
+
+
+def _read_quickly() -> dict[str, Any] | None:
+    """Read a healthy embedded database; None if a server or `App` has to be asked."""
+    settings = session.load_settings()
+    if settings.url or settings.database_url:
+        return None
+    from quire.clock import SystemClock
+    from quire.control import status as control
+    from quire.runtime.worker import liveness
+
+    found = control.read_without_sqlalchemy(
+        settings.home / "quire.db",
+        settings.tenant,
+        now=SystemClock().now(),
+        lease=settings.lease_seconds,
+        is_alive=liveness.is_alive,
+    )
+    return found and {"home": str(settings.home), "database": settings.database, **found}
 
 
 def _drawn(found: dict[str, Any]) -> "Group":
@@ -34,7 +56,7 @@ def _drawn(found: dict[str, Any]) -> "Group":
     broker, workers = found["broker"], found["workers"]
     living = sum(worker["alive"] for worker in workers)
     facts = {
-        "home": found["home"],
+        "home": found["home"] or "known to the operator",
         "database": found["database"],
         "jobs": _counts(found["jobs"]),
         "tasks": _counts(found["tasks"]),

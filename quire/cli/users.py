@@ -17,6 +17,12 @@ OwnName = Annotated[str | None, options.argument("NAME", "Name of the user. Defa
 _ROLES = (
     "viewer (read), member (also submit and change jobs) or admin (also manage users and tokens)"
 )
+SessionIds = Annotated[
+    list[int],
+    options.argument(
+        "SESSION", "Ids of sessions.", parser=options.id_of("session", "quire user sessions")
+    ),
+]
 Role = Annotated[str, options.argument("ROLE", f"One of {_ROLES}.")]
 RoleOption = Annotated[str, options.option("ROLE", f"One of {_ROLES}.", "--role")]
 
@@ -79,12 +85,41 @@ def link(name: OwnName = None, json: options.Json = False) -> None:
     if host in ("", "0.0.0.0", "::"):  # noqa: S104
         host = "localhost"
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    made["url"] = f"http://{host}:{port}/sign-in/{made.pop('link')}"
+    base = opened.settings.public_url.rstrip("/") or f"http://{host}:{port}"
+    made["url"] = f"{base}/sign-in/{made.pop('link')}"
     if json:
         console.as_json(made)
     else:
         console.say(made["url"])
         console.note(f"Signs {format.one_line(made['user'], 60)} in. Works once, for 15 minutes.")
+
+
+@users.command("sessions")
+def list_sessions(json: options.Json = False) -> None:
+    """List the sessions of the dashboard, latest first."""
+    with session.open_app() as opened:
+        found = access.list_sessions(opened.caller)
+    console.listing(
+        found,
+        lambda each: {
+            "SESSION": str(each["id"]),
+            "USER": format.one_line(each["user"], 60),
+            "SIGNED IN": format.when(each["created_at"]),
+            "LAST SEEN": format.when(each["last_seen_at"]),
+            "EXPIRES": format.when(each["expires_at"]),
+        },
+        right=("SESSION",),
+        json=json,
+        empty="No sessions. `quire user link` prints a link that begins one.",
+    )
+
+
+@users.command("sign-out")
+def sign_out(sessions: SessionIds, json: options.Json = False) -> None:
+    """End sessions of the dashboard. Their next requests are not signed in."""
+    with session.open_app() as opened:
+        ended = [access.end_session(opened.caller, each) for each in sessions]
+    console.answer({"items": ended}, f"{format.count(len(ended), 'session')} ended.", json=json)
 
 
 TokenName = Annotated[str, options.argument("NAME", "Name of the token, to recognise it by.")]
@@ -103,7 +138,7 @@ Scopes = Annotated[
         "--scope",
     ),
 ]
-Days = Annotated[float | None, options.option("N", "Days until it expires. Default: never.")]
+Days = Annotated[float | None, options.option("N", "Days until it expires. Default: 90. 0: never.")]
 Whose = Annotated[str | None, options.option("USER", "User of the token. Default: you.", "--user")]
 Only = Annotated[str | None, options.option("USER", "Only tokens of this user.", "--user")]
 

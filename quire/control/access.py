@@ -14,12 +14,13 @@ from quire.control.caller import Caller, query, verb
 from quire.errors import BadInput, Conflict, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
 from quire.store import Connection
-from quire.store.access import audit, users
+from quire.store.access import audit, sessions, users
 from quire.store.access.users import User
 
 PREFIX = "quire_"
 DAY = 86_400.0
-LONGEST_DAYS = 3650.0
+#: Days after which a token expires if nothing else is asked for, and the most.
+TOKEN_DAYS, LONGEST_DAYS = 90.0, 3650.0
 
 
 def digest(secret: str) -> str:
@@ -92,12 +93,14 @@ def create_token(
 ) -> dict[str, Any]:
     """Create a token for the caller or another user; its `token` is not shown again.
 
-    Without scopes it may do what its user may; without days it does not expire.
+    Without scopes it may do what its user may. Without days it expires after `TOKEN_DAYS`; with 0
+    it never does.
     """
     _check_name("token", name)
     asked = _scopes(scopes)
-    if days is not None and not 0 < days <= LONGEST_DAYS:
-        raise BadInput(f"days: {days:g} is not above 0 and up to {LONGEST_DAYS:,.0f}.")
+    days = TOKEN_DAYS if days is None else days
+    if not 0 <= days <= LONGEST_DAYS:
+        raise BadInput(f"days: {days:g} is not between 0 (never) and {LONGEST_DAYS:,.0f}.")
     whose = caller.user if user is None else user
     if user is None:
         ensure_admin(caller)
@@ -108,7 +111,7 @@ def create_token(
         if owner.disabled_at is not None:
             raise Conflict(f"user {whose}: is disabled. No token was created.")
         given = _allowed(owner, asked)
-        expires_at = None if days is None else now.wall + days * DAY
+        expires_at = now.wall + days * DAY if days else None
         token_id = users.add_token(
             conn, owner, name, digest(plain), given, expires_at=expires_at, now=now
         )
@@ -144,6 +147,25 @@ def revoke_token(
         detail = {"token": token_id, "user": found[0]["user"]}
         note(conn, caller, "token.revoke", found[0]["name"], detail, now)
     return look()[0]
+
+
+def list_sessions(caller: Caller, *, user: str | None = None) -> list[dict[str, Any]]:
+    """List the sessions of the tenant or of one user, latest first."""
+    with caller.db.read() as conn:
+        return sessions.listed(conn, caller.tenant, user=user, now=caller.db.now(conn))
+
+
+@verb
+def end_session(
+    caller: Caller, conn: Connection, now: Instant, session_id: int, *, user: str | None = None
+) -> dict[str, Any]:
+    """End a session of the tenant, or of one user; returns it."""
+    found = sessions.listed(conn, caller.tenant, user=user, session_id=session_id, now=now)
+    if not found or not sessions.end_by_id(conn, session_id):
+        raise NotFound(f"session {session_id}: no such session. `quire user sessions` lists them.")
+    detail = {"session": session_id, "user": found[0]["user"]}
+    note(conn, caller, "session.end", found[0]["user"], detail, now)
+    return found[0]
 
 
 @verb

@@ -1,13 +1,13 @@
 """Who asks, and of which database: the first argument of every verb and query."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from quire.clock import Instant
 from quire.model.contracts import JobKind
-from quire.model.records import WorkerRow
+from quire.model.records import LOCAL, WorkerRow
 from quire.store import Connection
 from quire.store.db.engine import Database
 
@@ -30,6 +30,10 @@ class Caller:
     #: Returns the job kinds of this process; a query loads no plugins.
     known: Callable[[], Mapping[str, JobKind]] = dict
     payload_limit: int = 1 << 20
+    #: Where requests come from: `local` or `api`.
+    origin: str = LOCAL
+    #: Settings that decide which sources are never opened.
+    settings: Mapping[str, Any] = field(default_factory=dict)
     #: The IP address of a request, for the audit log.
     address: str | None = None
     ring: Callable[[], None] = lambda: None

@@ -7,8 +7,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from quire import home as homes
 from quire.clock import Instant
 from quire.errors import Gone, SchemaAhead
 from quire.fetch.blobs.backend import Blobs
@@ -68,11 +70,13 @@ def examine(
     sweep_interval: float = 10.0,
     blobs: "Blobs | None" = None,
     deep: bool = False,
+    home: Path | None = None,
 ) -> Report:
     """Check every invariant in short read transactions; what the next sweep repairs is ignored.
 
     Things that other processes mend at their next sweep may take two of `sweep_interval` seconds.
-    With `blobs`, their files are looked for; `deep` hashes all of their bytes again.
+    With `blobs`, their files are looked for; `deep` hashes all of their bytes again. With `home`,
+    it must be closed to other users of this machine.
     """
     if (outdated := _schema(db)) is not None:
         # The queries of this release do not fit the tables of another.
@@ -92,7 +96,9 @@ def examine(
                     found.append(Violation(each.name, count, examples, each.sentence))
     if blobs is not None:
         found += _files(db, blobs, deep)
-    return Report(1 + len(ALL) + (blobs is not None), found)
+    if home is not None:
+        found += _modes(home)
+    return Report(1 + len(ALL) + (blobs is not None) + (home is not None), found)
 
 
 def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
@@ -119,6 +125,8 @@ def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
             repaired[name] = total
     if embedded := _embed_missing(db, settings):
         repaired["chunks.vectors"] = embedded
+    if (home := settings.get("home")) and (closed := homes.close_to_others(Path(home))):
+        repaired["home.modes"] = closed
     return repaired
 
 
@@ -175,6 +183,13 @@ def _files(db: Database, blobs: Blobs, deep: bool) -> list[Violation]:
     how = "with the bytes that it is named after" if deep else "with its size"
     sentence = f"The file of every blob that a document uses is there, {how}."
     return [Violation("blobs.files", len(bad), bad[:SHOWN], sentence)] if bad else []
+
+
+def _modes(home: Path) -> list[Violation]:
+    """Check that other users of this machine cannot read the home: an earlier Quire let them."""
+    bad: list[int | str] = [str(each) for each in homes.open_to_others(home)]
+    sentence = "Only its user may read the home. `quire doctor --repair` closes it."
+    return [Violation("home.modes", len(bad), bad[:SHOWN], sentence)] if bad else []
 
 
 def _is_whole(blobs: Blobs, digest: str) -> bool:

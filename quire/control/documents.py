@@ -84,7 +84,7 @@ def reindex(
     with caller.db.read() as conn:
         row_of(conn, caller, document_id)
     submission = Submission("ingest", payload, priority)
-    [job_id] = jobs.submit(caller, [submission], before=before, then=then)
+    [job_id] = jobs.submit(caller, [submission], before=before, then=then, is_own=True)
     return job_id
 
 

@@ -4,15 +4,16 @@ import functools
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from quire import format
 from quire.clock import Instant
-from quire.control import queries, submission_checks
+from quire.control import queries, sources, submission_checks, tenants
 from quire.control.caller import Caller, verb
-from quire.errors import Conflict, NotFound, UnknownKind, UserBusy
-from quire.model.records import KindRow, Owner, Submission
+from quire.errors import Conflict, NotFound, TooMany, UnknownKind, UserBusy
+from quire.model import payloads
+from quire.model.records import LOCAL, KindRow, Owner, Submission
 from quire.model.states import Reason
 from quire.store import Connection
 from quire.store.db import dialect, plain_submit
@@ -33,34 +34,34 @@ def submit(
     by_person: bool = True,
     before: Callable[[Any], Collection[int]] = lambda conn: (),
     then: Callable[[Any, list[int], Instant], None] | None = None,
+    is_own: bool = False,
 ) -> list[int]:
     """Create jobs, all or none; returns their ids. The same key creates them only once.
 
     What `then` writes is committed with them. `before` locks the documents that it needs, and
-    returns the jobs: documents come before jobs in the lock order.
+    returns the jobs: documents come before jobs in the lock order. `is_own`: the payloads were
+    made by Quire, for an upload or to index a document again.
     """
     if not submissions:
         return []
-    payloads = [
-        submission_checks.payload(submission, caller.payload_limit) for submission in submissions
-    ]
-    submission_checks.submissions(submissions)
-    submission_checks.key(key)
-    key, body = _identified(caller, submissions, payloads, key)
+    encoded = _checked(caller, submissions, key, is_own=is_own)
+    key, body = _identified(caller, submissions, encoded, key)
+    made_before = _known_past_the_limit(caller, len(submissions), key, body)
+    job = None
     if then is None and len(submissions) == 1:
-        job = _plain(caller, submissions[0], payloads[0], key, body, by_person)
-        if job is not None and (job_id := plain_submit.submit(caller.db, job)) is not None:
-            caller.ring()
-            return [job_id]
+        job = _plain(caller, submissions[0], encoded[0], key, body, by_person)
+    if (made := made_before or _submit_plain(caller, job)) is not None:
+        return made
 
     def act(conn: Connection, now: Instant) -> list[int]:
         owner = owners.lock_or_create(conn, caller.tenant, caller.user)
         if (made := storing.find_by_key(conn, owner.id, key, body)) is not None:
             return made
         rows = _kinds_for(caller, conn, {submission.kind for submission in submissions})
+        _require_offered(caller, rows.values(), submissions)
         checked = [
             storing.CheckedSubmission(w, p, rows[w.kind])
-            for w, p in zip(submissions, payloads, strict=True)
+            for w, p in zip(submissions, encoded, strict=True)
         ]
         named = {i for w in submissions for i in w.after if isinstance(i, int)}
         policy = _policy(caller, owner) if by_person else "all"
@@ -68,8 +69,9 @@ def submit(
         job_transition.lock_all(conn, {*before(conn), *named, *active})
         exclusive, behind = _apply_policy(caller, conn, owner, by_person)
         ids = storing.insert(
-            conn, owner, checked, exclusive_key=exclusive, is_behind=behind, now=now
-        )
+            conn, owner, checked,
+            exclusive_key=exclusive, is_behind=behind, origin=caller.origin, now=now,
+        )  # fmt: skip
         if by_person and _policy(caller, owner) == "replace":
             _replace(conn, owner, ids, now)
         if then is not None:
@@ -82,6 +84,56 @@ def submit(
     ids = caller.db.write(act, is_idempotent=True)
     caller.ring()
     return ids
+
+
+def _known_past_the_limit(
+    caller: Caller, count: int, key: str | None, body_hash: str
+) -> list[int] | None:
+    """Refuse jobs past the limit of the tenant, but return those that this key made before."""
+    try:
+        tenants.require_jobs(caller, count)
+    except TooMany:
+
+        def act(conn: Connection, now: Instant) -> list[int] | None:
+            owner = owners.lock_or_create(conn, caller.tenant, caller.user)
+            return storing.find_by_key(conn, owner.id, key, body_hash)
+
+        if (made := caller.db.write(act)) is None:
+            raise
+        return made
+    return None
+
+
+def _checked(
+    caller: Caller, submissions: Sequence[Submission], key: str | None, *, is_own: bool
+) -> list[str]:
+    """Check a request; return its encoded payloads."""
+    encoded = [
+        submission_checks.payload(submission, caller.payload_limit) for submission in submissions
+    ]
+    submission_checks.submissions(submissions)
+    submission_checks.key(key)
+    for submission in () if is_own else submissions:
+        _require_allowed(caller, submission)
+    return encoded
+
+
+def _require_allowed(caller: Caller, one: Submission) -> None:
+    """Refuse a payload that its kind does not take, and sources that the caller may not use."""
+    by_api = caller.origin != LOCAL
+    payloads.check_submitted(one.kind, one.payload, by_api=by_api)
+    if by_api and one.kind == "ingest":
+        sources.require_granted(caller, one.payload["sources"])
+
+
+def _require_offered(
+    caller: Caller, rows: Iterable[KindRow], submissions: Sequence[Submission]
+) -> None:
+    """Refuse kinds that a plugin does not offer to users of the API."""
+    wanted = {one.kind for one in submissions}
+    for row in rows if caller.origin != LOCAL else ():
+        if row.is_internal and row.name in wanted:
+            raise payloads.refused(row.name)
 
 
 def _plain(
@@ -97,8 +149,16 @@ def _plain(
         return None
     return plain_submit.PlainJob(
         caller.tenant, caller.user, one.kind, one.priority, one.cost, payload, one.platform,
-        one.account, one.max_attempts, key, body_hash, by_person,
+        one.account, one.max_attempts, key, body_hash, by_person, caller.origin,
     )  # fmt: skip
+
+
+def _submit_plain(caller: Caller, job: plain_submit.PlainJob | None) -> list[int] | None:
+    """Submit a job on the short path; None if it has to take the long one."""
+    if job is None or (job_id := plain_submit.submit(caller.db, job)) is None:
+        return None
+    caller.ring()
+    return [job_id]
 
 
 def stop(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:
@@ -378,18 +438,19 @@ def _kinds_for(caller: Caller, conn: Connection, wanted: set[str]) -> dict[str, 
 
 
 def _identified(
-    caller: Caller, submissions: Sequence[Submission], payloads: Sequence[str], key: str | None
+    caller: Caller, submissions: Sequence[Submission], encoded: Sequence[str], key: str | None
 ) -> tuple[str | None, str]:
     """Return the idempotency key of a request and the hash of its body.
 
-    On PostgreSQL every request gets one: the reply to a COMMIT can be lost.
+    On PostgreSQL every request gets one, for a reply to a COMMIT can be lost; one that nobody
+    else can have needs no hash.
     """
-    if key is None and caller.db.is_embedded:
-        return None, ""
+    if key is None:
+        return (None if caller.db.is_embedded else uuid.uuid4().hex), ""
     whole = [
         (w.kind, w.priority, w.run_at, tuple(w.after), w.after_failure, w.platform, w.account,
          w.ref, w.cost, w.max_attempts, p)
-        for w, p in zip(submissions, payloads, strict=True)
+        for w, p in zip(submissions, encoded, strict=True)
     ]  # fmt: skip
     body = hashlib.blake2b(json.dumps(whole).encode(), digest_size=16).hexdigest()
-    return key or uuid.uuid4().hex, body
+    return key, body

@@ -7,13 +7,15 @@ here writes. Documents' contents (pages, chunks, bytes) are in `document_content
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quire.clock import iso, json_values
+from quire.clock import json_values
 from quire.control import outages
+from quire.control import status as statuses
 from quire.control.caller import Caller, query
 from quire.errors import NotFound
 from quire.model.records import WorkerRow
 from quire.model.states import JobState
 from quire.store import Connection
+from quire.store.db import dialect
 from quire.store.queue import events, metric_counters
 from quire.store.queue import kinds as kind_rows
 from quire.store.queue import owners as owner_rows
@@ -44,11 +46,7 @@ def status(caller: Caller) -> Json:
 def counts(caller: Caller) -> Json:
     """Count jobs, tasks and documents by state, and list paused kinds; slow with many jobs."""
     with caller.db.read() as conn:
-        return {
-            **counters.totals(conn, caller.tenant),
-            "documents": document_reports.count_documents(conn, caller.tenant),
-            "paused": [each.name for each in kind_rows.by_name(conn).values() if each.paused_at],
-        }
+        return statuses.counts(dialect.runner(conn), caller.tenant)
 
 
 def health(caller: Caller) -> Json:
@@ -271,17 +269,10 @@ def missing_document(document_id: int) -> NotFound:
 
 
 def _workers(conn: Connection, caller: Caller) -> list[Json]:
-    now = caller.db.now(conn).wall
-    held = task_reports.held_by_worker(conn, caller.tenant)
-    names = ("id", "host", "pid", "state", "concurrency", "started_at", "heartbeat_at", "broker")
-    return [
-        {
-            **json_values(row, names),
-            "alive": caller.is_alive(row, now=now, lease=caller.db.lease_seconds),
-            # A worker claims a few tasks ahead; they wait until a child is free.
-            "running": min(held.get(row.id, 0), row.concurrency),
-            "queues": row.queues.split(","),
-            "broker_silent_since": iso(row.alone_since),
-        }
-        for row in worker_rows.live(conn)
-    ]
+    return statuses.workers(
+        dialect.runner(conn),
+        caller.tenant,
+        now=caller.db.now(conn),
+        lease=caller.db.lease_seconds,
+        is_alive=caller.is_alive,
+    )

@@ -78,7 +78,7 @@ def upload(
         _admit(caller, conn, ids[0], unique, corpus, given, now)
 
     submission = Submission("ingest", payload, priority)
-    [job_id] = jobs.submit(caller, [submission], key=key, before=before, then=then)
+    [job_id] = jobs.submit(caller, [submission], key=key, before=before, then=then, is_own=True)
     with caller.db.read() as conn:
         standing = admission.known_documents(
             conn, caller.tenant, [one.uri for one in unique], lock=False

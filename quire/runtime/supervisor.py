@@ -39,7 +39,7 @@ class ManagedProcess:
     def start(self, parent_fd: int) -> None:
         """Start it with the read end of the parent pipe."""
         self.popen = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "quire", *self.arguments],
+            [sys.executable, "-P", "-m", "quire", *self.arguments],
             env={**os.environ, PARENT_FD: str(parent_fd)},
             pass_fds=[parent_fd],
             stdin=subprocess.DEVNULL,

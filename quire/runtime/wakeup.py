@@ -5,16 +5,20 @@ other machines.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import socket
 import tempfile
 from pathlib import Path
 
+from quire.home import make_folder
+
 #: UNIX socket paths are limited to 104 (macOS) or 108 bytes.
 _MAX_PATH = 90
 
 
+@functools.cache
 def run_folder(home: Path) -> Path:
     """Return the folder for the locks and sockets of this home; always on this host."""
     inside = home / "run"
@@ -27,7 +31,7 @@ def run_folder(home: Path) -> Path:
 def listen(home: Path, worker_id: str) -> socket.socket:
     """Open the non-blocking socket on which a worker is woken."""
     folder = run_folder(home)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder)
     path = folder / f"{worker_id}.s"
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -54,6 +58,8 @@ def wake(home: Path) -> None:
     try:
         names = [entry.path for entry in os.scandir(folder) if entry.name.endswith(".s")]
     except OSError:
+        return
+    if not names:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire import format
-from quire.api.auth.authenticate import Admin, Reader, Viewed, Writer
+from quire.api.auth.authenticate import Admin, InstanceAdmin, Reader, Viewed, Writer, public_url
 from quire.api.routes.tokens import TokenId, following, refuse_tokens
 from quire.api.state import app_state_of
-from quire.control import access, shown_settings, sign_in
+from quire.control import access, shown_settings, sign_in, sources, tenants
 from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
@@ -21,12 +21,21 @@ Asked = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/settings")
-def settings(request: Request, caller: Admin) -> Response:
+def settings(request: Request, caller: InstanceAdmin) -> Response:
     """List the settings in force."""
     items = shown_settings.listed(app_state_of(request).settings)
     for each in items:
         each["text"] = format.setting(each["value"])
     return page(request, "settings.html", settings=items)
+
+
+@router.get("/tenants")
+def tenants_page(request: Request, caller: InstanceAdmin) -> Response:
+    """List tenants with their limits and what they use, and the sources granted to them."""
+    return page(
+        request, "tenants.html", tenants=tenants.listed(caller), what=tenants.LIMITS,
+        grants=sources.grants_of_all(caller),
+    )  # fmt: skip
 
 
 @router.get("/tokens")
@@ -108,7 +117,7 @@ def disable(caller: Admin, name: Text) -> Response:
 def link(request: Request, caller: Admin, name: Text) -> Response:
     """Create a one-time sign-in link and show it."""
     made = sign_in.sign_in_link(caller, name)
-    made["address"] = f"{request.base_url}sign-in/{made['link']}"
+    made["address"] = public_url(request, f"/sign-in/{made['link']}")
     return _users(request, caller, made)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 from fastapi import APIRouter, Request, Response
 
-from quire.api.auth.authenticate import Admin, Reader
+from quire.api.auth.authenticate import InstanceAdmin, Reader
 from quire.api.routes.kinds import Name
 from quire.api.state import app_state_of
 from quire.control import jobs, queries
@@ -40,7 +40,7 @@ def workers(request: Request, caller: Reader) -> Response:
 
 
 @router.post("/kinds/{name}/{verb}")
-def act_on_kind(caller: Admin, name: Name, verb: str) -> Response:
+def act_on_kind(caller: InstanceAdmin, name: Name, verb: str) -> Response:
     """Pause a kind of job for everyone, or unpause it."""
     if verb not in PAUSING:
         raise BadInput(

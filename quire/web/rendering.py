@@ -37,8 +37,10 @@ NAVIGATION = (
     ("/settings", "Settings"),
     ("/tokens", "Tokens"),
     ("/users", "Users"),
+    ("/tenants", "Tenants"),
 )
-FOR_ADMINS = frozenset({"/settings", "/users"})
+FOR_ADMINS = frozenset({"/users"})
+FOR_OPERATORS = frozenset({"/settings", "/tenants"})
 #: Result of an action by the code in the redirect; no text is ever taken from the URL.
 SAID = {
     "stop": "stopped", "resume": "resumed", "cancel": "cancelled", "retry": "restarted",
@@ -155,12 +157,17 @@ def page(request: Request, template: str, *, status: int = 200, **shown: Any) ->
     """Render a page for the viewer of a request."""
     viewer = _viewer(request)
     may_admin = bool(viewer and viewer.may(Scope.ADMIN))
+    may_operate = bool(viewer and authenticate.is_instance_admin(request, viewer))
     text = environment().get_template(template).render(
         viewer=viewer,
         csrf=viewer.csrf if viewer else None,
         may_write=bool(viewer and viewer.may(Scope.WRITE)),
         may_admin=may_admin,
-        navigation=[n for n in NAVIGATION if n[0] not in FOR_ADMINS or may_admin],
+        may_operate=may_operate,
+        navigation=[
+            n for n in NAVIGATION
+            if (n[0] not in FOR_ADMINS or may_admin) and (n[0] not in FOR_OPERATORS or may_operate)
+        ],
         path=request.url.path,
         here=_here(request),
         now=app_state_of(request).db.clock.now().wall,

@@ -6,6 +6,7 @@ This process holds no lease and runs no task, so it can restart at any time.
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import selectors
@@ -31,6 +32,7 @@ from quire.runtime.signals import STOP_SIGNALS, ParentPipe
 from quire.runtime.worker import health
 from quire.settings import Settings
 from quire.web import admin, assets, corpora, documents, jobs, overview, search
+from quire.web.connection_caps import ConnectionCaps
 from quire.web.header_timeout import HeaderTimeoutProtocol
 from quire.web.rendering import error_page, wants_page
 
@@ -104,10 +106,12 @@ class Server(uvicorn.Server):
     """Closes event streams before it waits for open requests."""
 
     def __init__(self, api: FastAPI, sock: socket.socket) -> None:
+        settings: Settings = api.state.app_state.settings
+        self.caps = ConnectionCaps(settings.api_max_connections, settings.trusted_proxies)
         super().__init__(
             uvicorn.Config(
                 api,
-                http=HeaderTimeoutProtocol,
+                http=functools.partial(HeaderTimeoutProtocol, caps=self.caps),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from quire.demo import samples
-from tests import signing
+from tests import errands, signing
 from tests.shelf import Shelf
 from tests.waiting import until
 
@@ -38,6 +38,7 @@ class House:
 
     def __init__(self, folder: Path, url: str = "", **settings: Any) -> None:
         settings.setdefault("api_requests_per_minute", 0)
+        settings.setdefault("plugins", (errands.PLUGIN,))
         self.folder = folder
         self.shelf = Shelf(folder / "home", folder / "in", url, **settings)
         self.api = signing.api_of(self.shelf.app)
@@ -81,7 +82,7 @@ class House:
         return int(document["id"])
 
     def submit(self, client: TestClient | None = None, **body: Any) -> int:
-        made = (client or self.admin).post("/api/jobs", json={"kind": "noop", **body})
+        made = (client or self.admin).post("/api/jobs", json={"kind": "errand", **body})
         assert made.status_code == 201, made.text
         return int(made.json()["id"])
 

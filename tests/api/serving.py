@@ -15,7 +15,7 @@ from quire.app import App
 from quire.settings import load
 from quire.store.queue import events
 from quire.web import server
-from tests import blank
+from tests import blank, errands
 from tests.waiting import until
 
 LONG = httpx.Timeout(30.0)
@@ -54,6 +54,7 @@ class Served:
 def served(**settings: Any) -> Iterator[Served]:
     """Serve a home until the end of the block; without authentication unless asked for."""
     given = {"api_auth": False, "api_requests_per_minute": 0, "user": "ada", **settings}
+    given.setdefault("plugins", (errands.PLUGIN,))
     if not given.get("database_url"):
         blank.put(given["home"])
     app = App(load({}, **given), patient=True)

@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from quire.api import app as frame
 from quire.api.auth import authenticate
 from quire.api.models.access import AuditEntry, CreatedToken, Me, SignInLink, Token, User
 from quire.clock import FakeClock
@@ -18,7 +19,7 @@ from quire.control import access, sign_in
 from quire.testing import scratch_app
 from tests import blank, signing
 
-MINUTE = 60.0
+MINUTE, DAY = 60.0, 86_400.0
 
 
 @pytest.fixture
@@ -73,6 +74,56 @@ def test_over_https_the_cookie_is_for_https(api: FastAPI):
     assert url.startswith("https://localhost/sign-in/")
 
 
+def test_behind_a_proxy_with_tls_nothing_goes_in_clear(api: FastAPI):
+    behind = {"X-Forwarded-Proto": "https"}
+    client = signing.stranger(api)
+    entered = client.post(link_of(api), headers=behind)
+    assert entered.headers["set-cookie"].startswith("__Host-quire_session=")
+    assert entered.headers["strict-transport-security"] == "max-age=31536000"
+    cookie = entered.headers["set-cookie"].partition(";")[0]
+    known = signing.stranger(api).get("/api/me", headers={**behind, "Cookie": cookie})
+    assert known.status_code == 200
+    # Another host of the domain could set a cookie without that prefix.
+    planted = cookie.removeprefix("__Host-")
+    assert (
+        signing.stranger(api).get("/api/me", headers={**behind, "Cookie": planted}).status_code
+        == 401
+    )
+    assert "strict-transport-security" not in signing.stranger(api).get("/healthz").headers
+
+
+def test_a_token_expires_after_90_days_unless_told_otherwise(api: FastAPI, clock: FakeClock):
+    usual, lasting = signing.by_token(api, "member"), signing.by_token(api, "member", days=0)
+    clock.advance(89 * DAY)
+    assert usual.get("/api/me").status_code == 200
+    clock.advance(DAY)
+    assert (usual.get("/api/me").status_code, lasting.get("/api/me").status_code) == (401, 200)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "told", "found"),
+    [
+        ((), "203.0.113.7", "testclient"),
+        (("10.0.0.0/8",), "203.0.113.7", "testclient"),
+        (("10.0.0.0/8",), "6.6.6.6, 203.0.113.7, 10.0.0.9", "203.0.113.7"),
+        (("10.0.0.0/8",), "nonsense", "10.0.0.5"),
+        (("10.0.0.0/8",), "", "10.0.0.5"),
+    ],
+)
+def test_only_trusted_proxies_tell_the_address_of_a_client(
+    home: Path, proxies: tuple[str, ...], told: str, found: str
+):
+    blank.put(home)
+    app = scratch_app(home, user="ada", trusted_proxies=proxies)
+    here = frame.create_api(app)
+    peer = "testclient" if found == "testclient" else "10.0.0.5"
+    client = TestClient(here, client=(peer, 50000))
+    client.get("/api/me", headers={"Authorization": "Bearer quire_x", "X-Forwarded-For": told})
+    [entry] = access.read_audit(app.caller, action="sign_in.refused")
+    assert entry["address"] == found
+    app.close()
+
+
 def test_a_link_that_cannot_sign_in_says_why(api: FastAPI, clock: FakeClock):
     client = signing.stranger(api)
     path = link_of(api)
@@ -104,6 +155,25 @@ def test_signing_out_ends_the_session(api: FastAPI):
     thief.cookies.set(authenticate.COOKIE, cookie, domain="localhost.local")
     assert thief.get("/api/me").status_code == 401
     assert thief.post("/sign-out").status_code == 303
+
+
+def test_users_end_their_own_sessions_and_admins_all(api: FastAPI):
+    phone, laptop = signing.by_session(api, "member"), signing.by_session(api, "member")
+    other = signing.by_session(api, "viewer")
+    found = laptop.get("/api/sessions").json()["items"]
+    assert [each["user"] for each in found] == ["member", "member"]
+    lost = found[-1]["id"]
+    assert other.delete(f"/api/sessions/{lost}").status_code == 404
+    assert laptop.delete(f"/api/sessions/{lost}").json()["id"] == lost
+    assert laptop.delete(f"/api/sessions/{lost}").status_code == 404
+    assert (phone.get("/api/me").status_code, laptop.get("/api/me").status_code) == (401, 200)
+    admin = signing.by_token(api)
+    listed = admin.get("/api/sessions").json()["items"]
+    assert {each["user"] for each in listed} == {"member", "viewer"}
+    for each in listed:
+        assert admin.delete(f"/api/sessions/{each['id']}").status_code == 200
+    assert (laptop.get("/api/me").status_code, other.get("/api/me").status_code) == (401, 401)
+    assert access.read_audit(signing.member(api, "admin"), action="session.end")
 
 
 def test_who_asks_is_told_who_they_are(api: FastAPI):
@@ -243,7 +313,7 @@ def test_the_audit_has_every_change_with_its_address(api: FastAPI):
         ("/api/tokens", {"name": ""}),
         ("/api/tokens", {"name": "x", "scopes": []}),
         ("/api/tokens", {"name": "x", "scopes": ["fly"]}),
-        ("/api/tokens", {"name": "x", "days": 0}),
+        ("/api/tokens", {"name": "x", "days": -1}),
         ("/api/tokens", {"name": "x", "days": 1e9}),
         ("/api/tokens", {"name": "x", "colour": "red"}),
         ("/api/tokens", {"name": "a\u0000b"}),

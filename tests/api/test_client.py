@@ -39,16 +39,16 @@ def test_every_problem_becomes_the_error_it_was():
 
 
 def test_jobs_are_submitted_shown_listed_and_changed(api: Client):
-    ids = [api.submit("wait", {"seconds": n}, priority=7) for n in range(3)]
+    ids = [api.submit("errand.long", {"seconds": n}, priority=7) for n in range(3)]
     one = api.job(ids[0])
-    assert (one["kind"], one["payload"], one["priority"]) == ("wait", {"seconds": 0}, 7)
+    assert (one["kind"], one["payload"], one["priority"]) == ("errand.long", {"seconds": 0}, 7)
     assert api.stop(ids[0], why="not now")["state"] == "stopped"
     assert api.resume(ids[0])["state"] == "pending"
     assert api.reprioritise(ids[0], 2)["priority"] == 2
     assert api.cancel(ids[1])["state"] == "cancelled"
     assert api.retry(ids[1])["state"] == "pending"
     assert "text" in api.explain(ids[0])
-    assert [job["id"] for job in api.jobs(kind="wait")] == ids[::-1]
+    assert [job["id"] for job in api.jobs(kind="errand.long")] == ids[::-1]
     assert [job["id"] for job in api.jobs(state="stopped")] == []
     api.cancel(ids[2])
     api.delete(ids[2])
@@ -67,20 +67,20 @@ def test_all_pages_of_a_list_are_gone_through(
 
 
 def test_the_same_key_makes_a_job_once(api: Client):
-    assert api.submit("noop", key="k") == api.submit("noop", key="k")
+    assert api.submit("errand", key="k") == api.submit("errand", key="k")
     with pytest.raises(errors.Conflict):
-        api.submit("noop", {"other": 1}, key="k")
-    assert api.submit("noop") != api.submit("noop")
+        api.submit("errand", {"other": 1}, key="k")
+    assert api.submit("errand") != api.submit("errand")
 
 
 def test_errors_are_those_of_quire(api: Client, at: Served):
     with pytest.raises(errors.UnknownKind, match="Known kinds"):
         api.submit("never heard of")
     with pytest.raises(errors.BadInput):
-        api.submit("noop", priority=99)
+        api.submit("errand", priority=99)
     with pytest.raises(errors.NotFound):
         api.document(1)
-    job_id = api.submit("noop")
+    job_id = api.submit("errand")
     with pytest.raises(errors.Conflict, match="Stop it first"):
         api.delete(job_id)
 
@@ -107,7 +107,7 @@ def test_a_token_is_needed_and_its_scope_counts(home: Path):
         with Client(at.url, token) as api:
             assert api.status()["jobs"]
             with pytest.raises(errors.Forbidden):
-                api.submit("noop")
+                api.submit("errand")
 
 
 def test_events_are_followed_over_a_restart_of_the_server(
@@ -163,9 +163,9 @@ def remote(at: Served, quire: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_commands_use_the_server(remote: Run, at: Served, tmp_path: Path):
-    [job_id] = [remote("submit", "wait", "--arg", "seconds=1", "--json").json["id"]]
+    [job_id] = [remote("submit", "errand.long", "--arg", "seconds=1", "--json").json["id"]]
     assert at.app.caller.user == "ada"
-    assert remote("submit", "noop", "--count", "2", "--json").json == {
+    assert remote("submit", "errand", "--count", "2", "--json").json == {
         "ids": [job_id + 1, job_id + 2]
     }
     assert remote("jobs", "--json").json["items"][-1]["id"] == job_id
@@ -216,7 +216,7 @@ def test_other_commands_say_that_they_need_the_database(remote: Run, command: li
 
 
 def test_a_server_acts_for_the_user_of_the_token_alone(remote: Run):
-    ended = remote("submit", "noop", "--user", "bob")
+    ended = remote("submit", "errand", "--user", "bob")
     assert ended.code == 2
     assert "QUIRE_TOKEN" in ended.err
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+import itertools
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+import anyio
+import httpx
+import psutil
 import pytest
 from PIL import Image
 
-from quire.api.page_renderer import PageRenderer
+from quire.api import page_renderer
+from quire.api.page_renderer import DrawingQueue, PageRenderer
 from quire.demo import samples
-from quire.errors import Unreadable
+from quire.errors import Transient, Unreadable
 from tests.api.house import House, sailing_book
 
 PARTS = (
@@ -116,18 +126,76 @@ def test_a_page_that_takes_too_long_or_kills_its_drawer_leaves_the_next_one_alon
     path = house.folder / "book.pdf"
     path.write_bytes(sailing_book())
     easel = PageRenderer(seconds=0.0)
+    draw = functools.partial(easel.draw, tenant="acme", scratch=house.folder / "scratch")
     with pytest.raises(Unreadable, match="longer than"):
-        easel.draw(path, "application/pdf", 1, 100)
+        draw(path, "application/pdf", 1, 100)
     easel.seconds = 60.0
-    assert easel.draw(path, "application/pdf", 1, 100).startswith(b"\x89PNG")
-    child = easel._child
-    assert child is not None
-    child.kill()
-    child.wait()
-    assert easel.draw(path, "application/pdf", 2, 100).startswith(b"\x89PNG")
+    assert draw(path, "application/pdf", 1, 100).startswith(b"\x89PNG")
+    assert easel._sandbox is not None
+    os.kill(easel._sandbox.pid, signal.SIGKILL)
+    with pytest.raises(Unreadable, match="crashed"):
+        draw(path, "application/pdf", 1, 100)
+    assert draw(path, "application/pdf", 2, 100).startswith(b"\x89PNG")
     with pytest.raises(Unreadable, match="3 pages"):
-        easel.draw(path, "application/pdf", 9, 100)
+        draw(path, "application/pdf", 9, 100)
     easel.close()
+
+
+def test_an_image_too_large_to_be_shown_is_refused_and_a_large_one_is_reduced_first(house: House):
+    for side, mode, status in ((7_000, "L", 422), (5_000, "LA", 200), (5_000, "P", 200)):
+        written = io.BytesIO()
+        Image.new(mode, (side, side)).save(written, "PNG")
+        number = house.upload(f"{mode}{side}.png", written.getvalue())
+        answer = house.viewer.get(f"/api/documents/{number}/pages/1/image", params={"width": 300})
+        assert answer.status_code == status, answer.text
+        if status == 200:
+            assert Image.open(io.BytesIO(answer.content)).size == (300, 300)
+        else:
+            assert "40,000,000" in answer.text
+
+
+def test_one_tenant_has_two_places_in_the_queue_of_pictures_and_all_have_five():
+    async def run() -> None:
+        queue = DrawingQueue()
+        with contextlib.ExitStack() as stack:
+            for tenant in ("acme", "acme", "globex", "globex"):
+                stack.enter_context(queue.place(tenant))
+            with pytest.raises(Transient) as refused, queue.place("acme"):
+                pass
+            assert refused.value.retry_after
+            stack.enter_context(queue.place("initech"))
+            with pytest.raises(Transient), queue.place("hooli"):
+                pass
+        with queue.place("acme"):
+            pass
+
+    anyio.run(run)
+
+
+def test_requests_that_wait_for_a_picture_hold_up_no_other_route(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    document_id = house.upload("book.pdf", sailing_book())
+    place = f"/api/documents/{document_id}/pages/1/image"
+    assert house.viewer.get(place).status_code == 200
+    sandbox = page_renderer.shared._sandbox
+    assert sandbox is not None
+    box = psutil.Process(sandbox.pid)
+    monkeypatch.setattr(page_renderer.shared, "seconds", 60.0)
+    headers = dict(house.viewer.headers)
+    with house.served() as port, ThreadPoolExecutor(8) as crowd:
+        http = functools.partial(httpx.get, headers=headers, timeout=90)
+        url = f"http://127.0.0.1:{port}"
+        box.suspend()  # in place of a slow page
+        try:
+            asked = [crowd.submit(http, f"{url}{place}?width={100 + n}") for n in range(8)]
+            refused = [one.result() for one in itertools.islice(as_completed(asked, 60), 6)]
+            assert {answer.status_code for answer in refused} == {503}
+            assert all(answer.headers["retry-after"] for answer in refused)
+            assert http(f"{url}/api/status").status_code == 200
+        finally:
+            box.resume()
+        assert sorted(one.result().status_code for one in asked) == [200, 200, *[503] * 6]
 
 
 def test_the_original_comes_back_whole_and_in_ranges(house: House):

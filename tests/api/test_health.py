@@ -23,7 +23,7 @@ def assert_away(at: Served) -> None:
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.json()["detail"]
-    answer = at.http.post("/api/jobs", json={"kind": "noop"})
+    answer = at.http.post("/api/jobs", json={"kind": "errand"})
     assert answer.status_code == 503, answer.text
     assert at.http.get("/healthz").json() == {"status": "alive"}
 
@@ -61,7 +61,7 @@ def test_a_server_starts_while_postgres_is_away(pg_server: postgres.Server, home
 
 def test_a_locked_sqlite_file_is_503_for_those_who_write(home: Path):
     with served(home=home, lease_seconds=1.2, heartbeat_interval=0.4) as at, _locked(home):
-        answer = at.http.post("/api/jobs", json={"kind": "noop"})
+        answer = at.http.post("/api/jobs", json={"kind": "errand"})
         assert answer.status_code == 503, answer.text
         assert answer.headers["Retry-After"]
         assert at.http.get("/api/jobs").status_code == 200  # readers need no lock
@@ -91,7 +91,7 @@ def test_a_server_that_is_too_old_for_the_schema_takes_no_request(home: Path):
         with at.app.db.begin() as conn:
             conn.exec_driver_sql("UPDATE meta SET value = '9999' WHERE key = 'schema_version'")
         until(lambda: at.http.get("/api/jobs").status_code == 503)
-        refused = at.http.post("/api/jobs", json={"kind": "noop"})
+        refused = at.http.post("/api/jobs", json={"kind": "errand"})
         assert refused.status_code == 503
         assert "this one has migrations up to" in refused.json()["detail"]
 

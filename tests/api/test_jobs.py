@@ -22,12 +22,12 @@ def get(house: House, path: str, **params: Any) -> Any:
 
 def test_a_job_is_submitted_shown_and_run(each_house: House):
     made = each_house.admin.post(
-        "/api/jobs", json={"kind": "noop", "priority": 3, "platform": "web", "max_attempts": 5}
+        "/api/jobs", json={"kind": "errand", "priority": 3, "platform": "web", "max_attempts": 5}
     )
     assert made.status_code == 201
     assert made.headers["location"] == f"/api/jobs/{made.json()['id']}"
     job = each_house.admin.get(made.headers["location"]).json()
-    assert (job["kind"], job["priority"], job["platform"]) == ("noop", 3, "web")
+    assert (job["kind"], job["priority"], job["platform"]) == ("errand", 3, "web")
     assert (job["state"], job["max_attempts"]) == ("pending", 5)
     assert job["allowed"] == allowed(JobState.PENDING)
     each_house.shelf.drain()
@@ -41,12 +41,12 @@ def test_the_owner_of_a_job_is_the_user_of_the_token(house: House):
 
 
 def test_a_key_makes_a_job_only_once(each_house: House):
-    ask: dict[str, Any] = {"headers": {"Idempotency-Key": "k1"}, "json": {"kind": "noop"}}
+    ask: dict[str, Any] = {"headers": {"Idempotency-Key": "k1"}, "json": {"kind": "errand"}}
     first = each_house.admin.post("/api/jobs", **ask)
     again = each_house.admin.post("/api/jobs", **ask)
     assert (again.status_code, again.json()) == (201, first.json())
     other = each_house.admin.post(
-        "/api/jobs", headers={"Idempotency-Key": "k1"}, json={"kind": "noop", "priority": 1}
+        "/api/jobs", headers={"Idempotency-Key": "k1"}, json={"kind": "errand", "priority": 1}
     )
     assert other.status_code == 409
     assert "new key" in other.json()["remedy"]
@@ -56,7 +56,7 @@ def test_a_key_makes_a_job_only_once(each_house: House):
 def test_pages_of_a_thousand_jobs_have_each_job_once(each_house: House):
     from quire.model.records import Submission
 
-    ids = each_house.shelf.app.submit_many([Submission("noop")] * 1000)
+    ids = each_house.shelf.app.submit_many([Submission("errand")] * 1000)
     met: list[int] = []
     cursor = None
     while True:
@@ -78,8 +78,8 @@ def test_filters_narrow_the_list(house: House):
         ({"user": "member"}, [mine]),
         ({"platform": "mail"}, [other]),
         ({"account": "a1"}, [mine]),
-        ({"kind": "noop"}, [other, mine]),
-        ({"kind": "wait"}, []),
+        ({"kind": "errand"}, [other, mine]),
+        ({"kind": "errand.long"}, []),
         ({"state": "stopped"}, [other]),
         ({"state": "stopped,pending"}, [other, mine]),
         ({"state": ["stopped", "pending"], "user": "member"}, [mine]),
@@ -193,39 +193,39 @@ def test_nothing_of_another_tenant_is_listed_or_counted(each_house: House):
     assert urgent.status_code == 404
     count = house.admin.post("/api/jobs/bulk", json={"verb": "stop"}).json()["count"]
     assert count == 1
-    after = house.admin.post("/api/jobs", json={"kind": "noop", "after": [theirs]})
+    after = house.admin.post("/api/jobs", json={"kind": "errand", "after": [theirs]})
     assert after.status_code == 404
     assert house.admin.get("/api/status").json()["jobs"]["pending"] == 0
     assert house.foreigner.get("/api/status").json()["jobs"]["pending"] == 1
     counts = house.foreigner.get("/api/scheduler/status").json()["pending_counts"]
-    assert counts == [{"platform": None, "kind": "noop", "count": 1}]
+    assert counts == [{"platform": None, "kind": "errand", "count": 1}]
 
 
 BAD = {
     b"": 422,
     b"{": 422,
     b"[]": 422,
-    b'{"kind": "noop"': 422,
+    b'{"kind": "errand"': 422,
     b'{"kind": "nowhere"}': 422,
-    b'{"kind": "noop", "colour": 1}': 422,
-    b'{"kind": "noop", "priority": 11}': 422,
-    b'{"kind": "noop", "priority": true}': 422,
-    b'{"kind": "noop", "priority": 5.5}': 422,
-    b'{"kind": "noop", "cost": NaN}': 422,
-    b'{"kind": "noop", "cost": 1e999}': 422,
-    b'{"kind": "noop", "payload": {"x": Infinity}}': 422,
-    b'{"kind": "noop", "payload": []}': 422,
-    b'{"kind": "noop", "payload": {"x": "\\u0000"}}': 422,
-    b'{"kind": "noop", "after": [9223372036854775808]}': 422,
-    b'{"kind": "noop", "after": [0]}': 422,
-    b'{"kind": "noop", "run_at": "yesterday"}': 422,
-    b'{"kind": "noop", "run_at": "0001-01-01T00:00:00Z"}': 422,
-    b'{"kind": "noop", "run_at": "2026-01-01T00:00:00"}': 422,
+    b'{"kind": "errand", "colour": 1}': 422,
+    b'{"kind": "errand", "priority": 11}': 422,
+    b'{"kind": "errand", "priority": true}': 422,
+    b'{"kind": "errand", "priority": 5.5}': 422,
+    b'{"kind": "errand", "cost": NaN}': 422,
+    b'{"kind": "errand", "cost": 1e999}': 422,
+    b'{"kind": "errand", "payload": {"x": Infinity}}': 422,
+    b'{"kind": "errand", "payload": []}': 422,
+    b'{"kind": "errand", "payload": {"x": "\\u0000"}}': 422,
+    b'{"kind": "errand", "after": [9223372036854775808]}': 422,
+    b'{"kind": "errand", "after": [0]}': 422,
+    b'{"kind": "errand", "run_at": "yesterday"}': 422,
+    b'{"kind": "errand", "run_at": "0001-01-01T00:00:00Z"}': 422,
+    b'{"kind": "errand", "run_at": "2026-01-01T00:00:00"}': 422,
     b'{"kind": "\\ud800"}': 422,
     b'{"\\ud800": 1}': 422,
     b'{"kind": "no\\u0000op"}': 422,
-    b'{"kind": "noop", "platform": ""}': 422,
-    b'{"kind": "noop", "max_attempts": 0}': 422,
+    b'{"kind": "errand", "platform": ""}': 422,
+    b'{"kind": "errand", "max_attempts": 0}': 422,
     b"[" * 100_000: 400,
     b"\xff\xfe": 422,
 }
@@ -242,7 +242,7 @@ def test_a_body_that_is_not_accepted_says_what_is_wrong(each_house: House):
 
 
 def test_the_former_name_of_max_attempts_is_named_in_the_error(house: House):
-    answer = house.admin.post("/api/jobs", json={"kind": "noop", "max_retries": 2})
+    answer = house.admin.post("/api/jobs", json={"kind": "errand", "max_retries": 2})
     assert answer.status_code == 422
     assert "body: max_retries was replaced by max_attempts" in answer.json()["detail"]
 
@@ -262,7 +262,7 @@ def test_a_query_or_an_id_that_is_not_accepted_is_refused(each_house: House):
 
 
 def test_half_a_surrogate_pair_in_a_payload_comes_back(house: House):
-    body = b'{"kind": "noop", "payload": {"x": "\\ud800"}}'
+    body = b'{"kind": "errand", "payload": {"x": "\\ud800"}}'
     made = house.admin.post("/api/jobs", content=body, headers={"Content-Type": "application/json"})
     assert made.status_code == 201
     answer = house.admin.get(f"/api/jobs/{made.json()['id']}")
@@ -284,13 +284,13 @@ def test_a_body_above_the_limit_is_refused(house: House, is_told: bool):
 
 def test_a_kind_is_paused_and_goes_on(house: House):
     kinds = {each["name"]: each for each in house.viewer.get("/api/kinds").json()["items"]}
-    assert kinds["noop"]["paused_at"] is None
-    answer = house.admin.post("/api/kinds/noop/pause").json()
-    assert answer == {"name": "noop", "paused": True, "changed": True}
-    assert house.admin.post("/api/kinds/noop/pause").json()["changed"] is False
+    assert kinds["errand"]["paused_at"] is None
+    answer = house.admin.post("/api/kinds/errand/pause").json()
+    assert answer == {"name": "errand", "paused": True, "changed": True}
+    assert house.admin.post("/api/kinds/errand/pause").json()["changed"] is False
     job_id = house.submit()
     assert house.shelf.drain() == []
-    assert house.admin.post("/api/kinds/noop/unpause").json()["changed"] is True
+    assert house.admin.post("/api/kinds/errand/unpause").json()["changed"] is True
     house.shelf.drain()
     assert get(house, f"/{job_id}")["state"] == "completed"
     assert house.admin.post("/api/kinds/nowhere/pause").status_code == 422

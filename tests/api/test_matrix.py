@@ -1,24 +1,32 @@
-"""The authorisation matrix: every route, API and dashboard, as every role and as a stranger.
+"""The authorisation matrix: every route, API and dashboard, as every role and as a stranger; every
+job kind as every role; every sort of source as every role, granted to them, to others, to nobody.
 
-A route that is not in the table fails the test, so that nobody adds one without saying who may
-use it. Clients of the whole application go by tokens: the gate is the real one.
+A route, kind or sort of source that is not in its table fails the test, so that nobody adds one
+without saying who may use it. Clients of the whole application go by tokens: the gate is the real
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from fastapi.testclient import TestClient
 
+from quire.control import sources
+from quire.model import payloads, places
+from quire.model.contracts import OWN_SCHEMES
 from quire.web import server
 from tests import signing
 from tests.api.house import House, sailing_book
 
 #: Who may use a route; another tenant's admin is none of these.
 PUBLIC, READ, WRITE, ADMIN = "public", "viewer member admin", "member admin", "admin"
+#: What an admin of another tenant gets where only the operator's tenant is let in.
+FORBIDDEN = 403
 ROLES = ("viewer", "member", "admin")
 #: What an admin of another tenant gets: nothing there, or only what is their own.
 GONE, OWN = 404, 0
@@ -61,6 +69,9 @@ TABLE: dict[str, Row] = {
     # By a token; a member who is signed in may make their own, see test_gate and test_tokens.
     "POST /api/tokens": Row(ADMIN, send=json(name="t", scopes=["read"])),
     "DELETE /api/tokens/{token_id}": Row(ADMIN, GONE),
+    "GET /api/sessions": Row(READ),
+    # As with tokens, a member may end their own: see test_access.
+    "DELETE /api/sessions/{session_id}": Row(ADMIN, GONE),
     "GET /api/users": Row(ADMIN),
     "POST /api/users": Row(ADMIN, send=json(name="eve", role="viewer")),
     "POST /api/users/{name}/role": Row(ADMIN, GONE, send=json(role="viewer")),
@@ -68,8 +79,8 @@ TABLE: dict[str, Row] = {
     "POST /api/users/{name}/link": Row(ADMIN, GONE),
     "GET /api/audit": Row(ADMIN),
     "GET /api/jobs": Row(READ),
-    "POST /api/jobs": Row(WRITE, send=json(kind="noop")),
-    "POST /api/jobs/bulk": Row(WRITE, send=json(verb="stop", filter={"kind": "noop"})),
+    "POST /api/jobs": Row(WRITE, send=json(kind="errand")),
+    "POST /api/jobs/bulk": Row(WRITE, send=json(verb="stop", filter={"kind": "errand"})),
     "GET /api/jobs/{job_id}": Row(READ, GONE),
     "DELETE /api/jobs/{job_id}": Row(WRITE, GONE),
     "POST /api/jobs/{job_id}/stop": Row(WRITE, GONE),
@@ -83,8 +94,8 @@ TABLE: dict[str, Row] = {
     "GET /api/jobs/{job_id}/attempts": Row(READ, GONE),
     "GET /api/jobs/{job_id}/files": Row(READ, GONE),
     "GET /api/kinds": Row(READ),
-    "POST /api/kinds/{name}/pause": Row(ADMIN, path="/api/kinds/wait/pause"),
-    "POST /api/kinds/{name}/unpause": Row(ADMIN, path="/api/kinds/wait/unpause"),
+    "POST /api/kinds/{name}/pause": Row(ADMIN, FORBIDDEN, path="/api/kinds/wait/pause"),
+    "POST /api/kinds/{name}/unpause": Row(ADMIN, FORBIDDEN, path="/api/kinds/wait/unpause"),
     "GET /api/documents": Row(READ),
     "POST /api/documents": Row(WRITE, path="/api/documents?name=m.txt", send={"content": b"m"}),
     "GET /api/documents/{document_id}": Row(READ, GONE),
@@ -113,7 +124,7 @@ TABLE: dict[str, Row] = {
     "GET /": Row(READ),
     "GET /workers": Row(READ),
     "GET /jobs": Row(READ),
-    "POST /jobs/bulk": Row(WRITE, send=form(verb="stop", scope="filter", kind="noop", sure="1")),
+    "POST /jobs/bulk": Row(WRITE, send=form(verb="stop", scope="filter", kind="errand", sure="1")),
     "GET /jobs/{job_id}": Row(READ, GONE),
     "GET /jobs/{job_id}/delete": Row(WRITE, GONE),
     "POST /jobs/{job_id}/{verb}": Row(WRITE, GONE),
@@ -129,9 +140,11 @@ TABLE: dict[str, Row] = {
     "POST /corpora/{name:path}": Row(
         WRITE, GONE, path="/corpora/plain", send=form(page_size="8", sure="yes")
     ),
-    "POST /kinds/{name}/{verb}": Row(ADMIN, path="/kinds/wait/pause"),
+    "POST /kinds/{name}/{verb}": Row(ADMIN, FORBIDDEN, path="/kinds/wait/pause"),
     "GET /search": Row(READ),
-    "GET /settings": Row(ADMIN),
+    "GET /settings": Row(ADMIN, FORBIDDEN),
+    "GET /api/tenants": Row(ADMIN, FORBIDDEN),
+    "GET /tenants": Row(ADMIN, FORBIDDEN),
     "GET /tokens": Row(READ),
     "POST /tokens": Row(ADMIN, send=form(name="w", scope="read")),
     "POST /tokens/{token_id}/revoke": Row(ADMIN, GONE),
@@ -157,11 +170,15 @@ class Town:
         victim = signing.by_token(self.house.api, "member", user="victim")
         [token] = victim.get("/api/tokens").json()["items"]
         self.token = token["id"]
+        signing.by_session(self.house.api, "member", user="visitor")
+        [session] = self.clients["admin"].get("/api/sessions").json()["items"]
+        self.session = session["id"]
 
     def place(self, path: str) -> str:
         values = {
             "{job_id}": self.job, "{document_id}": self.document, "{number}": 1,
-            "{token_id}": self.token, "{name}": "victim", "{link}": "nobody-has-this-link",
+            "{token_id}": self.token, "{session_id}": self.session, "{name}": "victim",
+            "{link}": "nobody-has-this-link",
             "{verb}": "stop",
         }  # fmt: skip
         for name, value in values.items():
@@ -179,7 +196,8 @@ class Town:
         places = (f"/api/jobs/{self.job}", f"/api/documents/{self.document}", "/api/jobs",
                   "/api/documents", "/api/corpora/plain", "/api/users", "/api/kinds")  # fmt: skip
         tokens = [each["id"] for each in admin.get("/api/tokens").json()["items"]]
-        return [*(admin.get(place).json() for place in places), tokens]
+        sessions = [each["id"] for each in admin.get("/api/sessions").json()["items"]]
+        return [*(admin.get(place).json() for place in places), tokens, sessions]
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +250,7 @@ def test_a_role_that_may_not_is_refused_and_changes_nothing(town: Town):
         for role in ROLES:
             if row.may != PUBLIC and role not in row.may.split():
                 answer = town.ask(town.clients[role], route)
-                expected = (403, 404) if "token_id" in route else (403,)
+                expected = (403, 404) if "token_id" in route or "session_id" in route else (403,)
                 assert answer.status_code in expected, (role, route, answer.text)
     assert town.picture() == before
 
@@ -240,11 +258,11 @@ def test_a_role_that_may_not_is_refused_and_changes_nothing(town: Town):
 def test_an_admin_of_another_tenant_finds_nothing_and_changes_nothing(town: Town):
     before = town.picture()
     for route, row in TABLE.items():
-        if row.is_stream or row.may == PUBLIC or "/kinds/" in route:
+        if row.is_stream or row.may == PUBLIC:
             continue
         answer = town.ask(town.foreigner, route)
-        if row.other == GONE:
-            assert answer.status_code == 404, (route, answer.text)
+        if row.other in (GONE, FORBIDDEN):
+            assert answer.status_code == row.other, (route, answer.text)
         else:
             assert answer.status_code < 400, (route, answer.text)
         assert "secret" not in answer.text, route
@@ -267,3 +285,77 @@ def test_roles_that_may_are_let_in(town: Town):
             assert let_in or (answer.status_code == 404 and not was_first), (
                 role, route, answer.status_code, answer.text[:300],
             )  # fmt: skip
+
+
+#: Who may submit a kind, and a payload that it takes. Nobody's are Quire's own tasks, and kinds for
+#: trying out on the server's machine.
+NOBODY = ""
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ingest": (WRITE, {"sources": ["https://example.org/a.pdf"]}),
+    "ingest.document": (NOBODY, {"document": 1, "digest": "0" * 64, "size": 1}),
+    "ingest.range": (NOBODY, {"document": 1}),
+    "ingest.swap": (NOBODY, {"document": 1}),
+    "noop": (NOBODY, {}),
+    "wait": (NOBODY, {"seconds": 1}),
+    "errand": (WRITE, {}),
+    "errand.long": (WRITE, {}),
+    "errand.private": (NOBODY, {}),
+}
+
+
+def test_every_kind_is_in_the_table(town: Town):
+    assert set(town.house.shelf.app.registry.kinds) == set(KINDS)
+    assert set(payloads.BUILT_IN) <= set(KINDS)
+    offered = {each["name"] for each in town.clients["viewer"].get("/api/kinds").json()["items"]}
+    assert offered == set(KINDS)
+
+
+def test_a_kind_is_submitted_by_those_who_may(town: Town):
+    others = {"stranger": town.stranger, "foreigner": town.foreigner}
+    for kind, (may, payload) in KINDS.items():
+        for role, client in {**town.clients, **others}.items():
+            answer = client.post("/api/jobs", json={"kind": kind, "payload": payload})
+            allowed = role in may.split() or (role == "foreigner" and may == WRITE)
+            expected = 401 if role == "stranger" else 201 if allowed else 403
+            assert answer.status_code == expected, (kind, role, answer.text)
+
+
+#: A source of each sort; GRANTED is the place that grants it. Whether a host needs one is judged
+#: when it is connected to: see tests/api/test_sources.py.
+SOURCES: dict[places.Type, tuple[tuple[str, ...], str]] = {
+    places.Type.PATH: (("/srv/share/a", "file:///srv/share"), "/srv/share"),
+    places.Type.BUCKET: (("s3://b/in/x", "gs://b/in", "az://b/in/"), "{scheme}://b/in"),
+    places.Type.DRIVE: (
+        ("gdrive:1AbCdEfGhIjKlMnOp", "https://drive.google.com/drive/folders/1AbCdEfGhIjKlMnOp"),
+        "gdrive:1AbCdEfGhIjKlMnOp",
+    ),
+    places.Type.PLUGIN: (("shelf:top/left",), "shelf:top"),
+    places.Type.HOST: (("http://example.org/a", "https://example.org/a"), ""),
+}
+
+
+def test_every_sort_of_source_is_in_the_table():
+    assert set(SOURCES) == set(places.Type)
+    named = {each.partition(":")[0] for some, _ in SOURCES.values() for each in some}
+    assert named >= {*OWN_SCHEMES}
+
+
+@pytest.mark.parametrize("granted_to", ["own tenant", "other tenant", "nobody"])
+def test_a_source_is_named_by_those_to_whom_it_is_granted(town: Town, granted_to: str):
+    tenant = {"own tenant": "default", "other tenant": "other", "nobody": None}[granted_to]
+    caller = replace(town.house.shelf.app.caller, tenant=tenant or "")
+    clients = {**town.clients, "foreigner": town.foreigner}
+    for type, (examples, grant) in SOURCES.items():
+        for source in examples:
+            place = grant.replace("{scheme}", source.partition(":")[0])
+            if tenant and place:
+                sources.allow(caller, place)
+            for role, client in clients.items():
+                payload = {"sources": [source], "settings": {"embedder": "none"}}
+                answer = client.post("/api/jobs", json={"kind": "ingest", "payload": payload})
+                its = "other" if role == "foreigner" else "default"
+                allowed = role != "viewer" and (type is places.Type.HOST or its == tenant)
+                expected = 201 if allowed else 403
+                assert answer.status_code == expected, (source, role, granted_to, answer.text)
+            if tenant and place:
+                sources.revoke(caller, place)

@@ -85,7 +85,7 @@ def test_status_counts_what_there_is(house: House):
     told = house.viewer.get("/api/scheduler/status").json()
     assert told == {
         "running": [],
-        "pending_counts": [{"platform": "web", "kind": "noop", "count": 1}],
+        "pending_counts": [{"platform": "web", "kind": "errand", "count": 1}],
         "worker_healthy": False,
     }
     assert house.viewer.get("/api/workers").json() == {"items": [], "next": None}

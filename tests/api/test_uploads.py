@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.api import state
+from quire.api import upload_slots
 from quire.api.routes import uploads
 from tests.api.house import House
 from tests.waiting import until
@@ -196,7 +196,7 @@ def test_an_upload_that_stands_still_is_given_up(house: House, monkeypatch: pyte
 def test_many_uploads_at_once_do_not_hold_up_other_requests(house: House):
     with house.served() as port:
         senders = []
-        for _ in range(state.UPLOADS + 2):
+        for _ in range(upload_slots.IN_ALL + 2):
             sender = socket.create_connection(("127.0.0.1", port))
             raw = "application/octet-stream"
             sender.sendall(_head(house, 1000, "/api/documents?name=a.txt", raw) + b"x")

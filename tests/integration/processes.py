@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,17 @@ class Running:
         for each in self.tree():
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let neither the process nor a descendant do anything meanwhile."""
+        self.tell_tree(signal.SIGSTOP)
+        try:
+            # It may have started a child since it was looked at, but starts no other.
+            until(lambda: all(is_stopped(each.pid) for each in self.tree()), what="it runs on")
+            yield
+        finally:
+            self.tell_tree(signal.SIGCONT)
 
     def leave(self, within: float = 60.0) -> int:
         """Ask it to end, and return its exit code."""

@@ -23,6 +23,14 @@ def echo(ctx: Any, value: Any) -> Any:
     return value
 
 
+@job("t.warns")
+def warns(ctx: Any) -> None:
+    from quire import log
+
+    log.event("fetch.refused", level="warning", host="wiki", addresses="10.0.0.5")
+    log.event("of.no.interest", host="wiki")
+
+
 @job("t.note")
 def note(ctx: Any, path: str, line: str) -> None:
     with Path(path).open("a") as file:

@@ -419,6 +419,14 @@ def test_progress_is_thinned_and_the_last_one_comes_before_the_end(pool):
     assert pool.progress[-1] == Progress(task.task_id, task.fence, 1.0, "step 500")
 
 
+def test_warnings_of_a_child_reach_the_log_of_its_worker_and_not_the_job(pool, caplog):
+    pool.run(pool.task("t.warns"))
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == ("WARNING", "fetch.refused")
+    assert record.fields == {"host": "wiki", "addresses": "10.0.0.5"}
+    assert pool.progress == []
+
+
 def test_the_last_progress_comes_while_the_task_goes_on(pool):
     task = pool.task("t.progress", steps=3, then=60)
     pool.hand(task)

@@ -349,11 +349,11 @@ def test_a_page_weighs_little_and_is_made_quickly(front: Front):
     weight = sum(len(each.body) for each in assets.assets().values())
     for place in full(known):
         visitor.get(place, 404 if "999999" in place else 200)
-        began = time.perf_counter()
+        began = time.process_time()
         page = visitor.get(place, 404 if "999999" in place else 200)
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         assert len(page.source.encode()) + weight < 150_000, place
-        # Far above what it takes, as this machine may be busy: a scan of all rows takes longer.
+        # Processor time, as other tests keep the machine busy; a scan of all rows takes longer.
         assert took < 1.0, (place, took)
 
 

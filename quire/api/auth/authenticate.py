@@ -6,6 +6,7 @@ something must therefore come from this origin and carry the session's CSRF toke
 
 import hmac
 import ipaddress
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -30,7 +31,11 @@ _FORM = "application/x-www-form-urlencoded"
 
 async def sent_csrf(request: Request) -> str | None:
     """Return the CSRF token of a request. The route can still read the form."""
-    if request.method in SAFE or COOKIE not in request.cookies or bearer_token(request) is not None:
+    if (
+        request.method in SAFE
+        or session_cookie(request) is None
+        or bearer_token(request) is not None
+    ):
         return None
     for given in (request.headers.get(CSRF_HEADER), request.query_params.get(CSRF_FIELD)):
         if given:
@@ -52,6 +57,7 @@ def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] 
         app_state.rates.count(network(address_of(request)), now)
         raise
     app_state.rates.count(f"user {viewer.tenant} {viewer.user}", now)
+    app_state.daily.count(app_state.caller(viewer), app_state.db.clock.now().wall, now)
     request.state.viewer = viewer
     return viewer
 
@@ -65,7 +71,7 @@ def authenticate(request: Request, sent: str | None = None) -> Viewer:
     is_open = not app_state.settings.api_auth
     if is_open:
         _require_loopback_host(request)
-    if (cookie := request.cookies.get(COOKIE)) is not None:
+    if (cookie := session_cookie(request)) is not None:
         try:
             viewer = sign_in.viewer_by_session(app_state.db, cookie)
         except NotSignedIn:
@@ -84,7 +90,29 @@ def authenticate(request: Request, sent: str | None = None) -> Viewer:
     return Viewer(app_state.settings.tenant, app_state.app.user, Role.ADMIN, frozenset(Scope))
 
 
+def is_known(request: Request) -> bool:
+    """Tell whether a request has a valid token or session, before its body is read.
+
+    The user of the token is kept with the request, which is then not asked for twice.
+    """
+    app_state = app_state_of(request)
+    if not app_state.settings.api_auth:
+        return True
+    app_state.require_known_schema()
+    if (token := bearer_token(request)) is not None:
+        request.state.token_viewer = sign_in.viewer_by_token(app_state.db, token)
+    elif (cookie := session_cookie(request)) is not None:
+        sign_in.viewer_by_session(app_state.db, cookie)
+    else:
+        return False
+    return True
+
+
 def _by_token(request: Request, token: str) -> Viewer:
+    known: Viewer | None = getattr(request.state, "token_viewer", None)
+    if known is not None:
+        request.state.token_viewer = None  # a stream asks again whether it may go on
+        return known
     app_state, address = app_state_of(request), address_of(request)
     try:
         return sign_in.viewer_by_token(app_state.db, token)
@@ -103,8 +131,49 @@ def bearer_token(request: Request) -> str | None:
 
 
 def address_of(request: Request) -> str:
-    """Return the client's IP address."""
-    return request.client.host if request.client else "unknown"
+    """Return the client's IP address; that of a trusted proxy is the address it tells."""
+    proxies = app_state_of(request).settings.trusted_proxies
+    address = request.client.host if request.client else "unknown"
+    told = request.headers.get("x-forwarded-for", "").split(",")
+    # From the last, which the nearest proxy has written; what comes before may be made up.
+    while told and is_trusted_proxy(address, proxies):
+        address = _plain_address(told.pop().strip()) or address
+    return address
+
+
+def is_trusted_proxy(address: str, proxies: Sequence[str]) -> bool:
+    """Tell whether an address is that of a trusted proxy."""
+    if not proxies:
+        return False
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(found in ipaddress.ip_network(each) for each in proxies)
+
+
+def _plain_address(text: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        return None
+
+
+def public_url(request: Request, path: str) -> str:
+    """Return the URL under which a browser reaches a path."""
+    if configured := app_state_of(request).settings.public_url:
+        return f"{configured.rstrip('/')}{path}"
+    return f"{'https' if is_https(request) else 'http'}://{request.url.netloc}{path}"
+
+
+def session_cookie(request: Request) -> str | None:
+    """Return the cookie of the session: over HTTPS only one that no other host could set."""
+    return request.cookies.get(cookie_name(request))
+
+
+def cookie_name(request: Request) -> str:
+    """Return the name of the session's cookie."""
+    return f"__Host-{COOKIE}" if is_https(request) else COOKIE
 
 
 def is_https(request: Request) -> bool:
@@ -211,3 +280,22 @@ def _needs(scope: Scope) -> object:
 Reader = Annotated[Caller, _needs(Scope.READ)]
 Writer = Annotated[Caller, _needs(Scope.WRITE)]
 Admin = Annotated[Caller, _needs(Scope.ADMIN)]
+
+
+def is_instance_admin(request: Request, viewer: Viewer) -> bool:
+    """Tell whether a request is of an admin of the tenant that operates this installation."""
+    return viewer.may(Scope.ADMIN) and viewer.tenant == app_state_of(request).settings.tenant
+
+
+async def _instance_admin(request: Request, viewer: Viewed, caller: Admin) -> Caller:
+    if not is_instance_admin(request, viewer):
+        operator = app_state_of(request).settings.tenant
+        raise Forbidden(
+            f"user {viewer.user}: this concerns all tenants, so it needs an admin of the tenant "
+            f"{operator}. Nothing was changed. Ask the operator."
+        )
+    return caller
+
+
+#: An admin of the tenant of the operator (QUIRE_TENANT of the server): for what all tenants share.
+InstanceAdmin = Annotated[Caller, Depends(_instance_admin)]

@@ -22,8 +22,8 @@ class NewToken(RequestModel):
         "its user may do.",
         examples=[["write"]],
     )
-    days: Annotated[float, Field(gt=0, le=LONGEST_DAYS, allow_inf_nan=False)] | None = Field(
-        None, description="Days until it expires; left out, it does not.", examples=[90]
+    days: Annotated[float, Field(ge=0, le=LONGEST_DAYS, allow_inf_nan=False)] | None = Field(
+        None, description="Days until it expires; left out 90, with 0 never.", examples=[90]
     )
     user: Short | None = Field(None, description="Whose token; admins may name another user.")
 
@@ -55,6 +55,16 @@ class Token(ResponseModel):
     last_used_at: str | None
 
 
+class Session(ResponseModel):
+    """A session of the dashboard."""
+
+    id: int
+    user: str = Field(examples=["ada"])
+    created_at: str
+    last_seen_at: str
+    expires_at: str
+
+
 class CreatedToken(Token):
     """A new token, with its value."""
 
@@ -70,6 +80,15 @@ class User(ResponseModel):
     created_at: str
     signed_in_at: str | None
     disabled_at: str | None
+
+
+class Tenant(ResponseModel):
+    """A tenant: its limits by what they limit, and what it uses."""
+
+    name: str = Field(examples=["acme"])
+    #: Null: no limit.
+    limits: dict[str, int | None]
+    used: dict[str, int]
 
 
 class SignInLink(ResponseModel):

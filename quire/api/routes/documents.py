@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
@@ -180,7 +182,7 @@ def page(
 
 
 @router.get("/{document_id}/pages/{number}/image", summary="Render a page", **_PICTURE)
-def image(
+async def image(
     request: Request,
     caller: Reader,
     document_id: requests.DocumentId,
@@ -189,20 +191,33 @@ def image(
 ) -> Response:
     """Render a page as PNG; only for PDFs and images."""
     app_state = app_state_of(request)
-    found = content.drawable(caller, document_id, number)
+    found = await run_in_threadpool(content.drawable, caller, document_id, number)
     tag = f'"{found.digest[:32]}-{number}-{width}"'
     if matches_etag(request, tag):
         return not_modified(tag)
 
     def draw() -> bytes:
-        path = app_state.blobs.checked_path(found.digest, found.size)
-        return page_renderer.shared.draw(path, str(found.media_type), number, width)
+        return page_renderer.shared.draw(
+            app_state.blobs.checked_path(found.digest, found.size),
+            str(found.media_type),
+            number,
+            width,
+            tenant=caller.tenant,
+            scratch=app_state.settings.home / "scratch",
+            is_confined=app_state.settings.sandbox != "off",
+        )
 
-    if _is_linked(request, app_state):
-        name = f"{number}-{width}.png"
-        if link := app_state.blobs.presigned_image(found.digest, name, draw):
-            return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
-    return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
+    def respond() -> Response:
+        if _is_linked(request, app_state):
+            name = f"{number}-{width}.png"
+            if link := app_state.blobs.presigned_image(found.digest, name, draw):
+                return RedirectResponse(link, 307, headers={"Cache-Control": "no-store"})
+        return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
+
+    queue = app_state.drawing
+    with queue.place(caller.tenant):
+        # In a thread of its own: those of the pool are for all routes.
+        return await to_thread.run_sync(respond, limiter=queue.limiter)
 
 
 @router.on("GET", "/{document_id}/tokens", "Words and boxes, as PAWLs", Any, 404)

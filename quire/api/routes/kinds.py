@@ -1,10 +1,10 @@
-"""Kinds of jobs: list, pause, unpause. All tenants share them, so pausing needs an admin."""
+"""Kinds of jobs: list, pause, unpause. All tenants share them, so only the operator may pause."""
 
 from typing import Annotated
 
 from fastapi import Path, Response
 
-from quire.api.auth.authenticate import Admin, Reader
+from quire.api.auth.authenticate import InstanceAdmin, Reader
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
@@ -22,14 +22,14 @@ def listing(caller: Reader) -> Response:
 
 
 @router.on("POST", "/{name}/pause", "Pause a kind", models.Paused)
-def pause(caller: Admin, name: Name) -> Response:
+def pause(caller: InstanceAdmin, name: Name) -> Response:
     """Stop new tasks of a kind; running ones finish."""
     changed = verbs.pause(caller, name)
     return ApiResponse({"name": name, "paused": True, "changed": changed})
 
 
 @router.on("POST", "/{name}/unpause", "Unpause a kind", models.Paused)
-def unpause(caller: Admin, name: Name) -> Response:
+def unpause(caller: InstanceAdmin, name: Name) -> Response:
     """Let tasks of a paused kind start again."""
     changed = verbs.unpause(caller, name)
     return ApiResponse({"name": name, "paused": False, "changed": changed})

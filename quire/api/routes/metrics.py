@@ -26,6 +26,7 @@ from quire.control.queries import Metrics
 router = APIRouter(tags=["health"])
 #: Seconds for which results are cached at least; longer if counting takes long.
 KEEP = 2.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}},
@@ -53,7 +54,8 @@ class MetricsExporter:
         self._totals_by_key = MonotonicCounters()
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one completed request."""
+        """Count one completed request; clients choose no label, or they could make any number."""
+        method, route = method if method in _METHODS else "other", route or "unknown"
         self._requests.labels(method, route, str(status)).inc()
         # A stream lasts as long as a page is open.
         if route != "/api/events":

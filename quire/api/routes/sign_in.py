@@ -11,12 +11,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from quire.api.auth.authenticate import (
-    COOKIE,
     address_of,
     bearer_token,
+    cookie_name,
     is_https,
     require_same_origin,
     sent_csrf,
+    session_cookie,
     viewer_of,
 )
 from quire.api.state import app_state_of
@@ -72,7 +73,7 @@ def enter(request: Request, link: str) -> Response:
         return _refused(request, error)
     answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})
     answer.set_cookie(
-        COOKIE,
+        cookie_name(request),
         entry.cookie,
         max_age=int(s.session_days * sign_in.DAY),
         path="/",
@@ -87,12 +88,14 @@ def enter(request: Request, link: str) -> Response:
 def leave(request: Request, sent: Annotated[str | None, Depends(sent_csrf)]) -> Response:
     """End the session, if there is one."""
     answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+    answer.delete_cookie(
+        cookie_name(request), path="/", secure=is_https(request), httponly=True, samesite="lax"
+    )
     try:
         viewer = viewer_of(request, sent)
     except NotSignedIn:
         return answer
-    if bearer_token(request) is None and (cookie := request.cookies.get(COOKIE)):
+    if bearer_token(request) is None and (cookie := session_cookie(request)):
         address = address_of(request)
         sign_in.sign_out(app_state_of(request).db, cookie, viewer, address=address)
     return answer

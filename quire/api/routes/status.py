@@ -2,7 +2,7 @@
 
 from fastapi import Request, Response
 
-from quire.api.auth.authenticate import Reader
+from quire.api.auth.authenticate import Reader, Viewed, is_instance_admin
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
 from quire.api.state import app_state_of
@@ -12,14 +12,16 @@ router = Router(prefix="/api", tags=["status"])
 
 
 @router.on("GET", "/status", "Count by state", models.Status)
-def status(request: Request, caller: Reader) -> Response:
+def status(request: Request, caller: Reader, viewer: Viewed) -> Response:
     """Count the tenant's jobs, tasks and documents by state, and list workers.
 
     Slow counts are cached; `Age` says how many seconds old they are.
     """
     app_state = app_state_of(request)
     counts, age = app_state.recent.get(f"status {caller.tenant}", lambda: queries.counts(caller))
-    answer = {"home": str(app_state.settings.home), **counts, **queries.health(caller)}
+    # Where files lie on the server concerns who operates it.
+    home = str(app_state.settings.home) if is_instance_admin(request, viewer) else None
+    answer = {"home": home, **counts, **queries.health(caller)}
     return ApiResponse(answer, headers={"Age": str(round(age))})
 
 

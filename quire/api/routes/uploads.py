@@ -23,6 +23,7 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
 from quire.api.state import AppState, app_state_of
+from quire.control import tenants
 from quire.control.caller import Caller
 from quire.control.uploads import MAX_FILES, UploadedFile, upload
 from quire.errors import BadInput, SourceRefused, TooLarge
@@ -33,11 +34,17 @@ router = Router(prefix="/api/documents", tags=["documents"])
 #: Bytes per block that is handed to the writing thread, and blocks that may wait.
 BLOCK, AHEAD = 1 << 20, 4
 #: Seconds without a byte after which an upload is aborted.
-IDLE_SECONDS = 120.0
+IDLE_SECONDS = 60.0
+#: Bytes a second that an upload must bring, and the seconds of waiting over which they count.
+LEAST_RATE, RATE_SECONDS = 10_000, 60.0
 _FIELDS = ("files", "file")
 #: `csrf` is ignored here: authentication reads it from the URL.
 _TEXTS = ("corpus", "csrf")
 _LOST = "upload: the connection was lost. Nothing was stored; upload it again."
+_SLOW = (
+    f"upload: slower than {LEAST_RATE:,} bytes a second for {RATE_SECONDS:g} s. Nothing was "
+    "stored; upload it again over a faster connection."
+)
 
 _BODY = {
     "requestBody": {
@@ -77,11 +84,19 @@ async def receive(
     """Upload one file, or a form with several; one ingest job indexes them."""
     app_state = app_state_of(request)
     taking = UploadReceiver(app_state, caller, request.headers.get("content-type", ""), key)
-    taking.check(name, request.headers.get("content-length"))
+    length = request.headers.get("content-length")
+    taking.check(name, length)
+    size = int(length[:20]) if length and length.isdigit() else 0
+    if key is None:  # what is sent again may add nothing
+        await anyio.to_thread.run_sync(tenants.require_room, caller, size)
     sender, receiver = anyio.create_memory_object_stream[bytes](AHEAD)
     pump = _Pump(request, sender)
     made: dict[str, Any] | Exception
-    async with anyio.create_task_group() as group:
+    # Nothing of the body is read before there is a place for it.
+    async with (
+        app_state.slots.taken(caller.tenant, caller.user),
+        anyio.create_task_group() as group,
+    ):
         group.start_soon(pump.run)
         try:
             made = await anyio.to_thread.run_sync(
@@ -96,13 +111,18 @@ async def receive(
     return ApiResponse(made, 201, headers={"Location": f"/api/jobs/{made['id']}"})
 
 
+class _TooSlow(Exception):
+    """An upload brings fewer bytes than it must."""
+
+
 class _Pump:
     """Passes blocks from the network to the writing thread."""
 
     def __init__(self, request: Request, sender: MemoryObjectSendStream[bytes]) -> None:
         self._request = request
         self._sender = sender
-        self._is_lost = False
+        self._lost = ""
+        self._waited, self._got = 0.0, 0
 
     async def run(self) -> None:
         """Send blocks until the body ends, the connection is lost, or the receiver closes."""
@@ -115,7 +135,9 @@ class _Pump:
                         await self._sender.send(block)
                         patience.deadline = anyio.current_time() + IDLE_SECONDS
             except (ClientDisconnect, TimeoutError):
-                self._is_lost = True
+                self._lost = _LOST
+            except _TooSlow:
+                self._lost = _SLOW
             except anyio.BrokenResourceError:
                 return
 
@@ -123,7 +145,7 @@ class _Pump:
         gathered: list[bytes] = []
         size = 0
         began = monotonic()
-        async for piece in self._request.stream():
+        async for piece in self._timed():
             gathered.append(piece)
             size += len(piece)
             # Also send partial blocks, so that a slow sender does not time out.
@@ -133,6 +155,23 @@ class _Pump:
         if size:
             yield b"".join(gathered)
 
+    async def _timed(self) -> AsyncIterator[bytes]:
+        """Yield what arrives, or raise _TooSlow; only time spent waiting for it counts."""
+        stream = self._request.stream()
+        while True:
+            began = monotonic()
+            try:
+                piece = await anext(stream)
+            except StopAsyncIteration:
+                return
+            self._waited += monotonic() - began
+            self._got += len(piece)
+            if self._waited >= RATE_SECONDS:
+                if self._got < LEAST_RATE * self._waited:
+                    raise _TooSlow
+                self._waited, self._got = 0.0, 0
+            yield piece
+
     def pieces(self, receiver: MemoryObjectReceiveStream[bytes]) -> Iterator[bytes]:
         """Yield the blocks; runs in the writing thread."""
         while True:
@@ -140,8 +179,8 @@ class _Pump:
                 yield anyio.from_thread.run(receiver.receive)
             except anyio.EndOfStream:
                 break
-        if self._is_lost:
-            raise BadInput(_LOST)
+        if self._lost:
+            raise BadInput(self._lost)
 
 
 class UploadReceiver:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from quire.api.auth.authenticate import Admin, Reader, Viewed, is_https
+from quire.api.auth.authenticate import Admin, Reader, Viewed, public_url
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.models.access import AuditEntry, Me, NewRole, NewUser, SignInLink, User
@@ -57,8 +57,7 @@ def link(request: Request, caller: Admin, name: Name) -> Response:
     """Create a link that signs a user in once, within 15 minutes."""
     made = sign_in.sign_in_link(caller, name)
     path = f"/sign-in/{made.pop('link')}"
-    scheme = "https" if is_https(request) else "http"
-    url = f"{scheme}://{request.url.netloc}{path}"
+    url = public_url(request, path)
     return ApiResponse({**made, "path": path, "url": url}, 201, headers=NO_STORE)
 
 

@@ -32,6 +32,12 @@ Exclude = Annotated[
     list[str] | None, options.option("GLOB", "Skip matching files, as in 'drafts/**'. Repeatable.")
 ]
 Hidden = Annotated[bool, options.flag("Include files whose names start with a dot.", "--hidden")]
+FollowLinks = Annotated[
+    bool,
+    options.flag(
+        "Follow symbolic links, and shortcuts of Google Drive, out of the folder.", "--follow-links"
+    ),
+]
 Force = Annotated[bool, options.flag("Reindex files even if they have not changed.", "--force")]
 RetryFailed = Annotated[
     bool, options.flag("Also retry failed files that have not changed.", "--retry-failed")
@@ -56,6 +62,7 @@ def ingest(
     include: Include = None,
     exclude: Exclude = None,
     hidden: Hidden = False,
+    follow_links: FollowLinks = False,
     force: Force = False,
     retry_failed: RetryFailed = False,
     wait: Wait = True,
@@ -84,7 +91,9 @@ def ingest(
                 "the database. Nothing was uploaded. Run it on the server's machine, or unset "
                 "QUIRE_URL."
             )
-        chosen = SourceOptions(tuple(include or ()), tuple(exclude or ()), hidden)
+        chosen = SourceOptions(
+            tuple(include or ()), tuple(exclude or ()), hidden, follow_links=follow_links
+        )
         raise typer.Exit(upload.run(settings, sources, chosen, corpus=corpus, wait=wait, json=json))
     session.load_plugins()
     request = control.check_request(
@@ -94,7 +103,12 @@ def ingest(
         settings=options.pairs(set),
         force=force,
         retry_failed=retry_failed,
-        options={"include": include or [], "exclude": exclude or [], "hidden": hidden},
+        options={
+            "include": include or [],
+            "exclude": exclude or [],
+            "hidden": hidden,
+            **({"follow_links": True} if follow_links else {}),
+        },
     )
     if lacking := corpora.lacking(request.settings, settings.embed_url):
         console.note(lacking)

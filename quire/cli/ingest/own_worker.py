@@ -90,7 +90,7 @@ def _started(app: App, parent_pipe: int) -> subprocess.Popen[bytes]:
     queues = [word for queue in sorted(used) for word in ("--queue", queue)]
     with (app.settings.home / LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603  # names of queues were checked
-            [sys.executable, "-m", "quire", "worker", *queues],
+            [sys.executable, "-P", "-m", "quire", "worker", *queues],
             env={**os.environ, "QUIRE_HOME": str(app.settings.home), PARENT_FD: str(parent_pipe)},
             pass_fds=[parent_pipe],
             stdin=subprocess.DEVNULL,

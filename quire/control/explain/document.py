@@ -11,6 +11,7 @@ from quire.control.explain import job as explain_job
 from quire.control.explain.task import Finding
 from quire.model import admission
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState
+from quire.model.url_secrets import masked
 from quire.store.reports import documents as reports
 
 
@@ -63,7 +64,7 @@ def _settled(row: Any) -> Finding:
     kept = "The document is not searchable."
     if row.live_generation is not None:
         kept = f"Version {row.live_generation} is still searchable."
-    text = f"Indexing version {row.generation} failed: {row.error} {kept}"
+    text = f"Indexing version {row.generation} failed: {masked(row.error or '')} {kept}"
     step = (
         f"Nothing happens automatically. Retry with `quire job retry {row.job_id} --file {row.id}`."
     )

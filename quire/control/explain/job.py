@@ -12,6 +12,7 @@ from quire.control.caller import Caller
 from quire.control.explain.task import Case, Finding, of_task
 from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
+from quire.model.url_secrets import masked_values
 from quire.store import Connection
 from quire.store.reports import jobs as job_reports
 from quire.store.reports import waiting
@@ -71,7 +72,7 @@ def explain_task(caller: Caller, task_id: int) -> dict[str, Any]:
 def _case(conn: Connection, row: Any, now: Instant, max_silence: float) -> Case:
     names = ("task_id", "attempt", "outcome", "error", "worker_id", "began_at", "finished_at")
     runs = waiting.last_attempts(conn, row.id, limit=SHOWN)
-    history = [json_values(run, names) for run in runs]
+    history = [masked_values(json_values(run, names), "error") for run in runs]
     return Case(conn, row, now, max_silence, history)
 
 

@@ -7,6 +7,7 @@ from quire import format
 from quire.clock import Instant, iso
 from quire.control import outages
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
+from quire.model.url_secrets import masked
 from quire.store import Connection
 from quire.store.queue import claim
 from quire.store.reports import waiting
@@ -81,7 +82,7 @@ def _with_past(case: Case, finding: Finding) -> Finding:
 
 def _ended_task(case: Case) -> Finding:
     row = case.row
-    why = f": {row.error}" if row.error else ""
+    why = f": {masked(row.error)}" if row.error else ""
     spent = f" after {format.count(row.attempt, 'attempt')}" if row.attempt else ""
     texts = {
         TaskState.DONE: "It succeeded.",
@@ -185,7 +186,7 @@ def _due(case: Case) -> Finding:
 def _backoff(case: Case) -> Finding:
     row = case.row
     last = case.history[0] if case.history else None
-    how = _outcome(last["outcome"], last["error"]) if last else f"it failed: {row.error}"
+    how = _outcome(last["outcome"], last["error"]) if last else f"it failed: {row.error or ''}"
     left = max(row.due_at - case.now.wall, 0.0)
     text = f"Attempt {row.attempt} of {row.max_attempts} failed: {how}."
     if last and last["outcome"] == "outage":

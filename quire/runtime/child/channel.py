@@ -285,6 +285,12 @@ class Channel:
             if not self.is_forked:
                 self._send(pack({"progress": [[*self._task, None, text]]}))
 
+    def log_event(self, level: str, name: str, fields: dict[str, str]) -> None:
+        """Send an event for the log of the worker, which the job does not show."""
+        with self._lock:
+            if not self.is_forked:
+                self._send(pack({"log": [[level, name, fields]]}))
+
     def report(self, ended: bytes, now: float) -> None:
         """Keep the report of an ended task, and send all reports if 20 ms have passed."""
         with self._lock:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from quire.errors import LeaseLost, Stopped
+from quire.home import make_folder
 
 if TYPE_CHECKING:
     from quire.model.outcomes import Lease
@@ -49,7 +50,7 @@ class Context:
 
     __slots__ = (
         "_backend", "_db", "_fence", "_scratch", "_started",
-        "attempt", "job_id", "max_attempts", "task_id",
+        "attempt", "job_id", "max_attempts", "origin", "task_id",
     )  # fmt: skip
 
     def __init__(self, lease: "Lease", backend: Backend, db: "Database | None" = None) -> None:
@@ -61,6 +62,8 @@ class Context:
         self.attempt = lease.attempt
         #: The number of attempts before the task fails.
         self.max_attempts = lease.max_attempts
+        #: Where the job was submitted: `local` (on the operator's machine) or `api`.
+        self.origin = lease.origin
         self._fence = lease.fence
         self._backend = backend
         self._started = time.monotonic()
@@ -87,7 +90,7 @@ class Context:
         """A temporary folder of this attempt, removed when the attempt ends."""
         if self._scratch is None:
             folder = self._backend.scratch_root / f"{self.task_id}.{self._fence}"
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             self._scratch = folder
         return self._scratch
 

@@ -27,7 +27,9 @@ from quire.errors import (
     Stopped,
     Transient,
 )
+from quire.home import UMASK
 from quire.model.outcomes import Lease, Outcome, RunReport
+from quire.model.records import LOCAL
 from quire.runtime.child.channel import Channel, Inbox, SharedMemory, StartTokens, printable
 
 if TYPE_CHECKING:
@@ -164,11 +166,9 @@ class Runner:
 def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> RunReport:
     """Call the handler and return how it ended; nothing that it raises gets through."""
     try:
-        arguments = _decode(lease.payload)
-    except ValueError as error:
-        return _failed(lease, Outcome.PERMANENT, f"the payload is not JSON: {error}")
-    if not isinstance(arguments, dict):
-        return _failed(lease, Outcome.PERMANENT, "the payload is not a JSON object")
+        arguments = _arguments(lease, kind)
+    except Permanent as error:
+        return _failed(lease, Outcome.PERMANENT, str(error))
     try:
         value = kind.function(context, **arguments)
     except BaseException as error:  # a task must never end the loop
@@ -189,6 +189,19 @@ def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> RunReport:
         text = f"the result has {len(text)} bytes as JSON (at most {MAX_RESULT})"
         return _failed(lease, Outcome.PERMANENT, text)
     return RunReport(lease.task_id, lease.fence, Outcome.DONE, result=text)
+
+
+def _arguments(lease: Lease, kind: "JobKind") -> dict[str, Any]:
+    """Decode and check the payload of a task."""
+    try:
+        arguments = _decode(lease.payload)
+    except ValueError as error:
+        raise Permanent(f"the payload is not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise Permanent("the payload is not a JSON object")
+    if kind.payload is not None:
+        kind.payload.check_stored(lease.kind, arguments, by_api=lease.origin != LOCAL)
+    return arguments
 
 
 def judge(lease: Lease, error: BaseException) -> RunReport:
@@ -309,6 +322,7 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Serve the worker that started this process until it sends `exit`."""
+    os.umask(UMASK)  # a worker inside another program would leave its own
     fds = [int(number) for number in sys.argv[1:5]]
     link, memory_fd, tokens_fd, parent_pipe = fds
     _prepare(fds, parent_pipe, int(sys.argv[5]))
@@ -320,6 +334,7 @@ def main() -> None:
     if config["python_path"] is not None:
         os.environ["PYTHONPATH"] = config["python_path"]
 
+    from quire import log
     from quire.plugins import equip, load
     from quire.runtime.child.context import Context
 
@@ -331,13 +346,11 @@ def main() -> None:
     equip(registry)
     kinds = registry.kinds
     channel = Channel(connection, memory, parent_pipe)
+    log.send_to(channel.log_event)
     runner = Runner(kinds, Context, channel, memory, StartTokens(tokens_fd), config)
     gc.freeze()  # what is loaded now stays; the collector need not scan it
     gc.set_threshold(10_000)  # a task makes thousands of objects and few reference cycles
-    described = [
-        {name: getattr(kind, name) for name in kind.__slots__ if name != "function"}
-        for kind in kinds.values()
-    ]
+    described = [kind.described() for kind in kinds.values()]
     channel.send({"ready": os.getpid(), "kinds": described})
     for message in messages:
         if "exit" in message:

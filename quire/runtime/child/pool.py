@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quire import log
 from quire.model.contracts import JobKind
 from quire.model.outcomes import Lease, Outcome, RunReport
 from quire.runtime.child.channel import (
@@ -272,7 +274,7 @@ def _start(fds: tuple[int, ...], output: int) -> "subprocess.Popen[bytes]":
     # PYTHONPATH lets the child find Quire; the child restores it before it loads plugins.
     path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-        [sys.executable, "-m", "quire.runtime.child.main", *map(str, fds), str(os.getpid())],
+        [sys.executable, "-P", "-m", "quire.runtime.child.main", *map(str, fds), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -490,10 +492,21 @@ class ChildPool:
                 self.kinds = {k["name"]: JobKind(function=_not_in_worker, **k) for k in kinds}
         self._progress += map(Progress._make, message.get("progress", ()))
         self._record_reports(child, message.get("ended", ()))
+        self._log(message.get("log", ()))
         if message.get("idle") == child.batch_number and child.state == BUSY:
             child.state = IDLE
         if child.state == IDLE and (self._is_draining or self._is_worn(child)):
             self._retire(child)
+
+    def _log(self, rows: Iterable[list[Any]]) -> None:
+        """Write the warnings and errors of a child into the log of this process."""
+        for row in rows:
+            try:
+                level, name, fields = row
+                told = {str(key): str(value) for key, value in fields.items() if key != "level"}
+            except (AttributeError, TypeError, ValueError) as problem:
+                raise BrokenMessage(f"an event that is none: {problem}") from problem
+            log.event(str(name), level="error" if level == "error" else "warning", **told)
 
     def _record_reports(self, child: Child, rows: Iterable[list[Any]]) -> None:
         for row in rows:
@@ -617,6 +630,9 @@ class ChildPool:
                 with contextlib.suppress(KeyError):
                     self._ready.unregister(fd)
         child.is_reaped = True
+        # What it could not remove itself; its box was killed with it.
+        scratch = Path(str(self._config["scratch"]))
+        shutil.rmtree(scratch / f"box-{child.pid}", ignore_errors=True)
         self._children.remove(child)
         child.close()
 

@@ -12,13 +12,15 @@ import os
 import socket
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.clock import UNKNOWN_BOOT, boot_id, pid_start
+from quire.home import make_folder
 from quire.model.records import WorkerRow
-from quire.store import Connection
-from quire.store.db.engine import Database
-from quire.store.queue import workers
+
+if TYPE_CHECKING:
+    from quire.store import Connection
+    from quire.store.db.engine import Database
 
 
 class Lock(NamedTuple):
@@ -39,7 +41,7 @@ class Lock(NamedTuple):
 
 def hold(path: Path) -> Lock:
     """Take the lock that shows that this process is alive."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return Lock(path, fd)
@@ -114,7 +116,9 @@ def is_here(worker: WorkerRow) -> bool:
     return worker.boot_id == boot_and_namespace() and is_dead(worker) is False
 
 
-def alive(db: Database, conn: Connection) -> list[WorkerRow]:
+def alive(db: "Database", conn: "Connection") -> list[WorkerRow]:
     """List the workers that are alive."""
+    from quire.store.queue import workers  # `quire status` does without SQLAlchemy
+
     now, lease = db.now(conn).wall, db.lease_seconds
     return [row for row in workers.live(conn) if is_alive(row, now=now, lease=lease)]

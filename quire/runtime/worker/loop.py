@@ -25,6 +25,7 @@ from quire.runtime.child.pool import ChildPool
 from quire.runtime.worker.claim_gate import ClaimGate
 from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
+from quire.sandbox import confine
 from quire.settings import Settings
 from quire.store import Connection, open_database
 from quire.store.db import migrate
@@ -60,6 +61,7 @@ _DEFAULT_RUN_TIME = 1.0
 
 def run(settings: Settings) -> int:
     """Run a worker until it is told to stop; returns the exit code."""
+    confine.check(settings.sandbox)
     return Worker(settings).run()
 
 
@@ -165,7 +167,9 @@ class Worker:
             concurrency=self.concurrency, plugins=[*plugins.installed(), *settings.plugins],
             selector=self.selector, scratch=self.scratch, max_tasks=settings.child_max_tasks,
             max_rss=settings.child_max_rss,
-            settings={**settings.for_children, "worker_id": self.id},
+            settings={
+                **settings.for_children, "worker_id": self.id, "scratch": str(self.scratch),
+            },
         )  # fmt: skip
         self.run_times = RunTimes()
         self.backlog = Backlog()
@@ -401,8 +405,7 @@ class Worker:
             if claims:
                 if due_at is not None and due_at <= at.wall:
                     release.release_due(conn, now=at)
-                claimed = self._claim(conn, at, idle, room, wait=self.was_contended)
-                due_at = release.next_due_at(conn)
+                claimed, due_at = self._claim(conn, at, idle, room)
             self.clock_offset = at.wall - self.monotonic()
             metric_counters.add(conn, "refused", sum(one.key not in settled for one in settlements))
             return settled, claimed, due_at
@@ -426,9 +429,13 @@ class Worker:
         self.claimed += leases
 
     def _claim(
-        self, conn: Connection, at: Instant, idle: int, room: int, *, wait: bool
-    ) -> list[claim.Claimed]:
-        """Claim from all queues, starting with another one each time."""
+        self, conn: Connection, at: Instant, idle: int, room: int
+    ) -> tuple[list[claim.Claimed], float | None]:
+        """Claim from all queues, starting with another one each time.
+
+        Returns what was claimed, and when the next blocked task is due.
+        """
+        limits = claim.read_limits(conn)
         queues = self.settings.queues
         parts: list[claim.Claimed] = []
         for turn in range(len(queues)):
@@ -438,7 +445,7 @@ class Worker:
             part = claim.claim_rows(
                 conn, self.id, queue, self.kinds, now=at, ttl=self.settings.lease_seconds,
                 limit=room, alone=idle, elsewhere=self.elsewhere.get(queue, ()),
-                look_ahead=self.look_ahead, wait=wait,
+                look_ahead=self.look_ahead, wait=self.was_contended, limits=limits,
             )  # fmt: skip
             room -= len(part.rows)
             parts.append(part)
@@ -447,7 +454,9 @@ class Worker:
         # The next claim waits for the transaction that held what this one might have claimed.
         self.was_contended = any(part.was_contended and not part.rows for part in parts)
         self.queue_turn += 1
-        return parts
+        if limits.capped or any(part.has_set_aside for part in parts):
+            return parts, release.next_due_at(conn)
+        return parts, limits.next_due_at
 
     def _write_fair_order(self) -> None:
         """Write how far the fair order has got, in a transaction that no claim waits for.

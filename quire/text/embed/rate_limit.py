@@ -174,7 +174,7 @@ def _in_file(
     path: Path, take: Callable[[Sequence[BucketLevel]], tuple[float, Sequence[BucketLevel]]]
 ) -> float:
     """Apply `take` to the levels in a file; raise BlockingIOError if another process holds it."""
-    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(number, "r+", encoding="utf-8", errors="replace") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:

@@ -19,12 +19,12 @@ def jobs(quire):
 def test_a_submitted_job_is_stored_as_it_was_asked_for(quire_on_each):
     quire = quire_on_each
     ended = quire(
-        *("submit", "wait", "--payload", '{"seconds": 1}', "--arg", "note=hi", "--arg", "n=[1,2]"),
+        *("submit", "noop", "--payload", '{"seconds": 1}', "--arg", "note=hi", "--arg", "n=[1,2]"),
         *("--priority", 2, "--platform", "web", "--account", "a7", "--json"),
     )
     assert (ended.code, ended.json) == (0, {"id": 1})
     [job] = jobs(quire)
-    assert job["kind"] == "wait"
+    assert job["kind"] == "noop"
     assert job["payload"] == {"seconds": 1, "note": "hi", "n": [1, 2]}
     assert (job["priority"], job["platform"], job["account"]) == (2, "web", "a7")
     assert job["owner"] == {"tenant": "default", "user": "ada"}

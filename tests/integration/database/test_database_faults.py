@@ -149,8 +149,10 @@ def without_right_to_write(home: Path) -> list[str]:
 def test_a_database_file_that_is_deleted_under_a_worker_is_put_back(embedded: Site):
     worker, jobs = begin_work(embedded)
     embedded.app.db.close()
-    for path in embedded.home.glob("quire.db*"):
-        path.unlink(missing_ok=True)
+    # Frozen: it would bring back the first file while the others are being deleted.
+    with worker.frozen():
+        for path in embedded.home.glob("quire.db*"):
+            path.unlink()
     # By the worker or by a child of it, whoever writes next.
     until((embedded.home / "quire.db").exists, what=lambda: worker.log)
     assert_all_done(embedded, worker, jobs)
@@ -163,7 +165,8 @@ def test_a_home_that_is_deleted_under_a_worker_comes_back_with_its_jobs(embedded
     embedded.app.db.close()
     log = worker._log.rename(embedded.home.parent / f"{embedded.home.name}.log")
     worker._log = log
-    shutil.rmtree(embedded.home)
+    with worker.frozen():  # or it comes back file by file while the folder is being emptied
+        shutil.rmtree(embedded.home)
     gate = embedded.home.parent / "gate-of-it"
     gate.touch()
     try:
