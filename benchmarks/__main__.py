@@ -1,5 +1,7 @@
 """`python -m benchmarks queue|ingest|api`: measures Quire on this machine. See docs/bench.md."""
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +36,12 @@ Broker = Annotated[
 PeerPython = Annotated[
     str | None,
     typer.Option(
-        "--peers", metavar="PYTHON", help="Python interpreter that has PgQueuer, to compare with."
+        "--peers", metavar="PYTHON", help="Python interpreter with other queues, for `peers`."
     ),
+]
+Rows = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME,…", help="Run only these rows of `peers`. Can be repeated."),
 ]
 Corpus = Annotated[
     Path | None,
@@ -64,6 +70,7 @@ def queue(
     json: JsonFile = None,
     broker: Broker = None,
     peer_python: PeerPython = None,
+    rows: Rows = None,
 ) -> None:
     """Measure submission, claims, throughput, latency, recovery and fairness of the queue."""
     from benchmarks.queue import command
@@ -76,6 +83,7 @@ def queue(
             json=json,
             broker=broker,
             peer_python=peer_python,
+            rows=rows,
         )
     )
 
@@ -110,4 +118,6 @@ def api(
 
 
 if __name__ == "__main__":
+    # SIGTERM ends what a measurement has started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     app(prog_name="python -m benchmarks")

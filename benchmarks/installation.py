@@ -65,6 +65,13 @@ class Backend:
             with psycopg.connect(self._server, autocommit=True) as admin:
                 admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
+    def version(self) -> str:
+        """Return the version of the PostgreSQL server."""
+        import psycopg
+
+        with psycopg.connect(str(self._server)) as conn:
+            return str(conn.execute("SHOW server_version").fetchall()[0][0])
+
     @contextlib.contextmanager
     def installation(self) -> Iterator["Installation"]:
         """Create a database with Quire's schema, and a home for its processes."""

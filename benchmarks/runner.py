@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks import postgres_server
 from benchmarks.figures import Figure, table
 from benchmarks.installation import Backend
@@ -19,6 +21,9 @@ from quire.store.db import sqlite
 
 #: Takes a backend and the sizes of its group, and yields figures.
 Measure = Callable[[Backend, Any], Iterator[Figure]]
+
+#: Percent of all cores that others use, from which on figures mean little.
+BUSY = 20.0
 
 
 def selected(only: Sequence[str] | None, measures: Mapping[str, Measure]) -> list[str]:
@@ -41,7 +46,7 @@ def run(
 ) -> dict[str, Any]:
     """Run measurements on the chosen databases; returns the report. `note` is its last line."""
     began = time.monotonic()
-    machine = _machine()
+    about = machine()
     figures: list[tuple[str, str, Figure]] = []
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, ExitStack() as stack:
@@ -55,7 +60,7 @@ def run(
                     failures.append(f"{backend.name}: {name}: {error}")
                     progress(failures[-1])
     return {
-        "machine": {**machine, "load_after": os.getloadavg()[0]},
+        "machine": {**about, "load_after": os.getloadavg()[0]},
         "is_quick": is_quick,
         "seconds": time.monotonic() - began,
         "figures": figures,
@@ -75,8 +80,7 @@ def publish(report: dict[str, Any], json: str | None) -> int:
 
 def as_text(report: dict[str, Any]) -> str:
     """Format a report as tables, one for each database."""
-    about = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
-    lines = [about]
+    lines = _about(report["machine"])
     for backend in dict.fromkeys(backend for backend, _, _ in report["figures"]):
         own = [one for each, _, one in report["figures"] if each == backend]
         lines += ["", backend, table(own)]
@@ -86,13 +90,38 @@ def as_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _about(machine: Mapping[str, Any]) -> list[str]:
+    load = f"load {machine['load_before']:.1f} before, {machine['load_after']:.1f} after"
+    lines = [
+        f"{machine['system']}, {machine['cores']} cores, Python {machine['python']}, SQLite "
+        f"{machine['sqlite']}; an fsync takes {machine['fsync_ms']} ms, a loop of Python "
+        f"{machine['spin_ms']} ms; {load}"
+    ]
+    return [*lines, warning] if (warning := busy_warning(machine)) else lines
+
+
+def busy_warning(machine: Mapping[str, Any]) -> str | None:
+    """Return a warning if others used the machine before the run began."""
+    if machine["busy_before"] < BUSY:
+        return None
+    return (
+        f"WARNING: other programs used {machine['busy_before']:.0f} % of the cores when the run "
+        "began. Its figures mean little; ratios within the run suffer least."
+    )
+
+
 def write_json(report: dict[str, Any], target: str) -> None:
     """Write a report as JSON, to a file or, for `-`, to standard output."""
     figures = [
         {"database": backend, "measurement": name, **one.as_json()}
         for backend, name, one in report["figures"]
     ]
-    text = json.dumps({**report, "figures": figures}, indent=2) + "\n"
+    write_as_json({**report, "figures": figures}, target)
+
+
+def write_as_json(value: Any, target: str) -> None:
+    """Write a value as JSON, to a file or, for `-`, to standard output."""
+    text = json.dumps(value, indent=2) + "\n"
     if target == "-":
         sys.stdout.write(text)
     else:
@@ -116,7 +145,8 @@ def _backends(database: str, folder: Path, stack: ExitStack) -> Iterator[Backend
         )
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Describe this machine, and how busy and fast it is."""
     began = time.perf_counter()
     sum(range(3_000_000))
     return {
@@ -127,6 +157,7 @@ def _machine() -> dict[str, Any]:
         "spin_ms": round((time.perf_counter() - began) * 1e3, 1),
         "fsync_ms": round(_fsync_seconds() * 1e3, 2),
         "load_before": os.getloadavg()[0],
+        "busy_before": psutil.cpu_percent(interval=1.0),
     }
 
 

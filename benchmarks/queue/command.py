@@ -15,13 +15,13 @@ from benchmarks.queue import (
     enqueue,
     fairness,
     idle,
-    peers,
     pickup,
     recovery,
     stop,
     worker_scaling,
 )
-from benchmarks.queue.sizes import FULL, QUICK, Sizes
+from benchmarks.queue.peers import comparison
+from benchmarks.queue.sizes import FULL, QUICK
 from quire.errors import BadInput
 
 MEASURES: dict[str, runner.Measure] = {
@@ -35,13 +35,13 @@ MEASURES: dict[str, runner.Measure] = {
     "fairness": fairness.measure,
     "workers": worker_scaling.measure,
 }
-#: Need another queue.
-PEERS: dict[str, runner.Measure] = {"pgqueuer": peers.measure_pgqueuer}
 #: Need a broker.
 BROKERED: dict[str, runner.Measure] = {
     "celery": celery_delivery.measure,
     "purge": celery_delivery.purge,
 }
+#: Compares with other queues, and prints a table of its own.
+PEERS = "peers"
 NOTE = "Every commit is flushed to disk, the bare loop's too."
 
 
@@ -53,12 +53,19 @@ def main(
     json: str | None = None,
     broker: str | None = None,
     peer_python: str | None = None,
+    rows: Sequence[str] | None = None,
 ) -> int:
     """Run the chosen measurements and report them; returns the exit code."""
-    sizes = dataclasses.replace(QUICK if quick else FULL, peer_python=peer_python)
-    measures = {**MEASURES, **PEERS, **BROKERED}
+    if list(only or ()) == [PEERS]:
+        return comparison.main(
+            database=database, quick=quick, json=json, peer_python=peer_python, wanted=rows
+        )
+    if rows or peer_python:
+        raise BadInput("--rows and --peers are for `--only peers`, which runs alone.")
+    sizes = QUICK if quick else FULL
+    measures = {**MEASURES, **BROKERED}
     names = runner.selected(only, measures)
-    names = _measurable(names, sizes, database, broker, is_asked=bool(only))
+    names = _measurable(names, database, broker, is_asked=bool(only))
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, ExitStack() as stack:
         if broker is not None:
             url = stack.enter_context(brokers.opened(broker, Path(folder, "broker")))
@@ -70,16 +77,14 @@ def main(
 
 
 def _measurable(
-    names: Sequence[str], sizes: Sizes, database: str | None, broker: str | None, *, is_asked: bool
+    names: Sequence[str], database: str | None, broker: str | None, *, is_asked: bool
 ) -> list[str]:
-    """Skip measurements whose broker or peer is missing; reject them if they were named."""
+    """Skip measurements whose broker is missing; reject them if they were named."""
     missing: dict[str, str] = {}
     if broker is None:
         missing.update(dict.fromkeys(BROKERED, "it needs --broker URL, or --broker valkey"))
-    if "pgqueuer" in names and (reason := peers.why_no_pgqueuer(sizes)):
-        missing["pgqueuer"] = reason
     if database == "embedded":
-        missing.update(dict.fromkeys((*PEERS, *BROKERED), "it is measured on PostgreSQL only"))
+        missing.update(dict.fromkeys(BROKERED, "it is measured on PostgreSQL only"))
     for name in [name for name in names if name in missing]:
         if is_asked:
             raise BadInput(f"--only {name}: {missing[name]}.")

@@ -27,15 +27,11 @@ class Sizes:
     cancelled: int = 10_000
     workers: tuple[int, ...] = (1, 2, 5, 10)
     waiting_seconds: float = 8.0
-    peer_drain: int = 20_000
-    plain_celery: int = 4_000
     delivered: int = 20_000
     purged: int = 10_000
     delivery_rounds: int = 3
     #: URL of the broker.
     broker: str | None = None
-    #: Interpreter that has the other queues.
-    peer_python: str | None = None
 
 
 FULL = Sizes()
@@ -58,8 +54,6 @@ QUICK = Sizes(
     cancelled=1_000,
     workers=(1, 4),
     waiting_seconds=2.0,
-    peer_drain=4_000,
-    plain_celery=600,
     delivered=4_000,
     purged=2_000,
     delivery_rounds=1,

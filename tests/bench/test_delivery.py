@@ -1,23 +1,22 @@
-"""Measurements that compare with other queues: through a broker, plain Celery, PgQueuer."""
+"""Measurements of Quire through Celery, and of several workers."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import runner
-from benchmarks.queue import brokers, command, peers, worker_scaling
+from benchmarks.queue import brokers, command, worker_scaling
 from benchmarks.queue.sizes import QUICK
 from quire.errors import BadInput, Refused
 
 pytestmark = pytest.mark.bench
 
-TINY = dataclasses.replace(QUICK, plain_celery=20, delivered=100, purged=50)
+TINY = dataclasses.replace(QUICK, delivered=100, purged=50)
 
 
 @pytest.fixture
@@ -29,14 +28,10 @@ def broker(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(240)
-def test_quire_through_celery_is_held_against_plain_celery(broker: str, pg_url: str):
+def test_quire_through_celery_is_compared_with_no_broker(broker: str, pg_url: str):
     sizes = dataclasses.replace(TINY, broker=broker)
     names = list(command.BROKERED)
     report = runner.run(pg_url, names, sizes, is_quick=True, measures=command.BROKERED)
-    if importlib.util.find_spec("quire.celery") is None:
-        assert all("no Celery adapter" in one for one in report["failures"])
-        assert "Plain Celery reached" in report["failures"][0]
-        return
     assert report["failures"] == []
     assert {name for _, name, _ in report["figures"]} == set(names)
     assert brokers.waiting(broker) == 0
@@ -67,26 +62,12 @@ def test_a_broker_of_no_known_kind_is_refused(tmp_path: Path):
         pass
 
 
-def test_what_needs_a_broker_or_another_queue_says_so():
+def test_what_needs_a_broker_says_so():
     for name, needed in (("purge", "--broker"), ("celery", "--broker")):
         with pytest.raises(BadInput, match=needed):
             command.main(only=[name])
     with pytest.raises(BadInput, match="on PostgreSQL only"):
         command.main(only=["purge"], broker="valkey", database="embedded")
-
-
-def test_an_interpreter_without_the_queue_is_passed_over():
-    absent = peers.Peer("Absent", "no_such_queue", "peer_celery.py", 1)
-    assert peers.interpreter(absent, None) is None
-    assert peers.interpreter(absent._replace(package="json"), None) == sys.executable
-    with pytest.raises(Refused, match="cannot be run"):
-        peers.interpreter(absent, "/no/such/python")
-
-
-def test_a_peer_that_fails_is_told_with_its_last_words():
-    broken = peers.CELERY._replace(name="Broken")
-    with pytest.raises(Refused, match="Broken: failed"):
-        peers.drained(broken, sys.executable, "nonsense://", 1)
 
 
 def test_a_steady_rate_leaves_out_the_first_and_the_last_tenth():

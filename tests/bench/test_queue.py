@@ -68,6 +68,11 @@ def test_a_report_is_the_same_in_json_and_as_a_table(tmp_path: Path):
     assert {"value", "unit", "bare", "ratio", "target", "met"} <= set(read["figures"][0])
 
 
+def test_a_machine_that_others_use_is_reported():
+    assert runner.busy_warning({"busy_before": 3.0}) is None
+    assert "other programs used 80 %" in (runner.busy_warning({"busy_before": 80.4}) or "")
+
+
 def test_nothing_is_left_in_the_folder_for_temporary_files():
     place = Path(tempfile.gettempdir())
     before = set(place.glob("quire-bench-*"))
