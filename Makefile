@@ -8,7 +8,7 @@ CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help run up quick test test-all check format bench chaos mutants browser docs image compose lock ci clean setup dev
+.PHONY: help run up quick test test-all check format bench chaos mutants fuzz browser docs image compose audit sbom lock ci clean setup dev
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -38,17 +38,20 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: dev ## run the benchmarks of queue, ingestion and API
+bench: dev ## run the benchmarks of queue, ingestion and API (QUICK=1: small sizes, rough figures)
 	$(PYTEST) -q -m bench tests/bench
-	$(BIN)/python -m benchmarks queue
-	$(BIN)/python -m benchmarks ingest
-	$(BIN)/python -m benchmarks api
+	$(BIN)/python -m benchmarks queue $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks ingest $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks api $(if $(QUICK),--quick)
 
-chaos: dev ## kill, stall and restart real processes
-	$(PYTEST) -m chaos --chaos-files 1000 --columns all
+chaos: dev ## kill, stall, stop and restart: five minutes at the fast rate on each column
+	$(PYTEST) -m chaos --chaos-seconds 300 --chaos-pause 0.5 --chaos-files 1000 --columns all
 
 mutants: dev ## remove one guard at a time, and check that a test notices
 	$(BIN)/python tools/mutants.py --workers $(WORKERS)
+
+fuzz: dev ## feed changed files and bodies to parsers and API for ten minutes
+	$(BIN)/python -m tests.fuzz.command --seconds 600
 
 browser: dev ## drive the dashboard in Chromium
 	$(PYTEST) -m browser tests/browser
@@ -62,6 +65,20 @@ image: dev ## build and test the container image (needs Docker; PIP_CONF names a
 
 compose: dev ## test the containers of `quire deploy compose`, killing some (needs Docker)
 	$(BIN)/python tools/container_tests.py compose
+
+audit: .cache/audit/.stamp ## look for known vulnerabilities in the locked packages (needs an advisory service)
+	.cache/audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements/base.lock
+	.cache/audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements/image.txt
+
+sbom: .cache/audit/.stamp ## write dist/sbom.json: the packages of the image, with hashes, as CycloneDX
+	mkdir -p dist
+	.cache/audit/bin/cyclonedx-py requirements requirements/image.txt --pyproject pyproject.toml \
+		--output-reproducible --output-file dist/sbom.json
+
+.cache/audit/.stamp: requirements/audit.lock
+	python3 -m venv --clear .cache/audit
+	.cache/audit/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements/audit.lock
+	touch $@
 
 lock: ## resolve requirements/*.lock (needs uv; UPGRADE=1 upgrades)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)

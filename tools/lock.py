@@ -28,7 +28,7 @@ PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<rest>[^\\]+?)\s*\\?$", r
 
 
 def main() -> None:
-    """Compile the three lock files, then list the wheels that exist for base.lock."""
+    """Compile the four lock files, then list the wheels that exist for base.lock."""
     uv = shutil.which("uv")
     if uv is None:
         sys.exit("lock: uv is not on PATH. Install uv, then run `make lock` again.")
@@ -42,6 +42,7 @@ def main() -> None:
         everything = ["pyproject.toml", "--all-extras", "--group=dev"]
         compile_lock(uv, "dev.lock", [*everything, *within("base.lock"), *flags])
         # All are installed into one environment, so versions must agree.
+        compile_lock(uv, "audit.lock", ["--group=audit", "--no-annotate", *flags])
         compile_lock(uv, "build.lock", [str(build), "--no-annotate", *within("dev.lock"), *flags])
         wheels = wheel_names(uv, Path(scratch), project["project"]["requires-python"])
     (LOCKS / "wheels.txt").write_text("".join(f"{name}\n" for name in wheels))

@@ -264,18 +264,18 @@ MUTANTS = [
     # Claims
     _mutant(
         "claim.jobs.nolock", Q + "claim.py",
-        "        .with_for_update(key_share=True, skip_locked=True)\n", "",
+        "free.with_for_update(key_share=True, skip_locked=True).cte", "free.cte",
         "concurrency::test_a_claim_that_waits_for_a_stop_takes_nothing",
     ),
     _mutant(
         "claim.head.nolock", Q + "claim.py",
-        "    head.with_for_update(skip_locked=True, of=tasks) for head", "    head for head",
-        "concurrency::test_two_claimers_never_get_the_same_task",
+        "head.with_for_update(skip_locked=True, of=tasks).cte", "head.cte",
+        "concurrency::test_a_claim_leaves_a_task_that_another_transaction_holds",
     ),
     _mutant(
         "claim.cap.nolock", Q + "claim.py",
-        "locked = dialect.try_lock_rows(conn, owners, [row.id for row in capped])",
-        "locked = {row.id for row in capped}",
+        "locked = dialect.try_lock_rows(conn, owners, [owner_id for owner_id, _ in limits.capped])",
+        "locked = {owner_id for owner_id, _ in limits.capped}",
         "guards::test_two_claims_at_once_keep_a_cap",
     ),
     _mutant(

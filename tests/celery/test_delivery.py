@@ -17,7 +17,7 @@ from quire.celery import settings as celery_settings
 from quire.errors import BadInput
 from quire.settings import load
 from tests.brokers import Valkey, free_port
-from tests.celery.stand import DEAF, START, dispatching, start_worker
+from tests.celery.stand import DEAF, START, dispatching, settings_of, start_worker
 from tests.integration.processes import ROOT, Running, Site
 from tests.shelf import PLAIN, Shelf, fill, logical_index
 from tests.waiting import until
@@ -69,12 +69,13 @@ def test_up_runs_jobs_for_doorbells_and_status_names_the_broker(site: Site, valk
 def test_celery_s_own_command_and_flower_show_workers_kind_and_job(site: Site):
     port = free_port()
     worker = celery(site, "worker", "-n", "one@here", "-c", "1", poll_interval=DEAF)
-    flower = celery(site, "flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=x:x")
+    # It works without the database.
+    flower = celery(
+        site, "flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=x:x", database_url=""
+    )
     until(lambda: worker.logs("worker.started"), within=START, what=lambda: worker.log)
     until(
-        lambda: "one@here" in shown(port, "/api/workers?refresh=1"),
-        within=START,
-        what=lambda: flower.log,
+        lambda: "one@here" in shown(port, "/workers?json=1"), within=START, what=lambda: flower.log
     )
     with dispatching(site):
         job = site.submit("i.effect", tag="shown")
@@ -87,6 +88,32 @@ def test_celery_s_own_command_and_flower_show_workers_kind_and_job(site: Site):
     assert site.rows("workers")[0].concurrency == 1
     assert flower.leave() in (0, -15)
     assert worker.leave() == 0, worker.log
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_command_from_the_broker_is_obeyed_only_if_remote_control_is_on(
+    site: Site, allowed: bool
+):
+    worker = celery(site, "worker", "-n", "one@here", "-c", "1", celery_remote_control=allowed)
+    until(lambda: worker.logs("worker.started"), within=START, what=lambda: worker.log)
+    app: Any = celery_settings.make_app(settings_of(site))
+    job = site.submit("i.effect", tag="first")
+    assert site.until_over(job) == {"completed": 1}
+    app.control.shutdown()
+    if allowed:
+        until(lambda: worker.popen.poll() is not None, within=START, what=lambda: worker.log)
+        return
+    assert app.control.ping(timeout=2) == []
+    later = site.submit("i.effect", tag="later")
+    assert site.until_over(later) == {"completed": 1}
+    assert worker.leave() == 0, worker.log
+
+
+def test_celery_s_own_worker_without_a_database_is_refused_with_the_reason(site: Site):
+    worker = celery(site, "worker", "-n", "one@here", "-c", "1", database_url="")
+    until(lambda: worker.popen.poll() is not None, within=START, what=lambda: worker.log)
+    assert worker.popen.returncode == 2
+    assert "needs PostgreSQL" in worker.log
 
 
 def shown(port: int, path: str) -> str:

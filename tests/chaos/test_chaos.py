@@ -1,6 +1,7 @@
-"""Minutes of random kills, pauses and restarts under load: every effect once, nothing lost.
+"""Minutes of random kills, pauses, restarts and stops under load: every effect once, nothing lost.
 
-The seed is printed; `--chaos-seed` and `--chaos-seconds` repeat or lengthen a run.
+The seed is printed; `--chaos-seed` repeats a run, `--chaos-seconds` and `--chaos-pause` lengthen it
+and make it faster.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
 
+from quire.control import jobs as verbs
 from quire.errors import DatabaseUnavailable
 from quire.model.records import Submission
 from tests import brokers, columns, postgres
 from tests.integration.processes import Running, Site, pause
 
+T = TypeVar("T")
+
 SECONDS = 150.0
+PAUSE = 2.5
 WORKERS = 3
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
@@ -42,12 +49,12 @@ class Monkey:
         self.broker = broker
         self.chance = random.Random(seed)
         self.workers: list[Running] = []
-        self.frozen: list[tuple[float, Running]] = []
+        self.frozen: list[tuple[float, Running, list[psutil.Process]]] = []
         self.jobs: list[int] = []
         self.expected: list[str] = []
         self.did: Counter[str] = Counter()
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, longest_pause: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.keep_workers()
@@ -55,12 +62,13 @@ class Monkey:
             if self.site_has_room():
                 self.submit()
             self.chance.choice(self.harms())()
-            pause(self.chance.uniform(0.5, 2.5))
+            pause(self.chance.uniform(longest_pause / 5, longest_pause))
         self.thaw(float("inf"))
         self.keep_workers()
 
     def harms(self) -> list[Callable[[], None]]:
         some = [self.kill_worker, self.kill_child, self.kill_child, self.freeze, self.rest]
+        some += [self.interrupt] if self.jobs else []
         if self.server and self.chance.random() < 0.2:
             some.append(self.restart_server)
         if self.broker:
@@ -89,17 +97,36 @@ class Monkey:
 
     def freeze(self) -> None:
         worker = self.chance.choice(self.workers)
-        if worker in [one for _, one in self.frozen]:
+        if worker in [one for _, one, _ in self.frozen]:
             return
-        worker.tell_tree(signal.SIGSTOP)
-        self.frozen.append((time.monotonic() + self.chance.uniform(0.5, 8.0), worker))
+        # Kept: if the worker is killed, a child that had only begun to start is nobody's child.
+        tree = worker.tree()
+        signal_all(tree, signal.SIGSTOP)
+        self.frozen.append((time.monotonic() + self.chance.uniform(0.5, 8.0), worker, tree))
         self.did["froze"] += 1
 
     def thaw(self, now: float) -> None:
-        for at, worker in list(self.frozen):
-            if at <= now:
-                worker.tell_tree(signal.SIGCONT)
-                self.frozen.remove((at, worker))
+        for each in [each for each in self.frozen if each[0] <= now]:
+            signal_all(each[2], signal.SIGCONT)
+            self.frozen.remove(each)
+
+    def interrupt(self) -> None:
+        """Stop or cancel some jobs and let them go on, perhaps before the first is through."""
+        stops = (verbs.stop, verbs.resume), (verbs.cancel, verbs.retry)
+        some = self.chance.choices(self.jobs[-100:], k=5)
+        gap = self.chance.choice([0, 0, 0.1, 1.0])
+        for verb in self.chance.choice(stops):
+            self.insist(partial(verb, self.site.app.caller, some))
+            pause(gap)
+        self.did["interrupted"] += 1
+
+    def insist(self, act: Callable[[], T]) -> T:
+        """Ask again while the database is away."""
+        for _ in range(100):
+            with contextlib.suppress(DatabaseUnavailable):
+                return act()
+            pause(0.1)
+        raise AssertionError("the database did not come back")
 
     def restart_server(self) -> None:
         assert self.server is not None
@@ -142,13 +169,8 @@ class Monkey:
             expected += [f"{tag}.{n}" for n in [*range(children), "last"]] if children else []
         # The key makes the second try of a submission whose answer was lost harmless.
         key = f"k{len(self.jobs)}"
-        for _ in range(100):
-            with contextlib.suppress(DatabaseUnavailable):
-                self.jobs += self.site.app.submit_many(wishes, key=key)
-                self.expected += expected
-                return
-            pause(0.1)
-        raise AssertionError("the database did not come back")
+        self.jobs += self.insist(lambda: self.site.app.submit_many(wishes, key=key))
+        self.expected += expected
 
 
 @pytest.fixture(params=["sqlite", "postgres", "celery"])
@@ -170,7 +192,8 @@ def monkey(request: pytest.FixtureRequest, home: Path) -> Iterator[Monkey]:
 
 
 def test_random_harm_loses_nothing_and_doubles_nothing(monkey: Monkey, pytestconfig: pytest.Config):
-    monkey.run(pytestconfig.getoption("--chaos-seconds") or SECONDS)
+    option = pytestconfig.getoption
+    monkey.run(option("--chaos-seconds") or SECONDS, option("--chaos-pause") or PAUSE)
     site = monkey.site
     print(f"{len(monkey.jobs)} jobs; {dict(monkey.did)}")
     began = time.monotonic()
@@ -187,6 +210,12 @@ def test_random_harm_loses_nothing_and_doubles_nothing(monkey: Monkey, pytestcon
         assert worker.leave() == 0
     assert site.own_processes() == []
     site.assert_healthy()
+
+
+def signal_all(processes: list[psutil.Process], number: int) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
 
 
 def failures(site: Site) -> list[object]:

@@ -2,7 +2,8 @@
 
 With a broker, it is purged meanwhile, and a worker is cut off from it and from the database: once
 for certain, while there are messages and while it holds tasks, and then by chance.
-`--chaos-files` makes a run larger, `--chaos-seconds` longer, `--chaos-seed` repeats it.
+`--chaos-files` makes a run larger, `--chaos-seconds` longer, `--chaos-pause` faster, and
+`--chaos-seed` repeats it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.proxy import Proxy
 from tests.shelf import FUSED, Shelf, fill, logical_index, states
 from tests.waiting import until
 
+PAUSE = 1.5
 SECONDS_A_FILE = 0.2  # of harm, so that it lasts through a larger part of the run
 SETTINGS = {**FUSED, "page_size": 4, "row_size": 10, "ocr": "auto"}
 WORKERS = 2
@@ -153,6 +155,7 @@ def test_random_kills_over_many_files_leave_the_index_of_a_calm_run(
     count = pytestconfig.getoption("--chaos-files")
     seed = pytestconfig.getoption("--chaos-seed") or random.randrange(10**6)
     seconds = pytestconfig.getoption("--chaos-seconds") or count * SECONDS_A_FILE
+    longest = pytestconfig.getoption("--chaos-pause") or PAUSE
     folder = tmp_path / "in"
     fill(folder, count, seed)
     began = time.monotonic()
@@ -168,7 +171,7 @@ def test_random_kills_over_many_files_leave_the_index_of_a_calm_run(
     began = time.monotonic()
     while time.monotonic() < began + seconds and site.job(job).state in ("pending", "running"):
         harm.strike()
-        pause(harm.chance.uniform(0.2, 1.5))
+        pause(harm.chance.uniform(longest / 7, longest))
     print(f"{dict(harm.did)} in {time.monotonic() - began:.0f} s; {harm.purged} messages purged")
     print(f"{harm.taken} tasks were taken from a worker that was cut off")
     assert network is None or (harm.purged > 0 and harm.taken > 0)

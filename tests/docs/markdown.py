@@ -94,7 +94,8 @@ class Shell:
         for name in ("Makefile", "README.md", "docs"):
             (folder / name).symlink_to(ROOT / name)
         (folder / ".venv").symlink_to(sys.prefix)
-        (folder / ".quire").mkdir()  # or the home of who runs the tests would be the nearest
+        # Or the home of who runs the tests would be the nearest.
+        (folder / ".quire").mkdir(mode=0o700)
 
     def run(self, block: Block) -> list[str]:
         """Run a block; returns what each line printed."""

@@ -18,6 +18,7 @@ WALL_CLOCK = {
     "quire/format.py": "shows how long ago something happened",
     "quire/cli/": "resolves a relative start time",
     "quire/fetch/blobs/cache.py": "compares with the modification times of files",
+    "quire/api/page_renderer.py": "compares with the modification times of folders",
 }
 WALL_CALLS = {
     ("time", "time"), ("time", "time_ns"), ("time", "gmtime"), ("time", "localtime"),

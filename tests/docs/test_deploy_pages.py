@@ -61,20 +61,48 @@ def test_manifests_that_name_each_other_name_what_is_there():
             assert ("Deployment", target["name"]) in named
     for pod in (each["spec"] for each in pods().values()):
         volumes = {volume["name"] for volume in pod["volumes"]}
-        assert {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v} == {"quire"}
+        secrets = {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+        assert secrets and all(("Secret", name) in named for name in secrets)
         for one in pod["containers"]:
             assert {mount["name"] for mount in one["volumeMounts"]} == volumes
-            assert [("ConfigMap", e["configMapRef"]["name"]) in named for e in one["envFrom"]]
+            for each in one.get("envFrom", ()):
+                assert ("ConfigMap", each["configMapRef"]["name"]) in named
 
 
 def test_every_role_has_a_deployment_with_a_probe_a_limit_and_no_rights():
     lasting = {name: pod["spec"] for name, pod in pods().items() if "migrate" not in name}
-    assert set(lasting) == {"quire-api", "quire-worker", "quire-scheduler"}
+    assert set(lasting) == {"quire-api", "quire-worker", "quire-scheduler", "quire-flower"}
     for pod in lasting.values():
-        assert pod["securityContext"]["runAsNonRoot"] is True
         for one in pod["containers"]:
             assert "livenessProbe" in one and "memory" in one["resources"]["limits"]
-            assert one["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_each_pod_has_no_token_of_the_cluster_no_capability_and_a_seccomp_profile():
+    for name, pod in pods().items():
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False, name
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for one in spec["containers"]:
+            context = one["securityContext"]
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+            assert context["readOnlyRootFilesystem"] is True, name
+            assert context["allowPrivilegeEscalation"] is False, name
+
+
+def test_network_policies_close_everything_and_open_doors_of_pods_that_are_there():
+    policies = [each["spec"] for each in manifests() if each.get("kind") == "NetworkPolicy"]
+    [closed] = [spec for spec in policies if spec["podSelector"] == {}]
+    assert set(closed["policyTypes"]) == {"Ingress", "Egress"}
+    assert not {"ingress", "egress"} & set(closed)
+    named = set()
+    for selector in (spec["podSelector"] for spec in policies):
+        named |= {selector["matchLabels"]["app"]} if "matchLabels" in selector else set()
+        for expression in selector.get("matchExpressions", ()):
+            named |= set(expression["values"])
+    assert named == {pod["metadata"]["labels"]["app"] for pod in pods().values()}
+    open_to_all = [spec for spec in policies if "0.0.0.0/0" in str(spec)]
+    assert [spec["podSelector"]["matchLabels"]["app"] for spec in open_to_all] == ["quire-worker"]
 
 
 def test_pods_are_not_told_of_services_by_variables_that_are_settings():
@@ -84,17 +112,24 @@ def test_pods_are_not_told_of_services_by_variables_that_are_settings():
 
 def test_secrets_are_where_settings_look_for_them():
     [config] = [m["data"] for m in manifests() if m.get("kind") == "ConfigMap"]
-    [secret] = [m["stringData"] for m in manifests() if m.get("kind") == "Secret"]
-    files = [Path(value) for name, value in config.items() if name.endswith("_FILE")]
-    assert {path.name for path in files} == set(secret)
-    mounts = [m for c in containers() for m in c["volumeMounts"] if m["name"] == "secrets"]
-    assert {str(path.parent) for path in files} == {mount["mountPath"] for mount in mounts}
+    kept = {m["metadata"]["name"]: m for m in manifests() if m.get("kind") == "Secret"}
+    for pod in (each["spec"] for each in pods().values()):
+        [volume] = [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+        for one in pod["containers"]:
+            given = config if "envFrom" in one else {e["name"]: e["value"] for e in one["env"]}
+            files = [Path(value) for name, value in given.items() if name.endswith("_FILE")]
+            assert {path.name for path in files} == set(kept[volume]["stringData"])
+            [mount] = [m["mountPath"] for m in one["volumeMounts"] if m["name"] == "secrets"]
+            assert {str(path.parent) for path in files} == {mount}
 
 
 def test_pods_run_commands_and_probes_that_exist():
     found = containers()
-    assert {one["name"] for one in found} == {"migrate", "api", "worker", "scheduler"}
+    assert {one["name"] for one in found} == {"migrate", "api", "worker", "scheduler", "flower"}
     for one in found:
+        if one["name"] == "flower":
+            assert one["command"][:4] == ["quire-entrypoint", "celery", "-A", "quire.celery"]
+            continue
         assert one["command"][0] == "quire" and is_command(one["command"][1:])
         for probe in ("livenessProbe", "readinessProbe"):
             if "exec" in one.get(probe, {}):
@@ -119,7 +154,7 @@ def test_routes_and_metrics_of_the_page_are_told_by_a_real_server(home: Path):
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         } | set(re.findall(r"^# TYPE (\w+)", text, re.M))
-        for one in containers():
+        for one in (each for each in containers() if each["name"] != "flower"):
             for probe in ("livenessProbe", "readinessProbe"):
                 if "httpGet" in one.get(probe, {}):
                     assert at.http.get(one[probe]["httpGet"]["path"]).status_code == 200
@@ -137,4 +172,4 @@ def test_settings_that_a_page_names_exist(page: str):
 def test_the_ports_of_the_pages_are_those_of_the_settings():
     default = {name: value for name, value, _ in settings.described()}
     assert default["QUIRE_API_PORT"] == 8750
-    assert [p["containerPort"] for c in containers() for p in c.get("ports", ())] == [8750]
+    assert [p["containerPort"] for c in containers() for p in c.get("ports", ())] == [8750, 5555]

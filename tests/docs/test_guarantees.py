@@ -14,6 +14,7 @@ from tests.docs import markdown
 from tools import docs
 
 GUARANTEES = "docs/guarantees.md"
+THREATS = "docs/threat-model.md"
 PROMISES = [f"G{number}" for number in range(1, 14)]
 
 
@@ -53,7 +54,15 @@ def test_every_promise_is_there_in_order():
     assert list(promises()) == PROMISES
 
 
-@pytest.mark.parametrize("document", ["README.md", GUARANTEES])
+def test_each_border_of_the_threat_model_has_a_promise_what_is_left_and_tests():
+    borders = re.findall(r"^## ([^\n]*)\n\n(.*?)(?=^## |\Z)", markdown.read(THREATS), re.M | re.S)
+    assert len(borders) == 8
+    for title, text in borders:
+        assert all(f"**{word}**" in text for word in ("Promise.", "Held by.", "Left.")), title
+        assert len(linked(text)) >= 3, title
+
+
+@pytest.mark.parametrize("document", ["README.md", GUARANTEES, THREATS])
 def test_every_test_that_is_named_exists(document: str):
     known = docs.tests()
     assert sorted(linked(markdown.read(document)) - set(known)) == []
