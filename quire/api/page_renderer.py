@@ -59,7 +59,7 @@ class PageRenderer:
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self.seconds = seconds
-        #: One thread: a box is not shared, and lives no longer than the thread that opened it.
+        #: One thread, because a box draws one page at a time.
         self._thread: ThreadPoolExecutor | None = None
         self._sandbox: Sandbox | None = None
         self._scratch: Path | None = None

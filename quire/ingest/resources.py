@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -125,21 +126,23 @@ def reader(ctx: "TaskContext", tenant: str) -> "Reader":
     return BoxedReader(_sandbox(Path(settings["home"], "scratch")), tenant, _fail)
 
 
-#: The sandbox of this process, by its id: a fork has none yet.
-_SANDBOXES: dict[int, "Sandbox"] = {}
+#: By process, because a fork has none yet, and by thread, because a box serves one at a time.
+_SANDBOXES: dict[tuple[int, int], "Sandbox"] = {}
 
 
 def _sandbox(scratch: Path) -> "Sandbox":
     from quire.parse.boxed_reader import SERVER
     from quire.sandbox.box import Sandbox
 
-    pid = os.getpid()
-    folder = scratch / f"box-{pid}"
-    if pid not in _SANDBOXES:
-        _SANDBOXES[pid] = Sandbox(SERVER, folder)
-        atexit.register(_SANDBOXES[pid].close)
-    _SANDBOXES[pid].use(folder)
-    return _SANDBOXES[pid]
+    pid, thread = user = os.getpid(), threading.get_ident()
+    # The worker removes `box-PID` of a child that died, which works in its main thread.
+    is_main = threading.current_thread() is threading.main_thread()
+    folder = scratch / (f"box-{pid}" if is_main else f"box-{pid}-{thread}")
+    if user not in _SANDBOXES:
+        _SANDBOXES[user] = Sandbox(SERVER, folder)
+        atexit.register(_SANDBOXES[user].close)
+    _SANDBOXES[user].use(folder)
+    return _SANDBOXES[user]
 
 
 def _fail(died: "BoxDied") -> NoReturn:

@@ -177,7 +177,6 @@ class Sandbox:
         command = [sys.executable, "-P", "-m", "quire.sandbox.template"]
         self._told = b""
         try:
-            # From the main thread, or one that lives as long: with it the template would die.
             self._template = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
                 [*command, str(theirs.fileno()), self._server, str(os.getpid())],
                 stdin=subprocess.DEVNULL,

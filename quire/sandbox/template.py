@@ -7,7 +7,6 @@ box can be thrown away when the next file belongs to somebody else. MODULE has `
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import json
@@ -41,8 +40,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     owner = int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # die with the owner
+    ends = _ends(owner)
     if os.getppid() != owner:
         return
     faulthandler.enable()
@@ -51,13 +49,27 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # so that the collector copies no page that boxes share
     control.sendall(b'{"ready":true}\n')
-    while order := _order(control):
+    while order := _order(control, ends):
         head, fd = order
         if "open" in head and fd is not None:
-            _run(control, head["open"], fd, server.handle)
+            _run(control, ends, head["open"], fd, server.handle)
 
 
-def _order(control: socket.socket) -> tuple[dict[str, Any], int | None] | None:
+def _ends(owner: int) -> list[int]:
+    """Return descriptors that become readable when the owner ends.
+
+    Its socket alone does not tell: a process that the owner forked keeps a copy open. The kernel's
+    death signal tells too much: it comes when the thread that started this process ends.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # an old kernel; a system without it
+        return [os.pidfd_open(owner)]
+    return []
+
+
+def _order(control: socket.socket, ends: list[int]) -> tuple[dict[str, Any], int | None] | None:
+    ready, _, _ = select.select([control, *ends], [], [])
+    if control not in ready:
+        return None
     lines, fds, _, _ = socket.recv_fds(control, 4096, 1)
     if not lines:
         return None
@@ -65,20 +77,25 @@ def _order(control: socket.socket) -> tuple[dict[str, Any], int | None] | None:
     return json.loads(lines.splitlines()[-1]), fds[0] if fds else None
 
 
-def _run(control: socket.socket, given: dict[str, Any], link: int, handle: Handle) -> None:
+def _run(
+    control: socket.socket, ends: list[int], given: dict[str, Any], link: int, handle: Handle
+) -> None:
     """Fork a box and report its end; kill it when told to."""
     pid = os.fork()
     if not pid:
         control.close()
+        for each in ends:
+            os.close(each)
         _live(given, link, handle)
     os.close(link)
     control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
     pidfd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
-    watched: list[Any] = [control] if pidfd is None else [control, pidfd]
+    watched: list[Any] = [control, *ends] if pidfd is None else [control, *ends, pidfd]
     while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
         ready, _, _ = select.select(watched, [], [], _POLL if pidfd is None else None)
-        if control in ready:
-            is_over = not control.recv(4096)  # anything that comes now means: kill it
+        if control in ready or any(each in ready for each in ends):
+            # Anything that comes now means: kill it.
+            is_over = control not in ready or not control.recv(4096)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             if is_over:

@@ -9,7 +9,10 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from quire.parse.boxed_reader import BoxedReader
 from quire.parse.parser import ReadOptions
 from quire.sandbox import confine, landlock, seccomp
 from quire.sandbox.box import BoxDied, Sandbox, TookTooLong
+from tests.waiting import until
 
 Attempt = Any
 
@@ -164,6 +168,43 @@ def test_a_box_that_crashes_spins_or_lies_is_noticed_and_replaced(
         attempt("lie", fd=link)
     assert died.value.code == -signal.SIGSYS
     assert attempt("stay", secret="x") == {"found": "['x']"}
+
+
+def test_a_box_outlives_the_thread_that_opened_it(attempt: Attempt, sandbox: Sandbox):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(attempt, "stay", secret="x").result() == {"found": "['x']"}
+    opened = sandbox.pid
+    assert attempt("stay", secret="y") == {"found": "['x', 'y']"}
+    assert sandbox.pid == opened
+
+
+OWNER = """
+import os, signal, sys, threading
+from pathlib import Path
+from quire.sandbox.box import Sandbox
+
+folder, file = map(Path, sys.argv[1:])
+sandbox = Sandbox("tests.exploit", folder)
+list(sandbox.ask("acme", {"do": "stay", "secret": "x"}, file))
+fork = os.fork()
+if fork:
+    print(fork, sandbox.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_a_box_ends_with_its_owner_though_a_fork_of_it_lives(tmp_path: Path, file: Path):
+    """The fork keeps the owner's end of the socket open."""
+    command = [sys.executable, "-c", OWNER, str(tmp_path / "box"), str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        fork, box = map(int, owner.stdout.readline().split())
+        try:
+            owner.kill()
+            until(lambda: not Path(f"/proc/{box}/root").exists(), what="the box lives")
+            assert Path(f"/proc/{fork}").exists()
+        finally:
+            os.kill(fork, signal.SIGKILL)
 
 
 LIES: list[list[Any]] = [
