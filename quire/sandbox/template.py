@@ -67,7 +67,8 @@ def _ends(owner: int) -> list[int]:
 
 
 def _order(control: socket.socket, ends: list[int]) -> tuple[dict[str, Any], int | None] | None:
-    ready, _, _ = select.select([control, *ends], [], [])
+    watched: list[Any] = [control, *ends]
+    ready, _, _ = select.select(watched, [], [])
     if control not in ready:
         return None
     lines, fds, _, _ = socket.recv_fds(control, 4096, 1)
