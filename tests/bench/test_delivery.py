@@ -27,7 +27,6 @@ def broker(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.timeout(240)
 def test_quire_through_celery_is_compared_with_no_broker(broker: str, pg_url: str):
     sizes = dataclasses.replace(TINY, broker=broker)
     names = list(command.BROKERED)

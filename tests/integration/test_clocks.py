@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from quire.model.records import Submission
 from tests.integration.processes import Running, Site, pause
 from tests.waiting import until
@@ -45,7 +43,6 @@ def shifted(site: Site, seconds: float, host: str = "shift", **settings: Any) ->
     return running
 
 
-@pytest.mark.timeout(240)
 def test_a_clock_that_jumps_while_leases_run_ends_none_of_them(site: Site):
     first = shifted(site, 0.0, concurrency=1)
     # Processes that share an embedded database share the clock of its host.
@@ -78,7 +75,6 @@ def test_a_clock_that_jumps_while_leases_run_ends_none_of_them(site: Site):
     site.assert_healthy()
 
 
-@pytest.mark.timeout(240)
 def test_a_host_whose_clock_jumped_steals_and_loses_nothing(pg_url: str, home: Path):
     site = Site(home, pg_url).prepare()
     try:

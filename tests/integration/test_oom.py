@@ -31,7 +31,6 @@ def group() -> Iterator[Group]:
 
 
 @pytest.mark.core
-@pytest.mark.timeout(240)
 def test_a_child_that_the_kernel_kills_for_memory_is_a_crash_of_its_task(site: Site, group: Group):
     worker = site.worker(prefix=group.prefix, plugins=HUNGRY, concurrency=1)
     assert worker.pid in group.pids()
@@ -52,7 +51,6 @@ def test_a_child_that_the_kernel_kills_for_memory_is_a_crash_of_its_task(site: S
 
 
 @pytest.mark.core
-@pytest.mark.timeout(240)
 def test_a_page_for_which_the_kernel_kills_is_quarantined_for_memory(
     site: Site, group: Group, tmp_path: Path
 ):

@@ -25,7 +25,7 @@ OnWait = Callable[[str | None], None]
 
 _MINUTE = 60.0
 _BURST = 10.0  # seconds for which unused capacity accumulates
-_POLL = 0.2  # seconds between two checks: less than the grace period of a stopped task
+_POLL = 0.1  # seconds between two checks: well below the grace period of a stopped task
 _MIN_WAIT = 0.01
 _JITTER = 0.1
 #: A call without `on_wait` holds a thread of the API: it may overdraw the buckets by this many

@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import pytest
-
 from quire.control import doctor
 from quire.fetch.blobs.bucket import blob_key
 from tests import buckets, documents
@@ -29,7 +27,6 @@ def book(stage: str) -> bytes:
     return head + b"\n%" + b"x" * (9 << 20) + b"\n" + rest
 
 
-@pytest.mark.timeout(240)
 def test_a_child_killed_around_an_upload_leaves_the_index_of_a_calm_run(
     home: Path, tmp_path: Path, pg_url: str, bucket_url: str, moto_url: str
 ):

@@ -135,7 +135,6 @@ def assert_all_are_up(*running: Running) -> None:
         assert "Traceback" not in each.log, each.log
 
 
-@pytest.mark.timeout(240)
 def test_a_failover_to_a_synchronous_standby_loses_and_doubles_nothing(
     pair: Pair, address: Proxy, home: Path, tmp_path: Path
 ):
@@ -191,7 +190,6 @@ def assert_took_everything_once(site: Site, clients: Clients) -> None:
     assert {counted[job] for job in clients.confirmed.values()} == {1}
 
 
-@pytest.mark.timeout(240)
 def test_the_lost_server_comes_back_as_a_standby_and_takes_over_again(pair: Pair, home: Path):
     with on(pair.url, home) as site:
         worker = site.worker()
@@ -292,7 +290,6 @@ def test_what_no_standby_has_stored_is_confirmed_to_nobody_and_made_once(pair: P
         site.assert_healthy()
 
 
-@pytest.mark.timeout(240)
 def test_a_standby_that_lagged_behind_forgets_the_last_moments_and_the_rest_is_sound(
     pair: Pair, home: Path
 ):

@@ -73,7 +73,6 @@ def store(network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     made.close()
 
 
-@pytest.mark.timeout(240)
 def test_a_worker_that_is_cut_off_loses_its_tasks_to_another_and_works_on_when_it_is_back(
     cluster: Cluster,
 ):
@@ -151,7 +150,6 @@ def is_refused(host: Host) -> bool:
     return "task.revoked" in host.log or "task.refused" in host.log
 
 
-@pytest.mark.timeout(240)
 def test_documents_are_read_by_hosts_that_share_a_bucket_only_though_one_is_cut_off(
     cluster: Cluster, store: Store
 ):

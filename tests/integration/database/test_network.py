@@ -71,7 +71,6 @@ def far_db(far_url: str) -> Iterator[Database]:
 # ---------------------------------------------------------------------- lost replies
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("harm", ["swallow", "cut_at"])
 def test_a_commit_that_is_cut_is_made_once_whoever_made_it(far: Site, proxy: Proxy, harm: str):
     """`swallow`: it happened and nobody was told. `cut_at`: it did not happen."""
@@ -186,7 +185,6 @@ def test_a_server_that_is_silent_is_given_up_in_time(far_db: Database, proxy: Pr
         assert conn.exec_driver_sql("SELECT 1").scalar_one() == 1
 
 
-@pytest.mark.timeout(240)
 def test_a_black_hole_before_the_database_stops_nobody_for_ever(far: Site, proxy: Proxy):
     far.settings["lease_seconds"] = 6
     worker, url = far.worker(), served(far)

@@ -44,14 +44,12 @@ def errors(site: Site) -> dict[int, dict[str, Any]]:
     return {row.number: json.loads(row.error) for row in site.rows("leaves") if row.error}
 
 
-@pytest.mark.timeout(240)
 def test_a_page_that_kills_its_process_is_quarantined_and_the_rest_is_searchable(
     site: Site, folder: Path
 ):
     quarantined(site, folder, "ABORT", "crashed", 24, page_size=12)
 
 
-@pytest.mark.timeout(240)
 def test_a_bad_page_in_a_changed_document_costs_one_page(site: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(24))
     site.settings["plugins"] = POISON
@@ -66,7 +64,6 @@ def test_a_bad_page_in_a_changed_document_costs_one_page(site: Site, folder: Pat
     assert {row.number for row in live} == set(range(1, 25)) - {7}
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("word", "kind", "limits"),
     [
@@ -115,7 +112,6 @@ def quarantined(
     site.assert_healthy()
 
 
-@pytest.mark.timeout(240)
 def test_two_bad_pages_of_a_small_document_cost_two_pages(embedded: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(6, p1="ABORT", p6="ABORT"))
     embedded.settings.update(plugins=POISON)
@@ -127,7 +123,6 @@ def test_two_bad_pages_of_a_small_document_cost_two_pages(embedded: Site, folder
     embedded.assert_healthy()
 
 
-@pytest.mark.timeout(240)
 def test_a_document_of_bad_pages_only_is_failed_and_the_rest_goes_on(site: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(2, p1="ABORT", p2="ABORT"))
     (folder / "a.html").write_text("<p>ABORT</p>")
@@ -144,7 +139,6 @@ def test_a_document_of_bad_pages_only_is_failed_and_the_rest_goes_on(site: Site,
     site.assert_healthy()
 
 
-@pytest.mark.timeout(240)
 def test_a_page_that_cannot_be_drawn_costs_no_more_than_its_picture(embedded: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(3, p1="UNDRAWABLE words"))
     embedded.settings.update(plugins=POISON)
@@ -160,7 +154,6 @@ def has_left(task: Callable[[], Any], fence: int) -> bool:
     return (task().fence, task().state) != (fence, "running")
 
 
-@pytest.mark.timeout(240)
 def test_kills_from_outside_quarantine_nothing(site: Site, folder: Path):
     (folder / "a.pdf").write_bytes(pages(3, p2="HANG"))
     site.settings.update(plugins=POISON, concurrency=2)
