@@ -22,7 +22,12 @@ TRUSTED_ONLY = frozenset({
     "gdrive_credentials", "gdrive_endpoint", "embed_url", "embed_api_key",
 })  # fmt: skip
 #: Secrets, and the setting that says where each of them is sent.
-SENT_TO = {"token": "url", "embed_api_key": "embed_url", "gdrive_credentials": "gdrive_endpoint"}
+SENT_TO = {
+    "token": "url",
+    "embed_api_key": "embed_url",
+    "gdrive_credentials": "gdrive_endpoint",
+    "oidc_client_secret": "oidc_issuer",
+}
 
 
 @dataclass(frozen=True, slots=True)

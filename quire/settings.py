@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from quire import home as homes
 from quire.errors import BadInput
@@ -157,6 +158,31 @@ class Settings:
     )
     session_days: float = _setting(14.0, "Days until a dashboard session expires.")
 
+    oidc_issuer: str = _setting(
+        "",
+        "Issuer URL of an OpenID provider, with which users sign in to the dashboard. Needs "
+        "QUIRE_PUBLIC_URL and the extra oidc. Empty: by links only.",
+        "Single sign-on",
+    )
+    oidc_client_id: str = _setting("", "Id under which this server is known to the provider.")
+    oidc_client_secret: str = _setting(
+        "", "Secret of the client; QUIRE_OIDC_CLIENT_SECRET_FILE names a file with it."
+    )
+    oidc_scopes: tuple[str, ...] = _setting(
+        ("openid", "email"), "Scopes that the provider is asked for, comma-separated."
+    )
+    oidc_allow: tuple[str, ...] = _setting(
+        (),
+        "Who may sign in, and what new users become: CLAIM:VALUE=TENANT/ROLE, comma-separated; the "
+        "first that matches counts, `domain` is that of the e-mail address. Empty: existing users "
+        "of the tenant.",
+    )
+    oidc_create_users: bool = _setting(
+        False,
+        "Add a user at the first sign-in, as QUIRE_OIDC_ALLOW says. If false, only known "
+        "users sign in.",
+    )
+
     sandbox: str = _setting(
         "auto",
         "Reading files in a box: auto (as far as this machine can), require (refuse to start "
@@ -262,6 +288,7 @@ def _checked(s: Settings) -> Settings:
         if isinstance(each.default, int | float) and not least <= value < 1e12:
             raise BadInput(f"QUIRE_{each.name.upper()}: {value:g} is below {least:g}.")
     _check_urls(s)
+    _check_sign_on(s)
     _check_queues(s)
     return s
 
@@ -285,6 +312,32 @@ def _check_urls(s: Settings) -> None:
             f"QUIRE_BROKER_URL: the URL must start with {'://, '.join(BROKERS)}://, as in "
             "redis://host:6379/0 or amqp://user:password@host:5672//."
         )
+
+
+def _check_sign_on(s: Settings) -> None:
+    if not s.oidc_issuer:
+        return
+    if not is_secure(s.oidc_issuer):
+        raise BadInput(f"QUIRE_OIDC_ISSUER: {s.oidc_issuer!r} is not an https URL.")
+    for name in ("oidc_client_id", "public_url"):
+        if not getattr(s, name):
+            raise BadInput(f"QUIRE_{name.upper()}: is empty. QUIRE_OIDC_ISSUER needs it.")
+    if s.oidc_create_users and not s.oidc_allow:
+        raise BadInput(
+            "QUIRE_OIDC_CREATE_USERS: needs QUIRE_OIDC_ALLOW, or everybody whom the provider knows "
+            "could sign in. Set it, for example to domain:example.org=default/member."
+        )
+
+
+def is_secure(url: str) -> bool:
+    """Tell whether a URL is https, or http on this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    is_here = host == "localhost" or host in ("127.0.0.1", "::1")
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_here))
 
 
 def _check_queues(s: Settings) -> None:

@@ -51,7 +51,7 @@ def by_session(
     """Return a client with a session of such a user, which sends its csrf as a header."""
     caller = member(api, role, user=user, tenant=tenant)
     link = sign_in.sign_in_link(caller, caller.user)["link"]
-    entry = sign_in.sign_in(caller.db, link, days=14, tenant=caller.tenant)
+    entry = sign_in.sign_in(caller.db, link, days=14, tenant=caller.tenant, address="testclient")
     client = stranger(api)
     client.cookies.set(authenticate.COOKIE, entry.cookie, domain="localhost.local")
     client.headers[authenticate.CSRF_HEADER] = entry.viewer.csrf or ""

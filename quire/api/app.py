@@ -21,6 +21,7 @@ from quire.api.routes import (
     search,
     sessions,
     sign_in,
+    single_sign_on,
     status,
     tenants,
     tokens,
@@ -43,8 +44,8 @@ HEADERS = {
 }
 
 ROUTES = (
-    health, metrics, events, sign_in, sessions, tokens, users, tenants, jobs, kinds, uploads,
-    documents, search, corpora, status, interactive_docs,
+    health, metrics, events, sign_in, single_sign_on, sessions, tokens, users, tenants, jobs,
+    kinds, uploads, documents, search, corpora, status, interactive_docs,
 )  # fmt: skip
 _DESCRIPTION = (
     "Submit and manage jobs, upload and search documents. Authenticate with "

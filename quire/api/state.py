@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import time
 
 import anyio
@@ -13,8 +14,10 @@ from quire.api.page_renderer import DrawingQueue
 from quire.api.response_cache import ResponseCache
 from quire.api.upload_slots import IN_ALL, UploadSlots
 from quire.app import App
+from quire.control import single_sign_on
 from quire.control.caller import Caller
-from quire.errors import DatabaseUnavailable, SchemaAhead, Transferred
+from quire.control.openid import Client, Provider
+from quire.errors import BadInput, DatabaseUnavailable, SchemaAhead, Transferred
 from quire.fetch.blobs.backend import Blobs, open_blobs
 from quire.model.access import Viewer
 from quire.model.records import API
@@ -32,6 +35,7 @@ class AppState:
     def __init__(self, app: App) -> None:
         self.app = app
         self.settings: Settings = app.settings
+        _require_sign_on(app.settings)
         self.db: Database = app.db
         self.rates = RateLimiter(app.settings.api_requests_per_minute)
         self.daily = DailyRequests()
@@ -52,6 +56,17 @@ class AppState:
                 return migrate.check(conn)
         except (SchemaAhead, Transferred) as error:
             raise DatabaseUnavailable(str(error), retry_after=30) from error
+
+    @functools.cached_property
+    def provider(self) -> Provider | None:
+        """The OpenID provider, if there is one."""
+        s = self.settings
+        if not s.oidc_issuer:
+            return None
+        back = f"{s.public_url.rstrip('/')}/oidc/callback"
+        return Provider(
+            Client(s.oidc_issuer, s.oidc_client_id, s.oidc_client_secret, back, s.oidc_scopes)
+        )
 
     @functools.cached_property
     def blobs(self) -> Blobs:
@@ -76,8 +91,24 @@ class AppState:
     def caller(self, viewer: Viewer, address: str | None = None) -> Caller:
         """Return the signed-in user as verbs and queries take it."""
         return dataclasses.replace(
-            self.app.caller, tenant=viewer.tenant, user=viewer.user, address=address, origin=API
+            self.app.caller,
+            tenant=viewer.tenant,
+            user=viewer.user,
+            role=viewer.role,
+            corpus=viewer.corpus,
+            address=address,
+            origin=API,
         )
+
+
+def _require_sign_on(settings: Settings) -> None:
+    """Refuse to start with a provider that nobody could sign in with."""
+    if settings.oidc_issuer and importlib.util.find_spec("joserfc") is None:
+        raise BadInput(
+            "QUIRE_OIDC_ISSUER: needs the extra oidc. Nothing was started. Install it with: pip "
+            "install 'quire[oidc]'"
+        )
+    single_sign_on.parse_rules(settings.oidc_allow)
 
 
 def app_state_of(request: Request) -> AppState:

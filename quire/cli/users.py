@@ -15,7 +15,8 @@ job_owners = options.Group(
 Name = Annotated[str, options.argument("NAME", "Name of the user.")]
 OwnName = Annotated[str | None, options.argument("NAME", "Name of the user. Default: you.")]
 _ROLES = (
-    "viewer (read), member (also submit and change jobs) or admin (also manage users and tokens)"
+    "viewer (read), member (also submit and change jobs), admin (also manage users and tokens) "
+    "or instance-admin (also operate what all tenants share)"
 )
 SessionIds = Annotated[
     list[int],
@@ -104,6 +105,7 @@ def list_sessions(json: options.Json = False) -> None:
         lambda each: {
             "SESSION": str(each["id"]),
             "USER": format.one_line(each["user"], 60),
+            "ADDRESS": each["address"] or "",
             "SIGNED IN": format.when(each["created_at"]),
             "LAST SEEN": format.when(each["last_seen_at"]),
             "EXPIRES": format.when(each["expires_at"]),
@@ -140,6 +142,12 @@ Scopes = Annotated[
 ]
 Days = Annotated[float | None, options.option("N", "Days until it expires. Default: 90. 0: never.")]
 Whose = Annotated[str | None, options.option("USER", "User of the token. Default: you.", "--user")]
+Corpus = Annotated[
+    str | None,
+    options.option(
+        "CORPUS", "The only corpus that it reads, searches and ingests into.", "--corpus"
+    ),
+]
 Only = Annotated[str | None, options.option("USER", "Only tokens of this user.", "--user")]
 
 
@@ -149,20 +157,22 @@ def create(
     scope: Scopes = None,
     days: Days = None,
     user: Whose = None,
+    corpus: Corpus = None,
     json: options.Json = False,
 ) -> None:
     """Create a token and print it. It is not shown again."""
     with session.create_app() as opened:
-        made = access.create_token(opened.caller, name, scope, days, user=user)
+        made = access.create_token(opened.caller, name, scope, days, user=user, corpus=corpus)
     if json:
         console.as_json(made)
         return
     console.say(made["token"])
     ends = f"expires {format.when(made['expires_at'])}" if made["expires_at"] else "does not expire"
+    only = f"; corpus {format.one_line(made['corpus'], 60)} only" if made["corpus"] else ""
     console.note(
         f"token {made['id']} ({format.one_line(name, 60)}) "
         f"of {format.one_line(made['user'], 60)}: "
-        f"scopes {', '.join(made['scopes'])}; {ends}. Copy it now: it is not shown again. "
+        f"scopes {', '.join(made['scopes'])}{only}; {ends}. Copy it now: it is not shown again. "
         "Send it as `Authorization: Bearer TOKEN`, or set QUIRE_TOKEN."
     )
 
@@ -178,6 +188,7 @@ def list_tokens(user: Only = None, json: options.Json = False) -> None:
             "TOKEN": str(each["id"]),
             "USER": format.one_line(each["user"], 30),
             "SCOPE": each["scopes"][-1],
+            "CORPUS": format.one_line(each["corpus"] or "all", 30),
             "STATE": each["state"],
             "CREATED": format.when(each["created_at"]),
             "LAST USED": format.when(each["last_used_at"]),

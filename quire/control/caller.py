@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from quire.clock import Instant
+from quire.model.access import BoundCorpus, Role
 from quire.model.contracts import JobKind
 from quire.model.records import LOCAL, WorkerRow
 from quire.store import Connection
@@ -34,6 +35,10 @@ class Caller:
     origin: str = LOCAL
     #: Settings that decide which sources are never opened.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    #: The role of the user; who has a shell with the database may do everything.
+    role: Role = Role.INSTANCE_ADMIN
+    #: The corpus that the token is bound to: the rest of the tenant is not there.
+    corpus: BoundCorpus | None = None
     #: The IP address of a request, for the audit log.
     address: str | None = None
     ring: Callable[[], None] = lambda: None

@@ -6,11 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from quire.clock import Instant
-from quire.control.caller import Caller, query, verb
-from quire.errors import BadInput, Conflict, NotFound
+from quire.control.caller import Caller, verb
+from quire.control.queries import missing_corpus
+from quire.errors import BadInput, Conflict
 from quire.model.pipeline import Pipeline, described, parsed
 from quire.parse import plugin_parser
 from quire.store import Connection
+from quire.store.access import users
 from quire.store.documents import corpora
 
 LONGEST_NAME = 100
@@ -52,7 +54,12 @@ def create(caller: Caller, name: str, given: Mapping[str, Any]) -> None:
         )
 
 
-listed = query(corpora.list_all)
+def listed(caller: Caller) -> list[dict[str, Any]]:
+    """List the corpora with the number of their documents."""
+    with caller.db.read() as conn:
+        found = corpora.list_all(conn, caller.tenant)
+    only = caller.corpus
+    return [each for each in found if only is None or each["id"] == only.id]
 
 
 def shown(caller: Caller, name: str) -> dict[str, Any]:
@@ -61,7 +68,7 @@ def shown(caller: Caller, name: str) -> dict[str, Any]:
         if each["name"] == name:
             pipeline = asdict(Pipeline().merged(each["settings"]))
             return {**each, "pipeline": pipeline}
-    raise _missing(name)
+    raise missing_corpus(name)
 
 
 def explained(pipeline: Mapping[str, Any]) -> list[tuple[str, Any, Any, str]]:
@@ -131,8 +138,9 @@ def lacking(given: Mapping[str, Any], embed_url: str) -> str:
 
 @verb
 def delete(caller: Caller, conn: Connection, now: Instant, name: str) -> int:
-    """Delete a corpus and keep its documents; returns how many it had."""
+    """Delete a corpus and keep its documents; returns how many it had. Its tokens are revoked."""
     found = find(conn, caller.tenant, name)
+    users.revoke_of_corpus(conn, found.id, now=now)
     return corpora.delete(conn, found.id)
 
 
@@ -140,9 +148,5 @@ def find(conn: Connection, tenant: str, name: str) -> corpora.Corpus:
     """Return a corpus of the tenant, or raise NotFound."""
     found = corpora.find(conn, tenant, name)
     if found is None:
-        raise _missing(name)
+        raise missing_corpus(name)
     return found
-
-
-def _missing(name: str) -> NotFound:
-    return NotFound(f"corpus {name}: no such corpus. `quire corpus list` lists them.")

@@ -44,7 +44,8 @@ class Reading(NamedTuple):
 
 def row_of(conn: Connection, caller: Caller, document_id: int) -> Any:
     """Return a document's row, or raise NotFound."""
-    row = reports.row_of(conn, caller.tenant, document_id)
+    corpus_id = caller.corpus.id if caller.corpus else None
+    row = reports.row_of(conn, caller.tenant, document_id, corpus_id)
     if row is None:
         raise missing_document(document_id)
     return row

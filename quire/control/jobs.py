@@ -5,13 +5,14 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from quire import format
 from quire.clock import Instant
 from quire.control import queries, sources, submission_checks, tenants
 from quire.control.caller import Caller, verb
-from quire.errors import Conflict, NotFound, TooMany, UnknownKind, UserBusy
+from quire.errors import Conflict, Forbidden, NotFound, TooMany, UnknownKind, UserBusy
 from quire.model import payloads
 from quire.model.records import LOCAL, KindRow, Owner, Submission
 from quire.model.states import Reason
@@ -44,6 +45,7 @@ def submit(
     """
     if not submissions:
         return []
+    submissions = submissions if is_own else _within_corpus(caller, submissions)
     encoded = _checked(caller, submissions, key, is_own=is_own)
     key, body = _identified(caller, submissions, encoded, key)
     made_before = _known_past_the_limit(caller, len(submissions), key, body)
@@ -116,6 +118,22 @@ def _checked(
     for submission in () if is_own else submissions:
         _require_allowed(caller, submission)
     return encoded
+
+
+def _within_corpus(caller: Caller, submissions: Sequence[Submission]) -> Sequence[Submission]:
+    """Return submissions that ingest into the corpus that the caller is bound to, if to any."""
+    if caller.corpus is None:
+        return submissions
+    if any(one.kind != "ingest" or one.after for one in submissions):
+        raise Forbidden(
+            f"token: is bound to the corpus {caller.corpus.name}, so it submits only `ingest`, and "
+            "not after other jobs. Nothing was submitted."
+        )
+    return [
+        replace(one, payload={**one.payload, "corpus": queries.corpus_for(caller, corpus)})
+        for one in submissions
+        for corpus in [one.payload.get("corpus")]
+    ]
 
 
 def _require_allowed(caller: Caller, one: Submission) -> None:

@@ -16,6 +16,7 @@ from quire.model.records import WorkerRow
 from quire.model.states import JobState
 from quire.store import Connection
 from quire.store.db import dialect
+from quire.store.documents import corpora
 from quire.store.queue import events, metric_counters
 from quire.store.queue import kinds as kind_rows
 from quire.store.queue import owners as owner_rows
@@ -185,7 +186,12 @@ def last_job_id(caller: Caller) -> int:
 def find_job(caller: Caller, job_id: int) -> Json | None:
     """Return a job, or None."""
     with caller.db.read() as conn:
-        return job_reports.job(conn, caller.tenant, job_id, now=caller.db.now(conn).wall)
+        one = job_reports.job(conn, caller.tenant, job_id, now=caller.db.now(conn).wall)
+    if one is not None and caller.corpus is not None:
+        # Of other kinds nobody can tell what they concern.
+        is_within = one["kind"] == "ingest" and one["payload"].get("corpus") == caller.corpus.name
+        return one if is_within else None
+    return one
 
 
 def job(caller: Caller, job_id: int) -> Json:
@@ -243,24 +249,43 @@ def documents(
     **filters: Any,
 ) -> Json:  # fmt: skip
     """List documents, latest first, with the cursor of the next page."""
+    corpus = corpus_for(caller, corpus)
     with caller.db.read() as conn:
-        if corpus is not None:
-            # Imported here: it loads the pipeline and its parsers, which other queries do not need.
-            from quire.control import corpora
-
-            corpora.find(conn, caller.tenant, corpus)
-        return document_reports.page_of_documents(
+        if corpus is not None and corpora.find(conn, caller.tenant, corpus) is None:
+            raise missing_corpus(corpus)
+        page = document_reports.page_of_documents(
             conn, caller.tenant, limit=limit, cursor=cursor, corpus=corpus, **filters
         )
+    return {**page, "items": [_within(caller, each) for each in page["items"]]}
+
+
+def corpus_for(caller: Caller, name: str | None) -> str | None:
+    """Return the corpus that a request is about, or raise NotFound for one that is not there."""
+    if caller.corpus is None:
+        return name
+    if name not in (None, caller.corpus.name):
+        raise missing_corpus(str(name))
+    return caller.corpus.name
+
+
+def missing_corpus(name: str) -> NotFound:
+    """Return the error for a corpus that this tenant does not have."""
+    return NotFound(f"corpus {name}: no such corpus. `quire corpus list` lists them.")
+
+
+def _within(caller: Caller, one: Json) -> Json:
+    """Return a document or hit without the names of corpora that are not there for the caller."""
+    return one if caller.corpus is None else {**one, "corpora": [caller.corpus.name]}
 
 
 def document(caller: Caller, document_id: int) -> Json:
     """Return a document with its page errors and generations, or raise NotFound."""
     with caller.db.read() as conn:
-        one = document_reports.document(conn, caller.tenant, document_id)
+        corpus_id = caller.corpus.id if caller.corpus else None
+        one = document_reports.document(conn, caller.tenant, document_id, corpus_id)
     if one is None:
         raise missing_document(document_id)
-    return one
+    return _within(caller, one)
 
 
 def missing_document(document_id: int) -> NotFound:

@@ -37,6 +37,7 @@ def sign_in_link(caller: Caller, user: str) -> dict[str, Any]:
         found = verbs.locked_user(conn, caller, user)
         if found.disabled_at is not None:
             raise Conflict(f"user {user}: is disabled. No link was created.")
+        verbs.check_rank(caller, found)
         until = now.wall + LINK_SECONDS
         sessions.add_link(conn, found.id, digest(secret), expires_at=until, now=now)
         verbs.note(conn, caller, "link.create", user, None, now)
@@ -48,9 +49,11 @@ def sign_in_link(caller: Caller, user: str) -> dict[str, Any]:
 def first_start(caller: Caller) -> str | None:
     """Return a sign-in link as long as nobody of the tenant has ever signed in.
 
-    Where the tenant has no user yet, the caller's user becomes its admin.
+    Where the tenant has no user yet, the caller's user becomes its admin. Where nobody is an
+    instance admin, the admins of the tenant become it.
     """
     verbs.ensure_admin(caller)
+    verbs.ensure_instance_admin(caller)
     with caller.db.read() as conn:
         if users.has_users(conn, caller.tenant, signed_in=True):
             return None
@@ -95,19 +98,39 @@ def sign_in(
             if is_noted:
                 _refuse(conn, now, found or tenant, "link", reason, address)
             return reason
-        until = now.wall + days * DAY
-        sessions.begin(conn, used, digest(cookie), csrf, expires_at=until, now=now)
-        users.set_user(conn, used, signed_in_at=now.wall)
-        audit.record(conn, found.tenant, found.user, "sign_in", address=address, now=now)
-        session = sessions.find_session(conn, digest(cookie))
-        assert session is not None  # noqa: S101
-        return Entry(cookie, until, _seen(session))
+        return begin(
+            conn, used, found.tenant, found.user, cookie, csrf,
+            until=now.wall + days * DAY, address=address, by="link", now=now,
+        )  # fmt: skip
 
     # Returned, not raised, so that the audit entry of a refusal is committed.
     entry = db.write(act)
     if isinstance(entry, str):
         raise NotSignedIn(f"sign-in link: {entry}. {AGAIN}")
     return entry
+
+
+def begin(
+    conn: Connection,
+    user_id: int,
+    tenant: str,
+    user: str,
+    cookie: str,
+    csrf: str,
+    *,
+    until: float,
+    address: str | None,
+    by: str,
+    now: Instant,
+) -> Entry:
+    """Begin a session of a user, within the transaction that has found out who it is."""
+    sessions.begin(conn, user_id, digest(cookie), csrf, expires_at=until, address=address, now=now)
+    users.set_user(conn, user_id, signed_in_at=now.wall)
+    detail = None if by == "link" else {"by": by}
+    audit.record(conn, tenant, user, "sign_in", detail=detail, address=address, now=now)
+    session = sessions.find_session(conn, digest(cookie))
+    assert session is not None  # noqa: S101
+    return Entry(cookie, until, _seen(session))
 
 
 def sign_out(db: Database, cookie: str, viewer: Viewer, *, address: str | None = None) -> None:
@@ -120,7 +143,7 @@ def sign_out(db: Database, cookie: str, viewer: Viewer, *, address: str | None =
     db.write(act)
 
 
-def viewer_by_token(db: Database, token: str) -> Viewer:
+def viewer_by_token(db: Database, token: str, address: str | None = None) -> Viewer:
     """Return the user of a token, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
@@ -136,11 +159,12 @@ def viewer_by_token(db: Database, token: str) -> Viewer:
     if found.expires_at is not None and found.expires_at <= now.wall:
         raise NotSignedIn(f"token: has expired. {FRESH}")
     if _is_old(found.last_used_at, now):
-        _touch(db, lambda conn, now: users.touch_token(conn, found.id, now=now))
-    return Viewer(found.tenant, found.user, found.role, found.scopes & MAY[found.role])
+        _touch(db, lambda conn, now: users.touch_token(conn, found.id, address=address, now=now))
+    scopes = found.scopes & MAY[found.role]
+    return Viewer(found.tenant, found.user, found.role, scopes, corpus=found.corpus)
 
 
-def viewer_by_session(db: Database, cookie: str) -> Viewer:
+def viewer_by_session(db: Database, cookie: str, address: str | None = None) -> Viewer:
     """Return the user of a session, or raise NotSignedIn."""
     with db.read() as conn:
         now = db.now(conn)
@@ -148,7 +172,7 @@ def viewer_by_session(db: Database, cookie: str) -> Viewer:
     if found is None or found.disabled_at is not None or found.expires_at <= now.wall:
         raise NotSignedIn(f"session: has ended. {AGAIN}")
     if _is_old(found.last_seen_at, now):
-        _touch(db, lambda conn, now: sessions.touch(conn, found.id, now=now))
+        _touch(db, lambda conn, now: sessions.touch(conn, found.id, address=address, now=now))
     return _seen(found)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.clock import Instant
-from quire.control import jobs
+from quire.control import jobs, queries
 from quire.control.caller import Caller
 from quire.errors import BadInput, Gone, QuireError
 from quire.model.pipeline import Pipeline, parsed
@@ -59,6 +59,7 @@ def upload(
 
     A file with the name and bytes of an existing document is not indexed again.
     """
+    corpus = queries.corpus_for(caller, corpus)
     unique = list({each.uri: each for each in received}.values())
     _check(unique, corpus)
     given = parsed(settings or {})

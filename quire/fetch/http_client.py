@@ -66,7 +66,7 @@ class HttpClient:
         self._limits = options.limits
         backend = GuardedBackend(self.deadline, options)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=_ssl_context(), network_backend=backend, keepalive_expiry=30
+            ssl_context=ssl_context(), network_backend=backend, keepalive_expiry=30
         )
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ def redact_url(url: str) -> str:
 
 
 @cache
-def _ssl_context() -> ssl.SSLContext:
+def ssl_context() -> ssl.SSLContext:
     """Trust the system's CAs and those of certifi."""
     context = ssl.create_default_context()
     if not os.environ.get("SSL_CERT_FILE"):

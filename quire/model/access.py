@@ -1,4 +1,4 @@
-"""Roles and scopes: three of each, every one including the one before it."""
+"""Roles and scopes, each one including the ones before it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -6,11 +6,18 @@ from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """The role of a user in their tenant."""
+    """The role of a user: three within their tenant, and one for the whole installation."""
 
     VIEWER = "viewer"
     MEMBER = "member"
     ADMIN = "admin"
+    #: An admin of their tenant who also operates what all tenants share.
+    INSTANCE_ADMIN = "instance-admin"
+
+    @property
+    def rank(self) -> int:
+        """The place of the role in the order of what it may."""
+        return list(Role).index(self)
 
 
 class Scope(StrEnum):
@@ -28,6 +35,7 @@ MAY = {
     Role.VIEWER: frozenset({Scope.READ}),
     Role.MEMBER: frozenset({Scope.READ, Scope.WRITE}),
     Role.ADMIN: frozenset(Scope),
+    Role.INSTANCE_ADMIN: frozenset(Scope),
 }
 
 
@@ -44,6 +52,13 @@ def written(scopes: Iterable[Scope]) -> str:
     return " ".join(scope for scope in Scope if scope in kept)
 
 
+class BoundCorpus(NamedTuple):
+    """The only corpus that a token may use."""
+
+    id: int
+    name: str
+
+
 class Viewer(NamedTuple):
     """The user a request is made as."""
 
@@ -53,7 +68,14 @@ class Viewer(NamedTuple):
     scopes: frozenset[Scope]
     #: CSRF token that forms must return with a cookie session; None for API tokens.
     csrf: str | None = None
+    #: The corpus that the token is bound to: nothing else is there for it.
+    corpus: BoundCorpus | None = None
 
     def may(self, scope: Scope) -> bool:
         """Tell whether the request has this scope."""
         return scope in self.scopes and scope in MAY[self.role]
+
+    @property
+    def operates(self) -> bool:
+        """Tell whether the request may change what all tenants share."""
+        return self.role is Role.INSTANCE_ADMIN and self.may(Scope.ADMIN)

@@ -6,9 +6,10 @@ from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire import format
 from quire.api.auth.authenticate import Admin, InstanceAdmin, Reader, Viewed, Writer, public_url
+from quire.api.routes.sessions import SessionId
 from quire.api.routes.tokens import TokenId, following, refuse_tokens
 from quire.api.state import app_state_of
-from quire.control import access, shown_settings, sign_in, sources, tenants
+from quire.control import access, corpora, shown_settings, sign_in, sources, tenants
 from quire.control.caller import Caller
 from quire.errors import BadInput
 from quire.model.access import Role, Scope, Viewer
@@ -52,6 +53,7 @@ def make_token(
     name: Text,
     scope: Text = "read",
     days: Text = "",
+    corpus: Text = "",
 ) -> Response:
     """Create a token and show it once."""
     refuse_tokens(viewer)
@@ -64,7 +66,7 @@ def make_token(
         lasting = float(days) if days else None
     except ValueError as error:
         raise BadInput(f"days: {days[:40]!r} is not a number. No token was created.") from error
-    made = access.create_token(caller, name, [scope], lasting)
+    made = access.create_token(caller, name, [scope], lasting, corpus=corpus or None)
     return _tokens(request, caller, viewer, made)
 
 
@@ -83,7 +85,42 @@ def _tokens(
     whose = None if viewer.may(Scope.ADMIN) else viewer.user
     listed = access.list_tokens(caller, user=whose, limit=200)
     own = [scope for scope in Scope if viewer.may(scope)]
-    return page(request, "tokens.html", tokens=listed, made=made, scopes=own)
+    names = [each["name"] for each in corpora.listed(caller)]
+    return page(request, "tokens.html", tokens=listed, made=made, scopes=own, corpora=names)
+
+
+@router.get("/account")
+def account(request: Request, caller: Reader, viewer: Viewed) -> Response:
+    """List one's own sessions and tokens."""
+    return page(
+        request, "account.html",
+        sessions=access.list_sessions(caller, user=viewer.user, csrf=viewer.csrf),
+        tokens=access.list_tokens(caller, user=viewer.user, limit=200),
+    )  # fmt: skip
+
+
+@router.post("/account/sessions/end-others")
+def end_other_sessions(caller: Reader, viewer: Viewed) -> Response:
+    """End one's sessions but this one."""
+    refuse_tokens(viewer)
+    access.end_other_sessions(caller, viewer.csrf or "")
+    return back("/account")
+
+
+@router.post("/account/sessions/{session_id}/end")
+def end_session(caller: Reader, viewer: Viewed, session_id: SessionId) -> Response:
+    """End one of one's sessions."""
+    refuse_tokens(viewer)
+    access.end_session(caller, session_id, user=viewer.user)
+    return back("/account")
+
+
+@router.post("/account/tokens/{token_id}/revoke")
+def revoke_own(caller: Reader, viewer: Viewed, token_id: TokenId) -> Response:
+    """Revoke one of one's tokens."""
+    refuse_tokens(viewer)
+    access.revoke_token(caller, token_id, user=viewer.user)
+    return back("/account")
 
 
 @router.get("/users")
@@ -123,7 +160,8 @@ def link(request: Request, caller: Admin, name: Text) -> Response:
 
 def _users(request: Request, caller: Caller, made: dict[str, Any] | None = None) -> Response:
     listed = access.list_users(caller)
-    return page(request, "users.html", users=listed, link=made, roles=list(Role))
+    roles = [role for role in Role if role.rank <= caller.role.rank]
+    return page(request, "users.html", users=listed, link=made, roles=roles)
 
 
 @router.get("/audit")

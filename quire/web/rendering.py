@@ -157,7 +157,7 @@ def page(request: Request, template: str, *, status: int = 200, **shown: Any) ->
     """Render a page for the viewer of a request."""
     viewer = _viewer(request)
     may_admin = bool(viewer and viewer.may(Scope.ADMIN))
-    may_operate = bool(viewer and authenticate.is_instance_admin(request, viewer))
+    may_operate = bool(viewer and viewer.operates)
     text = environment().get_template(template).render(
         viewer=viewer,
         csrf=viewer.csrf if viewer else None,

@@ -44,6 +44,11 @@ class House:
         self.api = signing.api_of(self.shelf.app)
 
     @functools.cached_property
+    def operator(self) -> TestClient:
+        """An instance admin."""
+        return signing.by_token(self.api, "instance-admin")
+
+    @functools.cached_property
     def admin(self) -> TestClient:
         return signing.by_token(self.api, "admin")
 
@@ -117,7 +122,7 @@ class House:
             listener.close()
 
     def close(self) -> None:
-        for name in ("admin", "member", "viewer", "stranger", "foreigner"):
+        for name in ("operator", "admin", "member", "viewer", "stranger", "foreigner"):
             if name in vars(self):
                 vars(self)[name].close()
         self.shelf.close()

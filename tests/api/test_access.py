@@ -179,7 +179,7 @@ def test_users_end_their_own_sessions_and_admins_all(api: FastAPI):
 def test_who_asks_is_told_who_they_are(api: FastAPI):
     me = signing.by_token(api, "admin", scopes=["write"]).get("/api/me").json()
     expected = {"tenant": "default", "user": "admin", "role": "admin"}
-    assert me == {**expected, "scopes": ["read", "write"], "csrf": None}
+    assert me == {**expected, "scopes": ["read", "write"], "corpus": None, "csrf": None}
     assert Me(**signing.by_session(api, "viewer").get("/api/me").json()).csrf
 
 

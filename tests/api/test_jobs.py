@@ -285,12 +285,12 @@ def test_a_body_above_the_limit_is_refused(house: House, is_told: bool):
 def test_a_kind_is_paused_and_goes_on(house: House):
     kinds = {each["name"]: each for each in house.viewer.get("/api/kinds").json()["items"]}
     assert kinds["errand"]["paused_at"] is None
-    answer = house.admin.post("/api/kinds/errand/pause").json()
+    answer = house.operator.post("/api/kinds/errand/pause").json()
     assert answer == {"name": "errand", "paused": True, "changed": True}
-    assert house.admin.post("/api/kinds/errand/pause").json()["changed"] is False
+    assert house.operator.post("/api/kinds/errand/pause").json()["changed"] is False
     job_id = house.submit()
     assert house.shelf.drain() == []
-    assert house.admin.post("/api/kinds/errand/unpause").json()["changed"] is True
+    assert house.operator.post("/api/kinds/errand/unpause").json()["changed"] is True
     house.shelf.drain()
     assert get(house, f"/{job_id}")["state"] == "completed"
-    assert house.admin.post("/api/kinds/nowhere/pause").status_code == 422
+    assert house.operator.post("/api/kinds/nowhere/pause").status_code == 422

@@ -59,7 +59,7 @@ def tried(operation: Any, mode: GenerationMode, headers: dict[str, str]) -> None
 def test_answers_are_as_the_document_says(house: House, mode: GenerationMode):
     house.upload("book.pdf", sailing_book())
     house.submit()
-    headers = {"Authorization": str(house.admin.headers["authorization"])}
+    headers = {"Authorization": str(house.operator.headers["authorization"])}
     wrong = {}
     for operation in operations(house):
         try:
@@ -75,7 +75,7 @@ def test_answers_are_as_the_document_says(house: House, mode: GenerationMode):
 def test_what_there_is_is_as_the_document_says(house: House):
     document_id = house.upload("book.pdf", sailing_book())
     house.submit(house.member, platform="web", run_at="2030-01-01T00:00:00Z")
-    headers = {"Authorization": str(house.admin.headers["authorization"])}
+    headers = {"Authorization": str(house.operator.headers["authorization"])}
     known = {"job_id": 1, "document_id": document_id, "number": 1, "name": "plain", "link": "x"}
     read = 0
     for operation in operations(house):

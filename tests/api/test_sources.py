@@ -46,7 +46,9 @@ def share(house: House) -> Path:
 
 def dashboard(house: House) -> str:
     """The page of tenants, as who operates the installation sees it."""
-    with signing.by_token(server.create(house.shelf.app), "admin", user="operator") as client:
+    with signing.by_token(
+        server.create(house.shelf.app), "instance-admin", user="operator"
+    ) as client:
         return str(client.get("/tenants").text)
 
 
@@ -350,8 +352,8 @@ def test_a_host_that_is_not_public_needs_a_grant_and_its_address_is_not_told(eac
 
 
 def test_only_who_operates_it_is_told_where_the_home_is(house: House):
-    assert house.admin.get("/api/status").json()["home"] == str(house.folder / "home")
-    for client in (house.member, house.viewer, house.foreigner):
+    assert house.operator.get("/api/status").json()["home"] == str(house.folder / "home")
+    for client in (house.admin, house.member, house.viewer, house.foreigner):
         assert client.get("/api/status").json()["home"] is None
         assert str(house.folder) not in client.get("/api/status").text
 

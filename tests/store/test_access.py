@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import access, doctor, sign_in
-from quire.errors import BadInput, Conflict, NotFound, NotSignedIn
+from quire.errors import BadInput, Conflict, Forbidden, NotFound, NotSignedIn
 from quire.model.access import MAY, SCOPE_SETS, Role, Scope, with_lesser, written
 from quire.runtime import scheduler
 from quire.settings import Settings
@@ -24,7 +24,11 @@ DAY = 86_400.0
 
 @pytest.fixture
 def house(stage: Stage) -> Stage:
-    """A tenant with an admin called ada, and another one with its own ada."""
+    """A tenant with an admin called ada, and another one with its own ada.
+
+    The instance admin is of a third tenant.
+    """
+    access.ensure_admin(stage.caller("olga", tenant="operators"))
     access.ensure_admin(stage.caller("ada"))
     access.ensure_admin(stage.caller("ada", tenant="other"))
     return stage
@@ -50,7 +54,8 @@ def test_the_first_user_is_an_admin_and_signs_in_with_a_link(stage: Stage):
     entry = sign_in.sign_in(stage.db, first, days=14, tenant="default")
     viewer = sign_in.viewer_by_session(stage.db, entry.cookie)
     assert viewer == entry.viewer
-    assert (viewer.user, viewer.role, viewer.scopes) == ("ada", Role.ADMIN, frozenset(Scope))
+    assert (viewer.user, viewer.role) == ("ada", Role.INSTANCE_ADMIN)
+    assert viewer.scopes == frozenset(Scope)
     assert viewer.csrf
     assert sign_in.first_start(caller) is None
     assert actions(stage) == ["user.create", "link.create", "link.create", "sign_in"]
@@ -228,6 +233,96 @@ def test_the_last_admin_stays(house: Stage):
     assert access.set_role(caller, "ada", "viewer")["role"] == "viewer"
 
 
+def test_only_the_first_user_of_a_database_is_an_instance_admin(stage: Stage):
+    roles = {}
+    for tenant in ("default", "other"):
+        caller = stage.caller("ada", tenant=tenant)
+        sign_in.first_start(caller)
+        access.create_user(caller, "bob", "member")
+        roles[tenant] = {each["name"]: each["role"] for each in access.list_users(caller)}
+    assert roles["default"] == {"ada": "instance-admin", "bob": "member"}
+    assert roles["other"] == {"ada": "admin", "bob": "member"}
+
+
+def test_admins_of_the_server_s_tenant_become_instance_admins_once(stage: Stage):
+    """As after an upgrade, when nobody is one."""
+    caller, other = stage.caller("ada"), stage.caller("zoe", tenant="other")
+    for who, names in ((caller, ("ada", "bob", "eve")), (other, ("zoe",))):
+        for name in names:
+            access.create_user(who, name, "viewer" if name == "eve" else "admin")
+    access.disable_user(caller, "bob")
+    sign_in.first_start(caller)
+    sign_in.first_start(other)
+    rows = {(row.tenant, row.name): (row.role, row.operates) for row in stage.rows("users")}
+    assert rows["default", "ada"] == ("admin", True)
+    assert [key for key, (_, operates) in rows.items() if operates] == [("default", "ada")]
+    [noted] = access.read_audit(caller, action="user.role")
+    assert noted["detail"] == {"role": "instance-admin", "before": "admin"}
+    # Who is made an admin later does not become one at the next start.
+    access.create_user(caller, "bob", "admin")
+    sign_in.first_start(caller)
+    assert not any(row.operates for row in stage.rows("users") if row.name == "bob")
+
+
+def test_the_last_instance_admin_stays(stage: Stage):
+    caller = stage.caller("ada")
+    access.ensure_admin(caller)
+    access.create_user(caller, "bob", "admin")
+    for act in (
+        lambda: access.set_role(caller, "ada", "admin"),
+        lambda: access.set_role(caller, "ada", "viewer"),
+        lambda: access.disable_user(caller, "ada"),
+    ):
+        with pytest.raises(Conflict, match="last instance admin"):
+            act()
+    other = stage.caller("zoe", tenant="other")
+    access.create_user(other, "zoe", "instance-admin")
+    assert access.set_role(caller, "ada", "admin")["role"] == "admin"
+    with pytest.raises(Conflict, match="last admin of the tenant"):
+        access.disable_user(other, "zoe")
+    access.create_user(other, "yan", "admin")
+    with pytest.raises(Conflict, match="last instance admin"):
+        access.disable_user(other, "zoe")
+
+
+def test_nobody_gives_or_touches_a_role_above_their_own(house: Stage):
+    caller = house.caller()
+    for name, role in (("ida", "instance-admin"), ("gone", "instance-admin"), ("bob", "member")):
+        access.create_user(caller, name, role)
+    access.disable_user(caller, "gone")
+    token = access.create_token(caller, "hers", user="ida")
+    session = enter(house, "ida")
+    [listed] = access.list_sessions(caller, user="ida")
+    admin = replace(caller, role=Role.ADMIN, origin="api")
+    before = (house.rows("users"), house.rows("tokens"), house.rows("links"), actions(house))
+    for act in (
+        lambda: access.create_user(admin, "eve", "instance-admin"),
+        lambda: access.create_user(admin, "gone", "viewer"),
+        lambda: access.set_role(admin, "bob", "instance-admin"),
+        lambda: access.set_role(admin, "ada", "instance-admin"),
+        lambda: access.set_role(admin, "ida", "viewer"),
+        lambda: access.disable_user(admin, "ida"),
+        lambda: access.create_token(admin, "t", user="ida"),
+        lambda: access.revoke_token(admin, token["id"]),
+        lambda: access.end_session(admin, listed["id"]),
+        lambda: sign_in.sign_in_link(admin, "ida"),
+    ):
+        with pytest.raises(Forbidden):
+            act()
+    after = (house.rows("users"), house.rows("tokens"), house.rows("links"), actions(house))
+    assert after == before
+    assert sign_in.viewer_by_session(house.db, session.cookie).operates
+    assert access.set_role(admin, "bob", "admin")["role"] == "admin"
+
+
+def test_an_instance_admin_operates_only_with_the_scope_of_an_admin(house: Stage):
+    caller = house.caller()
+    access.create_user(caller, "ida", "instance-admin")
+    for scope, operates in (("read", False), ("write", False), ("admin", True)):
+        token = access.create_token(caller, scope, [scope], user="ida")["token"]
+        assert sign_in.viewer_by_token(house.db, token).operates is operates
+
+
 @pytest.mark.parametrize(
     "name", ["", " ada", "a\nb", "a/b", "..", "x" * 201, "a\0b", "a\udcffb", "​"]
 )
@@ -269,7 +364,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(house: Stage):
         with pytest.raises(NotFound, match="no such token"):
             access.revoke_token(caller, unknown)
     assert actions(house) == before
-    assert (house.count("users"), house.count("tokens")) == (2, 0)
+    assert (house.count("users"), house.count("tokens")) == (3, 0)
 
 
 def test_another_tenant_s_users_and_tokens_are_not_there(house: Stage):
@@ -312,14 +407,14 @@ def test_what_ended_is_pruned_with_the_rest(house: Stage):
     sign_in.sign_in_link(house.caller(), "ada")
     sweep = Settings(keep_audit_days=20.0)
     scheduler._prune(house.db, sweep)
-    assert [house.count(name) for name in ("sessions", "links", "audit")] == [1, 2, 5]
+    assert [house.count(name) for name in ("sessions", "links", "audit")] == [1, 2, 6]
     house.clock.advance(14 * DAY + 1)
     scheduler._prune(house.db, sweep)
-    assert [house.count(name) for name in ("sessions", "links", "audit")] == [0, 0, 5]
+    assert [house.count(name) for name in ("sessions", "links", "audit")] == [0, 0, 6]
     house.clock.advance(6 * DAY)
-    assert scheduler._prune(house.db, sweep)["audit"] == 5
+    assert scheduler._prune(house.db, sweep)["audit"] == 6
     assert house.count("audit") == 0
-    assert house.count("users") == 2
+    assert house.count("users") == 3
 
 
 def test_the_audit_is_paged_and_filtered(house: Stage):
@@ -336,7 +431,8 @@ def test_the_audit_is_paged_and_filtered(house: Stage):
 
 def test_constraints_are_those_of_the_model(house: Stage):
     access.create_token(house.caller(), "t")
-    for column, table, words in (("role", "users", Role), ("scopes", "tokens", SCOPE_SETS)):
+    stored = set(Role) - {Role.INSTANCE_ADMIN}  # an admin with a mark
+    for column, table, words in (("role", "users", stored), ("scopes", "tokens", SCOPE_SETS)):
         [check] = [
             c for c in tables.metadata.tables[table].constraints if c.name == f"ck_{table}_{column}"
         ]

@@ -32,7 +32,7 @@ class Front:
         self.api = server.create(self.shelf.app)
         self._clients: list[TestClient] = []
 
-    def visitor(self, role: str = "admin", tenant: str | None = None) -> Visitor:
+    def visitor(self, role: str = "instance-admin", tenant: str | None = None) -> Visitor:
         client = signing.by_session(self.api, role, tenant=tenant)
         # A form brings its csrf itself.
         del client.headers[authenticate.CSRF_HEADER]

@@ -73,7 +73,7 @@ def authenticate(request: Request, sent: str | None = None) -> Viewer:
         _require_loopback_host(request)
     if (cookie := session_cookie(request)) is not None:
         try:
-            viewer = sign_in.viewer_by_session(app_state.db, cookie)
+            viewer = sign_in.viewer_by_session(app_state.db, cookie, address_of(request))
         except NotSignedIn:
             # An old cookie does no harm while authentication is off.
             if not is_open:
@@ -87,7 +87,8 @@ def authenticate(request: Request, sent: str | None = None) -> Viewer:
             "creates a token, `quire user link` prints a sign-in link for the dashboard."
         )
     require_same_origin(request)
-    return Viewer(app_state.settings.tenant, app_state.app.user, Role.ADMIN, frozenset(Scope))
+    whoever = app_state.settings.tenant, app_state.app.user
+    return Viewer(*whoever, Role.INSTANCE_ADMIN, frozenset(Scope))
 
 
 def is_known(request: Request) -> bool:
@@ -100,9 +101,10 @@ def is_known(request: Request) -> bool:
         return True
     app_state.require_known_schema()
     if (token := bearer_token(request)) is not None:
-        request.state.token_viewer = sign_in.viewer_by_token(app_state.db, token)
+        address = address_of(request)
+        request.state.token_viewer = sign_in.viewer_by_token(app_state.db, token, address)
     elif (cookie := session_cookie(request)) is not None:
-        sign_in.viewer_by_session(app_state.db, cookie)
+        sign_in.viewer_by_session(app_state.db, cookie, address_of(request))
     else:
         return False
     return True
@@ -115,7 +117,7 @@ def _by_token(request: Request, token: str) -> Viewer:
         return known
     app_state, address = app_state_of(request), address_of(request)
     try:
-        return sign_in.viewer_by_token(app_state.db, token)
+        return sign_in.viewer_by_token(app_state.db, token, address)
     except NotSignedIn as error:
         app_state.rates.count_failure(address, app_state.db.clock.now().lease)
         reason = str(error).partition(".")[0].removeprefix("token: ")
@@ -260,7 +262,7 @@ _SESSION = APIKeyCookie(name=COOKIE, auto_error=False, description="A session of
 Viewed = Annotated[Viewer, Depends(viewer_of)]
 
 
-def _needs(scope: Scope) -> object:
+def _needs(scope: Scope, *, of_corpus: bool = False) -> object:
     async def check(
         request: Request,
         viewer: Viewed,
@@ -272,6 +274,11 @@ def _needs(scope: Scope) -> object:
                 f"user {viewer.user}: this needs the permission {scope}. Ask an admin of the "
                 "tenant, or use another token."
             )
+        if viewer.corpus is not None and not of_corpus:
+            raise Forbidden(
+                f"token: is bound to the corpus {viewer.corpus.name}, where it reads, searches and "
+                "ingests. Anything else needs a token without a corpus."
+            )
         return app_state_of(request).caller(viewer, address_of(request))
 
     return Depends(check)
@@ -280,22 +287,19 @@ def _needs(scope: Scope) -> object:
 Reader = Annotated[Caller, _needs(Scope.READ)]
 Writer = Annotated[Caller, _needs(Scope.WRITE)]
 Admin = Annotated[Caller, _needs(Scope.ADMIN)]
+#: The same also for tokens bound to a corpus: what the route calls must look at `caller.corpus`.
+CorpusReader = Annotated[Caller, _needs(Scope.READ, of_corpus=True)]
+CorpusWriter = Annotated[Caller, _needs(Scope.WRITE, of_corpus=True)]
 
 
-def is_instance_admin(request: Request, viewer: Viewer) -> bool:
-    """Tell whether a request is of an admin of the tenant that operates this installation."""
-    return viewer.may(Scope.ADMIN) and viewer.tenant == app_state_of(request).settings.tenant
-
-
-async def _instance_admin(request: Request, viewer: Viewed, caller: Admin) -> Caller:
-    if not is_instance_admin(request, viewer):
-        operator = app_state_of(request).settings.tenant
+async def _instance_admin(viewer: Viewed, caller: Admin) -> Caller:
+    if not viewer.operates:
         raise Forbidden(
-            f"user {viewer.user}: this concerns all tenants, so it needs an admin of the tenant "
-            f"{operator}. Nothing was changed. Ask the operator."
+            f"user {viewer.user}: this concerns all tenants, so it needs the role "
+            f"{Role.INSTANCE_ADMIN}. Nothing was changed. Ask who operates this installation."
         )
     return caller
 
 
-#: An admin of the tenant of the operator (QUIRE_TENANT of the server): for what all tenants share.
+#: An instance admin: for what all tenants share.
 InstanceAdmin = Annotated[Caller, Depends(_instance_admin)]

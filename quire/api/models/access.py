@@ -26,6 +26,9 @@ class NewToken(RequestModel):
         None, description="Days until it expires; left out 90, with 0 never.", examples=[90]
     )
     user: Short | None = Field(None, description="Whose token; admins may name another user.")
+    corpus: Short | None = Field(
+        None, description="The only corpus that it may use; everything else is not there for it."
+    )
 
 
 class NewUser(RequestModel):
@@ -48,11 +51,19 @@ class Token(ResponseModel):
     name: str = Field(examples=["nightly import"])
     user: str = Field(examples=["ada"])
     scopes: list[Scope]
+    corpus: str | None = Field(description="The only corpus that it may use; null: all.")
     state: str = Field(examples=["active"], description="active, expired or revoked")
     created_at: str
     expires_at: str | None
     revoked_at: str | None
     last_used_at: str | None
+    address: str | None = Field(description="From which it was last used.")
+
+
+class EndedSessions(ResponseModel):
+    """How many sessions were ended."""
+
+    count: int
 
 
 class Session(ResponseModel):
@@ -60,6 +71,8 @@ class Session(ResponseModel):
 
     id: int
     user: str = Field(examples=["ada"])
+    address: str | None = Field(description="From which it was last seen.")
+    current: bool = Field(description="It is the session of this request.")
     created_at: str
     last_seen_at: str
     expires_at: str
@@ -107,6 +120,7 @@ class Me(ResponseModel):
     user: str
     role: Role
     scopes: list[Scope]
+    corpus: str | None = Field(description="The corpus that the token is bound to.")
     csrf: str | None = Field(description="CSRF token of a session; unsafe requests must send it.")
 
 

@@ -382,7 +382,7 @@ class Broker(ResponseModel):
 class Status(ResponseModel):
     """Counts by state, and the workers."""
 
-    home: str | None = Field(description="Only for an admin of the operator's tenant.")
+    home: str | None = Field(description="Only for an instance admin.")
     jobs: Counts
     tasks: Counts
     documents: Counts

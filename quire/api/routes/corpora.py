@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from fastapi import Path, Request, Response
 
-from quire.api.auth.authenticate import Reader, Writer
+from quire.api.auth.authenticate import CorpusReader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router, with_etag
@@ -16,7 +16,7 @@ Name = Annotated[str, Path(max_length=100, pattern=requests.PLAIN, description="
 
 
 @router.on("GET", "", "List corpora", models.ListOf[models.Corpus])
-def listing(caller: Reader) -> Response:
+def listing(caller: CorpusReader) -> Response:
     """List the tenant's corpora with the number of their documents."""
     return ApiResponse({"items": verbs.listed(caller), "next": None})
 
@@ -30,7 +30,7 @@ def create(caller: Writer, body: requests.NewCorpus) -> Response:
 
 
 @router.on("GET", "/{name:path}", "Show a corpus", models.CorpusDetails, 404)
-def show(request: Request, caller: Reader, name: Name) -> Response:
+def show(request: Request, caller: CorpusReader, name: Name) -> Response:
     """Show a corpus with every setting of its pipeline."""
     return with_etag(request, verbs.shown(caller, name))
 

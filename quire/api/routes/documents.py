@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from quire.api import page_renderer
-from quire.api.auth.authenticate import Reader, Writer
+from quire.api.auth.authenticate import CorpusReader, Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.problems import problem
@@ -94,7 +94,7 @@ class _Stored(FileResponse):
 
 @router.on("GET", "", "List documents", models.ListOf[models.DocumentSummary], 404)
 def listing(
-    caller: Reader,
+    caller: CorpusReader,
     state: requests.States = None,
     corpus: requests.Text = None,
     source: requests.LongText = None,
@@ -114,7 +114,7 @@ def listing(
 
 
 @router.on("GET", "/{document_id}", "Show a document", models.DocumentDetails, 404)
-def show(request: Request, caller: Reader, document_id: requests.DocumentId) -> Response:
+def show(request: Request, caller: CorpusReader, document_id: requests.DocumentId) -> Response:
     """Show a document with its page errors and generations."""
     return with_etag(request, queries.document(caller, document_id))
 
@@ -154,7 +154,7 @@ def explain(caller: Reader, document_id: requests.DocumentId) -> Response:
     models.ListOf[models.Generation],
     404,
 )
-def generations(caller: Reader, document_id: requests.DocumentId) -> Response:
+def generations(caller: CorpusReader, document_id: requests.DocumentId) -> Response:
     """List the latest generations of a document, newest first; there is no next page."""
     found = queries.document(caller, document_id)
     return ApiResponse({"items": found["generations"], "next": None})
@@ -164,7 +164,7 @@ def generations(caller: Reader, document_id: requests.DocumentId) -> Response:
     "GET", "/{document_id}/pages", "List a document's pages", models.ListOf[models.PageSummary], 404
 )
 def pages(
-    caller: Reader,
+    caller: CorpusReader,
     document_id: requests.DocumentId,
     limit: requests.Limit = 50,
     cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
@@ -175,7 +175,10 @@ def pages(
 
 @router.on("GET", "/{document_id}/pages/{number}", "Show a page", models.PageDetails, 404)
 def page(
-    request: Request, caller: Reader, document_id: requests.DocumentId, number: requests.PageNumber
+    request: Request,
+    caller: CorpusReader,
+    document_id: requests.DocumentId,
+    number: requests.PageNumber,
 ) -> Response:
     """Show a page with its text and the bounding boxes of its words, in points."""
     return with_etag(request, content.page(caller, document_id, number))
@@ -184,7 +187,7 @@ def page(
 @router.get("/{document_id}/pages/{number}/image", summary="Render a page", **_PICTURE)
 async def image(
     request: Request,
-    caller: Reader,
+    caller: CorpusReader,
     document_id: requests.DocumentId,
     number: requests.PageNumber,
     width: Annotated[int, Query(ge=16, le=2400, description="Width in pixels.")] = 900,
@@ -223,7 +226,7 @@ async def image(
 @router.on("GET", "/{document_id}/tokens", "Words and boxes, as PAWLs", Any, 404)
 def tokens(
     request: Request,
-    caller: Reader,
+    caller: CorpusReader,
     document_id: requests.DocumentId,
     version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
 ) -> Response:
@@ -235,7 +238,7 @@ def tokens(
     "GET", "/{document_id}/chunks", "List a document's chunks", models.ListOf[models.Chunk], 404
 )
 def chunks(
-    caller: Reader,
+    caller: CorpusReader,
     document_id: requests.DocumentId,
     limit: requests.Limit = 50,
     cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}\.\d{1,9}$")] = None,
@@ -246,14 +249,14 @@ def chunks(
 
 @router.get("/{document_id}/file", summary="Get the original file", **_BYTES)
 def original(
-    request: Request, caller: Reader, document_id: requests.DocumentId, download: bool = False
+    request: Request, caller: CorpusReader, document_id: requests.DocumentId, download: bool = False
 ) -> Response:
     """Download the original file; supports ranges. Only safe types are shown inline."""
     return _file(request, content.original_of(caller, document_id), is_saved=download)
 
 
 @router.get("/{document_id}/thumbnail", summary="Get a thumbnail of page 1", **_BYTES)
-def thumbnail(request: Request, caller: Reader, document_id: requests.DocumentId) -> Response:
+def thumbnail(request: Request, caller: CorpusReader, document_id: requests.DocumentId) -> Response:
     """Get a JPEG of the first page."""
     return _file(request, content.thumbnail_of(caller, document_id), is_saved=False)
 

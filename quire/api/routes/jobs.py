@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from quire.api.auth.authenticate import Reader, Writer
+from quire.api.auth.authenticate import CorpusReader, CorpusWriter, Reader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router, with_etag
@@ -38,7 +38,7 @@ def listing(
 
 
 @router.on("POST", "", "Submit a job", models.Created, 404, 409, 413, status=201)
-def submit(caller: Writer, body: requests.Submit, key: requests.Key = None) -> Response:
+def submit(caller: CorpusWriter, body: requests.Submit, key: requests.Key = None) -> Response:
     """Submit a job; `Location` is its URL."""
     run_at = None if body.run_at is None else body.run_at.timestamp()
     submission = Submission(**{**dict(body), "run_at": run_at})
@@ -57,7 +57,7 @@ def bulk(caller: Writer, body: requests.Bulk) -> Response:
 
 
 @router.on("GET", "/{job_id}", "Show a job", models.Job, 404)
-def show(request: Request, caller: Reader, job_id: requests.JobId) -> Response:
+def show(request: Request, caller: CorpusReader, job_id: requests.JobId) -> Response:
     """Show a job. The ETag makes polling cheap."""
     return with_etag(request, queries.job(caller, job_id))
 
@@ -121,7 +121,7 @@ def explain(
 
 @router.on("GET", "/{job_id}/events", "List a job's events", models.ListOf[models.Event], 404)
 def events(
-    caller: Reader,
+    caller: CorpusReader,
     job_id: requests.JobId,
     limit: Annotated[int, Query(ge=1, le=queries.LOGGED)] = queries.LOGGED,
     cursor: requests.Cursor = None,
@@ -158,7 +158,7 @@ def attempts(
 
 @router.on("GET", "/{job_id}/files", "List a job's files", models.ListOf[models.File], 404)
 def listed_files(
-    caller: Reader,
+    caller: CorpusReader,
     job_id: requests.JobId,
     state: requests.States = None,
     with_errors: bool = False,

@@ -1,4 +1,4 @@
-"""Kinds of jobs: list, pause, unpause. All tenants share them, so only the operator may pause."""
+"""Kinds of jobs: list, pause, unpause. All tenants share them, so only instance admins pause."""
 
 from typing import Annotated
 

@@ -22,6 +22,7 @@ from quire.api.responses import problem_responses
 from quire.app import App
 from quire.control import queries
 from quire.control.queries import Metrics
+from quire.model.access import Role
 
 router = APIRouter(tags=["health"])
 #: Seconds for which results are cached at least; longer if counting takes long.
@@ -61,13 +62,13 @@ class MetricsExporter:
         if route != "/api/events":
             self._seconds.labels(method, route).observe(seconds)
 
-    def text(self, tenant: str, streams: int) -> bytes:
-        """Return a tenant's metrics; the default tenant also gets those of this process."""
+    def text(self, tenant: str, streams: int, *, is_operator: bool) -> bytes:
+        """Return a tenant's metrics; an operator also gets those of this process."""
         with self._lock:
             counted = self._counted(tenant)
             told = list(_families(counted, lambda *at: self._totals_by_key.total(tenant, *at)))
         written = generate_latest(_Fixed(told))
-        if tenant == self._app.settings.tenant:
+        if is_operator:
             open_now = GaugeMetricFamily(
                 "quire_http_streams", "Open event streams of this process.", streams
             )
@@ -119,10 +120,14 @@ class _Fixed:
 
 @router.get("/metrics", summary="Prometheus metrics", responses=_ANSWERS)
 def metrics(request: Request, caller: Reader) -> Response:
-    """Return the tenant's metrics in the Prometheus text format."""
+    """Return the tenant's metrics in the Prometheus text format.
+
+    A token of an instance admin, whatever its scopes, also gets those of this process.
+    """
     state = request.app.state
     meters: MetricsExporter = state.meters
-    text = meters.text(caller.tenant, state.tail.count)
+    is_operator = caller.role is Role.INSTANCE_ADMIN
+    text = meters.text(caller.tenant, state.tail.count, is_operator=is_operator)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 

@@ -5,11 +5,12 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from quire.api.auth.authenticate import Reader
+from quire.api.auth.authenticate import CorpusReader
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
 from quire.api.state import app_state_of
+from quire.control import queries
 from quire.control import search as control
 from quire.errors import BadInput
 from quire.ingest.resources import embedder_of
@@ -23,7 +24,7 @@ Pair = Annotated[str, Query(max_length=500, pattern=requests.PLAIN)]
 @router.on("GET", "", "Search the documents", models.SearchResults, 404)
 def search(
     request: Request,
-    caller: Reader,
+    caller: CorpusReader,
     q: Annotated[
         str,
         Query(
@@ -49,12 +50,14 @@ def search(
         q,
         limit=limit,
         mode=mode,
-        corpus=corpus,
+        corpus=queries.corpus_for(caller, corpus),
         documents=document or (),
         where=_pairs(where or []),
         media_type=media_type,
         embedder=lambda name: embedder_of(settings, Pipeline(embedder=name)),
     )
+    if caller.corpus is not None:
+        found["items"] = [{**each, "corpora": [caller.corpus.name]} for each in found["items"]]
     return ApiResponse(found)
 
 

@@ -7,7 +7,7 @@ from fastapi import Path, Response
 from quire.api.auth.authenticate import Reader, Viewed
 from quire.api.models import requests
 from quire.api.models import responses as models
-from quire.api.models.access import Session
+from quire.api.models.access import EndedSessions, Session
 from quire.api.responses import ApiResponse, Router
 from quire.api.routes.tokens import refuse_tokens
 from quire.control import access
@@ -21,7 +21,16 @@ SessionId = Annotated[int, Path(ge=1, le=requests.LARGEST_ID, description="Id of
 def listing(caller: Reader, viewer: Viewed) -> Response:
     """List your sessions, or as an admin those of the tenant; there is no next page."""
     user = None if viewer.may(Scope.ADMIN) else viewer.user
-    return ApiResponse({"items": access.list_sessions(caller, user=user), "next": None})
+    return ApiResponse(
+        {"items": access.list_sessions(caller, user=user, csrf=viewer.csrf), "next": None}
+    )
+
+
+@router.on("DELETE", "", "End your other sessions", EndedSessions)
+def end_others(caller: Reader, viewer: Viewed) -> Response:
+    """End all your sessions but this one; with a token of an admin, all that the admin has."""
+    refuse_tokens(viewer)
+    return ApiResponse({"count": access.end_other_sessions(caller, viewer.csrf or "")})
 
 
 @router.on("DELETE", "/{session_id}", "End a session", Session, 404)

@@ -6,6 +6,7 @@ Opening a sign-in link only shows a button, because link previews would use it u
 from html import escape
 from importlib.resources import files
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -37,7 +38,7 @@ def how(request: Request) -> Response:
     """Explain how to sign in."""
     if not app_state_of(request).settings.api_auth:
         return RedirectResponse("/", 303)
-    return _page("Sign in to Quire", _HOW)
+    return sign_in_page(request, "Sign in to Quire")
 
 
 @router.get("/sign-in/{link}")
@@ -71,11 +72,17 @@ def enter(request: Request, link: str) -> Response:
         )
     except NotSignedIn as error:
         return _refused(request, error)
+    return begun(request, entry)
+
+
+def begun(request: Request, entry: sign_in.Entry) -> Response:
+    """Answer with the cookie of a new session, and lead to the overview: nowhere else."""
+    days = app_state_of(request).settings.session_days
     answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})
     answer.set_cookie(
         cookie_name(request),
         entry.cookie,
-        max_age=int(s.session_days * sign_in.DAY),
+        max_age=int(days * sign_in.DAY),
         path="/",
         secure=is_https(request),
         httponly=True,
@@ -106,6 +113,15 @@ def _refused(request: Request, error: NotSignedIn) -> Response:
     app_state.rates.count_failure(address_of(request), app_state.db.clock.now().lease)
     what = str(error).partition(". ")[0].removeprefix("sign-in link: ")
     return _page("This sign-in link is not valid", f"<p>It {escape(what)}.</p>{_HOW}", status=401)
+
+
+def sign_in_page(request: Request, title: str, body: str = "", *, status: int = 200) -> Response:
+    """Show how to sign in, after what else there is to say."""
+    button = ""
+    if issuer := app_state_of(request).settings.oidc_issuer:
+        host = escape(urlsplit(issuer).netloc)
+        button = f'<p><a class="button main" href="/oidc/start">Sign in with {host}</a></p>'
+    return _page(title, f"{body}{button}{_HOW}", status=status)
 
 
 def _page(title: str, body: str, *, status: int = 200) -> HTMLResponse:

@@ -2,7 +2,7 @@
 
 from fastapi import Request, Response
 
-from quire.api.auth.authenticate import Reader, Viewed, is_instance_admin
+from quire.api.auth.authenticate import Reader, Viewed
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
 from quire.api.state import app_state_of
@@ -20,7 +20,7 @@ def status(request: Request, caller: Reader, viewer: Viewed) -> Response:
     app_state = app_state_of(request)
     counts, age = app_state.recent.get(f"status {caller.tenant}", lambda: queries.counts(caller))
     # Where files lie on the server concerns who operates it.
-    home = str(app_state.settings.home) if is_instance_admin(request, viewer) else None
+    home = str(app_state.settings.home) if viewer.operates else None
     answer = {"home": home, **counts, **queries.health(caller)}
     return ApiResponse(answer, headers={"Age": str(round(age))})
 

@@ -1,4 +1,4 @@
-"""Tenants, their limits and what they use: for the operator only."""
+"""Tenants, their limits and what they use: for instance admins."""
 
 from fastapi import Response
 

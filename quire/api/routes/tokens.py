@@ -44,7 +44,9 @@ def create(caller: Reader, viewer: Viewed, body: NewToken) -> Response:
             f"user {viewer.user}: only admins can create tokens for others. No token was created."
         )
     user = None if body.user == viewer.user else body.user
-    made = access.create_token(caller, body.name, body.scopes, body.days, user=user)
+    made = access.create_token(
+        caller, body.name, body.scopes, body.days, user=user, corpus=body.corpus
+    )
     return ApiResponse(made, 201, headers={"Cache-Control": "no-store"})
 
 

@@ -18,12 +18,12 @@ from fastapi import Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from quire.api import multipart
-from quire.api.auth.authenticate import Writer
+from quire.api.auth.authenticate import CorpusWriter
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
 from quire.api.state import AppState, app_state_of
-from quire.control import tenants
+from quire.control import queries, tenants
 from quire.control.caller import Caller
 from quire.control.uploads import MAX_FILES, UploadedFile, upload
 from quire.errors import BadInput, SourceRefused, TooLarge
@@ -76,13 +76,14 @@ _BODY = {
 )
 async def receive(
     request: Request,
-    caller: Writer,
+    caller: CorpusWriter,
     name: Annotated[str | None, Query(max_length=1000, description="Name of the file.")] = None,
     corpus: Annotated[str | None, Query(max_length=100)] = None,
     key: requests.Key = None,
 ) -> Response:
     """Upload one file, or a form with several; one ingest job indexes them."""
     app_state = app_state_of(request)
+    queries.corpus_for(caller, corpus or None)  # before the body is read
     taking = UploadReceiver(app_state, caller, request.headers.get("content-type", ""), key)
     length = request.headers.get("content-length")
     taking.check(name, length)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from quire.api.auth.authenticate import Admin, Reader, Viewed, public_url
+from quire.api.auth.authenticate import Admin, CorpusReader, Viewed, public_url
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.models.access import AuditEntry, Me, NewRole, NewUser, SignInLink, User
@@ -20,9 +20,13 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 @router.on("GET", "/me", "Show the current user", Me)
-def me(caller: Reader, viewer: Viewed) -> Response:
+def me(caller: CorpusReader, viewer: Viewed) -> Response:
     """Show the user of this token or session, and its permissions."""
-    shown = {**viewer._asdict(), "scopes": [each for each in Scope if viewer.may(each)]}
+    shown = {
+        **viewer._asdict(),
+        "scopes": [each for each in Scope if viewer.may(each)],
+        "corpus": viewer.corpus.name if viewer.corpus else None,
+    }
     return ApiResponse(shown, headers=NO_STORE)
 
 

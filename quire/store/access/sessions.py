@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant, iso
 from quire.model.access import Role
-from quire.store.access.users import TOUCH_SECONDS
+from quire.store.access.users import TOUCH_SECONDS, role_of
 from quire.store.db.schema.access import links, sessions, users
 
 u, s, k = users.c, sessions.c, links.c
@@ -72,7 +72,14 @@ def lock_enabled(conn: sa.Connection, user_id: int) -> bool:
 
 
 def begin(
-    conn: sa.Connection, user_id: int, sha256: str, csrf: str, *, expires_at: float, now: Instant
+    conn: sa.Connection,
+    user_id: int,
+    sha256: str,
+    csrf: str,
+    *,
+    expires_at: float,
+    address: str | None,
+    now: Instant,
 ) -> None:
     """Store a new session."""
     conn.execute(
@@ -83,14 +90,15 @@ def begin(
             created_at=now.wall,
             expires_at=expires_at,
             last_seen_at=now.wall,
+            address=address,
         )
     )
 
 
 _SESSION = (
     sa.select(
-        s.id, u.tenant, u.name.label("user"), u.role, s.csrf, s.expires_at, u.disabled_at,
-        s.last_seen_at,
+        s.id, u.tenant, u.name.label("user"), u.role, u.operates, s.csrf, s.expires_at,
+        u.disabled_at, s.last_seen_at,
     )
     .join(users, u.id == s.user_id)
     .where(s.sha256 == sa.bindparam("sha256"))
@@ -100,13 +108,20 @@ _SESSION = (
 def find_session(conn: sa.Connection, sha256: str) -> Session | None:
     """Return the session with this hash, of any tenant."""
     row = conn.execute(_SESSION, {"sha256": sha256}).one_or_none()
-    return None if row is None else Session(**{**row._mapping, "role": Role(row.role)})
+    if row is None:
+        return None
+    values = {name: row._mapping[name] for name in Session._fields}
+    return Session(**{**values, "role": role_of(row)})
 
 
-def touch(conn: sa.Connection, session_id: int, *, now: Instant) -> None:
-    """Update when a session was last seen, at most once a minute."""
+def touch(conn: sa.Connection, session_id: int, *, address: str | None, now: Instant) -> None:
+    """Update when and from where a session was last seen, at most once a minute."""
     old = s.last_seen_at <= now.wall - TOUCH_SECONDS
-    conn.execute(sa.update(sessions).where(s.id == session_id, old).values(last_seen_at=now.wall))
+    conn.execute(
+        sa.update(sessions)
+        .where(s.id == session_id, old)
+        .values(last_seen_at=now.wall, address=address)
+    )
 
 
 def end(conn: sa.Connection, sha256: str) -> bool:
@@ -120,11 +135,23 @@ def listed(
     *,
     user: str | None = None,
     session_id: int | None = None,
+    csrf: str | None = None,
     now: Instant,
 ) -> list[dict[str, Any]]:
-    """List the sessions of a tenant, or of one user, that have not ended; latest first."""
+    """List the sessions of a tenant, or of one user, that have not ended; latest first.
+
+    The current one is that of this CSRF token.
+    """
     query = (
-        sa.select(s.id, u.name.label("user"), s.created_at, s.last_seen_at, s.expires_at)
+        sa.select(
+            s.id,
+            u.name.label("user"),
+            s.address,
+            s.created_at,
+            s.last_seen_at,
+            s.expires_at,
+            (s.csrf == (csrf or "")).label("current"),
+        )
         .join(users, u.id == s.user_id)
         .where(u.tenant == tenant, s.expires_at > now.wall, u.disabled_at.is_(None))
         .order_by(s.id.desc())
@@ -135,7 +162,11 @@ def listed(
         query = query.where(s.id == session_id)
     times = ("created_at", "last_seen_at", "expires_at")
     return [
-        {**row._mapping, **{name: iso(row._mapping[name]) for name in times}}
+        {
+            **row._mapping,
+            "current": bool(row.current),
+            **{name: iso(row._mapping[name]) for name in times},
+        }
         for row in conn.execute(query)
     ]
 
@@ -143,6 +174,13 @@ def listed(
 def end_by_id(conn: sa.Connection, session_id: int) -> bool:
     """Delete a session by its id; returns whether it existed."""
     return conn.execute(sa.delete(sessions).where(s.id == session_id)).rowcount == 1
+
+
+def end_others(conn: sa.Connection, tenant: str, user: str, csrf: str) -> int:
+    """Delete the sessions of a user but that of this CSRF token; returns how many."""
+    own = sa.select(u.id).where(u.tenant == tenant, u.name == user)
+    others = sa.delete(sessions).where(s.user_id.in_(own), s.csrf != csrf)
+    return conn.execute(others).rowcount
 
 
 def prune(conn: sa.Connection, *, before: float, limit: int = 5000) -> dict[str, int]:

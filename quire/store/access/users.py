@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant, json_values
-from quire.model.access import Role, Scope, written
+from quire.model.access import BoundCorpus, Role, Scope, written
 from quire.store.db import bulk
 from quire.store.db.schema.access import links, sessions, tokens, users
+from quire.store.db.schema.documents import corpora
 
 #: Minimum seconds between updates of when a token or session was last used.
 TOUCH_SECONDS = 60.0
@@ -43,10 +44,23 @@ class TokenRow(NamedTuple):
     revoked_at: float | None
     disabled_at: float | None
     last_used_at: float | None
+    corpus: BoundCorpus | None
+
+
+def role_of(row: Any) -> Role:
+    """Return the role of a row with `role` and `operates`."""
+    role = Role(row.role)
+    return Role.INSTANCE_ADMIN if role is Role.ADMIN and row.operates else role
+
+
+def _stored(role: Role) -> dict[str, Any]:
+    operates = role is Role.INSTANCE_ADMIN
+    return {"role": (Role.ADMIN if operates else role).value, "operates": operates}
 
 
 def _user(row: Any) -> User:
-    return User(**{**row._mapping, "role": Role(row.role)})
+    values = {name: row._mapping[name] for name in User._fields}
+    return User(**{**values, "role": role_of(row)})
 
 
 def find_user(conn: sa.Connection, tenant: str, name: str, *, lock: bool = False) -> User | None:
@@ -62,9 +76,9 @@ def list_users(conn: sa.Connection, tenant: str) -> list[dict[str, Any]]:
     return [_user(row).as_json() for row in rows]
 
 
-def has_users(conn: sa.Connection, tenant: str, *, signed_in: bool = False) -> bool:
-    """Tell whether a tenant has a user, or one who has signed in."""
-    any_user = sa.exists().where(u.tenant == tenant)
+def has_users(conn: sa.Connection, tenant: str | None = None, *, signed_in: bool = False) -> bool:
+    """Tell whether a tenant, or any, has a user, or one who has signed in."""
+    any_user = sa.exists().where(u.id > 0 if tenant is None else u.tenant == tenant)
     if signed_in:
         any_user = any_user.where(u.signed_in_at.is_not(None))
     return bool(conn.scalar(sa.select(any_user)))
@@ -72,23 +86,50 @@ def has_users(conn: sa.Connection, tenant: str, *, signed_in: bool = False) -> b
 
 def add_user(conn: sa.Connection, tenant: str, name: str, role: Role, *, now: Instant) -> bool:
     """Add a user; returns whether it is new."""
-    columns = ("tenant", "name", "role", "created_at")
-    return bool(
-        bulk.insert_missing(conn, users, columns, [[tenant, name, role, now.wall]], ("id",))
-    )
+    columns = ("tenant", "name", "role", "operates", "created_at")
+    stored = _stored(role)
+    row = [tenant, name, stored["role"], stored["operates"], now.wall]
+    return bool(bulk.insert_missing(conn, users, columns, [row], ("id",)))
 
 
-def set_user(conn: sa.Connection, user_id: int, **values: Any) -> None:
-    """Update columns of a user."""
+def set_user(conn: sa.Connection, user_id: int, *, role: Role | None = None, **values: Any) -> None:
+    """Update the role and columns of a user."""
+    if role is not None:
+        values |= _stored(role)
     conn.execute(sa.update(users).where(u.id == user_id).values(**values))
 
 
-def admins(conn: sa.Connection, tenant: str) -> list[int]:
-    """Lock and list the enabled admins of a tenant."""
-    query = sa.select(u.id).where(
-        u.tenant == tenant, u.role == Role.ADMIN.value, u.disabled_at.is_(None)
+class Admins(NamedTuple):
+    """Ids of enabled admins, of any kind."""
+
+    of_tenant: list[int]
+    of_instance: list[int]
+
+
+def admins(conn: sa.Connection, tenant: str) -> Admins:
+    """Lock and list the enabled admins of a tenant, and those of the instance in all tenants."""
+    is_admin = sa.and_(u.role == Role.ADMIN.value, u.disabled_at.is_(None))
+    query = sa.select(u.id, u.tenant, u.role, u.operates).where(
+        is_admin, sa.or_(u.tenant == tenant, u.operates.is_(True))
     )
-    return list(conn.scalars(query.order_by(u.id).with_for_update()))
+    found = conn.execute(query.order_by(u.id).with_for_update()).all()
+    return Admins(
+        [row.id for row in found if row.tenant == tenant],
+        [row.id for row in found if row.operates],
+    )
+
+
+def find_by_identity(conn: sa.Connection, issuer: str, subject: str) -> User | None:
+    """Return the user of an identity, with its row locked."""
+    query = sa.select(users).where(u.issuer == issuer, u.subject == subject)
+    row = conn.execute(query.with_for_update()).one_or_none()
+    return None if row is None else _user(row)
+
+
+def bind_identity(conn: sa.Connection, user_id: int, issuer: str, subject: str) -> bool:
+    """Bind a user to an identity; returns False if another one is bound to it."""
+    free = sa.update(users).where(u.id == user_id, u.issuer.is_(None))
+    return conn.execute(free.values(issuer=issuer, subject=subject)).rowcount == 1
 
 
 def revoke_all(conn: sa.Connection, user_id: int, *, now: Instant) -> None:
@@ -109,6 +150,7 @@ def add_token(
     sha256: str,
     scopes: frozenset[Scope],
     *,
+    corpus_id: int | None = None,
     expires_at: float | None,
     now: Instant,
 ) -> int:
@@ -119,6 +161,7 @@ def add_token(
         "name": name,
         "sha256": sha256,
         "scopes": written(scopes),
+        "corpus_id": corpus_id,
         "created_at": now.wall,
         "expires_at": expires_at,
     }
@@ -138,8 +181,9 @@ def tokens_of(
 ) -> list[dict[str, Any]]:
     """List a tenant's tokens, newest first; optionally of one user or with these ids."""
     query = (
-        sa.select(tokens, u.name.label("user"))
+        sa.select(tokens, u.name.label("user"), corpora.c.name.label("corpus"))
         .join(users, u.id == t.user_id)
+        .join(corpora, corpora.c.id == t.corpus_id, isouter=True)
         .where(t.tenant == tenant)
         .order_by(t.id.desc())
         .limit(limit)
@@ -159,8 +203,15 @@ def _token_json(row: Any, now: Instant) -> dict[str, Any]:
         state = "revoked"
     elif row.expires_at is not None and row.expires_at <= now.wall:
         state = "expired"
-    names = ("id", "name", "user", "created_at", "expires_at", "revoked_at", "last_used_at")
+    times = ("created_at", "expires_at", "revoked_at", "last_used_at")
+    names = ("id", "name", "user", "corpus", "address", *times)
     return {**json_values(row, names), "scopes": row.scopes.split(), "state": state}
+
+
+def revoke_of_corpus(conn: sa.Connection, corpus_id: int, *, now: Instant) -> None:
+    """Revoke the tokens that are bound to a corpus."""
+    bound = sa.update(tokens).where(t.corpus_id == corpus_id, t.revoked_at.is_(None))
+    conn.execute(bound.values(revoked_at=now.wall))
 
 
 def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> bool:
@@ -175,10 +226,12 @@ def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> 
 
 _TOKEN = (
     sa.select(
-        t.id, t.tenant, u.name.label("user"), u.role, t.scopes, t.expires_at, t.revoked_at,
-        u.disabled_at, t.last_used_at,
+        t.id, t.tenant, u.name.label("user"), u.role, u.operates, t.scopes, t.expires_at,
+        t.revoked_at, u.disabled_at, t.last_used_at, t.corpus_id,
+        corpora.c.name.label("corpus_name"),
     )
     .join(users, u.id == t.user_id)
+    .join(corpora, corpora.c.id == t.corpus_id, isouter=True)
     .where(t.sha256 == sa.bindparam("sha256"))
 )  # fmt: skip
 
@@ -189,10 +242,18 @@ def find_token(conn: sa.Connection, sha256: str) -> TokenRow | None:
     if row is None:
         return None
     scopes = frozenset(Scope(each) for each in row.scopes.split())
-    return TokenRow(**{**row._mapping, "role": Role(row.role), "scopes": scopes})
+    corpus = None if row.corpus_id is None else BoundCorpus(row.corpus_id, row.corpus_name or "")
+    own: dict[str, Any] = {"role": role_of(row), "scopes": scopes, "corpus": corpus}
+    return TokenRow(
+        **{name: row._mapping[name] for name in TokenRow._fields if name not in own}, **own
+    )
 
 
-def touch_token(conn: sa.Connection, token_id: int, *, now: Instant) -> None:
-    """Update when a token was last used, at most once a minute."""
+def touch_token(conn: sa.Connection, token_id: int, *, address: str | None, now: Instant) -> None:
+    """Update when and from where a token was last used, at most once a minute."""
     old = sa.or_(t.last_used_at.is_(None), t.last_used_at <= now.wall - TOUCH_SECONDS)
-    conn.execute(sa.update(tokens).where(t.id == token_id, old).values(last_used_at=now.wall))
+    conn.execute(
+        sa.update(tokens)
+        .where(t.id == token_id, old)
+        .values(last_used_at=now.wall, address=address)
+    )

@@ -38,16 +38,24 @@ _GENERATION = (
 )  # fmt: skip
 
 
-def row_of(conn: sa.Connection, tenant: str, document_id: int) -> Any | None:
-    """Return a document of a tenant with its newest generation, or None."""
+def row_of(
+    conn: sa.Connection, tenant: str, document_id: int, corpus_id: int | None = None
+) -> Any | None:
+    """Return a document of a tenant, or of a corpus, with its newest generation; or None."""
     if not 0 < document_id < 2**63:
         return None
-    return conn.execute(_documents(tenant).where(d.id == document_id)).one_or_none()
+    query = _documents(tenant).where(d.id == document_id)
+    if corpus_id is not None:
+        cd = corpus_documents.c
+        query = query.where(sa.exists().where(cd.document_id == d.id, cd.corpus_id == corpus_id))
+    return conn.execute(query).one_or_none()
 
 
-def document(conn: sa.Connection, tenant: str, document_id: int) -> dict[str, Any] | None:
-    """Return one document of a tenant with its page errors and generations."""
-    row = row_of(conn, tenant, document_id)
+def document(
+    conn: sa.Connection, tenant: str, document_id: int, corpus_id: int | None = None
+) -> dict[str, Any] | None:
+    """Return one document of a tenant, or of a corpus, with its page errors and generations."""
+    row = row_of(conn, tenant, document_id, corpus_id)
     if row is None:
         return None
     names = _corpora_of(conn, [row.id])

@@ -46,8 +46,11 @@ def test_users_are_added_given_roles_and_disabled(quire: Run):
     assert quire("user", "role", "bob", "viewer").out == "user bob has the role viewer.\n"
     assert quire("user", "role", "bob", "admin", "--json").json["role"] == "admin"
     users = {each["name"]: each for each in quire("user", "list", "--json").json["items"]}
-    # Whoever has the home is its first admin.
-    assert {name: each["role"] for name, each in users.items()} == {"ada": "admin", "bob": "admin"}
+    # Whoever has the home is its first admin, and operates it.
+    roles = {name: each["role"] for name, each in users.items()}
+    assert roles == {"ada": "instance-admin", "bob": "admin"}
+    assert quire("user", "role", "bob", "instance-admin", "--json").json["role"] == "instance-admin"
+    quire("user", "role", "bob", "admin")
     assert "disabled" in quire("user", "disable", "bob").out
     assert quire("user", "disable", "bob", "--json").json["disabled_at"]
     listed = quire("user", "list").out
@@ -102,6 +105,7 @@ def test_a_link_names_the_place_of_the_dashboard(
         (("user", "role", "eve", "admin"), "no such user"),
         (("user", "disable", "ada"), "last admin"),
         (("user", "role", "ada", "viewer"), "last admin"),
+        (("user", "role", "ada", "admin"), "last instance admin"),
         (("user", "link", "eve"), "no such user"),
     ],
 )

@@ -8,6 +8,10 @@ import sqlalchemy as sa
 from quire.model.access import SCOPE_SETS, Role
 from quire.store.db.schema.queue import Id, Time, metadata, one_of
 
+#: SQLite cannot change the constraint of a table that others refer to, so an instance admin is an
+#: admin with a mark.
+TENANT_ROLES = (Role.VIEWER, Role.MEMBER, Role.ADMIN)
+
 users = sa.Table(
     "users",
     metadata,
@@ -18,9 +22,15 @@ users = sa.Table(
     sa.Column("created_at", Time, nullable=False),
     sa.Column("signed_in_at", Time),
     sa.Column("disabled_at", Time),
+    # With the role admin: an instance admin. Null: no.
+    sa.Column("operates", sa.Boolean),
+    # Who it is for the OpenID provider; null until the first sign-in with it.
+    sa.Column("issuer", sa.Text),
+    sa.Column("subject", sa.Text),
     sa.UniqueConstraint("tenant", "name", name="uq_users"),
-    one_of("role", Role, "ck_users_role"),
+    one_of("role", TENANT_ROLES, "ck_users_role"),
 )
+USERS_BY_IDENTITY = sa.Index("uq_users_identity", users.c.issuer, users.c.subject, unique=True)
 
 tokens = sa.Table(
     "tokens",
@@ -35,6 +45,10 @@ tokens = sa.Table(
     sa.Column("expires_at", Time),
     sa.Column("revoked_at", Time),
     sa.Column("last_used_at", Time),
+    # The only corpus that it may use; null: all. Deleting the corpus revokes the token.
+    sa.Column("corpus_id", Id),
+    # From which it was last used.
+    sa.Column("address", sa.Text),
     sa.UniqueConstraint("sha256", name="uq_tokens_sha256"),
     one_of("scopes", SCOPE_SETS, "ck_tokens_scopes"),
 )
@@ -51,6 +65,8 @@ sessions = sa.Table(
     sa.Column("created_at", Time, nullable=False),
     sa.Column("expires_at", Time, nullable=False),
     sa.Column("last_seen_at", Time, nullable=False),
+    # From which it was last seen.
+    sa.Column("address", sa.Text),
     sa.UniqueConstraint("sha256", name="uq_sessions_sha256"),
 )
 sa.Index("ix_sessions_user", sessions.c.user_id)
