@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -22,6 +23,7 @@ from quire.api.page_renderer import DrawingQueue, PageRenderer
 from quire.demo import samples
 from quire.errors import Transient, Unreadable
 from tests.api.house import House, sailing_book
+from tests.waiting import until
 
 PARTS = (
     "", "/explain", "/generations", "/pages", "/pages/1", "/pages/1/image", "/tokens", "/chunks",
@@ -120,25 +122,50 @@ def test_a_picture_is_drawn_and_a_text_is_not(house: House):
         assert house.viewer.get(f"/api/documents/{text}{part}").status_code == 404
 
 
+@pytest.fixture
+def renderer() -> Iterator[PageRenderer]:
+    renderer = PageRenderer()
+    yield renderer
+    renderer.close()
+
+
 def test_a_page_that_takes_too_long_or_kills_its_drawer_leaves_the_next_one_alone(
-    house: House,
+    house: House, renderer: PageRenderer
 ):
     path = house.folder / "book.pdf"
     path.write_bytes(sailing_book())
-    easel = PageRenderer(seconds=0.0)
-    draw = functools.partial(easel.draw, tenant="acme", scratch=house.folder / "scratch")
+    draw = functools.partial(renderer.draw, tenant="acme", scratch=house.folder / "scratch")
+    renderer.seconds = 0.0
     with pytest.raises(Unreadable, match="longer than"):
         draw(path, "application/pdf", 1, 100)
-    easel.seconds = 60.0
+    renderer.seconds = 60.0
     assert draw(path, "application/pdf", 1, 100).startswith(b"\x89PNG")
-    assert easel._sandbox is not None
-    os.kill(easel._sandbox.pid, signal.SIGKILL)
-    with pytest.raises(Unreadable, match="crashed"):
-        draw(path, "application/pdf", 1, 100)
+    box = renderer._sandbox
+    assert box is not None
+    os.kill(box.pid, signal.SIGSTOP)  # so that it is drawing when it is killed
+    with ThreadPoolExecutor(1) as pool:
+        drawn = pool.submit(draw, path, "application/pdf", 1, 100)
+        until(lambda: box._is_busy)
+        os.kill(box.pid, signal.SIGKILL)
+        with pytest.raises(Unreadable, match="crashed"):
+            drawn.result()
     assert draw(path, "application/pdf", 2, 100).startswith(b"\x89PNG")
     with pytest.raises(Unreadable, match="3 pages"):
         draw(path, "application/pdf", 9, 100)
-    easel.close()
+
+
+def test_a_drawer_that_died_while_idle_is_replaced(house: House, renderer: PageRenderer):
+    path = house.folder / "book.pdf"
+    path.write_bytes(sailing_book())
+    draw = functools.partial(renderer.draw, tenant="acme", scratch=house.folder / "scratch")
+    assert draw(path, "application/pdf", 1, 100).startswith(b"\x89PNG")
+    box = renderer._sandbox
+    assert box is not None
+    first = box.pid
+    os.kill(first, signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(first))
+    assert draw(path, "application/pdf", 1, 100).startswith(b"\x89PNG")
+    assert box.pid != first
 
 
 def test_an_image_too_large_to_be_shown_is_refused_and_a_large_one_is_reduced_first(house: House):

@@ -6,6 +6,7 @@ let new writers overtake old ones.
 """
 
 import contextlib
+import itertools
 import random
 import re
 import time
@@ -29,8 +30,9 @@ R = TypeVar("R")
 BUSY_SECONDS = 10.0
 #: Default lease.
 LEASE_SECONDS = 60.0
-#: Tries of a transaction that PostgreSQL aborted for a deadlock or a serialization failure.
-CONFLICT_TRIES = 8
+#: How long a transaction that is in conflict with others is started over, and the longest pause.
+#: By time, not by tries: on a busy machine the others need longer too.
+CONFLICT_SECONDS, LONGEST_PAUSE = 5.0, 0.25
 #: Tries of a transaction whose connection was lost before COMMIT.
 LOST_CONNECTION_TRIES = 3
 #: Pauses before an idempotent change is repeated after a COMMIT without a reply.
@@ -220,7 +222,8 @@ class Database:
         return self._calls.run(text, values) if self._calls else None
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
-        for attempt in range(1, CONFLICT_TRIES + 1):
+        give_up_at = time.monotonic() + CONFLICT_SECONDS
+        for attempt in itertools.count(1):
             is_committing = False
             try:
                 with self.begin() as conn:
@@ -228,10 +231,11 @@ class Database:
                     is_committing = True
                 return made
             except (TransactionConflict, sa.exc.IntegrityError) as error:
-                if not _is_conflict(error) or attempt == CONFLICT_TRIES:
+                if not _is_conflict(error) or time.monotonic() > give_up_at:
                     raise
                 log.event("database.conflict", level="debug", attempt=attempt)
-                time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311
+                longest = min(0.005 * 2 ** min(attempt, 10), LONGEST_PAUSE)
+                time.sleep(random.uniform(0, longest))  # noqa: S311
             except DatabaseUnavailable as error:
                 lost = error.__cause__
                 if is_committing and _is_lost(lost):

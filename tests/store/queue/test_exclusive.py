@@ -215,7 +215,9 @@ def test_two_claims_whose_keys_cross_are_told_apart_by_trying_one_again(pg_stage
 
     with ThreadPoolExecutor(2) as pool:
         found = [lease for taken in pool.map(claim_from_both, queues) for lease in taken]
-    assert len(tries) == 3
+    # One never had to; the other did, and once more if the first had not committed by then.
+    assert min(tries.count(worker) for worker in queues) == 1
+    assert len(tries) > len(queues)
     running = pg_stage.rows("tasks", state="running")
     assert sorted(row.exclusive_key for row in running) == ["a", "b"]
     assert sorted(lease.task_id for lease in found) == [row.id for row in running]
