@@ -323,7 +323,7 @@ MUTANTS = [
     _mutant(
         "edges.satisfied_once", Q + "dependencies.py",
         ', "over"), edges.c.satisfied_at.is_(None), *also)', ', "over"), *also)',
-        "dependencies::test_a_cancelled_successor_that_is_retried_does_not_wait_for_what_is_over",
+        "dependencies::test_a_predecessor_that_ends_twice_counts_once",
     ),
     _mutant(
         "submit.predecessors.nolock", "quire/control/jobs.py", "*named, *active})", "*active})",

@@ -118,6 +118,24 @@ def test_a_cancelled_successor_that_is_retried_does_not_wait_for_what_is_over(st
         assert stage.run() == [job_id]
 
 
+def test_a_predecessor_that_ends_twice_counts_once(stage: Stage):
+    job_id = stage.one()
+    [lease] = stage.claim()
+    with fenced.ending(stage.db, *lease.key, worker_id="w1") as tx:
+        both = [tx.spawn("noop"), tx.spawn("noop")]
+        tx.spawn("noop", after=both, after_failure="run")
+    first, second, last = [row.id for row in stage.rows("tasks", job_id=job_id)][1:]
+    fail_next(stage)
+    verbs.stop(stage.caller(), [job_id])
+    verbs.resume(stage.caller(), [job_id])
+    waits = {lease.task_id: lease for lease in stage.claim(limit=10)}
+    assert set(waits) == {first, second}
+    stage.settle(ending(waits[first]))
+    assert stage.claim() == []  # the second has not ended
+    stage.settle(ending(waits[second]))
+    assert [lease.task_id for lease in stage.claim()] == [last]
+
+
 def test_deleting_a_stopped_predecessor_cancels_what_waits_for_it(stage: Stage):
     first = stage.one()
     second = stage.one(after=(first,))
