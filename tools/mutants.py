@@ -349,8 +349,7 @@ MUTANTS = [
     _mutant(
         "owners.nolock", Q + "owners.py",
         "_LOCKED = _OWNER.with_for_update(key_share=True)", "_LOCKED = _OWNER",
-        "concurrency::test_two_replacing_submits_leave_one_active_job",
-        "concurrency::test_two_rejecting_submits_accept_one",
+        "guards::test_a_submit_that_decides_by_policy_waits_for_the_one_before",
     ),
     _mutant(
         "submit.body", Q + "submit.py", "if row.body_hash != body_hash:", "if False:",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import jobs as verbs
-from quire.errors import DatabaseUnavailable, LeaseLost
+from quire.errors import DatabaseUnavailable, LeaseLost, UserBusy
+from quire.model.records import Submission
 from quire.model.states import TaskState
 from quire.runtime.worker import sweep
 from quire.settings import load
@@ -96,6 +98,31 @@ def test_two_claims_at_once_keep_a_cap(pg_stage: Stage):
         pg_stage.wait_until_one_waits(thread)
     thread.join()
     assert claimed == [[]]
+
+
+@pytest.mark.parametrize("policy", ["replace", "reject"])
+def test_a_submit_that_decides_by_policy_waits_for_the_one_before(pg_stage: Stage, policy: str):
+    caller = pg_stage.caller(policy=policy)
+    later_submits: list[tuple[threading.Thread, list[Any]]] = []
+
+    def submit(then: Any = None) -> list[int]:
+        try:
+            return verbs.submit(caller, [Submission("noop")], then=then)
+        except UserBusy:
+            return []
+
+    def begin_another(conn: object, ids: object, now: object) -> None:
+        thread, made = later(submit)
+        later_submits.append((thread, made))
+        pg_stage.wait_until_one_waits(thread)
+
+    pg_stage.one()
+    pg_stage.run()
+    [first] = submit(begin_another)
+    [(thread, made)] = later_submits
+    thread.join()
+    active = [job.id for job in pg_stage.rows("jobs") if job.state == "pending"]
+    assert active == ([first] if policy == "reject" else made[0])
 
 
 def test_a_move_changes_no_task_that_has_left_its_source(stage: Stage):
