@@ -52,7 +52,10 @@ class Settings:
     token: str = _setting("", "API token for that server.")
 
     concurrency: int = _setting(
-        0, "Child processes per worker. 0: one per core, at least 2.", "Workers and queues"
+        0,
+        "Child processes per worker. 0: one per core, at least 2. With several tenants, the last "
+        "free one is kept for a tenant that has nothing running there.",
+        "Workers and queues",
     )
     queues: tuple[str, ...] = _setting(("default",), "Queues a worker serves, comma-separated.")
     routes: tuple[str, ...] = _setting(

@@ -66,6 +66,7 @@ class Lease(NamedTuple):
     from_page: int | None = None
     to_page: int | None = None
     origin: str = API  # where its job was submitted
+    owner_id: int = 0
 
     @property
     def key(self) -> Key:

@@ -143,11 +143,18 @@ def _ready(case: Case) -> Finding:
     if row.paused_at is not None:
         return _paused(case)
     workers = waiting.live_workers(case.conn, now=case.now, max_silence=case.max_silence)
-    if not any(row.queue in worker.queues and row.kind in worker.kinds for worker in workers):
+    able = [each for each in workers if row.queue in each.queues and row.kind in each.kinds]
+    if not able:
         return _no_worker(case, workers)
     limit = row.max_running
     if limit is not None and waiting.running_of(case.conn, row.owner_id) >= limit:
         return _cap(case)
+    if waiting.is_kept_from(case.conn, row, able):
+        text = (
+            "Each worker keeps its last free child for tenants of which it runs nothing, and runs "
+            f"tasks of tenant {row.tenant} already."
+        )
+        return Finding("kept", text, "It starts when one of those tasks ends.", row.ready_at)
     return _in_order(case)
 
 

@@ -6,6 +6,7 @@ is unavailable the children keep running, and their results are settled when it 
 """
 
 import contextlib
+import functools
 import os
 import random
 import selectors
@@ -13,7 +14,8 @@ import shutil
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from quire import log, plugins
 from quire.clock import Instant
@@ -23,13 +25,22 @@ from quire.model.outcomes import Key, Lease, Outcome, RunReport, Settlement, dec
 from quire.runtime.child.channel import MAX_BATCH, Progress
 from quire.runtime.child.pool import ChildPool
 from quire.runtime.worker.claim_gate import ClaimGate
+from quire.runtime.worker.last_child import LastChild
 from quire.runtime.worker.registration import Registration
 from quire.runtime.worker.sweep import sweep
 from quire.sandbox import confine
 from quire.settings import Settings
 from quire.store import Connection, open_database
 from quire.store.db import migrate
-from quire.store.queue import claim, commit_recovery, metric_counters, release, settle, workers
+from quire.store.queue import (
+    claim,
+    commit_recovery,
+    metric_counters,
+    owners,
+    release,
+    settle,
+    workers,
+)
 from quire.store.queue import progress as progress_store
 from quire.store.queue.commit_recovery import HeldTask
 
@@ -57,6 +68,8 @@ _COMPLETED = (Outcome.DONE, Outcome.SETTLED, Outcome.PERMANENT, Outcome.TRANSIEN
 #: Weight of the latest run in the moving average of run times.
 _LATEST_WEIGHT = 0.2
 _DEFAULT_RUN_TIME = 1.0
+#: What was claimed in the order of the queue, and for the last child.
+Claims = tuple[list[claim.Claimed], list[claim.Claimed]]
 
 
 def run(settings: Settings) -> int:
@@ -91,6 +104,17 @@ class RunTimes:
         return self._overall < SHORT_TASK
 
 
+class Room(NamedTuple):
+    """How much a worker may claim now."""
+
+    #: Idle children that anybody's tasks may take.
+    children: int
+    #: How many tasks to claim for them, and ahead of time for busy ones.
+    tasks: int
+    #: How many to claim for the last free child, of tenants of which the worker runs nothing.
+    kept: int
+
+
 class Backlog:
     """Leases that were claimed and not yet handed to a child, in queue order."""
 
@@ -108,6 +132,10 @@ class Backlog:
         """Tell whether a lease has waited for a child for longer than `seconds`."""
         return bool(self._waiting) and now - self._waiting[0][1] > seconds
 
+    def leases(self) -> list[Lease]:
+        """List the leases."""
+        return [lease for lease, _ in self._waiting]
+
     def keys(self) -> list[Key]:
         """List the leases as (task id, fence)."""
         return [lease.key for lease, _ in self._waiting]
@@ -124,12 +152,18 @@ class Backlog:
         self._waiting.clear()
         return leases
 
-    def take_batch(self, run_times: RunTimes, limit: int) -> list[Lease]:
+    def take_batch(
+        self, run_times: RunTimes, limit: int, is_barred: Callable[[Lease], bool] | None = None
+    ) -> list[Lease]:
         """Remove the next batch for one child: about 100 ms of work, or one task to run alone."""
         batch: list[Lease] = []
+        passed: list[tuple[Lease, float]] = []
         budget = BATCH_SECONDS
         while self._waiting and len(batch) < min(limit, MAX_BATCH):
             lease, _ = self._waiting[0]
+            if is_barred and is_barred(lease):
+                passed.append(self._waiting.popleft())
+                continue
             seconds = run_times.expected(lease.kind)
             if batch and (seconds > budget or lease.is_alone):
                 break
@@ -138,6 +172,7 @@ class Backlog:
             budget -= seconds
             if lease.is_alone:
                 break
+        self._waiting.extendleft(reversed(passed))
         return batch
 
 
@@ -173,6 +208,7 @@ class Worker:
         )  # fmt: skip
         self.run_times = RunTimes()
         self.backlog = Backlog()
+        self.last_child = LastChild(self.concurrency)
         #: Leases that a child has.
         self.running: dict[Key, Lease] = {}
         #: Of those, the ones that this worker told to stop.
@@ -267,7 +303,7 @@ class Worker:
         self.registration.listener.register(self.selector)
         for key, _ in self.selector.select(self._idle_seconds()):
             if isinstance(key.data, str) and self.registration.clear_wakeup(key.data):
-                self.should_claim = True
+                self.should_claim = self.last_child.should_look = True
                 self.due["leases"] = 0.0
 
     def _idle_seconds(self) -> float:
@@ -314,7 +350,7 @@ class Worker:
                 self.run_times.add(lease.kind, report.duration)
             if report.outcome == Outcome.SETTLED:
                 # Its own transaction may have added or released tasks.
-                self.should_claim = True
+                self.should_claim = self.last_child.should_look = True
                 continue
             settlement = decide(
                 report, lease, self.kinds[lease.kind], random.random(), self.id,  # noqa: S311
@@ -356,12 +392,13 @@ class Worker:
             sweep(self.db, self.settings, self.id, list(self.kinds))
             self.due["sweep"] = now + self.settings.sweep_interval
             self.should_claim, self.look_ahead = True, claim.DEEP_LOOK
+            self.last_child.should_look = True
         if self.running and now >= self.due["leases"]:
             self._check_leases()
             self.due["leases"] = now + CHECK_LEASES_EVERY
         is_task_due = self.next_due_at is not None and self.next_due_at - self.clock_offset <= now
         if self.gate.should_poll() or is_task_due or now >= self.due["poll"]:
-            self.should_claim = True
+            self.should_claim = self.last_child.should_look = True
             # Here too: with no idle child nothing is written, and _wait must not spin.
             self.due["poll"] = now + self.settings.poll_interval
         if (
@@ -372,40 +409,45 @@ class Worker:
             self._write(now)
 
     def _wants_claim(self) -> bool:
-        return self.should_claim and self.drain_by is None and self._room() > 0
+        if self.drain_by is not None or not (self.should_claim or self.last_child.should_look):
+            return False
+        room = self._room()
+        looks = self.last_child.should_look and room.kept > 0
+        return looks or (self.should_claim and room.tasks > 0)
 
-    def _room(self) -> int:
-        """Return how many tasks to claim: a batch per idle child, and a few to prefetch."""
-        idle = self.gate.slots(len(self.children.idle())) * self.run_times.batch_size()
+    def _room(self) -> Room:
+        """Return how much to claim: a batch per idle child, and a few tasks to prefetch."""
+        free, batch = len(self.children.idle()), self.run_times.batch_size()
+        slots = self.gate.slots(free)
+        children = min(slots, self.last_child.unkept(free))
+        idle, kept = children * batch, (slots - children) * batch
         busy = 0
         if self.run_times.are_short():
             busy = self.children.started_after(self.monotonic() - SHORT_TASK)
         busy = self.gate.prefetch_slots(busy)
         # Several at a time: each claim is a commit, which the commits of children wait for.
         if not idle and len(self.backlog) >= busy:
-            return 0
-        return idle + busy * PREFETCH_TASKS - len(self.backlog)
+            return Room(children, 0, kept)
+        return Room(children, idle + busy * PREFETCH_TASKS - len(self.backlog), kept)
 
     def _write(self, now: float) -> None:
         """Settle, report progress and claim, in one transaction."""
         settlements, progress = self.settlements, list(self.progress)
         claims = self._wants_claim() or (bool(settlements) and self.drain_by is None)
-        idle, room = self.gate.slots(len(self.children.idle())), self._room()
+        room = self._room()
 
-        def act(
-            conn: Connection, at: Instant
-        ) -> tuple[set[Key], list[claim.Claimed], float | None]:
+        def act(conn: Connection, at: Instant) -> tuple[set[Key], Claims, float | None]:
             recorded = commit_recovery.recorded(conn, settlements) if self.is_in_doubt else set()
             fresh = [one for one in settlements if one.key not in recorded]
             settled = recorded | settle.settle(conn, fresh, now=at)
             if progress:
                 progress_store.report(conn, progress, now=at)
-            claimed: list[claim.Claimed] = []
+            claimed: Claims = [], []
             due_at = self.next_due_at
             if claims:
                 if due_at is not None and due_at <= at.wall:
                     release.release_due(conn, now=at)
-                claimed, due_at = self._claim(conn, at, idle, room)
+                claimed, due_at = self._claim(conn, at, room)
             self.clock_offset = at.wall - self.monotonic()
             metric_counters.add(conn, "refused", sum(one.key not in settled for one in settlements))
             return settled, claimed, due_at
@@ -414,28 +456,66 @@ class Worker:
         for one in settlements:
             if one.key not in settled:
                 log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
-        leases = [lease for part in claimed for lease in part.leases()]
         self.settlements = []
         self.progress.clear()
         self.due["progress"] = now + PROGRESS_EVERY
         self.due["poll"] = now + self.settings.poll_interval
+        if claims:
+            self._add_claimed(claimed, room, now)
+
+    def _add_claimed(self, claimed: Claims, room: Room, now: float) -> None:
+        """Make leases of what was claimed, and note whether there may be more."""
+        by_order, for_last = ([x for part in parts for x in part.leases()] for parts in claimed)
+        leases = [*by_order, *for_last]
         # Fewer than asked for: the queue is empty until something wakes this worker.
-        has_more = len(leases) >= room or self.was_contended
-        self.should_claim = has_more if claims else self.should_claim
-        if claims and room > 0:
+        self.should_claim = len(by_order) >= room.tasks or self.was_contended
+        if room.kept:
+            self.last_child.should_look = self.was_contended
+        if room.tasks > 0 or room.kept:
             keys = [lease.key for lease in leases]
             self.gate.claimed(keys, is_queue_empty=not self.should_claim)
         self.backlog.add(leases, now)
         self.claimed += leases
 
-    def _claim(
-        self, conn: Connection, at: Instant, idle: int, room: int
-    ) -> tuple[list[claim.Claimed], float | None]:
-        """Claim from all queues, starting with another one each time.
+    def _claim(self, conn: Connection, at: Instant, room: Room) -> tuple[Claims, float | None]:
+        """Claim in the order of the queue, then for the last child if that may have left something.
 
         Returns what was claimed, and when the next blocked task is due.
         """
         limits = claim.read_limits(conn)
+        by_order = self._claim_from_queues(conn, at, limits, room.tasks, room.children)
+        for_last: list[claim.Claimed] = []
+        if self.last_child.is_kept:
+            taken = [lease for part in by_order for lease in part.leases()]
+            held = [*self.running.values(), *self.backlog.leases(), *taken]
+            self.last_child.learn(conn, held)
+            may_have_left = len(taken) >= room.tasks or any(
+                part.was_contended or part.has_set_aside for part in by_order
+            )
+            if room.kept and may_have_left:
+                without = self.last_child.tenants(held)
+                for_last = self._claim_from_queues(conn, at, limits, room.kept, 1, without)
+                self.last_child.learn(conn, [x for part in for_last for x in part.leases()])
+        parts = [*by_order, *for_last]
+        if not any(part.rows for part in parts):
+            self.look_ahead = claim.LOOK_AHEAD
+        # The next claim waits for the transaction that held what this one might have claimed.
+        self.was_contended = any(part.was_contended and not part.rows for part in parts)
+        self.queue_turn += 1
+        if limits.capped or any(part.has_set_aside for part in parts):
+            return (by_order, for_last), release.next_due_at(conn)
+        return (by_order, for_last), limits.next_due_at
+
+    def _claim_from_queues(
+        self,
+        conn: Connection,
+        at: Instant,
+        limits: claim.Limits,
+        room: int,
+        alone: int,
+        without: Collection[str] = (),
+    ) -> list[claim.Claimed]:
+        """Claim from all queues, starting with another one each time."""
         queues = self.settings.queues
         parts: list[claim.Claimed] = []
         for turn in range(len(queues)):
@@ -444,19 +524,13 @@ class Worker:
             queue = queues[(self.queue_turn + turn) % len(queues)]
             part = claim.claim_rows(
                 conn, self.id, queue, self.kinds, now=at, ttl=self.settings.lease_seconds,
-                limit=room, alone=idle, elsewhere=self.elsewhere.get(queue, ()),
-                look_ahead=self.look_ahead, wait=self.was_contended, limits=limits,
+                limit=room, alone=alone, elsewhere=self.elsewhere.get(queue, ()),
+                look_ahead=self.look_ahead, without=without, wait=self.was_contended,
+                limits=limits,
             )  # fmt: skip
             room -= len(part.rows)
             parts.append(part)
-        if not any(part.rows for part in parts):
-            self.look_ahead = claim.LOOK_AHEAD
-        # The next claim waits for the transaction that held what this one might have claimed.
-        self.was_contended = any(part.was_contended and not part.rows for part in parts)
-        self.queue_turn += 1
-        if limits.capped or any(part.has_set_aside for part in parts):
-            return parts, release.next_due_at(conn)
-        return parts, limits.next_due_at
+        return parts
 
     def _write_fair_order(self) -> None:
         """Write how far the fair order has got, in a transaction that no claim waits for.
@@ -475,8 +549,12 @@ class Worker:
         """Give each idle child a batch; return leases that wait too long behind busy children."""
         idle = self.children.idle()
         for at, child in enumerate(idle):
-            share = -(-len(self.backlog) // (len(idle) - at))
-            if batch := self.backlog.take_batch(self.run_times, share):
+            share = -(-len(self.backlog) // max(self.last_child.unkept(len(idle) - at), 1))
+            is_barred = None
+            if self.last_child.is_kept and at == len(idle) - 1:
+                busy = self.last_child.tenants(self.running.values())
+                is_barred = functools.partial(self.last_child.is_of, busy)
+            if batch := self.backlog.take_batch(self.run_times, share, is_barred):
                 for lease in batch:
                     self.running[lease.key] = lease
                 self.children.assign(child, batch)
@@ -519,16 +597,18 @@ class Worker:
 
         def act(
             conn: Connection, now: Instant
-        ) -> tuple[set[Key], list[HeldTask], dict[str, set[str]]]:
+        ) -> tuple[set[Key], list[HeldTask], dict[str, set[str]], bool]:
             if self.drain_by is None:
                 migrate.check(conn)  # a heartbeat after an announced migration agrees to it
             if not workers.heartbeat(conn, self.id, now=now, alone_since=polling_since):
                 workers.revive(conn, self.id, now=now)
             kept = settle.renew(conn, keys, now=now, ttl=lease_seconds)
             others = workers.kinds_elsewhere(conn, self.id, since=now.wall - lease_seconds)
-            return kept, commit_recovery.held_by(conn, self.id), others
+            several = owners.has_several_tenants(conn)
+            return kept, commit_recovery.held_by(conn, self.id), others, several
 
-        kept, held, others = self.db.write(act)
+        kept, held, others, several = self.db.write(act)
+        self.last_child.update(has_several_tenants=several)
         self.elsewhere = {queue: kinds - set(self.kinds) for queue, kinds in others.items()}
         self._revoke_lost(keys, kept)
         # Claimed by a COMMIT whose reply was lost: no child has it, so it is returned.

@@ -76,6 +76,37 @@ _HEAD_AROUND = _HEAD.where(
         .limit(sa.bindparam("ahead"))
     ),
 )
+#: The owners with ready tasks, each found by one look into an index.
+_READY_OWNERS = (
+    sa.select(sa.func.min(t.owner_id).label("id"))
+    .where(is_state(t.state, TaskState.READY))
+    .cte("ready_owners", recursive=True)
+)
+_READY_OWNERS = _READY_OWNERS.union_all(
+    sa.select(
+        sa.select(sa.func.min(_a.owner_id))
+        .where(is_state(_a.state, TaskState.READY), _a.owner_id > _READY_OWNERS.c.id)
+        .scalar_subquery()
+    ).where(_READY_OWNERS.c.id.is_not(None))
+)
+#: The first ready task of each owner, without the tenants that are passed over: however many tasks
+#: those have, and whatever priority, they are not read.
+_FIRST_OF_OTHERS = (
+    sa.select(
+        sa.select(_a.id)
+        .where(
+            is_state(_a.state, TaskState.READY),
+            _a.owner_id == owners.c.id,
+            _a.queue == sa.bindparam("queue"),
+            _a.kind.not_in(sa.bindparam("elsewhere", expanding=True)),
+        )
+        .order_by(_a.owner_id, _a.queue, _a.priority, _a.fair_tag)
+        .limit(1)
+        .scalar_subquery()
+    )
+    .join(_READY_OWNERS, _READY_OWNERS.c.id == owners.c.id)
+    .where(owners.c.tenant.not_in(sa.bindparam("without", expanding=True)))
+)
 _CAPPED = sa.select(owners.c.id, owners.c.max_running).where(owners.c.max_running.is_not(None))
 _no_id, _no_count = sa.cast(sa.null(), sa.BigInteger), sa.cast(sa.null(), sa.Integer)
 _no_kind, _no_time = sa.cast(sa.null(), sa.Text), sa.cast(sa.null(), sa.Double)
@@ -110,7 +141,7 @@ class Claimed(NamedTuple):
                 row.id, row.fence + 1, row.job_id, row.kind, row.payload,
                 row.attempt + 1, row.max_attempts, row.crashes, self.queue, row.priority,
                 row.fair_tag, self.at, bool(row.crashes or row.at_most_once), row.from_page,
-                row.to_page, row.job_origin or API,
+                row.to_page, row.job_origin or API, row.owner_id,
             )
             for row in self.rows
         ]  # fmt: skip
@@ -151,6 +182,7 @@ def claim_rows(
     alone: int | None = None,
     elsewhere: Collection[str] = (),
     look_ahead: int = LOOK_AHEAD,
+    without: Collection[str] = (),
     wait: bool = False,
     limits: Limits | None = None,
 ) -> Claimed:
@@ -159,20 +191,21 @@ def claim_rows(
     At most `alone` of them must be the only task of their child (they crashed before, or run at
     most once): if this worker died, a task claimed ahead of time would be blamed for it. Of the
     kinds that run `elsewhere`, up to `look_ahead` tasks are passed over; those of other unknown
-    kinds are set aside.
+    kinds are set aside. Tasks of the tenants `without` are left; of any other owner, only the first
+    ready task is looked at then.
 
     Tasks, jobs and owners that another transaction holds are left; a transaction that has locked
     no job yet can `wait` for the first of them.
     """
     if wait and not job_transition.holds_jobs(conn):
-        _wait_for_head(conn, queue, limit, elsewhere, look_ahead)
+        _wait_for_head(conn, queue, limit, elsewhere, look_ahead, without)
     limits = limits or read_limits(conn)
     free_slots, busy_owners = _free_slots(conn, limits)
     release.release_capped(conn, queue, free_slots, now=now)
     alone = limit if alone is None else alone
     is_contended = has_set_aside = False
     for length in (limit, *[max(limit, LOOK_AHEAD)] * MAX_ROUNDS):
-        rows = _head(conn, queue, length, elsewhere, look_ahead)
+        rows = _head(conn, queue, length, elsewhere, look_ahead, without)
         if not rows:
             break
         job_transition.note_locked(conn, {r.job_id for r in rows if r.job_state is not None})
@@ -197,11 +230,16 @@ def _head(
     limit: int,
     elsewhere: Collection[str],
     look_ahead: int,
+    without: Collection[str],
     *,
     is_locking: bool = True,
 ) -> list[_Ready]:
     """Read tasks at the head of the queue with their jobs; locks those of both that are free."""
     wanted = {"queue": queue, "limit": limit}
+    if without:
+        given = wanted | {"elsewhere": sorted(elsewhere), "without": sorted(without)}
+        found = conn.execute(_of_others(conn, is_locking), given).all()
+        return list(map(_Ready._make, found))
     if not elsewhere:
         found = conn.execute(_with_jobs(conn, False, is_locking), wanted).all()
         return list(map(_Ready._make, found))
@@ -215,8 +253,19 @@ def _head(
 
 @dialect.statement
 def _with_jobs(conn: sa.Connection, is_around: bool, is_locking: bool) -> sa.Select[Any]:
-    """Select the head of the queue and its jobs in one statement: a claim is mostly round trips."""
-    head = _HEAD_AROUND if is_around else _HEAD
+    return _joined(conn, _HEAD_AROUND if is_around else _HEAD, is_locking)
+
+
+@dialect.statement
+def _of_others(conn: sa.Connection, is_locking: bool) -> sa.Select[Any]:
+    first = _FIRST_OF_OTHERS.scalar_subquery()
+    if dialect.has_row_locks(conn):  # an array, see `dialect.id_in`
+        return _joined(conn, _HEAD.where(t.id == sa.any_(sa.func.array(first))), is_locking)
+    return _joined(conn, _HEAD.where(t.id.in_(first)), is_locking)
+
+
+def _joined(conn: sa.Connection, head: sa.Select[Any], is_locking: bool) -> sa.Select[Any]:
+    """Select tasks and their jobs in one statement: a claim is mostly round trips."""
     if not (is_locking and dialect.has_row_locks(conn)):
         both = head.join(jobs, jobs.c.id == t.job_id)
         return both.with_only_columns(*_columns(t, jobs.c))
@@ -282,11 +331,16 @@ def advance(conn: sa.Connection, leases: Sequence[Lease]) -> None:
 
 
 def _wait_for_head(
-    conn: sa.Connection, queue: str, limit: int, elsewhere: Collection[str], look_ahead: int
+    conn: sa.Connection,
+    queue: str,
+    limit: int,
+    elsewhere: Collection[str],
+    look_ahead: int,
+    without: Collection[str],
 ) -> None:
     """Wait for what another claim of the same tasks may hold, in the lock order."""
     dialect.lock_rows(conn, owners, [row.id for row in conn.execute(_CAPPED)])
-    head = _head(conn, queue, limit, elsewhere, look_ahead, is_locking=False)
+    head = _head(conn, queue, limit, elsewhere, look_ahead, without, is_locking=False)
     job_transition.lock(conn, {row.job_id for row in head})
 
 

@@ -1,11 +1,13 @@
 """Owners: the users of a tenant, each with a weight in the fair order, a policy and a cap."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from quire.model.records import Owner
 from quire.store.db import dialect
+from quire.store.db.schema.access import users
 from quire.store.db.schema.queue import jobs, owners
 
 #: The tenant of deleted jobs: nobody acts for it.
@@ -15,6 +17,14 @@ _OWNER = sa.select(owners).where(
 )
 #: A deleted job, whose rows are still to be collected.
 IS_DELETED = jobs.c.owner_id.in_(sa.select(owners.c.id).where(owners.c.tenant == NOBODY))
+#: The first and the last tenant by name: each is one look into an index.
+_FIRST_AND_LAST = sa.select(
+    *(
+        sa.select(pick(column)).where(column != NOBODY).scalar_subquery()
+        for column in (owners.c.tenant, users.c.tenant)
+        for pick in (sa.func.min, sa.func.max)
+    )
+)
 _LOCKED = _OWNER.with_for_update(key_share=True)
 
 
@@ -42,6 +52,22 @@ _BY_ID = sa.select(owners).where(owners.c.id == sa.bindparam("owner"))
 def by_id(conn: sa.Connection, owner_id: int) -> Owner:
     """Return an owner."""
     return Owner(*conn.execute(_BY_ID, {"owner": owner_id}).one())
+
+
+def tenants_of(conn: sa.Connection, owner_ids: Sequence[int]) -> dict[int, str]:
+    """Return the tenants of owners, by their ids."""
+    rows = conn.execute(_tenants(conn), {"ids": dialect.encode_ids(conn, owner_ids)})
+    return dict(rows.tuples().all())
+
+
+@dialect.statement
+def _tenants(conn: sa.Connection) -> sa.Select[Any]:
+    return sa.select(owners.c.id, owners.c.tenant).where(dialect.id_in(conn, owners.c.id, "ids"))
+
+
+def has_several_tenants(conn: sa.Connection) -> bool:
+    """Tell whether there are users or jobs of more than one tenant."""
+    return len(set(conn.execute(_FIRST_AND_LAST).one()) - {None}) > 1
 
 
 def list_owners(conn: sa.Connection, tenant: str) -> list[Owner]:

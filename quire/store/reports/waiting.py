@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.model.records import API, LOCAL
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
 from quire.store.db.schema.queue import (
     attempts,
@@ -20,6 +21,7 @@ from quire.store.db.schema.queue import (
     tasks,
     workers,
 )
+from quire.store.queue import owners as owner_rows
 from quire.store.queue import workers as worker_rows
 from quire.store.queue.order import takes_turn
 from quire.store.reports.tasks import by_state
@@ -52,6 +54,7 @@ class WorkerAbilities(NamedTuple):
     id: str
     queues: frozenset[str]
     kinds: frozenset[str]
+    concurrency: int
 
 
 def task(conn: sa.Connection, tenant: str, task_id: int) -> Any | None:
@@ -150,10 +153,35 @@ def running_of(conn: sa.Connection, owner_id: int) -> int:
     ).scalar_one()
 
 
+def is_kept_from(conn: sa.Connection, row: Any, able: Sequence[WorkerAbilities]) -> bool:
+    """Tell whether the children that are free for a task are kept for other tenants.
+
+    Each worker keeps its last free child, if it runs a task of the tenant already.
+    """
+    if row.origin == LOCAL or not owner_rows.has_several_tenants(conn):
+        return False
+    is_own = sa.and_(owners.c.tenant == row.tenant, sa.func.coalesce(j.origin, API) != LOCAL)
+    counted = conn.execute(
+        sa.select(t.worker_id, sa.func.count(), sa.func.count(sa.case((is_own, 1))))
+        .join(jobs, j.id == t.job_id)
+        .join(owners, owners.c.id == t.owner_id)
+        .where(is_state(t.state, TaskState.RUNNING), t.worker_id.in_([each.id for each in able]))
+        .group_by(t.worker_id)
+    )
+    running = {worker_id: (many, own) for worker_id, many, own in counted}
+    free = {each: each.concurrency - running.get(each.id, (0, 0))[0] for each in able}
+    having = [each for each, many in free.items() if many > 0]
+    return bool(having) and all(
+        each.concurrency > 1 and free[each] == 1 and running[each.id][1] > 0 for each in having
+    )
+
+
 def live_workers(conn: sa.Connection, *, now: Instant, max_silence: float) -> list[WorkerAbilities]:
     """List the workers that claim tasks: not draining, with a recent heartbeat."""
     return [
-        WorkerAbilities(worker.id, frozenset(worker.queues.split(",")), frozenset(known))
+        WorkerAbilities(
+            worker.id, frozenset(worker.queues.split(",")), frozenset(known), worker.concurrency
+        )
         for worker, known in worker_rows.kinds_served(conn)
         if worker.state == "running" and worker.heartbeat_at >= now.wall - max_silence
     ]
@@ -183,7 +211,9 @@ def _tasks() -> sa.Select[Any]:
             j.exclusive_key.label("job_exclusive_key"),
             kinds.c.paused_at,
             owners.c.user_name,
+            owners.c.tenant,
             owners.c.max_running,
+            j.origin,
         )
         .join(jobs, j.id == t.job_id)
         .join(owners, owners.c.id == j.owner_id)

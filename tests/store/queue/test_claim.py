@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from quire.control import access, owners
 from quire.control import jobs as verbs
-from quire.control import owners
 from quire.model.records import Submission
 from quire.store.queue import claim, job_actions, release, transition, workers
+from quire.store.queue import owners as queue_owners
 from tests.store.stage import KINDS, Stage, ending
 
 
@@ -195,3 +196,34 @@ def test_a_task_keeps_its_own_payload_and_else_takes_its_jobs(stage: Stage):
     stage.one(payload={"of": "job"})
     [lease] = stage.claim()
     assert lease.payload == '{"of":"job"}'
+
+
+def test_a_claim_without_a_tenant_finds_others_behind_any_flood_of_it(stage: Stage):
+    stage.many(claim.LOOK_AHEAD * 3, priority=1)
+    foreign = stage.submit(*[Submission("noop", priority=10)] * 2, tenant="acme", user="eve")
+    others = stage.submit(Submission("noop", priority=9), tenant="acme", user="bob")
+    leases = stage.claim(limit=5, without=["default"])
+    assert [lease.job_id for lease in leases] == [*others, foreign[0]]
+    assert stage.claim(limit=5, without=["default", "acme"]) == []
+    assert {row.state for row in stage.rows("tasks")} == {"ready", "running"}
+
+
+def test_a_claim_without_a_tenant_passes_over_kinds_that_run_elsewhere(stage: Stage):
+    stage.submit(Submission("other", priority=1), tenant="acme")
+    [mine] = stage.submit(Submission("noop"), tenant="acme")
+    [lease] = stage.claim(known=["noop"], elsewhere=["other"], without=["default"])
+    assert lease.job_id == mine
+
+
+def test_there_are_several_tenants_once_two_have_users_or_jobs(stage: Stage):
+    def several() -> bool:
+        with stage.db.read() as conn:
+            return queue_owners.has_several_tenants(conn)
+
+    assert not several()
+    [job] = stage.many(1)
+    stage.run()
+    verbs.delete(stage.caller(), [job])  # its rows belong to nobody now
+    assert not several()
+    access.create_user(stage.caller(tenant="acme"), "eve", "member")
+    assert several()

@@ -195,3 +195,15 @@ def test_settling_touches_tasks_by_their_key_only(full: Stage):
         found = plan_of(full, statement, parameters)
         # A few thousand jobs are cheaper to scan on PostgreSQL than to look up.
         assert not re.search(r"Seq Scan on tasks|SCAN (tasks|jobs)\b", found), found
+
+
+def test_a_claim_without_a_tenant_looks_at_one_task_of_each_owner(full: Stage):
+    def claim_others(conn: sa.Connection, now) -> None:
+        claimed = claim.claim_rows(
+            conn, "w1", "default", ["noop"], now=now, ttl=60.0, limit=10, without=["acme"]
+        )
+        assert {row.owner_id for row in claimed.rows} == {1, 2, 3}
+
+    found = statement_about(full, claim_others, "ready_owners")
+    assert "ix_tasks_ready_owner" in found, found
+    assert not re.search(r"Seq Scan on (tasks|jobs)|SCAN (tasks|jobs)", found), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from quire.control import jobs
 from quire.control.explain import task as findings
 from quire.control.explain.job import explain_job, explain_task
 from quire.errors import NotFound
-from quire.model.records import WorkerRow
+from quire.model.records import Submission, WorkerRow
 from quire.model.states import Reason
 from quire.store.queue import fenced, workers
 from quire.store.reports import waiting
@@ -32,6 +33,12 @@ def told(stage: Stage, job_id: int, **caller: str) -> dict[str, Any]:
     found = explain_job(stage.caller(**caller), job_id)
     assert found["id"] == job_id
     return found
+
+
+def submitted(stage: Stage, count: int, **whose: str) -> list[int]:
+    """Submit jobs as another tenant, or as if over the API."""
+    caller = replace(stage.caller(), **whose)
+    return jobs.submit(caller, [Submission("other")] * count)
 
 
 def said(found: dict[str, Any], code: str, *words: str) -> None:
@@ -371,3 +378,25 @@ def test_another_tenant_s_job_does_not_exist(stage: Stage):
         explain_job(stage.caller(tenant="other"), job)
     with pytest.raises(NotFound):
         explain_task(stage.caller(tenant="other"), stage.task(job).id)
+
+
+def test_a_task_that_may_not_take_the_last_child_says_for_whom_it_is_kept(stage: Stage):
+    mine = submitted(stage, 3, origin="api")
+    hire(stage, "w1")
+    stage.claim("w1")
+    said(told(stage, mine[1]), "ready", "first in queue")
+    theirs = submitted(stage, 1, tenant="acme", user="eve")
+    said(told(stage, mine[1]), "kept", "last free child for tenants", "tasks of tenant default")
+    said(told(stage, theirs[0], tenant="acme"), "ready", "when a worker is free")
+    stage.claim("w1")
+    said(told(stage, mine[2]), "ready", "when a worker is free")
+    hire(stage, "w2")
+    said(told(stage, mine[2]), "ready", "when a worker is free")
+
+
+def test_a_task_of_this_machine_is_kept_from_no_child(stage: Stage):
+    mine = submitted(stage, 2)
+    submitted(stage, 1, tenant="acme")
+    hire(stage, "w1")
+    stage.claim("w1")
+    said(told(stage, mine[1]), "ready", "when a worker is free")
