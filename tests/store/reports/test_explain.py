@@ -35,7 +35,7 @@ def told(stage: Stage, job_id: int, **caller: str) -> dict[str, Any]:
     return found
 
 
-def submitted(stage: Stage, count: int, **whose: str) -> list[int]:
+def submitted(stage: Stage, count: int, **whose: Any) -> list[int]:
     """Submit jobs as another tenant, or as if over the API."""
     caller = replace(stage.caller(), **whose)
     return jobs.submit(caller, [Submission("other")] * count)
