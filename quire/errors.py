@@ -24,6 +24,7 @@ QuireError
 │   ├── SourceRefused         a source, or one of our limits, denies access to the file
 │   │   └── Gone                the file no longer exists
 │   ├── Damaged               a checksum or a size does not match
+│   ├── SecretUnavailable     the key of a sealed secret is missing or wrong, or it was deleted
 │   ├── SchemaAhead           the database needs a newer version of Quire
 │   └── PluginFailed          a plugin cannot be loaded
 ├── Stopped                 the job was stopped or cancelled; raised by `ctx.check()`
@@ -142,6 +143,10 @@ class Damaged(Permanent):
     """A checksum or a size does not match."""
 
 
+class SecretUnavailable(Permanent):
+    """A password cannot be sealed or opened: its key is missing or wrong, or it was deleted."""
+
+
 class SchemaAhead(Permanent):
     """The database needs a newer version of Quire."""
 
@@ -178,6 +183,7 @@ STATUS: dict[type[QuireError], tuple[int, str]] = {
     BadInput: (422, "Invalid request"),
     UnknownKind: (422, "Unknown job kind"),
     DatabaseUnavailable: (503, "Database unavailable"),
+    SecretUnavailable: (503, "Secret unavailable"),
     Unreadable: (422, "Unreadable file"),
     Refused: (409, "Refused"),
     Transient: (503, "Temporarily unavailable"),

@@ -19,7 +19,7 @@ FOLDER_MODE, FILE_MODE, UMASK = 0o700, 0o600, 0o077
 #: Settings that run code or say where data and secrets go.
 TRUSTED_ONLY = frozenset({
     "plugins", "url", "token", "database_url", "broker_url", "blobs", "bucket_endpoint",
-    "gdrive_credentials", "gdrive_endpoint", "embed_url", "embed_api_key",
+    "gdrive_credentials", "gdrive_endpoint", "embed_url", "embed_api_key", "secret_key",
 })  # fmt: skip
 #: Secrets, and the setting that says where each of them is sent.
 SENT_TO = {

@@ -1,6 +1,6 @@
 """Logs one line per event: `12:04:05 info task.claim task=8123 job=77 worker=w2`, or JSON.
 
-An event has a name and fields, which are keyword arguments.
+An event has a name and fields, which are keyword arguments. Secrets of URLs in them are masked.
 """
 
 import contextlib
@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from quire.url_secrets import masked
 
 #: Longest field that a child passes on.
 MAX_FIELD = 500
@@ -86,7 +88,8 @@ class _Json(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {k: v for k, v in getattr(record, "fields", {}).items() if v is not None}
+    fields = {k: v for k, v in getattr(record, "fields", {}).items() if v is not None}
+    return {k: masked(v) if isinstance(v, str) else v for k, v in fields.items()}
 
 
 def _quoted(value: object) -> str:

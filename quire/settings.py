@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quire import home as homes
+from quire import secret_key
 from quire.errors import BadInput
 
 HOME = Path(".quire")
@@ -192,6 +193,12 @@ class Settings:
         "without Landlock and seccomp) or off.",
         "Security",
     )
+    secret_key: str = _setting(
+        "",
+        "Key that seals passwords and signatures of source URLs; `quire secret key` prints one. "
+        "Several, comma-separated: the first seals, all open. Empty: the file secret.key in the "
+        "home, which is made with the embedded database only.",
+    )
 
     log_level: str = _setting(
         "info", "Lowest level to log: debug, info, warning or error.", "Logging"
@@ -206,7 +213,7 @@ class Settings:
             "fetch_allow_private_addresses",
             "fetch_max_bytes", "embed_url", "embed_api_key", "embed_dimensions",
             "embed_requests_per_minute", "embed_tokens_per_minute", "sqlite_synchronous",
-            "lease_seconds", "sandbox",
+            "lease_seconds", "sandbox", "secret_key",
         )  # fmt: skip
         return {
             "home": str(self.home),
@@ -290,6 +297,7 @@ def _checked(s: Settings) -> Settings:
         # NaN compares false to everything, so this form refuses it too.
         if isinstance(each.default, int | float) and not least <= value < 1e12:
             raise BadInput(f"QUIRE_{each.name.upper()}: {value:g} is below {least:g}.")
+    secret_key.parse(s.secret_key, "QUIRE_SECRET_KEY")
     _check_urls(s)
     _check_sign_on(s)
     _check_queues(s)

@@ -44,6 +44,10 @@ FUSED = {"thumbnails": "false", "ocr": "never", "small_size": "0"}
 PLAIN = {**FUSED, "embedder": "none"}
 
 
+#: 32 bytes, as `quire secret key` prints them.
+SECRET_KEY = "c2VjcmV0IG9mIHRlc3RzLCAzMiBieXRlcyBvZiBpdCE="
+
+
 class Shelf:
     """A home, a folder beside it, and short names for what tests do to them."""
 
@@ -54,6 +58,8 @@ class Shelf:
         settings.setdefault("sqlite_synchronous", "normal")  # no test cuts the power
         if not url:
             blank.put(home)
+        else:
+            settings.setdefault("secret_key", SECRET_KEY)  # made by itself with SQLite only
         self.app = scratch_app(home, clock=self.clock, database_url=url, **settings)
 
     @property

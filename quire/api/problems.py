@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from quire import errors, log
 from quire.api.responses import PROBLEM, ApiResponse
+from quire.url_secrets import masked
 
 RETRY_SECONDS = 2
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
@@ -71,4 +72,4 @@ async def _respond(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, HTTPException):
         text = f"{request.method} {request.url.path}: {text}. See /api/docs."
     more = {"errors": _fields(error)} if isinstance(error, RequestValidationError) else {}
-    return problem(status, title, text, headers=headers, **more)
+    return problem(status, title, masked(text), headers=headers, **more)

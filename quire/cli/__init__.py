@@ -26,13 +26,14 @@ def main() -> None:
             sys.exit(code)
     from quire.cli import console
     from quire.errors import QuireError
+    from quire.url_secrets import masked
 
     try:
         from quire.cli.commands import app
 
         app(prog_name="quire")
     except QuireError as error:
-        console.complain(str(error))
+        console.complain(masked(str(error)))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -37,6 +37,7 @@ COMMANDS = {
     "token": ("users:tokens", "Create, list and revoke API tokens."),
     "tenant": ("tenants:app", "List tenants; set their limits."),
     "source": ("source:app", "Grant sources to a tenant's users of the API."),
+    "secret": ("secret:app", "Manage the key that seals secrets of source URLs."),
     "migrate": ("database:migrate", "Migrate the database schema to this version of Quire."),
     "transfer": ("transfer:transfer", "Move to PostgreSQL, or stored files to a bucket."),
     "doctor": ("database:doctor", "Check that the stored data is consistent."),

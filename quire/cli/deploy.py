@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+from quire import secret_key
 from quire.cli import console, options
 from quire.errors import Conflict, Refused
 
@@ -121,6 +122,7 @@ def _compose_secrets(folder: Path) -> dict[str, File]:
         "redis_password": redis,
         "database_url": f"postgresql://quire:{password}@postgres:5432/quire",
         "broker_url": f"redis://:{redis}@redis:6379/0",
+        "secret_key": secret_key.new_key(),
         "objects_access_key": "quire",
         "objects_secret_key": _known_secret(folder, "objects_secret_key"),
         "flower_basic_auth": f"quire:{_known_secret(folder, 'flower_password')}",
@@ -133,6 +135,7 @@ def _systemd_secrets() -> dict[str, File]:
     texts = {
         "database_url": f"postgresql://quire:{database}@127.0.0.1:5432/quire",
         "broker_url": f"redis://:{broker}@127.0.0.1:6379/0",
+        "secret_key": secret_key.new_key(),
         "objects.env": f"AWS_ACCESS_KEY_ID=quire\nAWS_SECRET_ACCESS_KEY={key}",
         "objects-root.env": f"ROOT_ACCESS_KEY=quire\nROOT_SECRET_KEY={key}",
         "flower.env": f"FLOWER_BASIC_AUTH=quire:{flower}",

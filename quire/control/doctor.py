@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from quire import home as homes
+from quire import secret_key
 from quire.clock import Instant
 from quire.errors import Gone, SchemaAhead
 from quire.fetch.blobs.backend import Blobs
 from quire.ingest import resources
 from quire.model.pipeline import Pipeline
+from quire.store.access import secrets
 from quire.store.db import dialect, migrate
 from quire.store.db.engine import Database
 from quire.store.db.schema import access as access_tables
-from quire.store.doctor import document_invariants, queue_invariants, repair
+from quire.store.doctor import document_invariants, open_secrets, queue_invariants, repair
 from quire.store.doctor.invariants import derived, violators
 from quire.store.documents import pages
 from quire.store.documents.gc import used_blobs
@@ -98,7 +100,8 @@ def examine(
         found += _files(db, blobs, deep)
     if home is not None:
         found += _modes(home)
-    return Report(1 + len(ALL) + (blobs is not None) + (home is not None), found)
+    found += _open_secrets(db)
+    return Report(2 + len(ALL) + (blobs is not None) + (home is not None), found)
 
 
 def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
@@ -125,6 +128,8 @@ def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
             repaired[name] = total
     if embedded := _embed_missing(db, settings):
         repaired["chunks.vectors"] = embedded
+    if sealed := _seal_open(db, settings):
+        repaired["secrets.open"] = sealed
     if (home := settings.get("home")) and (closed := homes.close_to_others(Path(home))):
         repaired["home.modes"] = closed
     return repaired
@@ -190,6 +195,23 @@ def _modes(home: Path) -> list[Violation]:
     bad: list[int | str] = [str(each) for each in homes.open_to_others(home)]
     sentence = "Only its user may read the home. `quire doctor --repair` closes it."
     return [Violation("home.modes", len(bad), bad[:SHOWN], sentence)] if bad else []
+
+
+def _open_secrets(db: Database) -> list[Violation]:
+    """Look for secrets of URLs that an earlier Quire stored in clear."""
+    bad: list[int | str] = [*open_secrets.find(db)]
+    sentence = (
+        "Passwords and signatures of source URLs are stored sealed. `quire doctor --repair` seals "
+        "those of earlier releases."
+    )
+    return [Violation("secrets.open", len(bad), bad[:SHOWN], sentence)] if bad else []
+
+
+def _seal_open(db: Database, settings: Mapping[str, Any]) -> int:
+    if next(open_secrets.find(db), None) is None:
+        return 0
+    ring = secret_key.load(settings)
+    return open_secrets.repair(db, lambda tenant: secrets.sealer(db, ring, tenant))
 
 
 def _is_whole(blobs: Blobs, digest: str) -> bool:

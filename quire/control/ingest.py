@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quire.control import secrets
 from quire.control.caller import Caller
 from quire.errors import BadInput, SourceRefused
 from quire.model import admission
@@ -16,6 +17,7 @@ from quire.parse import plugin_parser
 from quire.store.documents import admission as admit
 from quire.store.documents import corpora
 from quire.store.reports import documents as reports
+from quire.url_secrets import masked
 
 #: What a preview shows for each reason code; "again" for all others.
 _VERDICTS = {
@@ -149,17 +151,19 @@ def _preview_source(
     from quire.fetch.items import fingerprint
     from quire.ingest import resources
 
+    identity = secrets.identity_of(caller)
     listed: set[str] = set()
     for page in resources.source_of(source_settings, url, request.options).pages(None):
         known: dict[str, admission.KnownDocument] = {}
         if caller is not None:
             with caller.db.read() as conn:
                 now = caller.db.now(conn)
-                uris = [item.uri for item in page.items]
+                uris = [identity(item.uri) for item in page.items]
                 known = admit.known_documents(conn, caller.tenant, uris, lock=False)
         for item in page.items:
-            listed.add(item.uri)
-            found = known.get(item.uri)
+            uri = identity(item.uri)
+            listed.add(uri)
+            found = known.get(uri)
             why = "new"
             if found is not None:
                 why = admit.decide_for(
@@ -173,14 +177,15 @@ def _preview_source(
             verdict = _VERDICTS.get(why, "again")
             number = found.id if found else None
             yield PreviewItem(
-                verdict, item.uri, item.name, admission.reason_text(why), item.size, number
+                verdict, masked(item.uri), item.name, admission.reason_text(why), item.size, number
             )
         for skipped in page.skipped:
-            yield PreviewItem("left out", skipped.uri, skipped.uri, skipped.reason)
+            shown = masked(skipped.uri)
+            yield PreviewItem("left out", shown, shown, masked(skipped.reason))
     if caller is not None and not (
         request.options.get("include") or request.options.get("exclude")
     ):
-        yield from _missing(caller, url, listed)
+        yield from _missing(caller, identity(url), listed)
 
 
 def _missing(caller: Caller, url: str, listed: set[str]) -> Iterator[PreviewItem]:
@@ -191,7 +196,7 @@ def _missing(caller: Caller, url: str, listed: set[str]) -> Iterator[PreviewItem
         for document_id, uri, name in some:
             if uri not in listed:
                 why = "the source no longer lists it"
-                yield PreviewItem("gone", uri, name, why, None, document_id)
+                yield PreviewItem("gone", masked(uri), name, why, None, document_id)
         if not some:
             return
         last = some[-1][0]

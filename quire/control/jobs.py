@@ -10,7 +10,7 @@ from typing import Any
 
 from quire import format
 from quire.clock import Instant
-from quire.control import queries, sources, submission_checks, tenants
+from quire.control import queries, secrets, sources, submission_checks, tenants
 from quire.control.caller import Caller, verb
 from quire.errors import Conflict, Forbidden, NotFound, TooMany, UnknownKind, UserBusy
 from quire.model import payloads
@@ -47,11 +47,12 @@ def submit(
         return []
     submissions = submissions if is_own else _within_corpus(caller, submissions)
     encoded = _checked(caller, submissions, key, is_own=is_own)
+    encoded, sealer = secrets.sealed(caller, submissions, encoded)
     key, body = _identified(caller, submissions, encoded, key)
     made_before = _known_past_the_limit(caller, len(submissions), key, body)
     job = None
-    if then is None and len(submissions) == 1:
-        job = _plain(caller, submissions[0], encoded[0], key, body, by_person)
+    if then is None and sealer is None:
+        job = _plain(caller, submissions, encoded, key, body, by_person)
     if (made := made_before or _submit_plain(caller, job)) is not None:
         return made
 
@@ -78,6 +79,7 @@ def submit(
             _replace(conn, owner, ids, now)
         if then is not None:
             then(conn, ids, now)
+        secrets.store(conn, sealer, submissions, now)
         storing.store_key(conn, owner.id, key, body, ids, now=now)
         dialect.notify(conn)
         return ids
@@ -156,13 +158,16 @@ def _require_offered(
 
 def _plain(
     caller: Caller,
-    one: Submission,
-    payload: str,
+    submissions: Sequence[Submission],
+    encoded: Sequence[str],
     key: str | None,
     body_hash: str,
     by_person: bool,
 ) -> plain_submit.PlainJob | None:
-    """Return the job for the short path, or None if it waits for something."""
+    """Return the job for the short path, or None if it is not one, or waits for something."""
+    if len(submissions) > 1:
+        return None
+    [one], [payload] = submissions, encoded
     if one.after or one.run_at is not None or (by_person and caller.policy != "all"):
         return None
     return plain_submit.PlainJob(

@@ -10,7 +10,7 @@ from quire.settings import Settings, by_topic
 from quire.store.db import urls
 
 #: Secret settings, masked in output.
-SECRET = frozenset({"embed_api_key", "oidc_client_secret", "token"})
+SECRET = frozenset({"embed_api_key", "oidc_client_secret", "secret_key", "token"})
 MASK = "***"
 
 

@@ -28,7 +28,7 @@ def payload(submission: Submission, limit: int) -> str:
             "Nothing was submitted."
         )
     try:
-        text = "".join(_parts(submission.payload, 0))
+        text = encoded(submission.payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
     if "\\u0000" in text and _has_nul(submission.payload):
@@ -39,6 +39,11 @@ def payload(submission: Submission, limit: int) -> str:
             "Nothing was submitted; pass a reference to the content instead."
         )
     return text
+
+
+def encoded(payload: Any) -> str:
+    """Encode a payload as it is stored."""
+    return "".join(_parts(payload, 0))
 
 
 def priority(value: object) -> None:

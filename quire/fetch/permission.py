@@ -14,7 +14,10 @@ from quire.errors import SourceRefused
 from quire.model.places import Place, Type, is_granted, not_granted, place_of, place_to_grant
 
 #: What Quire keeps in a home, where an operator may keep folders of their own too.
-OWN = ("blobs", "cache", "quire.db", "quire.db-wal", "quire.db-shm", "quire.toml", "run", "scratch")
+OWN = (
+    "blobs", "cache", "quire.db", "quire.db-wal", "quire.db-shm", "quire.toml", "run", "scratch",
+    "secret.key",
+)  # fmt: skip
 #: Never for users of the API, nor in a grant.
 SYSTEM = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc/ssl/private")
 #: The same, wherever they are.

@@ -103,7 +103,8 @@ def _mark(tx: Transaction, ctx: TaskContext, document_id: int) -> Build:
 
 def _download(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> DocumentFile:
     """Download into a partial file, which a later attempt resumes, and store that as a blob."""
-    item, blobs = Item(**payload["item"]), open_blobs(ctx.settings)
+    item = Item(**resources.unsealed(ctx, payload["item"]))
+    blobs = open_blobs(ctx.settings)
     unmarked = None
     if item.uri.startswith("file:") and (item.size or SMALL_LOCAL_FILE) < SMALL_LOCAL_FILE:
         with ctx.database.read() as conn:

@@ -5,11 +5,12 @@ resumes after the last stored page. Files are compared by what the source report
 is fetched. A source that cannot be listed does not hold up the others; it is reported at the end.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import DatabaseUnavailable, LeaseLost, Permanent, QuireError, Stopped, Transient
 from quire.fetch.items import Item, ListingPage, fingerprint
@@ -23,6 +24,10 @@ from quire.parse import plugin_parser
 from quire.store import Transaction
 from quire.store.documents import admission, corpora
 from quire.store.queue import owners
+from quire.url_secrets import identity, masked, secrets_of
+
+if TYPE_CHECKING:
+    from quire.store.access.secrets import Sealer
 
 #: Skipped files that the result of the job names.
 NAMED_SKIPPED = 5
@@ -172,17 +177,19 @@ def _list_pages(ctx: TaskContext, at: int, url: str, request: _Request, summary:
         left_out += stored["left_out"]
         cursor = stored["cursor"]
         number += 1
+    source = identity(url)
     is_complete, missing = ctx.recall(f"gone {at}")
     if not is_complete:
         for page in _fetch_pages(ctx, url, request, cursor):
             ctx.check()
-            admit = partial(_admit_page, url=url, request=request, page=page)
+            sealer = resources.sealer(ctx) if _has_secret(page) else None
+            admit = partial(_admit_page, url=url, request=request, page=page, sealer=sealer)
             stored = ctx.step(f"list {at}.{number}", admit)
             summary.add_page(stored)
             left_out += stored["left_out"]
             ctx.progress(None, _progress_text(summary.counts))
             number += 1
-        missing = ctx.step(f"gone {at}", lambda tx: _mark_missing(tx, url, request, left_out))
+        missing = ctx.step(f"gone {at}", lambda tx: _mark_missing(tx, source, request, left_out))
     summary.counts.update(missing)
 
 
@@ -191,7 +198,8 @@ def _fetch_pages(
 ) -> Iterator[ListingPage]:
     """Yield the pages after a cursor; raise `_CannotList` for the errors of the source."""
     try:
-        yield from resources.source_for(ctx, url, request.options).pages(cursor)
+        after = resources.unsealed(ctx, cursor)
+        yield from resources.source_for(ctx, url, request.options).pages(after)
     except _NOT_OF_THE_SOURCE:
         raise
     except Exception as error:
@@ -208,28 +216,35 @@ def _error_text(url: str, error: Exception) -> str:
     from quire.fetch.http_client import redact_url
 
     is_ours = isinstance(error, QuireError) and str(error)
-    text = str(error) if is_ours else f"{type(error).__name__}: {error}"
-    name = redact_url(url) if "://" in url else url
+    text = masked(str(error) if is_ours else f"{type(error).__name__}: {error}")
+    name = masked(redact_url(url) if "://" in url else url)
     return text if text.startswith(name) else f"{name}: {text}"
 
 
+def _has_secret(page: ListingPage) -> bool:
+    texts = itertools.chain((i.uri for i in page.items), (s.uri for s in page.skipped))
+    return any(secrets_of(each) for each in (*texts, page.cursor) if "://" in each)
+
+
 def _admit_page(
-    tx: Transaction, *, url: str, request: _Request, page: ListingPage
+    tx: Transaction, *, url: str, request: _Request, page: ListingPage, sealer: "Sealer | None"
 ) -> dict[str, Any]:
     """Record the files of a page and queue those to be indexed; return cursor and counts."""
-    items = list({item.uri: item for item in page.items}.values())
+    seal = sealer.seal if sealer else str
+    sealed = [item._replace(uri=seal(item.uri)) for item in page.items] if sealer else page.items
+    items = list({identity(item.uri): item for item in sealed}.values())
     admitted = admission.admit(
         tx.connection,
         admission.AdmissionRequest(
             owner=owners.by_id(tx.connection, tx.owner_id),
             job_id=request.job_id,
-            source=url,
+            source=identity(url),
             settings=admission.canonical_json(request.pipeline),
             corpus_ids=(request.corpus_id,) if request.corpus_id else (),
             is_forced=request.force,
             retry_failed=request.retry_failed,
         ),
-        [admission.ListedFile(i.uri, i.name, fingerprint(i), i.folder) for i in items],
+        [admission.ListedFile(identity(i.uri), i.name, fingerprint(i), i.folder) for i in items],
         now=tx.now,
     )
     for item, one in zip(items, admitted, strict=True):
@@ -237,13 +252,18 @@ def _admit_page(
             fields = {k: v for k, v in item._asdict().items() if v is not None}
             payload = {"source": url, "options": dict(request.options), "item": fields}
             spawn_document(tx, one, payload)
+    if sealer is not None:
+        sealer.store(tx.connection, used_at=tx.now.wall)
     counts = Counter(one.why for one in admitted)
     counts["left_out"] += len(page.skipped)
     return {
-        "cursor": page.cursor,
+        "cursor": seal(page.cursor),
         "counts": dict(counts),
-        "left_out": [each.uri for each in page.skipped],
-        "named": [each._asdict() for each in page.skipped[:NAMED_SKIPPED]],
+        "left_out": [identity(seal(each.uri)) for each in page.skipped],
+        "named": [
+            {"uri": masked(each.uri), "reason": masked(each.reason)}
+            for each in page.skipped[:NAMED_SKIPPED]
+        ],
         "matched": _matched_patterns(request, items),
     }
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quire.model.pipeline import Pipeline
     from quire.parse.boxed_reader import Reader
     from quire.sandbox.box import BoxDied, Sandbox
+    from quire.store.access.secrets import Sealer
     from quire.text.embed.embedder import Embedder
 
 #: Seconds between two reports of a waiting task, far below the stall timeout.
@@ -30,15 +31,46 @@ REPORT_INTERVAL = 20.0
 
 
 def source_for(ctx: "TaskContext", url: str, given: Mapping[str, Any]) -> "Source":
-    """Open the source of a task, if whoever submitted its job may still use it."""
+    """Open the source of a task, if whoever submitted its job may still use it.
+
+    This is the one place where the password or signature of a URL is unsealed.
+    """
     from quire.store.access import source_grants
 
     say = functools.partial(ctx.progress, None)
+    url = unsealed(ctx, url)
     if ctx.origin == LOCAL:
         return source_of(ctx.settings, url, given, say)
     with ctx.database.read() as conn:
         grants = source_grants.of_job(conn, ctx.job_id)
     return source_of(ctx.settings, url, given, say, grants=grants)
+
+
+def unsealed(ctx: "TaskContext", value: Any) -> Any:
+    """Return a JSON value of a task with the secrets of its tenant in place of their marks."""
+    from quire import secret_key
+    from quire.store.access import secrets
+
+    if not (tags := secrets.tags_in(value)):
+        return value
+    with ctx.database.read() as conn:
+        since = ctx.database.now(conn).wall - secrets.DAY
+        tenant = secrets.tenant_of_job(conn, ctx.job_id)
+        found = secrets.opened(conn, secret_key.load(ctx.settings), tenant, value)
+        is_fresh = secrets.are_fresh(conn, tenant, tags, since=since)
+    if not is_fresh:
+        ctx.write(lambda tx: secrets.touch(tx.connection, tenant, tags, used_at=tx.now.wall))
+    return found
+
+
+def sealer(ctx: "TaskContext") -> "Sealer":
+    """Return what seals the secrets of the URLs that a source lists."""
+    from quire import secret_key
+    from quire.store.access import secrets
+
+    with ctx.database.read() as conn:
+        tenant = secrets.tenant_of_job(conn, ctx.job_id)
+    return secrets.sealer(ctx.database, secret_key.load(ctx.settings), tenant)
 
 
 def source_of(

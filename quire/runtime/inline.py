@@ -17,6 +17,7 @@ from quire.runtime.child.main import perform
 from quire.store import Connection
 from quire.store.db.engine import Database
 from quire.store.queue import claim, progress, release, settle
+from quire.url_secrets import masked
 
 LEASE_SECONDS = 60.0
 
@@ -77,6 +78,7 @@ class _DatabaseBackend:
 
     def report_progress(self, fraction: float | None, message: str | None) -> None:
         """Write progress at once."""
+        message = None if message is None else masked(message)
         told = (self._lease.task_id, self._lease.fence, fraction, message)
         self._db.write(lambda conn, now: progress.report(conn, [told], now=now))
 

@@ -28,7 +28,7 @@ from quire.runtime.signals import ParentPipe, SignalWatch
 from quire.runtime.worker import health
 from quire.settings import Settings
 from quire.store import Connection, open_database
-from quire.store.access import audit, sessions
+from quire.store.access import audit, secrets, sessions
 from quire.store.db import migrate
 from quire.store.db.engine import Database
 from quire.store.documents.gc import Collector
@@ -172,6 +172,7 @@ def _prune(db: Database, settings: Settings) -> dict[str, int]:
         pruned["workers"] = workers.prune(conn, before=now.wall - DAY)
         pruned.update(sessions.prune(conn, before=now.wall))
         pruned["audit"] = audit.prune(conn, before=now.wall - settings.keep_audit_days * DAY)
+        pruned["secrets"] = secrets.prune(conn, before=now.wall - secrets.KEEP_DAYS * DAY)
 
     db.write(act)
     if any(pruned.values()):

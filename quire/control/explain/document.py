@@ -11,8 +11,8 @@ from quire.control.explain import job as explain_job
 from quire.control.explain.task import Finding
 from quire.model import admission
 from quire.model.states import DOCUMENT_LOCKED, DocumentState, GenerationState
-from quire.model.url_secrets import masked
 from quire.store.reports import documents as reports
+from quire.url_secrets import masked
 
 
 def explain_document(caller: Caller, document_id: int) -> dict[str, Any]:

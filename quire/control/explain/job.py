@@ -12,10 +12,10 @@ from quire.control.caller import Caller
 from quire.control.explain.task import Case, Finding, of_task
 from quire.errors import NotFound
 from quire.model.states import JOB_ACTIVE, JobState, TaskState
-from quire.model.url_secrets import masked_values
 from quire.store import Connection
 from quire.store.reports import jobs as job_reports
 from quire.store.reports import waiting
+from quire.url_secrets import masked_values
 
 #: Attempts and tasks that an explanation lists.
 SHOWN = 5

@@ -7,10 +7,10 @@ from quire import format
 from quire.clock import Instant, iso
 from quire.control import outages
 from quire.model.states import JOB_ACTIVE, TASK_FINAL, JobState, Reason, TaskState, allowed
-from quire.model.url_secrets import masked
 from quire.store import Connection
 from quire.store.queue import claim
 from quire.store.reports import waiting
+from quire.url_secrets import masked
 
 #: Predecessors that an explanation names.
 SHOWN = 5

@@ -193,7 +193,7 @@ def _has_hash(item: Item) -> bool:
 
 
 def _identity(item: Item) -> dict[str, object]:
-    return {"uri": item.uri, "seen": fingerprint(item), "sha256": item.sha256}
+    return {"uri": part_file.digest_of(item.uri), "seen": fingerprint(item), "sha256": item.sha256}
 
 
 def _resumable_bytes(item: Item, path: Path) -> int:

@@ -263,7 +263,7 @@ class _Download:
         part_file.write_note(
             self.part.path,
             {
-                "uri": self.item.uri,
+                "uri": part_file.digest_of(self.item.uri),
                 "size": self.item.size,
                 "md5": self.item.md5,
                 "etag": self.etag,
@@ -280,7 +280,7 @@ def resumable_note(item: Item, path: Path) -> dict[str, object]:
     etag, kept = note.get("etag"), note.get("kept")
     if not isinstance(kept, int) or kept <= 0 or not path.is_file():
         return {}
-    if note.get("uri") != item.uri or note.get("size") != item.size:
+    if note.get("uri") != part_file.digest_of(item.uri) or note.get("size") != item.size:
         return {}
     if item.md5:
         same = note.get("md5") == item.md5

@@ -140,11 +140,16 @@ def note_path(path: Path) -> Path:
     return path.with_name(path.name + ".note")
 
 
+def digest_of(uri: str) -> str:
+    """Return what a note holds in place of a URI, which may have a password in it."""
+    return hashlib.blake2b(uri.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
 def write_note(path: Path, note: dict[str, object]) -> None:
     """Record which item a part belongs to."""
     note_file = note_path(path)
     fresh = note_file.with_name(note_file.name + ".tmp")
-    with disk_errors(str(note.get("uri", path.name)), path):
+    with disk_errors(path.name, path):
         fresh.write_text(json.dumps(note))
         os.replace(fresh, note_file)  # noqa: PTH105
 

@@ -31,6 +31,7 @@ from quire.home import UMASK
 from quire.model.outcomes import Lease, Outcome, RunReport
 from quire.model.records import LOCAL
 from quire.runtime.child.channel import Channel, Inbox, SharedMemory, StartTokens, printable
+from quire.url_secrets import MASK, masked
 
 if TYPE_CHECKING:
     from quire.model.context import TaskContext
@@ -83,12 +84,14 @@ class ChildBackend:
         """Send progress, at most ten times a second; the last report is never dropped."""
         if self.is_open and not self._channel.is_forked:
             self._memory.touch(monotonic_ns() // 1000)
-            self._channel.progress(fraction, None if message is None else printable(message))
+            self._channel.progress(
+                fraction, None if message is None else printable(masked(message))
+            )
 
     def log_line(self, text: str) -> None:
         """Send a line of the task's log; every line, in order."""
         if self.is_open and not self._channel.is_forked:
-            self._channel.log_line(printable(text))
+            self._channel.log_line(printable(masked(text)))
 
     def mark_settled(self) -> None:
         """Record that the handler committed the end of the task itself."""
@@ -166,9 +169,11 @@ class Runner:
 def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> RunReport:
     """Call the handler and return how it ended; nothing that it raises gets through."""
     try:
-        arguments = _arguments(lease, kind)
+        arguments = _arguments(lease, kind, context)
     except Permanent as error:
         return _failed(lease, Outcome.PERMANENT, str(error))
+    except Transient as error:
+        return judge(lease, error)
     try:
         value = kind.function(context, **arguments)
     except BaseException as error:  # a task must never end the loop
@@ -191,8 +196,11 @@ def perform(lease: Lease, kind: "JobKind", context: "TaskContext") -> RunReport:
     return RunReport(lease.task_id, lease.fence, Outcome.DONE, result=text)
 
 
-def _arguments(lease: Lease, kind: "JobKind") -> dict[str, Any]:
-    """Decode and check the payload of a task."""
+def _arguments(lease: Lease, kind: "JobKind", context: "TaskContext") -> dict[str, Any]:
+    """Decode and check the payload of a task, or unseal that of a plugin's kind.
+
+    Ingestion unseals what it opens a source with, and nothing else.
+    """
     try:
         arguments = _decode(lease.payload)
     except ValueError as error:
@@ -201,6 +209,10 @@ def _arguments(lease: Lease, kind: "JobKind") -> dict[str, Any]:
         raise Permanent("the payload is not a JSON object")
     if kind.payload is not None:
         kind.payload.check_stored(lease.kind, arguments, by_api=lease.origin != LOCAL)
+    elif MASK in lease.payload:
+        from quire.ingest import resources
+
+        arguments = dict(resources.unsealed(context, arguments))
     return arguments
 
 
@@ -229,7 +241,7 @@ def judge(lease: Lease, error: BaseException) -> RunReport:
 
 
 def _failed(lease: Lease, outcome: Outcome, error: str, trace: str | None = None) -> RunReport:
-    error = printable(error[:MAX_ERROR])
+    error = printable(masked(error[:MAX_ERROR]))
     return RunReport(lease.task_id, lease.fence, outcome, error=error, traceback=trace)
 
 
@@ -252,7 +264,7 @@ def _traceback(error: BaseException) -> str:
     # Without the first frame, which is in this module.
     inner = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, inner))
-    return printable(text[-MAX_TRACEBACK:])
+    return printable(masked(text)[-MAX_TRACEBACK:])
 
 
 def _encode(report: RunReport, duration: float | None) -> bytes:

@@ -272,6 +272,12 @@ def add_columns(conn: sa.Connection, *columns: sa.Column[Any]) -> None:
             conn.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
 
+def erase_freed(conn: sa.Connection) -> None:
+    """Let what this connection deletes or overwrites be erased from the file (SQLite)."""
+    if is_sqlite(conn):
+        conn.exec_driver_sql("PRAGMA secure_delete = ON")
+
+
 def oldest_active_xid(conn: sa.Connection) -> int:
     """Return the oldest transaction id still active (xmin): all below have ended.
 

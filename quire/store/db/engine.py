@@ -221,6 +221,12 @@ class Database:
         """
         return self._calls.run(text, values) if self._calls else None
 
+    def truncate_log(self) -> None:
+        """Empty the write-ahead log into the file (SQLite), unless somebody reads meanwhile."""
+        if self.path is not None:
+            with self._translate_errors(), self.engine.connect() as conn:
+                conn.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
         give_up_at = time.monotonic() + CONFLICT_SECONDS
         for attempt in itertools.count(1):

@@ -79,7 +79,7 @@ def count_missing(conn: sa.Connection) -> int:
             f"database: schema version {found} needs a Quire release with migration {least}; this "
             f"one has migrations up to {last}. Upgrade Quire on this machine. Nothing was changed."
         )
-    return max(last - found, 0)
+    return sum(each > found for each in versions())
 
 
 def migrate(
@@ -105,7 +105,7 @@ def migrate(
             dialect.lock_schema(conn)
             if not (count_missing(conn) if into_transfer else check(conn)):
                 return applied
-            step = version(conn) + 1
+            step = _next(version(conn))
             module = importlib.import_module(modules[step])
             is_free = ready == step and step in _requirements(conn)
             is_applied = is_free or not _announce(db, conn, module, step, alive)
@@ -119,8 +119,18 @@ def migrate(
             ready = step
 
 
+def _next(found: int) -> int:
+    """Return the migration after a version; numbers that nobody used are left out."""
+    return min(each for each in versions() if each > found)
+
+
+def _required_at(conn: sa.Connection, found: int) -> int:
+    """Return the migration that a schema of this version requires."""
+    return _requirements(conn).get(found, found) if found else 0
+
+
 def _apply(conn: sa.Connection, module: ModuleType, step: int) -> None:
-    before = _requirements(conn).get(step - 1, step - 1) if step > 1 else 0
+    before = _required_at(conn, version(conn))
     module.up(conn)
     _set(conn, "schema_version", step)
     _set(conn, f"{_REQUIRED}{step}", max(before, getattr(module, "OLDEST", step)))
@@ -142,7 +152,7 @@ def _announce(
 ) -> bool:
     """Announce which releases may keep running; False if no worker has to stop."""
     least = getattr(module, "OLDEST", step)
-    if step == 1 or least <= _requirements(conn).get(step - 1, step - 1):
+    if step == 1 or least <= _required_at(conn, version(conn)):
         return False
     if not _blocking_workers(db, conn, db.now(conn).wall, alive):
         return False

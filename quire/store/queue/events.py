@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import Instant, iso
-from quire.model.url_secrets import masked_json
 from quire.store.db import bulk, dialect
 from quire.store.db.schema.queue import events
 from quire.store.queue.owners import jobs_of_tenant
+from quire.url_secrets import masked_json
 
 #: How many events of a job are shown.
 SHOWN = 3000

@@ -8,7 +8,6 @@ import sqlalchemy as sa
 
 from quire.clock import json_values
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, TaskState
-from quire.model.url_secrets import masked_values
 from quire.store.db.schema.documents import (
     chunks,
     contents,
@@ -22,6 +21,7 @@ from quire.store.db.schema.documents import (
 )
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.reports import substring_filter
+from quire.url_secrets import masked_values
 
 d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
 c, s = chunks.c, slices.c

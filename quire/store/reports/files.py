@@ -13,11 +13,11 @@ from quire.model.states import (
     GenerationState,
     TaskState,
 )
-from quire.model.url_secrets import masked_values
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents, generation_pages, generations
 from quire.store.db.schema.queue import is_state, tasks
 from quire.store.reports.documents import reuse
+from quire.url_secrets import masked_values
 
 d, g, gp, t = documents.c, generations.c, generation_pages.c, tasks.c
 #: States of a file in its job, in life-cycle order.

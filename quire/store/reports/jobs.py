@@ -22,10 +22,10 @@ from quire.model.states import (
     allowed,
     states_for,
 )
-from quire.model.url_secrets import masked_json, masked_values
 from quire.store.db import dialect
 from quire.store.db.schema.queue import is_state, jobs, owners, tasks
 from quire.store.reports import files, substring_filter
+from quire.url_secrets import masked_json, masked_values
 
 j, t = jobs.c, tasks.c
 #: The jobs of a tenant with no more than this are all read: other tenants' jobs are never touched.

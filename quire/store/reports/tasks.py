@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.clock import json_values
-from quire.model.url_secrets import masked_values
 from quire.store.db.schema.documents import documents
 from quire.store.db.schema.queue import attempts, is_state, owners, tasks
 from quire.store.queue.owners import has_job
+from quire.url_secrets import masked_values
 
 t, d = tasks.c, documents.c
 _SHOWN = (

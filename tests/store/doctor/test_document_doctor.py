@@ -178,7 +178,7 @@ def names(library: Library) -> set[str]:
 
 def test_documents_in_every_state_break_nothing(library: Library):
     report = doctor.examine(library.db, blobs=library.shelf.blobs, deep=True)
-    assert (report.violations, report.checked) == ([], len(doctor.ALL) + 2)
+    assert (report.violations, report.checked) == ([], len(doctor.ALL) + 3)
     states = {row.state for row in library.stage.rows("documents")}
     assert states == {"queued", "indexing", "success", "failed"}
 

@@ -1,6 +1,7 @@
-"""The tables of access: users, tokens, sessions, sign-in links, the audit log, and quotas.
+"""The tables of access: users, tokens, sessions, sign-in links, the audit log, quotas, secrets.
 
-Only the SHA-256 of a token, cookie or link is stored, so a copy of the database gives no access.
+Only the SHA-256 of a token, cookie or link is stored, and secrets of sources are sealed, so a copy
+of the database gives no access.
 """
 
 import sqlalchemy as sa
@@ -129,4 +130,17 @@ source_grants = sa.Table(
     sa.UniqueConstraint("tenant", "place", name="uq_source_grants"),
 )
 
-TABLES = (users, tokens, sessions, links, audit, tenants, source_grants)
+#: Passwords and signatures of source URLs, which hold a mark in their place.
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    # An empty tenant: the key of the marks themselves.
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("tag", sa.Text, primary_key=True),
+    sa.Column("key_id", sa.Text, nullable=False),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    sa.Column("used_at", Time, nullable=False),
+)
+sa.Index("ix_secrets_used", secrets.c.used_at)
+
+TABLES = (users, tokens, sessions, links, audit, tenants, source_grants, secrets)
