@@ -46,14 +46,15 @@ def submit(
     if not submissions:
         return []
     submissions = submissions if is_own else _within_corpus(caller, submissions)
-    encoded = _checked(caller, submissions, key, is_own=is_own)
+    are_alike = submission_checks.are_alike(submissions)
+    encoded = _checked(caller, submissions, key, is_own=is_own, are_alike=are_alike)
     encoded, sealer = secrets.sealed(caller, submissions, encoded)
     key, body = _identified(caller, submissions, encoded, key)
     made_before = _known_past_the_limit(caller, len(submissions), key, body)
-    job = None
-    if then is None and sealer is None:
-        job = _plain(caller, submissions, encoded, key, body, by_person)
-    if (made := made_before or _submit_plain(caller, job)) is not None:
+    plain = None
+    if then is None and sealer is None and are_alike:
+        plain = _plain(caller, submissions[0], encoded, key, body, by_person)
+    if (made := made_before or _submit_plain(caller, plain)) is not None:
         return made
 
     def act(conn: Connection, now: Instant) -> list[int]:
@@ -109,13 +110,18 @@ def _known_past_the_limit(
 
 
 def _checked(
-    caller: Caller, submissions: Sequence[Submission], key: str | None, *, is_own: bool
+    caller: Caller,
+    submissions: Sequence[Submission],
+    key: str | None,
+    *,
+    is_own: bool,
+    are_alike: bool,
 ) -> list[str]:
     """Check a request; return its encoded payloads."""
     encoded = [
         submission_checks.payload(submission, caller.payload_limit) for submission in submissions
     ]
-    submission_checks.submissions(submissions)
+    submission_checks.submissions(submissions, alike=are_alike)
     submission_checks.key(key)
     for submission in () if is_own else submissions:
         _require_allowed(caller, submission)
@@ -158,30 +164,29 @@ def _require_offered(
 
 def _plain(
     caller: Caller,
-    submissions: Sequence[Submission],
-    encoded: Sequence[str],
+    one: Submission,
+    payloads: Sequence[str],
     key: str | None,
     body_hash: str,
     by_person: bool,
-) -> plain_submit.PlainJob | None:
-    """Return the job for the short path, or None if it is not one, or waits for something."""
-    if len(submissions) > 1:
+) -> plain_submit.PlainJobs | None:
+    """Return jobs like `one` for the short path, or None if they wait for something."""
+    if one.after or one.ref is not None or one.run_at is not None:
         return None
-    [one], [payload] = submissions, encoded
-    if one.after or one.run_at is not None or (by_person and caller.policy != "all"):
+    if by_person and caller.policy != "all":
         return None
-    return plain_submit.PlainJob(
-        caller.tenant, caller.user, one.kind, one.priority, one.cost, payload, one.platform,
-        one.account, one.max_attempts, key, body_hash, by_person, caller.origin,
+    return plain_submit.PlainJobs(
+        caller.tenant, caller.user, one.kind, one.priority, one.cost, one.platform, one.account,
+        one.max_attempts, key, body_hash, by_person, caller.origin, payloads,
     )  # fmt: skip
 
 
-def _submit_plain(caller: Caller, job: plain_submit.PlainJob | None) -> list[int] | None:
-    """Submit a job on the short path; None if it has to take the long one."""
-    if job is None or (job_id := plain_submit.submit(caller.db, job)) is None:
+def _submit_plain(caller: Caller, new: plain_submit.PlainJobs | None) -> list[int] | None:
+    """Submit jobs on the short path; None if they have to take the long one."""
+    if new is None or (made := plain_submit.submit(caller.db, new)) is None:
         return None
     caller.ring()
-    return [job_id]
+    return made
 
 
 def stop(caller: Caller, job_ids: Sequence[int], *, why: str | None = None) -> list[int]:

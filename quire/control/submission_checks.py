@@ -66,9 +66,31 @@ def key(value: str | None) -> str | None:
     return value
 
 
-def submissions(given: Sequence[Submission]) -> None:
-    """Check ranges, references and cycles."""
-    for submission in given:
+def are_alike(given: Sequence[Submission]) -> bool:
+    """Tell whether submissions differ in nothing but their payloads.
+
+    Compared by identity, because `True == 1`. Equal values that are not identical only cost time.
+    """
+    first = given[0]
+    kind, priority, run_at, after = first.kind, first.priority, first.run_at, first.after
+    failure, platform, account, ref = (
+        first.after_failure, first.platform, first.account, first.ref,
+    )  # fmt: skip
+    cost, attempts = first.cost, first.max_attempts
+    for each in given:
+        if not (
+            each.kind is kind and each.priority is priority and each.run_at is run_at
+            and each.after is after and each.after_failure is failure and each.ref is ref
+            and each.platform is platform and each.account is account
+            and each.cost is cost and each.max_attempts is attempts
+        ):  # fmt: skip
+            return False
+    return True
+
+
+def submissions(given: Sequence[Submission], *, alike: bool = False) -> None:
+    """Check ranges, references and cycles; of submissions that are alike, only the first's."""
+    for submission in given[:1] if alike else given:
         one(submission)
     if any(submission.after or submission.ref is not None for submission in given):
         _references(given)

@@ -214,7 +214,7 @@ class Database:
             log.event("database.conflict", level="debug", error=str(error))
             return None
 
-    def call(self, text: str, values: Sequence[Any]) -> Any:
+    def call(self, text: str, values: Sequence[Any]) -> str | None:
         """Call a PostgreSQL procedure that commits, in one round trip; returns its first result.
 
         Returns None if the database or the connection failed, whatever was committed.

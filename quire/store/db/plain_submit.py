@@ -1,11 +1,14 @@
-"""Submits one plain job by one call: no dependency, no start time, no policy of the user.
+"""Submits plain jobs by one call: no dependency, no start time, no policy of the user.
 
 `store.queue.submit` handles every submission, by some ten statements under the owner's lock. Most
 submissions are plain, and the round trips and the lock would cost them more than the work does. So
-a plain job is stored by a procedure on PostgreSQL, and by a few statements on SQLite. Both return
-None, and write nothing, where the job turns out not to be plain.
+plain jobs that differ in nothing but their payloads, or a single one, are stored by a procedure on
+PostgreSQL, and by a few statements on SQLite. Both return None, and write nothing, where the jobs
+turn out not to be plain.
 """
 
+import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from quire.clock import FakeClock
@@ -13,6 +16,8 @@ from quire.model.records import LOCAL
 from quire.store.db import last_ids
 from quire.store.db.engine import Database
 
+#: More bytes of payloads than this are left to the general path, which sends them in parts.
+MOST_BYTES = 32 << 20
 _FIND = (
     "SELECT o.id, o.weight, o.policy, k.queue, k.max_attempts, k.at_most_once, k.paused_at, "  # noqa: S608
     "k.is_internal, "
@@ -26,80 +31,87 @@ _KEY = (
     "INSERT INTO submissions (owner_id, key, body_hash, job_ids, created_at) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 )
-_JOB = (
+_JOBS = (
     "INSERT INTO jobs (id, owner_id, kind, platform, account, state, priority, payload, "
     "tasks_blocked, tasks_ready, cost_total, max_attempts, created_at, origin) "
-    "VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, 0, 1, ?, ?, ?, ?)"
+    "SELECT ? + key, ?, ?, ?, ?, 'pending', ?, value, 0, 1, ?, ?, ?, ? FROM json_each(?)"
 )
-_TASK = (
+# Reads the jobs that `_JOBS` has inserted, which takes less than the payloads again.
+_TASKS = (
     "INSERT INTO tasks (id, job_id, owner_id, kind, queue, state, priority, fair_tag, ready_at, "
-    "cost, max_attempts, at_most_once) VALUES (?, ?, ?, ?, ?, 'ready', ?, ?, ?, ?, ?, ?)"
+    "cost, max_attempts, at_most_once) "
+    "SELECT id + ?, id, owner_id, kind, ?, 'ready', priority, ? + (id - ?) * ?, created_at, "
+    "cost_total, ?, ? FROM jobs WHERE id >= ?"
 )
-_CALL = "CALL quire_submit_job(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL)"
+_CALL = f"CALL quire_submit_jobs({', '.join(f'${n}' for n in range(1, 15))}, NULL)"
 
 
-class PlainJob(NamedTuple):
-    """A valid submission, its encoded payload and its idempotency key."""
+class PlainJobs(NamedTuple):
+    """Valid submissions that differ in nothing but their encoded payloads, and their key."""
 
     tenant: str
     user: str
     kind: str
     priority: int
     cost: float
-    payload: str
     platform: str | None
     account: str | None
     max_attempts: int | None
     #: None on SQLite only, where no reply to a COMMIT can be lost.
     key: str | None
     body_hash: str
-    #: Whether the owner's policy decides about this job.
+    #: Whether the owner's policy decides about these jobs.
     by_person: bool
-    #: Where it is submitted: `local` or `api`.
-    origin: str = LOCAL
+    #: Where they are submitted: `local` or `api`.
+    origin: str
+    #: JSON as `json` writes it: all ASCII, without a line break.
+    payloads: Sequence[str]
 
 
-def submit(db: Database, job: PlainJob) -> int | None:
-    """Store a job that is ready at once; returns its id, or None if it is not plain."""
+def submit(db: Database, new: PlainJobs) -> list[int] | None:
+    """Store jobs that are ready at once; returns their ids, or None if they are not plain."""
+    if sum(map(len, new.payloads)) > MOST_BYTES:
+        return None
     if db.path is not None:
-        return db.write_grouped(lambda cursor: _insert(db, cursor, job))
+        return db.write_grouped(lambda cursor: _insert(db, cursor, new))
     wall = db.clock.now().wall if isinstance(db.clock, FakeClock) else None
-    job_id: int | None = db.call(_CALL, (*job, wall))
-    return job_id
+    made = db.call(_CALL, (*new[:-1], "\n".join(new.payloads), wall))
+    return None if made is None else [int(each) for each in made.split(",")]
 
 
-def _insert(db: Database, cursor: Any, job: PlainJob) -> int | None:
+def _insert(db: Database, cursor: Any, new: PlainJobs) -> list[int] | None:
     run = cursor.execute
-    row = run(_FIND, (job.priority, job.tenant, job.user, job.kind)).fetchone()
+    row = run(_FIND, (new.priority, new.tenant, new.user, new.kind)).fetchone()
     if row is None:
         return None
     (owner_id, weight, policy, queue, max_attempts, at_most_once, paused_at) = row[:7]
     is_internal, last_tag, claimed_tag = row[7:10]
-    job_id: int = row[10]
+    first: int = row[10]
     task_id: int = row[11]
-    held = job.by_person and policy not in (None, "all")
-    held = held or bool(is_internal and job.origin != LOCAL)
+    held = new.by_person and policy not in (None, "all")
+    held = held or bool(is_internal and new.origin != LOCAL)
     if held or paused_at is not None:
         return None
     now = db.clock.now().wall
-    if job.key is not None:
-        key = run(_KEY, (owner_id, job.key, job.body_hash, f"[{job_id}]", now))
+    ids = range(first, first + len(new.payloads))
+    if new.key is not None:
+        key = run(_KEY, (owner_id, new.key, new.body_hash, json.dumps([*ids]), now))
         if not key.rowcount:
             return None
-    attempts = job.max_attempts or max_attempts
+    attempts = new.max_attempts or max_attempts
     run(
-        _JOB,
+        _JOBS,
         (
-            *(job_id, owner_id, job.kind, job.platform, job.account, job.priority, job.payload),
-            *(job.cost, attempts, now, job.origin),
+            *(first, owner_id, new.kind, new.platform, new.account, new.priority, new.cost),
+            *(attempts, now, new.origin, json.dumps(new.payloads)),
         ),
     )
-    tag = max(last_tag or 0.0, claimed_tag or 0.0) + job.cost / weight
+    tag, step = max(last_tag or 0.0, claimed_tag or 0.0), new.cost / weight
     run(
-        _TASK,
+        _TASKS,
         (
-            *(task_id, job_id, owner_id, job.kind, queue, job.priority, tag, now, job.cost),
-            *(1 if at_most_once else attempts, at_most_once),
+            *(task_id - first, queue, tag, first - 1, step),
+            *(1 if at_most_once else attempts, at_most_once, first),
         ),
     )
-    return job_id
+    return list(ids)

@@ -204,10 +204,16 @@ def test_a_full_disk_is_unavailable_and_nothing_of_the_transaction_is_written(he
     job_id = here.one()
     with here.db.read() as conn:
         pages = conn.exec_driver_sql("PRAGMA page_count").scalar_one()
-    with here.db.engine.connect() as conn:
-        conn.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+    here.db.close()
+
+    @sa.event.listens_for(here.db.engine, "connect")
+    def fill(driver: Any, _: Any) -> None:
+        driver.execute(f"PRAGMA max_page_count = {pages + 2}")
+
     with pytest.raises(DatabaseUnavailable, match="full"):
         here.many(2000, payload={"x": "y" * 500})
+    sa.event.remove(here.db.engine, "connect", fill)
+    here.db.close()
     assert [row.id for row in here.rows("jobs")] == [job_id]
     assert here.many(2000, payload={"x": "y" * 500})  # on the fresh connection there is room
     here.inspect()

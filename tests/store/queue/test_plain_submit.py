@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
 from quire.control import jobs as verbs
-from quire.errors import DatabaseUnavailable
+from quire.errors import BadInput, Conflict, DatabaseUnavailable
 from quire.model.records import Submission
 from quire.store.db import plain_submit, sqlite, urls
 from quire.store.db.engine import Database
+from quire.store.queue import submit as storing
 from tests.store.stage import Stage
 from tests.waiting import until
 
@@ -21,10 +24,10 @@ from tests.waiting import until
 def plain(kind: str = "noop", *, key: str = "k", user: str = "ada", **more: Any):
     given: dict[str, Any] = {
         "tenant": "default", "user": user, "kind": kind, "priority": 5, "cost": 1.0,
-        "payload": "{}", "platform": None, "account": None, "max_attempts": None, "key": key,
-        "body_hash": "h", "by_person": True,
+        "platform": None, "account": None, "max_attempts": None, "key": key, "body_hash": "h",
+        "by_person": True, "origin": "local", "payloads": ["{}"],
     }  # fmt: skip
-    return plain_submit.PlainJob(**{**given, **more})
+    return plain_submit.PlainJobs(**{**given, **more})
 
 
 def contents(stage: Stage, job_id: int) -> list[dict[str, Any]]:
@@ -48,12 +51,72 @@ def contents(stage: Stage, job_id: int) -> list[dict[str, Any]]:
 )
 def test_both_paths_store_the_same(stage: Stage, submission: Submission):
     stage.many(1)  # the owner exists
-    [short] = stage.submit(submission)
-    general = stage.submit(submission, submission)
-    assert contents(stage, short) == contents(stage, general[0])
+    short = [*stage.submit(submission), *stage.submit(submission, submission)]
+    general = generally(stage, submission, submission)
+    rows = [contents(stage, job_id) for job_id in (*short, *general)]
+    assert rows == [rows[0]] * 5
     step = submission.cost
-    tags = [stage.task(job_id).fair_tag for job_id in (short, *general)]
-    assert tags == [pytest.approx(tags[0] + n * step) for n in range(3)]
+    tags = [stage.task(job_id).fair_tag for job_id in (*short, *general)]
+    assert tags == [pytest.approx(tags[0] + n * step) for n in range(5)]
+
+
+def generally(stage: Stage, *submissions: Submission) -> list[int]:
+    """Submit by the general path: it alone can do something more in the same transaction."""
+    return verbs.submit(stage.caller(), submissions, then=lambda conn, ids, now: None)
+
+
+def test_many_jobs_that_are_alike_are_stored_by_one_call(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage.one()
+    monkeypatch.setattr(storing, "insert", None)  # the general path
+    payloads = [{"n": n, "text": 'line\nbreak \\ "quoted" ä €'} for n in range(500)]
+    ids = stage.submit(*[Submission("noop", payload) for payload in payloads])
+    assert ids == sorted(set(ids)) and len(ids) == 500
+    assert [json.loads(stage.job(job_id).payload) for job_id in ids] == payloads
+    assert [row.job_id for row in stage.rows("tasks")[1:]] == ids
+    stage.inspect()
+
+
+def test_many_jobs_with_one_key_are_stored_once(stage: Stage):
+    stage.one()
+    submissions = [Submission("noop", {"n": n}) for n in range(3)]
+    ids = verbs.submit(stage.caller(), submissions, key="k")
+    assert verbs.submit(stage.caller(), submissions, key="k") == ids
+    with pytest.raises(Conflict):
+        verbs.submit(stage.caller(), submissions[:2], key="k")
+    assert stage.count("jobs") == 4
+
+
+@pytest.mark.parametrize(
+    "odd", [{"priority": 3}, {"kind": "slow"}, {"cost": 2.0}, {"platform": "drive"}]
+)
+def test_jobs_that_differ_keep_what_they_differ_in(stage: Stage, odd: dict[str, Any]):
+    stage.one()
+    ids = stage.submit(Submission("noop"), replace(Submission("noop"), **odd), Submission("noop"))
+    [(name, value)] = odd.items()
+    column = {"cost": "cost_total"}.get(name, name)
+    usual, found, last = (getattr(stage.job(job_id), column) for job_id in ids)
+    assert found == value and usual == last != value
+
+
+def test_each_of_many_jobs_is_checked(stage: Stage):
+    stage.one()
+    for odd in (True, 1.0, 11):
+        with pytest.raises(BadInput, match="priority"):
+            stage.submit(Submission("noop", priority=1), Submission("noop", priority=odd))
+    with pytest.raises(BadInput, match="payload"):
+        stage.submit(Submission("noop"), Submission("noop", {"x": object()}))
+    assert stage.count("jobs") == 1
+
+
+def test_payloads_too_large_for_one_call_are_left_to_the_general_path(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage.one()
+    monkeypatch.setattr(plain_submit, "MOST_BYTES", 1_000)
+    assert plain_submit.submit(stage.db, plain(payloads=['"%s"' % ("x" * 300)] * 4)) is None
+    assert len(stage.submit(*[Submission("noop", {"x": "y" * 300})] * 4)) == 4
 
 
 def test_a_job_that_is_not_plain_is_left_to_the_general_path(stage: Stage):
@@ -106,7 +169,7 @@ def test_threads_that_wait_for_their_turn_share_one_commit(
     monkeypatch.setattr(sqlite, "lock", count)
     inserted = plain_submit._insert
 
-    def insert(*given: Any) -> int | None:
+    def insert(*given: Any) -> list[int] | None:
         gate.wait(30)
         return inserted(*given)
 
@@ -125,7 +188,7 @@ def test_a_failed_commit_is_told_to_every_thread_that_shared_it(
     stage = sqlite_stage
     stage.one()
 
-    def fail(db: Database, cursor: Any, job: Any) -> int | None:
+    def fail(db: Database, cursor: Any, new: Any) -> list[int] | None:
         raise DatabaseUnavailable("database: the disk is full.")
 
     monkeypatch.setattr(plain_submit, "_insert", fail)
@@ -144,10 +207,10 @@ def test_a_job_that_fails_does_not_fail_those_that_shared_its_transaction(
     stage.one()
     inserted = plain_submit._insert
 
-    def insert(db: Database, cursor: Any, job: Any) -> int | None:
+    def insert(db: Database, cursor: Any, new: Any) -> list[int] | None:
         gate.wait(30)
-        made = inserted(db, cursor, job)
-        if job.platform == "bad":
+        made = inserted(db, cursor, new)
+        if new.platform == "bad":
             raise ValueError("bad")
         return made
 
