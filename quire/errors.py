@@ -51,7 +51,7 @@ class DatabaseUnavailable(Transient):
 
 
 class Unconfirmed(DatabaseUnavailable):
-    """The connection was lost during COMMIT: the change may have been made."""
+    """The connection or the disk was lost during COMMIT: the change may have been made."""
 
 
 class BlobsUnavailable(Transient):

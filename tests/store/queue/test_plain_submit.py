@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from quire.control import jobs as verbs
-from quire.errors import BadInput, Conflict, DatabaseUnavailable
+from quire.errors import BadInput, Conflict, DatabaseUnavailable, Unconfirmed
 from quire.model.records import Submission
-from quire.store.db import plain_submit, sqlite, urls
+from quire.store import open_database
+from quire.store.db import group_commit, plain_submit, sqlite, urls
 from quire.store.db.engine import Database
 from quire.store.queue import submit as storing
 from tests.store.stage import Stage
 from tests.waiting import until
+
+_LAST = "SELECT max(id) FROM jobs"
 
 
 def plain(kind: str = "noop", *, key: str = "k", user: str = "ada", **more: Any):
@@ -102,6 +108,7 @@ def test_jobs_that_differ_keep_what_they_differ_in(stage: Stage, odd: dict[str, 
 
 def test_each_of_many_jobs_is_checked(stage: Stage):
     stage.one()
+    odd: Any
     for odd in (True, 1.0, 11):
         with pytest.raises(BadInput, match="priority"):
             stage.submit(Submission("noop", priority=1), Submission("noop", priority=odd))
@@ -180,6 +187,70 @@ def test_threads_that_wait_for_their_turn_share_one_commit(
         gate.set()
     assert len({each.result() for each in made}) == 8
     assert len(begun) == 2
+
+
+def test_a_job_is_on_disk_when_submit_returns_and_others_may_write_before(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage, flushed = sqlite_stage, []
+    stage.one()
+
+    def flush(log: int) -> None:
+        with closing(sqlite.sqlite_module().connect(stage.db.path, timeout=0)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            flushed.append((os.fstat(log).st_ino, other.execute(_LAST).fetchone()[0]))
+
+    monkeypatch.setattr(group_commit, "_flush", flush)
+    ids = [stage.one() for _ in range(3)]
+    log = Path(f"{stage.db.path}-wal").stat().st_ino
+    assert flushed == [(log, job_id) for job_id in ids]
+
+
+def test_threads_share_one_flush(sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    stage, gate, flushed = sqlite_stage, threading.Event(), []
+    stage.one()
+
+    def flush(log: int) -> None:
+        flushed.append(log)
+        gate.wait(30)
+
+    monkeypatch.setattr(group_commit, "_flush", flush)
+    with ThreadPoolExecutor(8) as pool:
+        made = [pool.submit(stage.one)]
+        until(lambda: bool(flushed))
+        made += [pool.submit(stage.one) for _ in range(7)]
+        until(lambda: stage.count("jobs") == 9)  # committed during the first flush
+        gate.set()
+        assert len({each.result() for each in made}) == 8
+    assert len(flushed) == 2
+
+
+def test_a_disk_that_fails_is_told_and_later_flushes_are_left_to_sqlite(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage, flushed = sqlite_stage, []
+    stage.one()
+
+    def fail(log: int) -> None:
+        flushed.append(log)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(group_commit, "_flush", fail)
+    with pytest.raises(Unconfirmed, match="disk failed"):
+        stage.one()
+    assert stage.one() and stage.count("jobs") == 3 and len(flushed) == 1
+    group = stage.db._group
+    assert group is not None
+    assert group._cursor.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_without_flushes_by_setting_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(group_commit, "_flush", None)
+    db = open_database(f"sqlite:///{tmp_path / 'quire.db'}", synchronous="normal")
+    with closing(db):
+        db.migrate()
+        stage = Stage(db)
+        assert len({stage.one() for _ in range(3)}) == 3
 
 
 def test_a_failed_commit_is_told_to_every_thread_that_shared_it(
