@@ -4,6 +4,7 @@ The task of a small document reads the whole file. A large one becomes `ingest.r
 `ingest.swap` task that waits for them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +34,17 @@ def inspect(ctx: TaskContext, file: DocumentFile) -> Layout:
     """Count the pages or rows of a file and compute the keys of its pages."""
     reader = resources.reader(ctx, file.build.tenant)
     outline = reader.inspect(file.path, file.media_type, file.options)
-    sizes = {"page": file.pipeline.page_size, "row": file.pipeline.row_size}
+    sizes = {"page": _range_size(ctx, file, outline), "row": file.pipeline.row_size}
     return Layout(outline, _page_keys(file, outline), sizes.get(outline.unit))
+
+
+def _range_size(ctx: TaskContext, file: DocumentFile, outline: Outline) -> int:
+    """Return the pages of one task: few if they are scans, or if reading them crashed before."""
+    few, many = file.pipeline.page_size, file.pipeline.small_size
+    if ctx.attempt > 1 or outline.scans is None or file.pipeline.ocr == "always":
+        return few
+    # Reading a range of text is faster than queueing it; OCR is worth a task.
+    return few if outline.scans > few else max(few, many)
 
 
 def _page_keys(file: DocumentFile, outline: Outline) -> dict[int, str]:
@@ -48,17 +58,10 @@ def _page_keys(file: DocumentFile, outline: Outline) -> dict[int, str]:
 
 def is_small(ctx: TaskContext, file: DocumentFile, layout: Layout) -> bool:
     """Tell whether one task reads the whole file."""
-    outline, limit = layout.outline, layout.range_size
-    if limit is None:
+    if layout.range_size is None:
         return True
     # After a crash the file is read in ranges, which can be bisected.
-    if ctx.attempt > 1:
-        return False
-    if outline.length <= limit or outline.unit != "page" or outline.images is None:
-        return outline.length <= limit
-    # Reading a range of text is faster than queueing it; OCR is worth a task.
-    is_text = outline.images <= limit and file.pipeline.ocr != "always"
-    return is_text and outline.length <= file.pipeline.small_size
+    return ctx.attempt <= 1 and layout.outline.length <= layout.range_size
 
 
 def changed_pages(ctx: TaskContext, file: DocumentFile, layout: Layout) -> dict[int, str]:
@@ -88,7 +91,11 @@ def split(
             length = layout.outline.length
             ranges = [(at, min(at + size - 1, length)) for at in range(1, length + 1, size)]
         else:
-            ranges = join_ranges(_plan(tx, file, layout.keys), size)
+            missing = _plan(tx, file, layout.keys)
+            if missing and size > file.pipeline.page_size:
+                # Few ranges, so of equal length: no process is to wait for the longest.
+                size = math.ceil(len(missing) / math.ceil(len(missing) / size))
+            ranges = join_ranges(missing, size)
             reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
         if ranges:
             _queue(tx, file, layout.outline.unit, ranges, payload)

@@ -24,8 +24,8 @@ class Outline(NamedTuple):
     length: int  # pages or rows; 1 for whole
     #: One digest per page of its content, if the format gives it cheaply.
     keys: tuple[str, ...] | None = None
-    #: Number of images in the file, if known: a page without one is hardly a scan.
-    images: int | None = None
+    #: Pages that may be scans, if known: those with images as large as a page.
+    scans: int | None = None
 
 
 class Page(NamedTuple):

@@ -25,8 +25,8 @@ class Pipeline:
     """How documents are indexed; set by a corpus, overridden by a document."""
 
     parser: str = _setting("auto", "Parser: auto, or the name of a plugin.")
-    page_size: int = _setting(12, "Pages of a PDF per task.")
-    small_size: int = _setting(48, "Pages up to which one task reads a PDF without scans.")
+    page_size: int = _setting(12, "Pages of a PDF with scans per task.")
+    small_size: int = _setting(96, "Pages of a PDF without scans per task; 0: as with scans.")
     row_size: int = _setting(3000, "Rows of a table per task.")
     chunk_tokens: int = _setting(352, "Maximum tokens per chunk.")
     overlap: int = _setting(32, "Tokens that a chunk repeats from the previous one.")

@@ -38,7 +38,7 @@ def _detect(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
 
 def _inspect(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
     found = formats.inspect(path, request["media_type"], _options(request))
-    head = {"unit": found.unit, "length": found.length, "images": found.images}
+    head = {"unit": found.unit, "length": found.length, "scans": found.scans}
     yield Message({**head, "keyed": found.keys is not None}, "\n".join(found.keys or ()).encode())
 
 

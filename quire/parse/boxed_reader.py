@@ -202,11 +202,11 @@ def _inside(options: ReadOptions) -> list[Any]:
 
 def _outline(media_type: str, message: Message) -> Outline:
     head = message.head
-    unit, length, images = head.get("unit"), _number(head.get("length")), head.get("images")
+    unit, length, scans = head.get("unit"), _number(head.get("length")), head.get("scans")
     keys = tuple(message.body.decode("ascii", "replace").split("\n")) if head.get("keyed") else None
     if unit not in _UNITS or length < 1 or (keys is not None and len(keys) != length):
         raise _invalid("an outline that is none")
-    return Outline(media_type, unit, length, keys, None if images is None else _number(images))
+    return Outline(media_type, unit, length, keys, None if scans is None else _number(scans))
 
 
 def _page(message: Message) -> Page | PageFailure:

@@ -6,6 +6,7 @@ pages around it change, and annotations, links and names, which are not part of 
 """
 
 import logging
+import math
 import re
 from hashlib import blake2b
 from pathlib import Path
@@ -14,18 +15,21 @@ from typing import Any, NamedTuple
 _REFERENCE = re.compile(rb"(?<!\d)(\d++) (\d++) R\b")
 _PAGE = re.compile(rb"/Type /Pages?\b")
 _IMAGE = re.compile(rb"/Subtype /Image\b")
+_SIDE = re.compile(rb"/(?:Width|Height) (\d{1,9})\b")
 _INHERITED = ("/Resources", "/MediaBox", "/CropBox", "/Rotate")
 _OWN = ("/UserUnit", "/Group")
 _MAX_DEPTH = 40
 _MAX_REPEATS = 10_000
 _MMAP_BYTES = 8 << 20
+#: Pixels of a page's images from which on it may be a scan: a letter at 72 dpi has more.
+_SCAN_PIXELS = 400_000
 
 
 class PageKeys(NamedTuple):
     """The keys of all pages of a file."""
 
     keys: tuple[str, ...]
-    images: int  # distinct images in the file
+    scans: int  # pages whose images are large enough to be a scan
 
 
 class _TooManyCycles(Exception):
@@ -51,7 +55,7 @@ def compute(path: Path, count: int) -> PageKeys | None:
                 return None
             hasher = _Hasher(pdf)
             keys = tuple(hasher.page(page.obj) for page in pdf.pages)
-            return PageKeys(keys, hasher.images)
+            return PageKeys(keys, hasher.scans)
     except (pikepdf.PdfError, _TooManyCycles, RecursionError, ValueError, TypeError, OSError):
         return None
     except pikepdf.PasswordError:  # PDFium could open it: the two differ on damaged encryption
@@ -64,25 +68,29 @@ class _Hasher:
     """Digests of the objects of one file, by object number."""
 
     def __init__(self, pdf: Any) -> None:
-        self.images = 0
+        self.scans = 0
         self._pdf = pdf
-        self._known: dict[tuple[int, int], bytes] = {}
-        self._parents: dict[tuple[int, int], dict[str, bytes]] = {}
+        self._pixels = 0  # of the images met so far, repeated ones included
+        self._known: dict[tuple[int, int], tuple[bytes, int]] = {}  # digest, pixels
+        self._parents: dict[tuple[int, int], tuple[dict[str, bytes], int]] = {}
         self._open: dict[tuple[int, int], int] = {}  # being hashed → depth
         self._cycle_to = _MAX_DEPTH  # lowest depth that a reference led back to
         self._repeats = 0
-        self._resolved_values: dict[bytes, bytes] = {}  # serialized → resolved
+        self._resolved_values: dict[bytes, tuple[bytes, int]] = {}  # serialized → resolved, pixels
         self._layers = self._value(pdf.Root.get("/OCProperties"), 0)
 
     def page(self, page: Any) -> str:
         names = page.keys()  # looking up a missing key is slow
-        inherited = self._inherited(page.get("/Parent"), 0)
+        before = self._pixels
+        inherited, pixels = self._inherited(page.get("/Parent"), 0)
+        self._pixels = before + (0 if "/Resources" in names else pixels)
         parts = [self._layers]
         for name in (*_INHERITED, *_OWN):
             value = self._entry(page, name) if name in names else inherited.get(name, b"")
             parts.append(b"%b %b\n" % (name.encode(), value))
         if "/Contents" in names:
             parts.append(self._value(page.get("/Contents"), 0))
+        self.scans += self._pixels - before >= _SCAN_PIXELS
         return blake2b(b"".join(parts), digest_size=16).hexdigest()
 
     def _entry(self, page: Any, name: str) -> bytes:
@@ -93,20 +101,25 @@ class _Hasher:
         if not isinstance(value, pikepdf.Object) or value.is_indirect:
             return self._value(value, 0)
         serialized = value.unparse()
-        if serialized not in self._resolved_values:
-            self._resolved_values[serialized] = self._resolved(serialized, 0)
-        return self._resolved_values[serialized]
+        if (known := self._resolved_values.get(serialized)) is not None:
+            self._pixels += known[1]
+            return known[0]
+        before = self._pixels
+        resolved = self._resolved(serialized, 0)
+        self._resolved_values[serialized] = resolved, self._pixels - before
+        return resolved
 
-    def _inherited(self, node: Any, depth: int) -> dict[str, bytes]:
-        """Return the attributes that a page inherits from its ancestors."""
+    def _inherited(self, node: Any, depth: int) -> tuple[dict[str, bytes], int]:
+        """Return the attributes that a page inherits from its ancestors, and their pixels."""
         if node is None or depth > _MAX_DEPTH:
-            return {}
+            return {}, 0
         number = node.objgen
         if number not in self._parents:
-            above = self._inherited(node.get("/Parent"), depth + 1)
+            above, pixels = self._inherited(node.get("/Parent"), depth + 1)
+            before = self._pixels
             own = {name: node.get(name) for name in _INHERITED}
             mine = {name: self._value(value, 0) for name, value in own.items() if value is not None}
-            self._parents[number] = above | mine
+            self._parents[number] = above | mine, max(pixels, self._pixels - before)
         return self._parents[number]
 
     def _value(self, value: Any, depth: int) -> bytes:
@@ -126,8 +139,9 @@ class _Hasher:
 
     def _reference(self, number: int, generation: int, depth: int) -> bytes:
         key = (number, generation)
-        if key in self._known:
-            return self._known[key]
+        if (known := self._known.get(key)) is not None:
+            self._pixels += known[1]
+            return known[0]
         if key in self._open:
             self._cycle_to = min(self._cycle_to, self._open[key])
             return b"circle-%d" % (depth - self._open[key])
@@ -135,13 +149,14 @@ class _Hasher:
             raise _TooManyCycles
         outer, self._cycle_to = self._cycle_to, _MAX_DEPTH
         self._open[key] = depth
+        before = self._pixels
         try:
             digest = self._object(self._pdf.get_object(key), depth + 1)
         finally:
             del self._open[key]
         # A digest computed inside a cycle is incomplete: it depends on where the cycle began.
         if self._cycle_to >= depth:
-            self._known[key] = digest
+            self._known[key] = digest, self._pixels - before
         else:
             self._repeats += 1
             if self._repeats > _MAX_REPEATS:
@@ -160,6 +175,7 @@ class _Hasher:
             return b"page"  # another page: not part of this one
         digest = blake2b(self._resolved(serialized, depth), digest_size=16)
         if is_stream:
-            self.images += _IMAGE.search(serialized) is not None
+            if _IMAGE.search(serialized):
+                self._pixels += math.prod(map(int, _SIDE.findall(serialized)[:2]))
             digest.update(value.read_raw_bytes())
         return digest.hexdigest().encode()

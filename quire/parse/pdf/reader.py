@@ -111,7 +111,7 @@ class PdfParser(ocr.OcrParser):
         found = page_keys.compute(path, length)
         if found is None:
             return Outline(media_type, "page", length)
-        return Outline(media_type, "page", length, found.keys, found.images)
+        return Outline(media_type, "page", length, found.keys, found.scans)
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield the requested pages, one at a time."""

@@ -249,9 +249,11 @@ def ranges_of(shelf: Shelf, texts: int, scans: int = 0, **settings: str) -> int:
     return len(shelf.tasks("range")) - before
 
 
-def test_a_short_text_is_read_by_one_task_and_scans_are_split(shelf: Shelf):
+def test_a_text_is_read_in_few_ranges_of_equal_length_and_scans_are_split(shelf: Shelf):
     assert ranges_of(shelf, 20) == 0
-    assert ranges_of(shelf, 21) == 5
+    assert ranges_of(shelf, 21) == 2
+    spans = [(task.from_page, task.to_page) for task in shelf.tasks("range")]
+    assert spans == [(1, 11), (12, 21)]
     assert ranges_of(shelf, 14, 5) == 0
     assert ranges_of(shelf, 13, 6) == 4
     assert ranges_of(shelf, 7, small_size="0") == 2

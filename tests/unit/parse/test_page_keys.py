@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pikepdf
 import pytest
+from PIL import Image
 
 from quire.demo import samples
+from quire.demo.samples import PdfPage
 from quire.parse.pdf.page_keys import compute
 from tests import documents
 from tests.documents import put
@@ -143,14 +145,34 @@ def share(opened: pikepdf.Pdf) -> None:
     opened.pages[0].Resources = opened.pages[1].Resources
 
 
-def test_pictures_are_counted_once_though_many_pages_show_them(tmp_path: Path):
-    scans = documents.pdf("one", SCAN, SCAN)
-    files = {
-        0: documents.pdf("one", "two"),
-        1: changed(documents.pdf("one", SCAN), share),
-        2: scans,
-    }
-    for (count, content), pages in zip(files.items(), (2, 2, 3), strict=True):
-        found = compute(put(tmp_path, "a.pdf", content), pages)
-        assert found is not None
-        assert found.images == count
+def inherit(opened: pikepdf.Pdf) -> None:
+    for page in opened.pages:
+        if "/XObject" in page.Resources:
+            opened.Root.Pages.Resources = page.Resources
+            del page.obj["/Resources"]
+
+
+def picture(width: int, height: int) -> PdfPage:
+    image = io.BytesIO()
+    Image.new("L", (width, height), 200).save(image, "JPEG")
+    return PdfPage(b"q 90 0 0 90 20 20 cm /Im Do Q", image.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("content", "scans"),
+    [
+        (documents.pdf("one", "two"), 0),
+        (documents.pdf("one", SCAN, SCAN), 2),
+        (changed(documents.pdf("one", SCAN), share), 2),
+        (changed(documents.pdf(SCAN, SCAN), inherit), 2),
+        (documents.pdf("one", picture(400, 400), picture(600, 700)), 1),
+    ],
+)
+def test_pages_with_images_as_large_as_a_page_are_counted(
+    tmp_path: Path, content: bytes, scans: int
+):
+    with pikepdf.open(io.BytesIO(content)) as opened:
+        count = len(opened.pages)
+    found = compute(put(tmp_path, "a.pdf", content), count)
+    assert found is not None
+    assert found.scans == scans
