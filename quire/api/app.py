@@ -30,6 +30,7 @@ from quire.api.routes import (
 )
 from quire.api.state import AppState
 from quire.api.stream import EventBroadcaster
+from quire.api.tenant_turns import TurnMiddleware
 from quire.app import App
 
 HEADERS = {
@@ -71,6 +72,7 @@ def create_api(app: App, *more: APIRouter) -> FastAPI:
     problems.install(api)
     # The last one added is the outermost: every response gets an ID and headers, errors too.
     api.add_middleware(BodyLimitMiddleware)
+    api.add_middleware(TurnMiddleware)
     api.add_middleware(RequestIdMiddleware, observe=api.state.meters.observe)
     api.add_middleware(SecurityHeadersMiddleware)
     for router in (*(each.router for each in ROUTES), *more):

@@ -12,6 +12,7 @@ from quire.api.auth.daily_requests import DailyRequests
 from quire.api.auth.rate_limit import RateLimiter
 from quire.api.page_renderer import DrawingQueue
 from quire.api.response_cache import ResponseCache
+from quire.api.tenant_turns import TenantTurns
 from quire.api.upload_slots import IN_ALL, UploadSlots
 from quire.app import App
 from quire.control import single_sign_on
@@ -39,6 +40,7 @@ class AppState:
         self.db: Database = app.db
         self.rates = RateLimiter(app.settings.api_requests_per_minute)
         self.daily = DailyRequests()
+        self.turns = TenantTurns()
         #: Cached slow responses.
         self.recent = ResponseCache()
         self._known_until = 0.0

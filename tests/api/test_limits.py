@@ -226,3 +226,11 @@ def test_the_operator_sees_the_limits_of_all_tenants(house: House):
         if each["name"] == "acme"
     ]
     assert acme["limits"]["documents"] == 7
+
+
+def test_a_job_that_costs_next_to_nothing_would_go_before_all_others_and_is_refused(house: House):
+    for cost in (1e-300, 0.0, 0.99):
+        refused = house.member.post("/api/jobs", json={"kind": "errand", "cost": cost})
+        assert refused.status_code == 422, refused.text
+        assert "cost" in refused.text
+    assert house.member.post("/api/jobs", json={"kind": "errand", "cost": 1}).status_code == 201

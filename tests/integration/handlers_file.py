@@ -114,6 +114,14 @@ def gated_plain(ctx: Any, tag: str, gate: str = "gate") -> str:
     return tag
 
 
+@job("i.burns", backoff=0.05)
+def burns(ctx: Any, tag: str, gate: str = "gate") -> None:
+    """Use a processor until a file of the home is there."""
+    note("began", tag, os.getpid(), ctx.attempt)
+    while not (HOME / gate).exists():
+        sum(range(100_000))
+
+
 @job("i.freezes", backoff=0.05, timeout=8)
 def freezes(ctx: Any, tag: str, whole: bool = False) -> None:
     """Stop itself, or also its worker, inside its write transaction, at the first try."""

@@ -11,10 +11,12 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyCookie, HTTPBearer
 
 from quire.api.auth.rate_limit import network
 from quire.api.state import app_state_of
+from quire.api.tenant_turns import end_turn
 from quire.control import sign_in
 from quire.control.caller import Caller
 from quire.errors import BadInput, Forbidden, NotSignedIn
@@ -47,7 +49,7 @@ async def sent_csrf(request: Request) -> str | None:
     return None
 
 
-def viewer_of(request: Request, sent: Annotated[str | None, Depends(sent_csrf)] = None) -> Viewer:
+def viewer_of(request: Request, sent: str | None = None) -> Viewer:
     """Authenticate a request and count it against the rate limit."""
     app_state = app_state_of(request)
     now = app_state.db.clock.now().lease
@@ -258,8 +260,27 @@ _TOKEN = HTTPBearer(auto_error=False, description="A token created with `quire t
 _SESSION = APIKeyCookie(name=COOKIE, auto_error=False, description="A session of the dashboard.")
 
 
+async def viewer_in_turn(
+    request: Request, sent: Annotated[str | None, Depends(sent_csrf)] = None
+) -> Viewer:
+    """Authenticate a request when it is its tenant's turn."""
+    turns = app_state_of(request).turns
+    secret = bearer_token(request) or session_cookie(request) or ""
+    tenant = turns.tenant_of(secret)
+    if tenant is None:
+        await turns.enter_unknown(request, network(address_of(request)))
+    else:
+        await turns.enter(request, tenant)
+    viewer = await run_in_threadpool(viewer_of, request, sent)
+    if viewer.tenant != tenant:
+        end_turn(request)
+        turns.remember(secret, viewer.tenant)
+        await turns.enter(request, viewer.tenant)
+    return viewer
+
+
 #: The user with role and permissions, for routes that decide more than `Reader` and `Writer` do.
-Viewed = Annotated[Viewer, Depends(viewer_of)]
+Viewed = Annotated[Viewer, Depends(viewer_in_turn)]
 
 
 def _needs(scope: Scope, *, of_corpus: bool = False) -> object:

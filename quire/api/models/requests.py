@@ -69,7 +69,8 @@ class Submit(RequestModel):
     )
     platform: Short | None = None
     account: Short | None = None
-    cost: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 1.0
+    #: At least 1: in the fair order, jobs that cost next to nothing would go before all others.
+    cost: Annotated[float, Field(ge=1, le=1e9, allow_inf_nan=False)] = 1.0
     max_attempts: Annotated[StrictInt, Field(ge=1, le=1000)] | None = None
 
     @model_validator(mode="before")

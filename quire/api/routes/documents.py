@@ -23,6 +23,7 @@ from quire.api.responses import (
     with_etag,
 )
 from quire.api.state import AppState, app_state_of
+from quire.api.tenant_turns import end_turn
 from quire.control import document_content as content
 from quire.control import documents as verbs
 from quire.control import queries
@@ -218,6 +219,7 @@ async def image(
         return Response(draw(), media_type="image/png", headers={**_ALONE, "ETag": tag})
 
     queue = app_state.drawing
+    end_turn(request)
     with queue.place(caller.tenant):
         # In a thread of its own: those of the pool are for all routes.
         return await to_thread.run_sync(respond, limiter=queue.limiter)

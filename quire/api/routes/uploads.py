@@ -23,6 +23,7 @@ from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router
 from quire.api.state import AppState, app_state_of
+from quire.api.tenant_turns import end_turn
 from quire.control import queries, tenants
 from quire.control.caller import Caller
 from quire.control.uploads import MAX_FILES, UploadedFile, upload
@@ -90,6 +91,7 @@ async def receive(
     size = int(length[:20]) if length and length.isdigit() else 0
     if key is None:  # what is sent again may add nothing
         await anyio.to_thread.run_sync(tenants.require_room, caller, size)
+    end_turn(request)  # uploads have places of their own
     sender, receiver = anyio.create_memory_object_stream[bytes](AHEAD)
     pump = _Pump(request, sender)
     made: dict[str, Any] | Exception

@@ -1,0 +1,52 @@
+"""How long a tenant waits while another one does its worst; prints the figures of limits.md."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+import pytest
+
+from tests.attacker import attacking
+from tests.integration.processes import Site, pause
+from tests.neighbours import ASKED, Neighbours, neighbours
+
+#: Seconds of each half, and between two rounds of the victim.
+CALM, LOUD, PAUSE = 10.0, 30.0, 0.2
+#: How often the 95th percentile of calm; and the seconds until a child takes up an upload.
+MOST, START = 8.0, 2.0
+
+
+def measured(both: Neighbours, seconds: float) -> dict[str, list[float]]:
+    """The seconds of what the victim asks for, sorted."""
+    took: defaultdict[str, list[float]] = defaultdict(list)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name in ASKED:
+            took[name].append(both.ask(name))
+        took["read"].append(both.seconds_to_read())
+        pause(PAUSE)
+    return {name: sorted(each) for name, each in took.items()}
+
+
+def p(share: float, took: list[float]) -> float:
+    return took[min(int(len(took) * share), len(took) - 1)]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+def test_a_tenant_that_does_its_worst_delays_another_one_within_limits(site: Site):
+    with neighbours(site, documents=60) as both:
+        measured(both, 2.0)
+        calm = measured(both, CALM)
+        with attacking(both.url, both.book, "i.burns", both.tokens) as end:
+            pause(2.0)
+            loud = measured(both, LOUD)
+            print("attacker:", dict(end()))
+        for name in loud:
+            of = [f"{p(s, x[name]) * 1000:.0f}" for x in (calm, loud) for s in (0.5, 0.95)]
+            print(f"{name}: calm p50 {of[0]} p95 {of[1]} ms, attacked p50 {of[2]} p95 {of[3]} ms")
+        site.open_gate()
+        assert p(0.95, loud["read"]) < START
+        for name in ASKED:
+            assert p(0.95, loud[name]) < MOST * p(0.95, calm[name]), name
