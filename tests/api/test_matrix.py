@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from quire.control import access, corpora, sources
 from quire.model import payloads, places
 from quire.model.contracts import OWN_SCHEMES
-from quire.web import server
+from quire.web import jobs as web_jobs
+from quire.web import overview, server
 from tests import signing
 from tests.api.house import House, sailing_book
 
@@ -267,16 +269,52 @@ def walked(routes: Iterable[Any]) -> Iterator[Any]:
             yield route
 
 
-def routes_of(town: Town) -> set[str]:
+def routes_of(api: FastAPI) -> set[str]:
     return {
         f"{method} {route.path}"
-        for route in walked(town.house.api.routes)
+        for route in walked(api.routes)
         for method in route.methods - {"HEAD"}
     }
 
 
 def test_every_route_is_in_the_table(town: Town):
-    assert routes_of(town) == set(TABLE)
+    assert routes_of(town.house.api) == set(TABLE)
+
+
+def test_a_route_that_nobody_entered_is_noticed_in_the_api_and_in_the_dashboard(town: Town):
+    planted = server.create(town.house.shelf.app)
+    for prefix in ("/api/planted", "/planted"):
+        router = APIRouter(prefix=prefix)
+        router.get("/{name}")(lambda name: name)
+        planted.include_router(router)
+    planted.add_api_route("/api/jobs", lambda: None, methods=["PUT"])
+    assert routes_of(planted) - set(TABLE) == {
+        "GET /api/planted/{name}", "GET /planted/{name}", "PUT /api/jobs"
+    }  # fmt: skip
+
+
+#: What stands for `{verb}` in the routes of the dashboard.
+VERBS = {
+    "/jobs/{job_id}/{verb}": {"stop", "resume", "cancel", "retry", "delete", "priority"},
+    "/kinds/{name}/{verb}": {"pause", "unpause"},
+}
+
+
+def test_each_verb_of_the_dashboard_is_refused_as_its_route_is(town: Town):
+    before = town.picture()
+    assert {route.partition(" ")[2] for route in TABLE if "{verb}" in route} == set(VERBS)
+    job, kind = VERBS
+    assert VERBS[job] == {*web_jobs.VERBS, "priority"}
+    assert VERBS[kind] == set(overview.PAUSING)
+    for verb in VERBS[job]:
+        path = town.place(job.replace("{verb}", verb))
+        for client, expected in ((town.clients["viewer"], 403), (town.foreigner, GONE)):
+            answer = client.post(path, data={"priority": "2", "sure": "yes"})
+            assert answer.status_code == expected, (verb, answer.text)
+    for verb in VERBS[kind]:
+        for client in (*(town.clients[role] for role in ROLES[:3]), town.foreigner):
+            assert client.post(f"/kinds/wait/{verb}").status_code == 403, verb
+    assert town.picture() == before
 
 
 def test_a_stranger_is_let_in_nowhere_and_changes_nothing(town: Town):
