@@ -39,6 +39,7 @@ class Page(NamedTuple):
     via: str = "text"  # how the text was found: text, ocr or none
     label: str | None = None  # as people call it: "Sheet1, rows 1 to 3,000", "slide 4"
     image_key: str | None = None  # digest of the image that OCR read
+    blocks: bytes = b""  # packed structure, see `model.blocks`
 
 
 class PageFailure(NamedTuple):

@@ -57,7 +57,8 @@ def _read(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
 def _page(page: Page) -> Message:
     text = page.text.encode("utf-8", "surrogatepass")
     described = [page.number, page.width, page.height, page.via, page.label, page.image_key]
-    return Message({"page": described, "text": len(text)}, text + page.words)
+    sizes = [len(text), len(page.words)]
+    return Message({"page": described, "sizes": sizes}, text + page.words + page.blocks)
 
 
 def _failure(page: PageFailure) -> Message:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from quire.errors import Permanent, Unreadable
+from quire.model import blocks
 from quire.model.pages import Attachment, Outline, Page, PageFailure
-from quire.parse import encoding, file_type, formats, limits
+from quire.parse import encoding, file_type, formats, limits, word_boxes
 from quire.parse.parser import ReadOptions
 from quire.sandbox.box import BoxDied, RemoteError, Sandbox, TookTooLong
 from quire.sandbox.messages import Message
@@ -214,19 +215,25 @@ def _page(message: Message) -> Page | PageFailure:
         number, error = _list(message.head["failed"], 2)
         return PageFailure(_number(number), encoding.clean(_text(error, 4000)))
     number, width, height, via, label, image_key = _list(message.head.get("page"), 6)
-    size = _number(message.head.get("text"))
-    if via not in _VIA or size > len(message.body):
+    text_size, words_size = map(_number, _list(message.head.get("sizes"), 2))
+    if via not in _VIA or (end := text_size + words_size) > len(message.body):
         raise _invalid("a page that is none")
-    return Page(
+    page = Page(
         _number(number),
-        message.body[:size].decode("utf-8", "replace"),
-        message.body[size:],
+        message.body[:text_size].decode("utf-8", "replace"),
+        message.body[text_size:end],
         _length(width),
         _length(height),
         via,
         None if label is None else encoding.clean(_text(label, 500)),
         None if image_key is None else _text(image_key, 100),
+        message.body[end:],
     )
+    try:
+        blocks.unpack(page.blocks, len(word_boxes.word_spans(page)) if page.blocks else 0)
+    except blocks.InvalidBlocks as error:
+        raise _invalid(f"blocks that are none ({error})") from error
+    return page
 
 
 def _list(value: Any, length: int) -> list[Any]:

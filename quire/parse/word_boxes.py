@@ -59,6 +59,11 @@ def unpack(packed: bytes, text: str) -> list[Word]:
     ]
 
 
+def word_spans(page: Page) -> list[tuple[int, int]]:
+    """Return the start and stop offset of each word of a page, as blocks count them."""
+    return _read(page.words, page.text)[0] or spans(page.text)
+
+
 def boxes(
     packed: bytes, text: str, start: int, stop: int
 ) -> list[tuple[float, float, float, float]]:

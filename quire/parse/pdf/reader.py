@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import QuireError, Unreadable
+from quire.model.blocks import pack
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr, word_boxes
 from quire.parse.parser import ReadRequest
-from quire.parse.pdf import page_keys
+from quire.parse.pdf import page_keys, rulings, structure
 from quire.parse.pdf import text as pdf_text
+from quire.parse.pdf.lines import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,10 +175,24 @@ def _read_page(document: Any, number: int, request: ReadRequest) -> Page:
         found = pdf_text.extract(page)
         if request.options.ocr == "always" or _needs_ocr(page, found.text, width * height):
             return _ocr_page(page, number, request)
-        packed = word_boxes.pack(found.boxes, found.breaks)
-        return Page(number, found.text, packed, round(width, 2), round(height, 2))
+        return Page(
+            number, found.text, word_boxes.pack(found.boxes, found.breaks),
+            round(width, 2), round(height, 2), blocks=_blocks(page, found, width, height),
+        )  # fmt: skip
     finally:
         page.close()
+
+
+def _blocks(page: Any, found: pdf_text.PageText, width: float, height: float) -> bytes:
+    """Return the packed structure of a page."""
+    left, top, wide, high = found.boxes.T
+    texts = [found.text[start:stop] for start, stop in word_boxes.spans(found.text, found.breaks)]
+    if len(texts) != len(found.boxes):
+        return b""
+    words = Words(texts, left, top, left + wide, top + high, found.bold)
+    drawn = pdf_text.displayed(page, rulings.path_corners(page))
+    edges = rulings.edges(drawn, width, height) if len(drawn) else None
+    return pack(structure.blocks(words, height, edges=edges))
 
 
 def _needs_ocr(page: Any, text: str, area: float) -> bool:

@@ -46,6 +46,7 @@ class PageText(NamedTuple):
     text: str
     boxes: "Boxes"
     breaks: list[int]  # offsets in `text` where a hyphenated word continues on the next line
+    bold: "npt.NDArray[np.bool_]"  # for each word whether its line is bold
 
 
 class _Functions(NamedTuple):
@@ -55,6 +56,7 @@ class _Functions(NamedTuple):
     text: Any
     index: Any
     bounds: Any
+    font: Any
 
 
 @functools.cache
@@ -72,6 +74,7 @@ def _functions() -> _Functions:
         bare(raw.FPDFText_GetText, pointer, number, number, pointer),
         bare(raw.FPDFText_GetCharIndexFromTextIndex, pointer, number),
         bare(raw.FPDF_GetPageBoundingBox, pointer, pointer),
+        bare(raw.FPDFText_GetFontInfo, pointer, number, pointer, ctypes.c_ulong, pointer),
     )
 
 
@@ -84,11 +87,14 @@ def extract(page: Any) -> PageText:
         ends = _word_ends(raw)
         if len(ends) > 2 * MAX_WORDS:
             raise Unreadable(f"{len(ends) // 2:,} words on one page (at most {MAX_WORDS:,}).")
-        corners = _corners(handle, ends, direct=count == len(raw))
+        if count != len(raw):  # text and page differ in some characters
+            ends = list(map(_functions().index, repeat(handle), ends))
+        boxes = displayed(page, _corners(handle, ends))
+        bold = _bold(handle, ends, boxes)
     finally:
         textpage.close()
     text, breaks = _normalize(raw)
-    return PageText(text, _displayed(page, corners), breaks)
+    return PageText(text, boxes, breaks, bold)
 
 
 def _raw_text(textpage: int | None) -> tuple[int, str]:
@@ -154,12 +160,10 @@ def _box_calls() -> _BoxCalls:
     return _BoxCalls(ctypes.PYFUNCTYPE(ctypes.c_int)(address), results, pointers, rows)
 
 
-def _corners(textpage: int | None, ends: list[int], *, direct: bool) -> "Boxes":
+def _corners(textpage: int | None, ends: list[int]) -> "Boxes":
     """Return the columns left, bottom, right, top of the words, in unrotated page space."""
     import numpy as np
 
-    if not direct:  # text and page differ in some characters
-        ends = list(map(_functions().index, repeat(textpage), ends))
     get_box, results, pointers, rows = _box_calls()
     page, found = ctypes.c_void_p(textpage), np.empty((4, len(ends)), np.float64)
     for first in range(0, len(ends), _BATCH):
@@ -172,8 +176,53 @@ def _corners(textpage: int | None, ends: list[int], *, direct: bool) -> "Boxes":
     return np.array([low[0], low[3], high[2], high[1]])
 
 
-def _displayed(page: Any, corners: "Boxes") -> "Boxes":
-    """Convert corners in page space to boxes from the top left of the displayed page."""
+def _bold(textpage: int | None, ends: list[int], boxes: "Boxes") -> "npt.NDArray[np.bool_]":
+    """Tell of each word whether the first and the last word of its line are bold.
+
+    Asking for the font of every word would take longer than reading the text.
+    """
+    import numpy as np
+
+    count = len(boxes)
+    if not count:
+        return np.zeros(0, np.bool_)
+    middle = boxes[:, 1] + boxes[:, 3] / 2
+    starts = np.ones(count + 1, np.bool_)
+    np.greater(np.abs(np.diff(middle)), boxes[1:, 3] / 2, out=starts[1:-1])
+    at = np.flatnonzero(starts)
+    first, last = at[:-1], at[1:] - 1
+    asked = np.asarray(ends)[np.stack([2 * first, 2 * last + 1])].ravel().tolist()
+    answers = np.fromiter(map(_is_bold, repeat(textpage), asked), np.bool_, len(asked))
+    is_bold: npt.NDArray[np.bool_] = answers[: len(first)] & answers[len(first) :]
+    return is_bold.repeat(np.diff(at))
+
+
+_FONT_NAME_BYTES = 128
+_FORCE_BOLD = 1 << 18
+_BOLD = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|[-,]bd\b", re.IGNORECASE)
+
+
+@functools.cache
+def _font_answer() -> tuple[Any, Any]:
+    return ctypes.create_string_buffer(_FONT_NAME_BYTES), ctypes.c_int()
+
+
+def _is_bold(textpage: int | None, character: int) -> bool:
+    name, flags = _font_answer()
+    flags.value = 0
+    length = _functions().font(textpage, character, name, _FONT_NAME_BYTES, ctypes.byref(flags))
+    if flags.value & _FORCE_BOLD:
+        return True
+    return 0 < length <= _FONT_NAME_BYTES and _names_bold(name.value)
+
+
+@functools.lru_cache(256)
+def _names_bold(name: bytes) -> bool:
+    return _BOLD.search(name) is not None
+
+
+def displayed(page: Any, corners: "Boxes") -> "Boxes":
+    """Convert corners (left, bottom, right, top) to boxes from the top left of the shown page."""
     import numpy as np
 
     bounds = (ctypes.c_float * 4)()  # left, top, right, bottom

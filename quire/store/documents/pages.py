@@ -154,16 +154,16 @@ def put(
 
 
 _COLUMNS = (
-    "tenant", "key", "image_key", "text", "words", "width", "height", "via", "language", "label",
-    "seconds", "task_id",
+    "tenant", "key", "image_key", "text", "words", "blocks", "width", "height", "via", "language",
+    "label", "seconds", "task_id",
 )  # fmt: skip
 
 
 def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
     page = each.page
     return [
-        tenant, each.key, page.image_key, dialect.sanitize_text(page.text), page.words, page.width,
-        page.height, page.via, each.language, page.label, each.seconds, task_id,
+        tenant, each.key, page.image_key, dialect.sanitize_text(page.text), page.words, page.blocks,
+        page.width, page.height, page.via, each.language, page.label, each.seconds, task_id,
     ]  # fmt: skip
 
 

@@ -153,6 +153,7 @@ pages = sa.Table(
     sa.Column("image_key", sa.Text),
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("words", sa.LargeBinary),
+    sa.Column("blocks", sa.LargeBinary),  # see `model.blocks`
     sa.Column("width", sa.Double, nullable=False),
     sa.Column("height", sa.Double, nullable=False),
     sa.Column("via", sa.Text, nullable=False),

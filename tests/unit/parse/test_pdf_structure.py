@@ -1,0 +1,254 @@
+"""The structure of PDF pages: tables, headings and lists, and what only looks like them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ingest import reading_score, reports
+from benchmarks.ingest.reports import Canvas, Style
+from quire.model.blocks import Block, BlockKind, PageText
+from tests import documents
+from tests.documents import put
+
+STYLE = Style("Helvetica", 10, 1.3, "bold", "none", False, 14.0, 1)
+
+
+def read(folder: Path, *pages: Canvas) -> list[tuple[PageText, list[Block]]]:
+    path = put(folder, "page.pdf", reports._file(STYLE, pages))
+    return [(text, blocks) for text, blocks, _ in reading_score.read(path)]
+
+
+def one(folder: Path, canvas: Canvas) -> tuple[PageText, list[Block]]:
+    [found] = read(folder, canvas)
+    return found
+
+
+def tables(folder: Path, canvas: Canvas) -> list[list[list[str]]]:
+    text, blocks = one(folder, canvas)
+    return [text.grid(block.table) for block in blocks if block.table]
+
+
+def texts(found: tuple[PageText, list[Block]], kind: BlockKind) -> list[str]:
+    text, blocks = found
+    return [text.of(block.runs) for block in blocks if block.kind == kind]
+
+
+def statement(*rows: tuple[str, ...], columns: tuple[float, ...] = (400, 500)) -> Canvas:
+    """A page with rows of a label and numbers that end at the columns."""
+    canvas = Canvas(STYLE)
+    for index, (label, *values) in enumerate(rows):
+        y = 100 + 14 * index
+        canvas.text(60, y, label, 10)
+        for x, value in zip(columns, values, strict=False):
+            canvas.right(x, y, value, 10)
+    return canvas
+
+
+def test_numbers_in_columns_are_a_table_with_years_as_header(tmp_path: Path):
+    page = statement(("", "2021", "2020"), ("Sales", "1,204", "(97)"), ("Costs", "800", "\x97"))
+    [grid] = tables(tmp_path, page)
+    assert grid == [["", "2021", "2020"], ["Sales", "1,204", "(97)"], ["Costs", "800", "—"]]
+
+
+def test_a_currency_sign_belongs_to_the_number_on_its_right(tmp_path: Path):
+    page = statement(("", "2021", "2020"), ("Sales", "1,204", "9"), ("Costs", "800", "12"))
+    page.text(340, 114, "$", 10)
+    page.text(440, 114, "$", 10)
+    [grid] = tables(tmp_path, page)
+    assert grid[1] == ["Sales", "$ 1,204", "$ 9"]
+
+
+def test_a_unit_leaves_the_grid(tmp_path: Path):
+    page = statement(
+        ("(in millions)",), ("", "2021", "2020"), ("Sales", "1", "2"), ("Costs", "3", "4")
+    )
+    text, blocks = one(tmp_path, page)
+    [table] = [block.table for block in blocks if block.table]
+    assert text.of(table.unit) == "(in millions)"
+    assert text.grid(table)[0] == ["", "2021", "2020"]
+
+
+def test_header_lines_that_continue_each_other_are_one_row_and_a_span_is_its_own(tmp_path: Path):
+    page = statement(("Sales", "1", "2"), ("Costs", "3", "4"), ("Profit", "5", "6"))
+    page.centre(430, 58, "Years ended June 30,", 10, bold=True)
+    for x, lines in ((400, ("Percent", "of sales")), (500, ("Total", "growth"))):
+        for index, each in enumerate(lines):
+            page.right(x, 72 + 13 * index, each, 10, bold=True)
+    text, blocks = one(tmp_path, page)
+    [table] = [block.table for block in blocks if block.table]
+    assert table.header_rows == 2
+    assert text.grid(table)[:2] == [
+        ["", "Years ended June 30,", ""],
+        ["", "Percent of sales", "Total growth"],
+    ]
+    assert table.cells[0].column_span == 2
+
+
+def test_a_label_that_was_wrapped_is_one_cell(tmp_path: Path):
+    page = statement(
+        ("", "2021", "2020"),
+        ("Income from continuing operations before taxes and",),
+        ("  interest", "1", "2"),
+        ("Costs", "3", "4"),
+    )
+    assert tables(tmp_path, page)[0][1] == [
+        "Income from continuing operations before taxes and interest", "1", "2",
+    ]  # fmt: skip
+
+
+def test_the_name_of_a_section_stays_a_row_of_its_own(tmp_path: Path):
+    page = statement(
+        ("", "2021", "2020"), ("Assets",), ("Cash", "1", "2"), ("Goods", "3", "4"),
+        ("Liabilities",), ("Loans", "5", "6"),
+    )  # fmt: skip
+    labels = [row[0] for row in tables(tmp_path, page)[0]]
+    assert labels == ["", "Assets", "Cash", "Goods", "Liabilities", "Loans"]
+
+
+def test_drawn_cells_are_a_table_even_if_they_hold_words_only(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    rows = [["Name", "Duty"], ["Ada", "counts"], ["Ben", "writes long texts"]]
+    for row, line in enumerate(rows):
+        for column, text in enumerate(line):
+            canvas.text(63 + 200 * column, 112 + 20 * row, text, 10)
+    for row in range(4):
+        canvas.line(60, 100 + 20 * row, 460, 100 + 20 * row)
+    for column in range(3):
+        canvas.line(60 + 200 * column, 100, 60 + 200 * column, 160)
+    text, blocks = one(tmp_path, canvas)
+    [block] = [block for block in blocks if block.table]
+    assert block.table and text.grid(block.table) == rows
+    assert (block.source.name, block.table.header_rows) == ("RULES", 1)
+
+
+def test_a_cell_over_two_columns_without_a_line_between_spans_them(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    canvas.text(100, 115, "Both columns of this table", 10)
+    for row, line in enumerate([["a", "1"], ["b", "2"]], start=1):
+        for column, text in enumerate(line):
+            canvas.text(70 + 100 * column, 115 + 20 * row, text, 10)
+    for row in range(4):
+        canvas.line(60, 100 + 20 * row, 260, 100 + 20 * row)
+    for x, top in ((60, 100), (160, 120), (260, 100)):
+        canvas.line(x, top, x, 160)
+    text, blocks = one(tmp_path, canvas)
+    [table] = [block.table for block in blocks if block.table]
+    assert table.cells[0].column_span == 2
+    assert text.grid(table)[1:] == [["a", "1"], ["b", "2"]]
+
+
+def prose(canvas: Canvas, x: float, y: float, lines: int, words: str) -> None:
+    for index in range(lines):
+        canvas.text(x, y + 13 * index, words, 10)
+
+
+def test_two_columns_of_prose_are_no_table_and_are_read_one_after_the_other(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    prose(canvas, 60, 100, 20, "the left column goes on and on in lines")
+    prose(canvas, 320, 100, 20, "the right one has 1,204 words and 17 lines")
+    found = one(tmp_path, canvas)
+    assert texts(found, BlockKind.TABLE) == []
+    left, right = texts(found, BlockKind.PARAGRAPH)
+    assert left.count("left") == 20 and right.count("right") == 20
+
+
+def test_numbered_lines_and_a_letter_with_a_date_are_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index in range(1, 15):
+        canvas.text(60, 100 + 14 * index, f"{index}", 10)
+        canvas.text(90, 100 + 14 * index, "the witness said that it was so", 10)
+    canvas.text(60, 60, "Harbour office", 10)
+    canvas.text(450, 60, "June 3, 2021", 10)
+    assert tables(tmp_path, canvas) == []
+
+
+def test_a_heading_is_larger_or_bold_and_a_bold_word_in_a_paragraph_is_none(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    canvas.text(60, 80, "The harbour", 15, bold=True)
+    prose(canvas, 60, 110, 3, "the left column goes on and on in lines that are quite long")
+    canvas.text(60, 170, "Fees and dues", 10, bold=True)
+    canvas.text(60, 190, "Note", 10, bold=True)
+    canvas.text(85, 190, "that this paragraph starts with a bold word, and goes on with", 10)
+    prose(canvas, 60, 203, 3, "the left column goes on and on in lines that are quite long")
+    _, blocks = found = one(tmp_path, canvas)
+    assert texts(found, BlockKind.HEADING) == ["The harbour", "Fees and dues"]
+    levels = [block.level for block in blocks if block.kind == BlockKind.HEADING]
+    assert levels[0] < levels[1]
+
+
+def test_list_items_keep_their_lines_and_a_page_number_is_no_text(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index in range(3):
+        canvas.text(60, 100 + 40 * index, "\x95", 10)
+        canvas.text(75, 100 + 40 * index, f"item {index} has a long first line of words", 10)
+        canvas.text(75, 113 + 40 * index, "and a second one.", 10)
+    canvas.centre(297, 815, "17", 9)
+    found = one(tmp_path, canvas)
+    assert [each[-17:] for each in texts(found, BlockKind.LIST_ITEM)] == ["and a second one."] * 3
+    assert texts(found, BlockKind.FOOTER) == ["17"]
+
+
+@pytest.mark.parametrize("turned", [90, 270])
+def test_a_table_on_a_turned_page_is_read(turned: int, tmp_path: Path):
+    page = statement(("", "2021", "2020"), ("Sales", "1,204", "(97)"), ("Costs", "800", "9"))
+    content = reports._file(STYLE, [page])
+    import io
+
+    import pikepdf
+
+    with pikepdf.open(io.BytesIO(content)) as opened:
+        opened.pages[0].obj.Rotate = turned
+        opened.save(tmp_path / "turned.pdf")
+    [(text, blocks, _)] = reading_score.read(tmp_path / "turned.pdf")
+    [table] = [block.table for block in blocks if block.table]
+    assert text.grid(table)[1:] == [["Sales", "1,204", "(97)"], ["Costs", "800", "9"]]
+
+
+def test_reports_that_the_code_was_not_tuned_on_are_read(tmp_path: Path):
+    made = [r for r in map(reports.make, range(100, 110)) if not r.is_for_tuning]
+    found = reading_score.score(made, tmp_path)
+    assert reading_score.f1(found.cells) > 0.92
+    assert reading_score.share(found.lookups) > 0.9
+    assert reading_score.f1(found.headings) > 0.85
+    assert reading_score.share(found.order) > 0.97
+    assert found.false_tables == 0 < found.prose_pages
+
+
+@pytest.mark.parametrize("kind", ["rows", "words", "columns"])
+def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str, tmp_path: Path):
+    def seconds(count: int) -> float:
+        canvas = Canvas(STYLE, 595, 14_000)
+        for index in range(count):
+            y = 10 + 1.7 * index
+            if kind == "rows":
+                canvas.text(60, y, "label", 1.4)
+                canvas.right(100, y, f"{index}", 1.4)
+            elif kind == "words":
+                canvas.text(60, y, "some words of a paragraph that goes on", 1.4)
+            else:
+                canvas.text(60 + 35 * (index % 13), 10 + 1.7 * (index // 13), f"{index}", 1.4)
+        path = put(tmp_path, f"{count}.pdf", reports._file(STYLE, [canvas]))
+        started = time.process_time()
+        list(reading_score.read(path))
+        return time.process_time() - started
+
+    seconds(50)
+    assert seconds(8_000) < 9 * max(seconds(2_000), 0.02)
+
+
+def test_a_page_without_words_has_no_blocks(tmp_path: Path):
+    assert one(tmp_path, Canvas(STYLE))[1] == []
+
+
+def test_words_beyond_the_edge_and_on_top_of_each_other_do_no_harm(tmp_path: Path):
+    path = put(
+        tmp_path,
+        "odd.pdf",
+        documents.pdf(documents.drawn(*[("1,000", x, 600) for x in (-900, 100, 100, 100, 9000)])),
+    )
+    [(text, blocks, _)] = reading_score.read(path)
+    assert "1,000" in text.text
+    assert blocks
