@@ -5,12 +5,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import runner
-from benchmarks.ingest import changes, memory, ocr, pages, retrieval, search, time_to_search
+from benchmarks.ingest import (
+    changes,
+    memory,
+    ocr,
+    pages,
+    reading,
+    retrieval,
+    search,
+    time_to_search,
+)
 from benchmarks.ingest.sizes import FULL, QUICK
 from quire.errors import BadInput
 
 MEASURES: dict[str, runner.Measure] = {
     "pages": pages.measure,
+    "reading": reading.measure,
     "again": changes.again,
     "edit": changes.edit,
     "memory": memory.measure,

@@ -8,8 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.ingest.reports import Report, TruePage, TrueTable
-from quire.model.blocks import Block, BlockKind, PageText, Table, unpack
+from quire.model import running_lines
+from quire.model.blocks import Block, BlockKind, PageText, Table, unpack, words_of
 from quire.model.pages import Page
+from quire.model.running_lines import EdgeLine
 from quire.parse import file_type, formats, word_boxes
 from quire.parse.parser import ReadOptions
 
@@ -50,20 +52,23 @@ def score(reports: Iterable[Report], folder: Path) -> Score:
     return total
 
 
-def read(path: Path) -> Iterator[tuple[PageText, list[Block], float]]:
-    """Yield the text, the blocks and the height of each page."""
+def read(path: Path) -> Iterator[tuple[PageText, list[Block], list[word_boxes.Box], float]]:
+    """Yield the text, the blocks, the boxes of words and the height of each page."""
     options = ReadOptions(ocr="never")
     count = formats.inspect(path, file_type.PDF, options).length
     for page in formats.read(path, file_type.PDF, options, 1, count):
         assert isinstance(page, Page)  # noqa: S101
-        spans = word_boxes.word_spans(page)
-        yield PageText(page.text, spans), unpack(page.blocks, len(spans)), page.height
+        spans, boxes = word_boxes.located(page)
+        yield PageText(page.text, spans), unpack(page.blocks, len(spans)), boxes, page.height
 
 
 def _add(
-    total: Score, report: Report, pages: Sequence[tuple[PageText, list[Block], float]]
+    total: Score,
+    report: Report,
+    pages: Sequence[tuple[PageText, list[Block], list[word_boxes.Box], float]],
 ) -> None:
-    for truth, (text, blocks, _) in zip(report.pages, pages, strict=True):
+    _add_running(total.running, report, pages)
+    for truth, (text, blocks, _, _) in zip(report.pages, pages, strict=True):
         found = [block for block in blocks if block.kind == BlockKind.TABLE]
         _add_tables(total, truth, text, [block.table for block in found if block.table])
         if truth.is_prose:
@@ -72,6 +77,36 @@ def _add(
         kinds = {BlockKind.HEADING}
         _add_texts(total.headings, truth.headings, _texts(text, blocks, kinds))
         _add_order(total.order, truth, text, blocks)
+
+
+def _add_running(
+    counts: Counter[str],
+    report: Report,
+    pages: Sequence[tuple[PageText, list[Block], list[word_boxes.Box], float]],
+) -> None:
+    edges = [
+        [
+            EdgeLine(
+                number,
+                index,
+                text.of(block.runs),
+                min(boxes[word][1] for word in words_of(block.runs)) / height,
+                max(sum(boxes[word][1::2]) for word in words_of(block.runs)) / height,
+                block.kind == BlockKind.HEADING,
+            )
+            for index, block in enumerate(blocks)
+            if block.table is None and block.runs
+        ]
+        for number, (text, blocks, boxes, height) in enumerate(pages)
+    ]
+    running = running_lines.find(edges)
+    for number, (truth, (text, blocks, _, _)) in enumerate(zip(report.pages, pages, strict=True)):
+        found = [
+            text.of(block.runs)
+            for index, block in enumerate(blocks)
+            if (number, index) in running or block.kind in (BlockKind.HEADER, BlockKind.FOOTER)
+        ]
+        _add_texts(counts, truth.running, found)
 
 
 def _texts(text: PageText, blocks: Sequence[Block], kinds: set[BlockKind]) -> list[str]:

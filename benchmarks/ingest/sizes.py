@@ -22,6 +22,7 @@ class IngestSizes:
     exact_queries: int = 40
     scans: int = 6
     scan_letters: int = 1_000
+    reports: int = 60
     corpus: Path | None = None
 
 
@@ -41,4 +42,5 @@ QUICK = IngestSizes(
     exact_queries=20,
     scans=2,
     scan_letters=250,
+    reports=12,
 )

@@ -260,6 +260,60 @@ def read(
 
 
 @app.command()
+def markdown(document: options.DocumentId) -> None:
+    """Print a document as Markdown, without running headers and footers."""
+    from quire.control import document_structure
+
+    with session.open_app() as opened:
+        console.say(format.clean(document_structure.as_markdown(opened.caller, document)))
+
+
+@app.command()
+def outline(document: options.DocumentId, json: options.Json = False) -> None:
+    """Print the headings of a document with their pages."""
+    from quire.control import document_structure
+
+    with session.open_app() as opened:
+        found = document_structure.outline(opened.caller, document)
+    if json:
+        console.as_json(found)
+        return
+    for each in found["items"]:
+        title = format.one_line(each["title"], 100)
+        console.say(f"{'  ' * (each['level'] - 1)}{title}  (page {each['page']})")
+    if not found["items"]:
+        console.say("No headings were found.")
+
+
+@app.command()
+def tables(
+    document: options.DocumentId,
+    page: Annotated[int | None, options.option("N", "Only tables of this page.", "--page")] = None,
+    csv: Annotated[
+        bool, options.flag("Print as CSV, a blank line between tables.", "--csv")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Print the tables of a document: as Markdown, CSV or JSON."""
+    from quire.control import document_structure
+
+    with session.open_app() as opened:
+        found = document_structure.tables_as_text(opened.caller, document, page=page)
+        if json:
+            console.as_json([each.details for each in found])
+            return
+    if not found:
+        console.say("No tables were found.")
+    for each in found:
+        if csv:
+            console.say(each.csv)
+        else:
+            console.say(f"Page {each.details['page']}, table {each.details['number']}\n")
+            console.say(format.clean(each.markdown))
+            console.say()
+
+
+@app.command()
 def tokens(
     document: options.DocumentId,
     version: Annotated[int, options.option("N", "1 (plain) or 2 (compact).", "--version")] = 1,

@@ -146,7 +146,7 @@ def tokens(caller: Caller, document_id: int, version: int) -> Any:
             found = reports.pages_of(conn, row, limit=PAGE, after=after)
             some += [
                 Page(one.number, one.text or "", one.words or b"", one.width or 0.0,
-                     one.height or 0.0, one.via or "none", one.label)
+                     one.height or 0.0, one.via or "none", one.label, blocks=one.blocks or b"")
                 for one in found
             ]  # fmt: skip
             if len(found) < PAGE:

@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 from quire.ingest.fetch import DocumentFile
 from quire.ingest.read import ReadPages
+from quire.model.blocks import PageText, unpack
 from quire.model.context import TaskContext
-from quire.model.pipeline import text_digest
+from quire.model.pages import ChunkSpan, Page
+from quire.model.pipeline import chunk_digest, searchable
+from quire.parse import word_boxes
 from quire.store.documents import pages
 from quire.store.documents.pages import ChunkText, PageChunks
-from quire.text import words
-from quire.text.chunk import ChunkOptions, split
+from quire.text import structured_chunk, words
+from quire.text.chunk import ChunkOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +27,38 @@ class Chunks:
 
 def chunk(ctx: TaskContext, file: DocumentFile, read: ReadPages) -> Chunks:
     """Chunk the pages that were not chunked with these settings before."""
-    done = set[int]()
+    done, stored = set[int](), dict[int, tuple[bytes, bytes]]()
     if read.stored:
         with ctx.database.read() as conn:
             done = pages.chunked(conn, [page.id for page in read.stored.values()], file.cut_id)
-    todo = [(key, p.text, p.language) for key, p in read.stored.items() if p.id not in done]
-    todo += [(fresh.key, fresh.page.text, fresh.language) for fresh in read.fresh]
+            rest = [page.id for page in read.stored.values() if page.id not in done]
+            stored = pages.structures(conn, rest)
+    todo = [
+        (key, Page(0, page.text, stored[page.id][0], blocks=stored[page.id][1]), page.language)
+        for key, page in read.stored.items()
+        if page.id in stored
+    ]
+    todo += [(fresh.key, fresh.page, fresh.language) for fresh in read.fresh]
     settings = file.pipeline
     options = ChunkOptions(settings.chunk_tokens, settings.overlap, settings.delimiter)
     prepare = words.tsvector_input if file.uses_tsvector else words.fts5_input
     result = Chunks({}, {}, {}, len(done))
-    for key, text, language in todo:
-        found = split(text, options)
+    for key, page, language in todo:
+        found = _split(page, options)
         digests = []
         for piece in found:
-            chunk_text = text[piece.start : piece.stop]
-            name = text_digest(chunk_text)
+            chunk_text = page.text[piece.start : piece.stop]
+            name = chunk_digest(chunk_text, piece.context)
             digests.append(name)
             if name not in result.texts:
-                result.texts[name] = ChunkText(chunk_text, language, piece.tokens)
-                result.index_words[name] = prepare(chunk_text, language)
+                result.texts[name] = ChunkText(chunk_text, language, piece.tokens, piece.context)
+                indexed = searchable(chunk_text, piece.context)
+                result.index_words[name] = prepare(indexed, language)
         result.by_page[key] = PageChunks(found, digests)
     return result
+
+
+def _split(page: Page, options: ChunkOptions) -> list[ChunkSpan]:
+    spans = word_boxes.word_spans(page) if page.blocks else []
+    found = unpack(page.blocks, len(spans))
+    return structured_chunk.split(PageText(page.text, spans), found, options)

@@ -259,9 +259,11 @@ def runs_of(words: Sequence[int]) -> Runs:
 def join_runs(runs: Iterable[Run]) -> Runs:
     """Join each run with the one before it if that ends where it begins."""
     found: list[Run] = []
+    start = end = -1
     for first, stop in runs:
-        if found and found[-1][1] == first:
-            found[-1] = found[-1][0], stop
-        else:
-            found.append((first, stop))
-    return tuple(found)
+        if first != end:
+            if start >= 0:
+                found.append((start, end))
+            start = first
+        end = stop
+    return (*found, (start, end)) if start >= 0 else ()

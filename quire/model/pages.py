@@ -62,3 +62,4 @@ class ChunkSpan(NamedTuple):
     start: int
     stop: int
     tokens: int
+    context: str = ""  # what stands above it, to be found by; not part of its text

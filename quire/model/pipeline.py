@@ -13,7 +13,7 @@ from typing import Any
 from quire.errors import BadInput
 
 #: Increased when the same settings give different chunks.
-CUT_VERSION = 1
+CUT_VERSION = 2
 
 
 def _setting(default: Any, sentence: str) -> Any:
@@ -71,8 +71,18 @@ def digests(kind: str, parts: Iterable[str], recipe: str) -> Iterator[str]:
         yield hashlib.blake2b(whole, digest_size=20).hexdigest()
 
 
+def chunk_digest(text: str, context: str) -> str:
+    """Return the digest that identifies a chunk with its context."""
+    return text_digest(f"{context}\0{text}" if context else text)
+
+
+def searchable(text: str, context: str | None) -> str:
+    """Return what the full-text index gets of a chunk."""
+    return f"{context}\n{text}" if context else text
+
+
 def text_digest(text: str) -> str:
-    """Return the digest that identifies a chunk."""
+    """Return the digest that identifies a text."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=20).hexdigest()
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from quire.errors import BadInput, Permanent, Unreadable
+from quire.model import blocks
 from quire.model.contracts import ParserKind
 from quire.model.pages import Outline, Page, PageFailure
+from quire.parse import word_boxes
 from quire.parse.parser import ReadOptions, ReadRequest
 
 _parsers: dict[str, ParserKind] = {}
@@ -111,11 +113,24 @@ def _validated(kind: ParserKind, number: int, page: Page | PageFailure) -> Page 
         wrong = f"yielded page {page.number} (expected {number})", "number pages from 1, each once"
     elif isinstance(page, Page) and not isinstance(page.text, str):
         wrong = f"gave page {number} {_describe(page.text)}", "the text of a page is str"
+    elif isinstance(page, Page) and not _has_valid_blocks(page):
+        wrong = (
+            f"gave page {number} blocks that are not of its words",
+            "use quire.model.blocks.pack",
+        )
     elif isinstance(page, Page) and page.via not in _VIA:
         wrong = f"read page {number} via {page.via!r}", f"via is {' or '.join(_VIA)}"
     if wrong:
         raise _invalid(kind, *wrong)
     return page
+
+
+def _has_valid_blocks(page: Page) -> bool:
+    try:
+        blocks.unpack(page.blocks, len(word_boxes.word_spans(page)) if page.blocks else 0)
+    except blocks.InvalidBlocks:
+        return False
+    return True
 
 
 def _describe(value: object) -> str:

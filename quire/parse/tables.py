@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from quire.errors import Unreadable
+from quire.model.blocks import BlockKind
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import encoding
+from quire.parse import encoding, text_blocks
 from quire.parse.limits import CELL_CHARACTERS
 from quire.parse.office import archive
 from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest, installed_version
+from quire.parse.text_blocks import Piece
 
 Row = list[str]
 
@@ -28,8 +30,8 @@ _NUMBER = re.compile(r"[-+(]?[.,\s%€$£]*+\d[\d.,\s%€$£)]*+|\d{4}-\d\d-\d\d
 _CSV_SAMPLE_BYTES = 1 << 16
 _MAX_CELL_CHARS = 1 << 20
 _DELIMITERS = ",;\t|"
-#: Raise it when the text of a CSV file changes; the parser's version is that of XLSX.
-_CSV_VERSION = 2
+#: Raise it when the text or the blocks of a CSV file change; the parser's version is that of XLSX.
+_CSV_VERSION = 3
 
 #: Cells of a sheet: calamine allocates every cell of the used range, 1 GB at this size.
 MAX_CELLS = 30_000_000
@@ -92,6 +94,7 @@ class TableParser(BuiltinParser):
     """XLSX and CSV; a page is a range of rows."""
 
     name = "tables"
+    version = 2  # pages have blocks
 
     def __init__(self) -> None:
         self._open: tuple[tuple[str, int, int], _OpenTable] | None = None
@@ -113,8 +116,10 @@ class TableParser(BuiltinParser):
             self.close()
             yield PageFailure(number, f"rows {first:,} to {last:,}: {error}")
             return
-        text = "\n\n".join(filter(None, map(_text, ranges)))
-        yield Page(number, encoding.clean(text), label=_label(ranges))
+        texts = list(filter(None, map(_text, ranges)))
+        text = encoding.clean("\n\n".join(texts))
+        pieces = [Piece(each, BlockKind.TABLE) for each in texts]
+        yield Page(number, text, label=_label(ranges), blocks=text_blocks.packed(pieces, text))
 
     def recipe(self, media_type: str, options: ReadOptions) -> dict[str, Any]:
         """Return everything besides the file that decides the text of its pages."""

@@ -15,6 +15,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quire.model import blocks
+from quire.model.blocks import Runs
 from quire.model.pages import Page, Word
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     Boxes = npt.NDArray[np.float64]  # rows of x, y, width, height in points
 
 WORD = re.compile(r"\S+")
+Box = tuple[float, float, float, float]  # x, y, width, height
 
 _HEAD = struct.Struct("<BBII")  # layout version, bytes per number, words, breaks
 _LAYOUT = 1
@@ -59,8 +62,19 @@ def unpack(packed: bytes, text: str) -> list[Word]:
     ]
 
 
+def located(page: Page) -> tuple[list[tuple[int, int]], list[Box]]:
+    """Return the spans of a page's words and their boxes (x, y, width, height), if it has any."""
+    found, some = _read(page.words, page.text)
+    return (found, [(x, y, w, h) for x, y, w, h in some]) if found else (spans(page.text), [])
+
+
 def word_spans(page: Page) -> list[tuple[int, int]]:
     """Return the start and stop offset of each word of a page, as blocks count them."""
+    if len(page.words) >= _HEAD.size:
+        layout, _, count, breaks = _HEAD.unpack_from(page.words)
+        # Without breaks the boxes need not be unpacked to know the words.
+        if layout == _LAYOUT and not breaks and len(found := spans(page.text)) == count:
+            return found
     return _read(page.words, page.text)[0] or spans(page.text)
 
 
@@ -87,13 +101,17 @@ def boxes(
 
 
 def pawls(pages: Iterable[Page], version: int = 1) -> Any:
-    """Return pages and their words in the PAWLs format, version 1 (plain) or 2 (compact)."""
+    """Return pages and their words in the PAWLs format, version 1 (plain) or 2 (compact).
+
+    Blocks name the words by index, as runs: the first word, and the word after the last.
+    """
     if version == 2:
         compact = [
             {
                 "w": round(page.width, 1),
                 "h": round(page.height, 1),
                 "t": [list(word) for word in unpack(page.words, page.text)],
+                "b": [[kind, level, runs] for kind, level, runs in _blocks(page)],
             }
             for page in pages
         ]
@@ -102,9 +120,20 @@ def pawls(pages: Iterable[Page], version: int = 1) -> Any:
         {
             "page": {"width": page.width, "height": page.height, "index": page.number - 1},
             "tokens": [word._asdict() for word in unpack(page.words, page.text)],
+            "blocks": [
+                {"kind": kind, "level": level, "tokens": runs}
+                for kind, level, runs in _blocks(page)
+            ],
         }
         for page in pages
     ]
+
+
+def _blocks(page: Page) -> list[tuple[str, int, Runs]]:
+    if not page.words or not page.blocks:
+        return []
+    found = blocks.unpack(page.blocks, len(word_spans(page)))
+    return [(block.kind.name.lower(), block.level, block.runs) for block in found]
 
 
 def spans(text: str, breaks: Sequence[int] = ()) -> list[tuple[int, int]]:
@@ -130,14 +159,19 @@ def _tenths(boxes: "Boxes") -> "npt.NDArray[np.int64]":
 def _read(packed: bytes, text: str) -> tuple[list[tuple[int, int]], list[list[float]]]:
     import numpy as np
 
-    if not packed:
+    if len(packed) < _HEAD.size:
         return [], []
     layout, size, count, break_count = _HEAD.unpack_from(packed)
     if layout != _LAYOUT or size not in (2, 4) or not break_count <= count <= len(text):
         return [], []
     # No more than the boxes need: what is stored came out of a box, as the text did.
     needed = count * 4 * size + break_count * 4
-    plain = zlib.decompressobj().decompress(packed[_HEAD.size :], max(needed, 1))
+    try:
+        plain = zlib.decompressobj().decompress(packed[_HEAD.size :], max(needed, 1))
+    except zlib.error:
+        return [], []
+    if len(plain) < needed:
+        return [], []
     block = np.frombuffer(plain, np.uint8, count * 4 * size)
     columns = block.reshape(size, -1).T.copy().view(f"<i{size}").reshape(4, count).astype(np.int64)
     breaks = np.cumsum(np.frombuffer(plain, "<i4", break_count, count * 4 * size)).tolist()

@@ -280,6 +280,74 @@ class PageDetails(ExtractedPage):
     words: list[Word]
 
 
+class TableCell(ResponseModel):
+    """A cell that is not empty."""
+
+    row: int
+    column: int
+    row_span: int
+    column_span: int
+    runs: list[tuple[int, int]]
+    text: str
+    box: list[float] | None
+
+
+class StructuredTable(ResponseModel):
+    """A table. The first `header_rows` rows are headers."""
+
+    rows: int
+    columns: int
+    header_rows: int
+    caption: str
+    unit: str
+    footnotes: list[str]
+    grid: list[list[str]]
+    cells: list[TableCell]
+
+
+class DocumentTable(StructuredTable):
+    """A table of a document; `number` counts those of its page."""
+
+    page: int
+    number: int
+
+
+class PageBlock(ResponseModel):
+    """A piece of a page. `words` are runs: the first word, and the word after the last."""
+
+    kind: str
+    level: int
+    text: str
+    box: list[float] | None
+    words: list[tuple[int, int]]
+    confidence: int
+    source: str
+    table: StructuredTable | None
+
+
+class PageStructure(ResponseModel):
+    """The blocks of a page in reading order; `unreadable` counts characters without a code."""
+
+    page: int
+    label: str | None
+    unreadable: int
+    blocks: list[PageBlock]
+
+
+class OutlineHeading(ResponseModel):
+    """A heading."""
+
+    level: int
+    title: str
+    page: int
+
+
+class DocumentOutline(ResponseModel):
+    """The headings of a document."""
+
+    items: list[OutlineHeading]
+
+
 class Chunk(ResponseModel):
     """A part of a page's text; the unit of search."""
 
@@ -288,6 +356,7 @@ class Chunk(ResponseModel):
     start: int
     stop: int
     text: str
+    context: str | None
     language: str
     tokens: int
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
@@ -25,6 +25,7 @@ from quire.api.responses import (
 from quire.api.state import AppState, app_state_of
 from quire.api.tenant_turns import end_turn
 from quire.control import document_content as content
+from quire.control import document_structure as structure
 from quire.control import documents as verbs
 from quire.control import queries
 from quire.control.explain.document import explain_document
@@ -247,6 +248,64 @@ def chunks(
 ) -> Response:
     """List the chunks of a document in text order."""
     return ApiResponse(content.chunks(caller, document_id, limit=limit, cursor=cursor))
+
+
+@router.on(
+    "GET",
+    "/{document_id}/pages/{number}/blocks",
+    "Show the structure of a page",
+    models.PageStructure,
+    404,
+)
+def blocks(
+    request: Request,
+    caller: CorpusReader,
+    document_id: requests.DocumentId,
+    number: requests.PageNumber,
+) -> Response:
+    """Show the headings, paragraphs, tables and running lines of a page in reading order."""
+    return with_etag(request, structure.of_page(caller, document_id, number))
+
+
+@router.on(
+    "GET", "/{document_id}/outline", "Show a document's outline", models.DocumentOutline, 404
+)
+def outline(request: Request, caller: CorpusReader, document_id: requests.DocumentId) -> Response:
+    """Show the headings of a document, in order, with their pages."""
+    return with_etag(request, structure.outline(caller, document_id))
+
+
+@router.on(
+    "GET",
+    "/{document_id}/tables",
+    "List a document's tables",
+    models.ListOf[models.DocumentTable],
+    404,
+)
+def tables(
+    caller: CorpusReader,
+    document_id: requests.DocumentId,
+    limit: requests.Limit = 50,
+    cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+) -> Response:
+    """List tables with their cells. All tables of a page are listed together."""
+    return ApiResponse(structure.tables(caller, document_id, limit=limit, cursor=cursor))
+
+
+@router.get(
+    "/{document_id}/markdown",
+    summary="Get a document as Markdown",
+    response_class=PlainTextResponse,
+    responses={
+        200: {"content": {"text/markdown": {"schema": {"type": "string"}}}},
+        **problem_responses(404),
+    },
+)
+def as_markdown(caller: CorpusReader, document_id: requests.DocumentId) -> Response:
+    """Get the text of a document as Markdown, without running headers and footers."""
+    return PlainTextResponse(
+        structure.as_markdown(caller, document_id), media_type="text/markdown", headers=_ALONE
+    )
 
 
 @router.get("/{document_id}/file", summary="Get the original file", **_BYTES)

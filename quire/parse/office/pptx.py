@@ -8,12 +8,13 @@ import posixpath
 import zipfile
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import encoding
+from quire.parse import encoding, text_blocks
 from quire.parse.office import archive, ooxml
 from quire.parse.parser import BuiltinParser, ReadRequest
 
@@ -26,6 +27,7 @@ class PptxParser(BuiltinParser):
     """PPTX files."""
 
     name = "slides"
+    version = 2  # pages have blocks
 
     def inspect(self, path: Path, media_type: str) -> Outline:
         """Count the slides and compute the key of each."""
@@ -46,12 +48,7 @@ class PptxParser(BuiltinParser):
             slides = _slides(members, request.path.name)
             for number in range(request.first, min(request.last, len(slides)) + 1):
                 try:
-                    texts = []
-                    for part in _parts(members, slides[number - 1]):
-                        with members.open(part) as file:
-                            texts.append("\n".join(ooxml.paragraphs(file)))
-                    text = "\n\n".join(filter(None, texts))
-                    yield Page(number, encoding.clean(text).strip(), label=f"slide {number}")
+                    yield _slide(members, slides[number - 1], number)
                 except (expat.ExpatError, KeyError, zipfile.BadZipFile, Unreadable) as error:
                     yield PageFailure(number, f"slide {number}: cannot be read ({error}).")
 
@@ -84,6 +81,18 @@ def _targets(members: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
         target = posixpath.normpath(posixpath.join("/" + folder, names.get("Target", "")))[1:]
         found[names.get("Id", "")] = (names.get("Type", "").rpartition("/")[2], target)
     return found
+
+
+def _slide(members: zipfile.ZipFile, slide: str, number: int) -> Page:
+    """Read one slide with its diagrams and notes."""
+    parts = []
+    for part in _parts(members, slide):
+        with members.open(part) as file:
+            parts.append(ooxml.pieces(file))
+    texts = ("\n".join(piece.text for piece in pieces) for pieces in parts)
+    text = encoding.clean("\n\n".join(filter(None, texts))).strip()
+    blocks = text_blocks.packed(chain.from_iterable(parts), text)
+    return Page(number, text, label=f"slide {number}", blocks=blocks)
 
 
 def _parts(members: zipfile.ZipFile, slide: str) -> list[str]:

@@ -5,6 +5,7 @@ space. A *row* has all segments at one height. In running text a row has one seg
 of the page; in a table it has one for each cell.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,7 +53,9 @@ class Words(NamedTuple):
 class Segment:
     """Words that stand together on one line."""
 
-    __slots__ = ("bold", "bottom", "is_number", "left", "right", "runs", "text", "top")
+    __slots__ = (
+        "bold", "bottom", "height", "is_number", "left", "right", "runs", "text", "top",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,14 +68,10 @@ class Segment:
     ) -> None:
         self.runs = runs
         self.left, self.top, self.right, self.bottom = sides
+        self.height = self.bottom - self.top  # of the font box
         self.text = text
         self.is_number = is_number
         self.bold = bold
-
-    @property
-    def height(self) -> float:
-        """The height of the font box."""
-        return self.bottom - self.top
 
     @property
     def first(self) -> int:
@@ -101,8 +100,9 @@ class Row:
 
     def __init__(self, segments: list[Segment]) -> None:
         self.segments = segments
-        self.top = min(each.top for each in segments)
-        self.bottom = max(each.bottom for each in segments)
+        self.top, self.bottom = segments[0].top, segments[0].bottom
+        for each in segments[1:]:
+            self.top, self.bottom = min(self.top, each.top), max(self.bottom, each.bottom)
 
     @property
     def height(self) -> float:
@@ -120,6 +120,15 @@ class Row:
 def is_number(text: str) -> bool:
     """Tell whether a word reads as a number, or stands for one as a dash does."""
     return _NUMBER.fullmatch(text) is not None
+
+
+_IS_NUMBER, _IS_SIGN, _IS_END = 1, 2, 4
+
+
+@functools.lru_cache(20_000)
+def _kind(text: str) -> int:
+    """Return whether a word is a number or a sign beside one, as flags."""
+    return _IS_NUMBER * is_number(text) | _IS_SIGN * (text in _SIGNS) | _IS_END * (text in _ENDS)
 
 
 def is_value(texts: Sequence[str]) -> bool:
@@ -153,8 +162,8 @@ def segments(words: Words) -> list[Segment]:
     count = len(words.texts)
     if not count:
         return []
-    numeric = np.fromiter(map(is_number, words.texts), np.bool_, count)
-    sign = np.fromiter(map(_SIGNS.__contains__, words.texts), np.bool_, count)
+    kinds = np.fromiter(map(_kind, words.texts), np.int8, count)
+    numeric, sign = (kinds & _IS_NUMBER) > 0, (kinds & _IS_SIGN) > 0
     left, top, right, bottom = words.left, words.top, words.right, words.bottom
     height = bottom - top
     overlap = np.minimum(bottom[1:], bottom[:-1]) - np.maximum(top[1:], top[:-1])
@@ -175,8 +184,7 @@ def segments(words: Words) -> list[Segment]:
         ],
         axis=1,
     )  # fmt: skip
-    end = np.fromiter(map(_ENDS.__contains__, words.texts), np.bool_, count)
-    all_values = np.logical_and.reduceat(value | end, starts)
+    all_values = np.logical_and.reduceat(kinds > 0, starts)
     is_value = (all_values & np.logical_or.reduceat(numeric, starts)).tolist()
     bold = np.logical_and.reduceat(words.bold, starts).tolist()
     texts = words.texts
@@ -199,13 +207,14 @@ def rows(found: Sequence[Segment]) -> list[Row]:
                 grouped[-1].append(each)
                 continue
         grouped.append([each])
-    return [Row(_with_signs(sorted(each, key=lambda s: s.left))) for each in grouped]
+    return [
+        Row(each if len(each) < 2 else _with_signs(sorted(each, key=lambda s: s.left)))
+        for each in grouped
+    ]
 
 
 def _with_signs(row: list[Segment]) -> list[Segment]:
     """Join currency signs to the number on their right, percent signs to the one on their left."""
-    if len(row) < 2:
-        return row
     found: list[Segment] = []
     for each in row:
         if found and _is_sign_of(found[-1], each):

@@ -6,7 +6,7 @@ A page that fails yields a PageFailure; the pages after it are still read.
 
 import atexit
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -17,7 +17,7 @@ from quire.model.blocks import pack
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr, word_boxes
 from quire.parse.parser import ReadRequest
-from quire.parse.pdf import page_keys, rulings, structure
+from quire.parse.pdf import bookmarks, page_keys, rulings, structure
 from quire.parse.pdf import text as pdf_text
 from quire.parse.pdf.lines import Words
 
@@ -41,6 +41,11 @@ class _OpenFile(NamedTuple):
     uses: Iterator[int]
 
 
+class _Titles(NamedTuple):
+    document: Any
+    by_page: bookmarks.Titles
+
+
 class _KeptPage(NamedTuple):
     document: Any
     number: int
@@ -49,6 +54,7 @@ class _KeptPage(NamedTuple):
 
 _last: _OpenFile | None = None
 _kept: _KeptPage | None = None
+_outline: _Titles | None = None
 
 
 def open_document(path: Path) -> Any:
@@ -66,11 +72,20 @@ def open_document(path: Path) -> Any:
 
 def close() -> None:
     """Close the open file, if any."""
-    global _last
+    global _last, _outline
     drop_page()
+    _outline = None
     if _last is not None:
         _last.document.close()
         _last = None
+
+
+def _titles(document: Any) -> bookmarks.Titles:
+    """Return the outline of the open file, which is read once."""
+    global _outline
+    if _outline is None or _outline.document is not document:
+        _outline = _Titles(document, bookmarks.titles(document))
+    return _outline.by_page
 
 
 def take_page(document: Any, number: int) -> Any:
@@ -101,6 +116,7 @@ class PdfParser(ocr.OcrParser):
     """PDF files."""
 
     name = "pdf"
+    version = 2  # pages have blocks
     library = "pypdfium2"
 
     def inspect(self, path: Path, media_type: str) -> Outline:
@@ -113,7 +129,8 @@ class PdfParser(ocr.OcrParser):
         found = page_keys.compute(path, length)
         if found is None:
             return Outline(media_type, "page", length)
-        return Outline(media_type, "page", length, found.keys, found.scans)
+        keys = bookmarks.with_titles(found.keys, _titles(open_document(path)))
+        return Outline(media_type, "page", length, keys, found.scans)
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield the requested pages, one at a time."""
@@ -175,24 +192,28 @@ def _read_page(document: Any, number: int, request: ReadRequest) -> Page:
         found = pdf_text.extract(page)
         if request.options.ocr == "always" or _needs_ocr(page, found.text, width * height):
             return _ocr_page(page, number, request)
+        titles = _titles(document).get(number, ())
         return Page(
             number, found.text, word_boxes.pack(found.boxes, found.breaks),
-            round(width, 2), round(height, 2), blocks=_blocks(page, found, width, height),
+            round(width, 2), round(height, 2), blocks=_blocks(page, found, titles),
         )  # fmt: skip
     finally:
         page.close()
 
 
-def _blocks(page: Any, found: pdf_text.PageText, width: float, height: float) -> bytes:
+def _blocks(page: Any, found: pdf_text.PageText, titles: Sequence[tuple[str, int]]) -> bytes:
     """Return the packed structure of a page."""
+    width, height = page.get_size()
     left, top, wide, high = found.boxes.T
     texts = [found.text[start:stop] for start, stop in word_boxes.spans(found.text, found.breaks)]
     if len(texts) != len(found.boxes):
         return b""
     words = Words(texts, left, top, left + wide, top + high, found.bold)
-    drawn = pdf_text.displayed(page, rulings.path_corners(page))
-    edges = rulings.edges(drawn, width, height) if len(drawn) else None
-    return pack(structure.blocks(words, height, edges=edges))
+    corners = rulings.path_corners(page)
+    edges = None
+    if corners.size:
+        edges = rulings.edges(pdf_text.displayed(page, corners), width, height)
+    return pack(structure.blocks(words, height, titles, edges))
 
 
 def _needs_ocr(page: Any, text: str, area: float) -> bool:

@@ -6,6 +6,7 @@ told by the lines of numbers in the cells.
 
 import ctypes
 import functools
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -190,7 +191,8 @@ class _Grid:
             Cell(*place, spans[place][0], spans[place][1], runs_of(inner))
             for place, inner in sorted(held.items())
         ]
-        segments = [_segment(words, each) for each in held.values()]
+        sides = np.stack([words.left, words.top, words.right, words.bottom]).T.tolist()
+        segments = [_segment(words, sides, each) for each in held.values()]
         if len({cell.column for cell in cells}) < 2:
             return None
         heads = _header_rows(cells, segments, words)
@@ -272,15 +274,13 @@ class _Grid:
         return spans
 
 
-def _segment(words: Words, inner: Sequence[int]) -> Segment:
-    sides = (
-        float(words.left[inner].min()), float(words.top[inner].min()),
-        float(words.right[inner].max()), float(words.bottom[inner].max()),
-    )  # fmt: skip
+def _segment(words: Words, all_sides: list[list[float]], inner: Sequence[int]) -> Segment:
+    left, top, right, bottom = zip(*(all_sides[word] for word in inner), strict=True)
+    sides = min(left), min(top), max(right), max(bottom)
     texts = [words.texts[word] for word in inner]
     return Segment(
         runs_of(inner), sides, " ".join(texts),
-        is_number=is_value(texts), bold=bool(words.bold[inner].all()),
+        is_number=is_value(texts), bold=all(words.bold[word] for word in inner),
     )  # fmt: skip
 
 
@@ -308,13 +308,12 @@ def _without_empty(table: Table) -> Table:
     """Leave out rows and columns without text, which double lines leave."""
     rows = sorted({cell.row for cell in table.cells})
     columns = sorted({cell.column for cell in table.cells})
-    row_at = {row: index for index, row in enumerate(rows)}
-    column_at = {column: index for index, column in enumerate(columns)}
     cells = tuple(
         Cell(
-            row_at[cell.row], column_at[cell.column],
-            sum(cell.row <= row < cell.row + cell.row_span for row in rows),
-            sum(cell.column <= column < cell.column + cell.column_span for column in columns),
+            bisect_left(rows, cell.row), bisect_left(columns, cell.column),
+            bisect_left(rows, cell.row + cell.row_span) - bisect_left(rows, cell.row),
+            bisect_left(columns, cell.column + cell.column_span)
+            - bisect_left(columns, cell.column),
             cell.runs,
         )
         for cell in table.cells

@@ -51,8 +51,8 @@ _CAPTION = re.compile(
     re.IGNORECASE,
 )
 _PAGE_NUMBER = re.compile(
-    r"(?:page|seite|p\.)?\s*[-–—|]?\s*(?:[A-Z]{1,2}-)?(?:\d{1,4}|[ivxlc]{1,6})\s*[-–—|]?"
-    r"(?:\s*(?:of|/|von)\s*\d{1,4})?",
+    r"(?:page|seite|p\.)?+\s*+[-–—|]?+\s*+(?:[A-Z]{1,2}-)?(?:\d{1,4}|[ivxlc]{1,6})\s*+[-–—|]?+"
+    r"(?:\s*+(?:of|/|von)\s*+\d{1,4})?+",
     re.IGNORECASE,
 )
 _NOTE_MARK = re.compile(r"(?:\(\w{1,2}\)|\*{1,3}|[†‡§]|\d{1,2})\s?(?=\S)")
@@ -131,14 +131,16 @@ def _without(segments: Sequence[Segment], tables: Sequence[table_finder.Found]) 
 
 
 def _shape(segments: Sequence[Segment], height: float) -> PageShape:
-    sizes = Counter[float]()
+    sizes: dict[int, list[float]] = {}
+    signs = Counter[int]()
     bold = total = 0
     for each in segments:
-        sizes[round(each.height * 2) / 2] += len(each.text)
-        bold += len(each.text) * each.bold
-        total += len(each.text)
-    usual = sizes.most_common(1)[0][0]
-    exact = [each.height for each in segments if round(each.height * 2) / 2 == usual]
+        size, length = round(each.height * 2), len(each.text)
+        sizes.setdefault(size, []).append(each.height)
+        signs[size] += length
+        bold += length * each.bold
+        total += length
+    exact = sizes[max(signs, key=signs.__getitem__)]
     return PageShape(
         height, median(exact), bold > total / 2,
         min(each.left for each in segments), max(each.right for each in segments),
@@ -318,8 +320,10 @@ def _told(found: Sequence[Line], at: int, titles: dict[str, int]) -> tuple[int, 
     text = ""
     for stop in range(at + 1, min(at + _MAX_HEADING_LINES, len(found)) + 1):
         text += _letters(found[stop - 1].text)
-        if text in titles:
-            block = _block(BlockKind.HEADING, found[at:stop], level=titles[text])
+        # A title may leave out the number of its section.
+        level = titles.get(text) or titles.get(text.lstrip("0123456789"))
+        if level is not None:
+            block = _block(BlockKind.HEADING, found[at:stop], level=level)
             return stop, block._replace(confidence=95, source=BlockSource.OUTLINE)
     return None
 

@@ -191,9 +191,10 @@ def _bold(textpage: int | None, ends: list[int], boxes: "Boxes") -> "npt.NDArray
     np.greater(np.abs(np.diff(middle)), boxes[1:, 3] / 2, out=starts[1:-1])
     at = np.flatnonzero(starts)
     first, last = at[:-1], at[1:] - 1
-    asked = np.asarray(ends)[np.stack([2 * first, 2 * last + 1])].ravel().tolist()
-    answers = np.fromiter(map(_is_bold, repeat(textpage), asked), np.bool_, len(asked))
-    is_bold: npt.NDArray[np.bool_] = answers[: len(first)] & answers[len(first) :]
+    is_bold = np.zeros(len(first), np.bool_)
+    for line, (one, other) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        if _is_bold(textpage, ends[2 * one]):
+            is_bold[line] = one == other or _is_bold(textpage, ends[2 * other + 1])
     return is_bold.repeat(np.diff(at))
 
 

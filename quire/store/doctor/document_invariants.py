@@ -231,7 +231,11 @@ def live_chunks() -> sa.Join:
 def unindexed_chunks(conn: sa.Connection) -> sa.Select[Any]:
     """Find chunks of live generations missing from the full-text index."""
     has_words = dialect.is_indexed(conn, c.id, c.tenant)
-    query = sa.select(c.id, c.text, c.language, c.tenant).distinct().select_from(live_chunks())
+    query = (
+        sa.select(c.id, c.text, c.context, c.language, c.tenant)
+        .distinct()
+        .select_from(live_chunks())
+    )
     return query.where(IS_LIVE, sa.not_(has_words))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quire.clock import Instant
+from quire.model.pipeline import searchable
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks, contents, documents, generations, models
 from quire.store.doctor import document_invariants as queries
@@ -20,7 +21,8 @@ def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]
     rows = conn.execute(queries.unindexed_chunks(conn).limit(BATCH)).all()
     by_tenant: dict[str, list[tuple[int, str]]] = {}
     for row in rows:
-        by_tenant.setdefault(row.tenant, []).append((row.id, analyse(row.text, row.language)))
+        words = analyse(searchable(row.text, row.context), row.language)
+        by_tenant.setdefault(row.tenant, []).append((row.id, words))
     for tenant, texts in by_tenant.items():
         dialect.index_texts(conn, tenant, texts)
     return len(rows)

@@ -41,6 +41,7 @@ class ChunkText(NamedTuple):
     text: str
     language: str
     tokens: int
+    context: str = ""
 
 
 class PageChunks(NamedTuple):
@@ -167,6 +168,14 @@ def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
     ]  # fmt: skip
 
 
+def structures(conn: sa.Connection, page_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
+    """Return the packed word boxes and blocks of pages, by id."""
+    if not page_ids:
+        return {}
+    rows = conn.execute(sa.select(p.id, p.words, p.blocks).where(p.id.in_(list(page_ids))))
+    return {page_id: (words or b"", blocks or b"") for page_id, words, blocks in rows}
+
+
 def chunked(conn: sa.Connection, page_ids: Sequence[int], cut_id: int) -> set[int]:
     """Return which of the pages are chunked with these settings."""
     if not page_ids:
@@ -214,7 +223,7 @@ def _embedded(conn: sa.Connection) -> sa.Select[Any]:
 def put_chunks(
     conn: sa.Connection,
     tenant: str,
-    texts: Mapping[str, tuple[str, str, int]],
+    texts: Mapping[str, tuple[str, str, int] | ChunkText],
     words: Mapping[str, str],
     task_id: int,
 ) -> dict[str, int]:
@@ -223,14 +232,15 @@ def put_chunks(
     `words` are the texts as the full-text index takes them.
     """
     ids: dict[str, int] = {}
-    columns = ("tenant", "digest", "language", "text", "tokens", "task_id")
+    columns = ("tenant", "digest", "language", "text", "tokens", "context", "task_id")
     made = dialect.fulltext_columns(conn, f"value ->> {len(columns)}")
     # A row that existed a moment ago may have been garbage collected: insert it after all.
     while missing := sorted(set(texts) - set(ids)):
         rows = [
-            [tenant, name, language, dialect.sanitize_text(text), tokens, task_id]
+            [tenant, name, each.language, dialect.sanitize_text(each.text), each.tokens]
+            + [dialect.sanitize_text(each.context) or None, task_id]
             + ([dialect.sanitize_text(words[name])] if made else [])
-            for name, (text, language, tokens) in ((name, texts[name]) for name in missing)
+            for name, each in ((name, ChunkText(*texts[name])) for name in missing)
         ]
         fresh = bulk.insert_missing_returning_ids(conn, chunks, columns, rows, "digest", made)
         if not made:

@@ -145,7 +145,7 @@ def pages_of(conn: sa.Connection, row: Any, *, limit: int, after: int = 0) -> Se
     p = pages.c
     return conn.execute(
         sa.select(
-            gp.number, gp.error, p.text, p.words, p.width, p.height, p.via, p.label,
+            gp.number, gp.error, p.text, p.words, p.blocks, p.width, p.height, p.via, p.label,
             p.language, p.seconds,
         )
         .join(pages, p.id == gp.page_id, isouter=True)
@@ -310,7 +310,7 @@ def page_of_chunks(
     number, ordinal = cursor
     after = sa.or_(gp.number > number, sa.and_(gp.number == number, s.ordinal > ordinal))
     rows = conn.execute(_chunks(row).where(after).limit(limit + 1)).all()
-    names = ("page", "ordinal", "start", "stop", "text", "language", "tokens")
+    names = ("page", "ordinal", "start", "stop", "text", "context", "language", "tokens")
     items = [json_values(each, names) for each in rows[:limit]]
     more = f"{items[-1]['page']}.{items[-1]['ordinal']}" if len(rows) > limit else None
     return {"items": items, "next": more}
@@ -319,7 +319,15 @@ def page_of_chunks(
 def _chunks(row: Any) -> sa.Select[Any]:
     return (
         sa.select(
-            gp.number.label("page"), s.ordinal, s.start, s.stop, c.id, c.text, c.language, c.tokens
+            gp.number.label("page"),
+            s.ordinal,
+            s.start,
+            s.stop,
+            c.id,
+            c.text,
+            c.context,
+            c.language,
+            c.tokens,
         )
         .join(generations, sa.and_(g.document_id == gp.document_id, g.generation == gp.generation))
         .join(slices, sa.and_(s.page_id == gp.page_id, s.cut_id == g.cut_id))

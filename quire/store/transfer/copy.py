@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from quire.errors import Damaged, Refused
+from quire.model.pipeline import searchable
 from quire.model.states import TaskState
 from quire.store.db import bulk, dialect, migrate, sqlite
 from quire.store.db import transfer_markers as markers
@@ -206,8 +207,11 @@ def _words(reader: TableReader, rows: Sequence[Row], analyse: Analyse) -> list[t
     """Return the words of chunks for the full-text index."""
     if reader.table is not chunks:
         return []
-    number, text, language = (reader.names.index(name) for name in ("id", "text", "language"))
-    return [(row[number], analyse(row[text], row[language])) for row in rows]
+    names = ("id", "text", "context", "language")
+    number, text, context, language = map(reader.names.index, names)
+    return [
+        (row[number], analyse(searchable(row[text], row[context]), row[language])) for row in rows
+    ]
 
 
 def _compare(

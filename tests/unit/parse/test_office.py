@@ -61,7 +61,8 @@ def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
     path = put(tmp_path, "a.pptx", samples.pptx(SLIDES))
     before = formats.inspect(path, file_type.PPTX)
     [second] = formats.read(path, file_type.PPTX, ReadOptions(), 2, 2)
-    assert second == Page(2, "Cargo\nBarrels", label="slide 2")
+    assert isinstance(second, Page)
+    assert second._replace(blocks=b"") == Page(2, "Cargo\nBarrels", label="slide 2")
     after = formats.inspect(
         put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), file_type.PPTX
     )
@@ -77,7 +78,8 @@ def test_a_slide_that_cannot_be_read_fails_alone(tmp_path: Path):
     assert formats.inspect(path, file_type.PPTX).length == 2
     first, second = formats.read(path, file_type.PPTX, ReadOptions(), 1, 2)
     assert isinstance(first, PageFailure)
-    assert second == Page(2, "Cargo\nBarrels", label="slide 2")
+    assert isinstance(second, Page)
+    assert second._replace(blocks=b"") == Page(2, "Cargo\nBarrels", label="slide 2")
 
 
 def test_rows_of_a_table_on_a_slide_share_a_line(tmp_path: Path):
@@ -129,11 +131,11 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
     names = {kind: (each["parser"], each["version"]) for kind, each in recipes.items()}
     images = ("png", "jpeg", "tiff", "webp", "gif", "bmp")
     assert names == {
-        file_type.PDF: ("pdf", 1),
-        file_type.DOCX: ("office", 1),
-        file_type.PPTX: ("slides", 1),
-        file_type.XLSX: ("tables", 1),
-        "text/csv": ("tables", 2),
+        file_type.PDF: ("pdf", 2),
+        file_type.DOCX: ("office", 2),
+        file_type.PPTX: ("slides", 2),
+        file_type.XLSX: ("tables", 2),
+        "text/csv": ("tables", 3),
         "text/html": ("markup", 2),
         "text/markdown": ("markup", 2),
         "text/plain": ("markup", 2),
@@ -144,7 +146,7 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
 
 def test_the_recipe_tells_what_decides_the_text():
     found = formats.recipe(file_type.DOCX, ReadOptions())
-    assert (found["parser"], found["version"]) == ("office", 1)
+    assert (found["parser"], found["version"]) == ("office", 2)
     assert formats.recipe(file_type.PDF, ReadOptions())["library"]
     assert formats.recipe(file_type.XLSX, ReadOptions(row_size=10)) != formats.recipe(
         file_type.XLSX, ReadOptions()

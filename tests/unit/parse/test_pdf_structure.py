@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
+import pikepdf
 import pytest
 
 from benchmarks.ingest import reading_score, reports
@@ -18,7 +20,7 @@ STYLE = Style("Helvetica", 10, 1.3, "bold", "none", False, 14.0, 1)
 
 def read(folder: Path, *pages: Canvas) -> list[tuple[PageText, list[Block]]]:
     path = put(folder, "page.pdf", reports._file(STYLE, pages))
-    return [(text, blocks) for text, blocks, _ in reading_score.read(path)]
+    return [(text, blocks) for text, blocks, _, _ in reading_score.read(path)]
 
 
 def one(folder: Path, canvas: Canvas) -> tuple[PageText, list[Block]]:
@@ -112,8 +114,8 @@ def test_drawn_cells_are_a_table_even_if_they_hold_words_only(tmp_path: Path):
     canvas = Canvas(STYLE)
     rows = [["Name", "Duty"], ["Ada", "counts"], ["Ben", "writes long texts"]]
     for row, line in enumerate(rows):
-        for column, text in enumerate(line):
-            canvas.text(63 + 200 * column, 112 + 20 * row, text, 10)
+        for column, words in enumerate(line):
+            canvas.text(63 + 200 * column, 112 + 20 * row, words, 10)
     for row in range(4):
         canvas.line(60, 100 + 20 * row, 460, 100 + 20 * row)
     for column in range(3):
@@ -128,8 +130,8 @@ def test_a_cell_over_two_columns_without_a_line_between_spans_them(tmp_path: Pat
     canvas = Canvas(STYLE)
     canvas.text(100, 115, "Both columns of this table", 10)
     for row, line in enumerate([["a", "1"], ["b", "2"]], start=1):
-        for column, text in enumerate(line):
-            canvas.text(70 + 100 * column, 115 + 20 * row, text, 10)
+        for column, words in enumerate(line):
+            canvas.text(70 + 100 * column, 115 + 20 * row, words, 10)
     for row in range(4):
         canvas.line(60, 100 + 20 * row, 260, 100 + 20 * row)
     for x, top in ((60, 100), (160, 120), (260, 100)):
@@ -195,14 +197,10 @@ def test_list_items_keep_their_lines_and_a_page_number_is_no_text(tmp_path: Path
 def test_a_table_on_a_turned_page_is_read(turned: int, tmp_path: Path):
     page = statement(("", "2021", "2020"), ("Sales", "1,204", "(97)"), ("Costs", "800", "9"))
     content = reports._file(STYLE, [page])
-    import io
-
-    import pikepdf
-
     with pikepdf.open(io.BytesIO(content)) as opened:
         opened.pages[0].obj.Rotate = turned
         opened.save(tmp_path / "turned.pdf")
-    [(text, blocks, _)] = reading_score.read(tmp_path / "turned.pdf")
+    [(text, blocks, _, _)] = reading_score.read(tmp_path / "turned.pdf")
     [table] = [block.table for block in blocks if block.table]
     assert text.grid(table)[1:] == [["Sales", "1,204", "(97)"], ["Costs", "800", "9"]]
 
@@ -214,7 +212,60 @@ def test_reports_that_the_code_was_not_tuned_on_are_read(tmp_path: Path):
     assert reading_score.share(found.lookups) > 0.9
     assert reading_score.f1(found.headings) > 0.85
     assert reading_score.share(found.order) > 0.97
+    assert reading_score.f1(found.running) > 0.95
     assert found.false_tables == 0 < found.prose_pages
+
+
+def test_bookmarks_that_lead_in_circles_or_nowhere_end(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    canvas.text(60, 80, "The harbour", 10)
+    prose(canvas, 60, 110, 9, "the left column goes on and on in lines that are quite long")
+    content = reports._file(STYLE, [canvas])
+    with pikepdf.open(io.BytesIO(content)) as opened:
+        page = opened.pages[0].obj
+        first = opened.make_indirect(
+            pikepdf.Dictionary(Title=" The\nharbour", Dest=pikepdf.Array([page]))
+        )
+        second = opened.make_indirect(pikepdf.Dictionary(Title="Nowhere", Dest="gone"))
+        first.Next, second.Next = second, first
+        first.First = second.First = first
+        opened.Root.Outlines = pikepdf.Dictionary(Type=pikepdf.Name.Outlines, First=first)
+        opened.save(tmp_path / "loop.pdf")
+    [(text, blocks, _, _)] = reading_score.read(tmp_path / "loop.pdf")
+    assert [(b.source.name, text.of(b.runs)) for b in blocks if b.level] == [
+        ("OUTLINE", "The harbour")
+    ]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3_000])
+def test_a_table_of_many_rows_is_one_and_a_row_alone_is_none(rows: int, tmp_path: Path):
+    canvas = Canvas(STYLE, 595, 14_000)
+    for index in range(rows):
+        canvas.text(60, 20 + 4 * index, f"row{index}", 3)
+        canvas.right(200, 20 + 4 * index, f"{index},000", 3)
+        canvas.right(260, 20 + 4 * index, f"{index}.5", 3)
+    found = [len(grid) for grid in tables(tmp_path, canvas)]
+    assert found == ([] if rows == 1 else [rows])
+
+
+def test_a_form_with_fields_and_a_filled_line_is_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index, (name, value) in enumerate(
+        [("Name", "Ada Byron"), ("Street", "Quay Road"), ("Town", "Harwich"), ("Boat", "Tern")]
+    ):
+        canvas.text(60, 100 + 30 * index, name, 10)
+        canvas.text(200, 100 + 30 * index, value, 10)
+        canvas.line(200, 103 + 30 * index, 400, 103 + 30 * index)
+    assert tables(tmp_path, canvas) == []
+
+
+def test_a_column_without_a_single_value_does_not_shift_the_others(tmp_path: Path):
+    page = statement(
+        ("", "2021", "", "2019"), ("Sales", "1", "", "3"), ("Costs", "4", "", "6"),
+        columns=(300, 400, 500),
+    )  # fmt: skip
+    [grid] = tables(tmp_path, page)
+    assert grid == [["", "2021", "2019"], ["Sales", "1", "3"], ["Costs", "4", "6"]]
 
 
 @pytest.mark.parametrize("kind", ["rows", "words", "columns"])
@@ -249,6 +300,6 @@ def test_words_beyond_the_edge_and_on_top_of_each_other_do_no_harm(tmp_path: Pat
         "odd.pdf",
         documents.pdf(documents.drawn(*[("1,000", x, 600) for x in (-900, 100, 100, 100, 9000)])),
     )
-    [(text, blocks, _)] = reading_score.read(path)
+    [(text, blocks, _, _)] = reading_score.read(path)
     assert "1,000" in text.text
     assert blocks

@@ -195,6 +195,8 @@ chunks = sa.Table(
     sa.Column("language", sa.Text, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("tokens", sa.Integer, nullable=False),
+    # Headings above it, header of its table: indexed with the text, and not shown as part of it.
+    sa.Column("context", sa.Text),
     sa.Column("task_id", Id),
     sa.Column("condemned_at", Time),
     sa.UniqueConstraint("tenant", "digest", name="uq_chunks"),

@@ -1,0 +1,240 @@
+"""The structure of a document: its outline, tables and blocks, and the whole of it as Markdown."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from quire.control.caller import Caller
+from quire.control.documents import PAGE, no_page, row_of
+from quire.model import running_lines
+from quire.model.blocks import Block, BlockKind, BlockSource, PageText, Runs, Table, unpack
+from quire.model.pages import Page
+from quire.model.running_lines import EdgeLine
+from quire.parse import word_boxes
+from quire.store.reports import documents as reports
+from quire.text import markdown
+
+_NEAR = 8  # pages before and after one that show what repeats on it
+_NAMES = {kind: kind.name.lower() for kind in BlockKind}
+_SOURCES = {source: source.name.lower() for source in BlockSource}
+
+
+class PageBlocks(NamedTuple):
+    """A page with its blocks; without blocks, its text is one paragraph."""
+
+    number: int
+    label: str | None
+    text: PageText
+    blocks: list[Block]
+    boxes: list[word_boxes.Box]  # of its words; empty if it has none
+    height: float
+    is_read: bool
+
+
+class WrittenTable(NamedTuple):
+    """A table as JSON, Markdown and CSV."""
+
+    details: dict[str, Any]
+    markdown: str
+    csv: str
+
+
+def of_page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
+    """Return the blocks of a page in reading order, with their texts and boxes."""
+    near = _pages(caller, document_id, after=number - 1 - _NEAR, until=number + _NEAR)
+    for page in _with_running_lines(near):
+        if page.number == number and page.is_read:
+            return _page_json(page)
+    raise no_page(document_id, number)
+
+
+def outline(caller: Caller, document_id: int) -> dict[str, Any]:
+    """Return the headings of a document, in order, with levels from 1."""
+    found = [
+        (page, block)
+        for page in _with_running_lines(_pages(caller, document_id))
+        for block in page.blocks
+        if block.kind == BlockKind.HEADING
+    ]
+    # Bookmarks have levels; those of other headings are guessed from their size, and come below.
+    told = [b.level for _, b in found if b.source == BlockSource.OUTLINE]
+    shift = max(told, default=0)
+    raw = [b.level + (0 if b.source == BlockSource.OUTLINE else shift) for _, b in found]
+    ranks = {level: rank for rank, level in enumerate(sorted(set(raw)), start=1)}
+    items = [
+        {"level": ranks[level], "title": page.text.of(block.runs), "page": page.number}
+        for level, (page, block) in zip(raw, found, strict=True)
+    ]
+    return {"items": items}
+
+
+def tables(
+    caller: Caller, document_id: int, *, limit: int = 50, cursor: int | None = None
+) -> dict[str, Any]:
+    """List the tables of a document; the cursor is the last page that was listed."""
+    items: list[dict[str, Any]] = []
+    last = 0
+    for page in _pages(caller, document_id, after=cursor or 0):
+        if len(items) >= limit:
+            return {"items": items, "next": str(last)}
+        items += [_numbered(page, number, table) for number, table in _tables_of(page)]
+        last = page.number
+    return {"items": items, "next": None}
+
+
+def tables_as_text(
+    caller: Caller, document_id: int, *, page: int | None = None
+) -> list[WrittenTable]:
+    """Return the tables of a document, or of one page, as Markdown and CSV."""
+    after, until = (0, None) if page is None else (page - 1, page)
+    return [
+        WrittenTable(
+            _numbered(each, number, table),
+            markdown.of_table(table, each.text),
+            markdown.table_csv(markdown.rows(table, each.text)),
+        )
+        for each in _pages(caller, document_id, after=after, until=until)
+        for number, table in _tables_of(each)
+    ]
+
+
+def _tables_of(page: PageBlocks) -> Iterator[tuple[int, Table]]:
+    return enumerate((b.table for b in page.blocks if b.table is not None), start=1)
+
+
+def _numbered(page: PageBlocks, number: int, table: Table) -> dict[str, Any]:
+    return {"page": page.number, "number": number, **_table_json(page, table)}
+
+
+def as_markdown(caller: Caller, document_id: int) -> str:
+    """Return a document as Markdown, without the lines that repeat on its pages."""
+    parts = [
+        written
+        for page in _with_running_lines(_pages(caller, document_id))
+        for block in page.blocks
+        if (written := markdown.of_block(block, page.text))
+    ]
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _pages(
+    caller: Caller, document_id: int, *, after: int = 0, until: int | None = None
+) -> Iterator[PageBlocks]:
+    """Yield pages of a document."""
+    with caller.db.read() as conn:
+        row = row_of(conn, caller, document_id)
+    while True:
+        limit = PAGE if until is None else min(PAGE, until - after)
+        with caller.db.read() as conn:
+            found = reports.pages_of(conn, row, limit=limit, after=after) if limit > 0 else []
+        yield from map(_page, found)
+        if len(found) < limit or not found:
+            return
+        after = found[-1].number
+
+
+def _with_running_lines(found: Iterator[PageBlocks]) -> Iterator[PageBlocks]:
+    """Mark the lines that repeat on pages as headers and footers."""
+    pages = list(found)
+    running = running_lines.find(_edges(page) for page in pages)
+    for page in pages:
+        marked = [
+            _marked(block, page, is_running=(page.number, index) in running)
+            for index, block in enumerate(page.blocks)
+        ]
+        yield page._replace(blocks=marked)
+
+
+def _page(one: Any) -> PageBlocks:
+    text, packed = one.text or "", one.words or b""
+    page = Page(one.number, text, packed)
+    spans, boxes = word_boxes.located(page)
+    blocks = unpack(one.blocks or b"", len(spans))
+    if not blocks and spans:
+        blocks = [Block(BlockKind.PARAGRAPH, ((0, len(spans)),), confidence=0)]
+    return PageBlocks(
+        one.number, one.label, PageText(text, spans), blocks, boxes, one.height or 0.0,
+        one.text is not None,
+    )  # fmt: skip
+
+
+def _edges(page: PageBlocks) -> list[EdgeLine]:
+    if not page.boxes or not page.height:
+        return []
+    found = []
+    for index, block in enumerate(page.blocks):
+        if block.table is None and block.runs:
+            _, top, _, bottom = _union(page, block.runs)
+            line = EdgeLine(
+                page.number, index, page.text.of(block.runs), top / page.height,
+                bottom / page.height, block.kind == BlockKind.HEADING,
+            )  # fmt: skip
+            found.append(line)
+    return found
+
+
+def _marked(block: Block, page: PageBlocks, *, is_running: bool) -> Block:
+    if not is_running:
+        return block
+    _, top, _, _ = _union(page, block.runs)
+    kind = BlockKind.HEADER if top < page.height / 2 else BlockKind.FOOTER
+    return block._replace(kind=kind, level=0)
+
+
+def _union(page: PageBlocks, runs: Runs) -> tuple[float, float, float, float]:
+    """Return left, top, right, bottom of words."""
+    inside = [page.boxes[word] for first, stop in runs for word in range(first, stop)]
+    return (
+        min(x for x, _, _, _ in inside), min(y for _, y, _, _ in inside),
+        max(x + w for x, _, w, _ in inside), max(y + h for _, y, _, h in inside),
+    )  # fmt: skip
+
+
+def _box(page: PageBlocks, runs: Runs) -> list[float] | None:
+    """Return x, y, width, height of words, in points."""
+    if not page.boxes or not runs:
+        return None
+    left, top, right, bottom = _union(page, runs)
+    return [round(each, 1) for each in (left, top, right - left, bottom - top)]
+
+
+def _page_json(page: PageBlocks) -> dict[str, Any]:
+    return {
+        "page": page.number,
+        "label": page.label,
+        "unreadable": page.text.text.count("\ufffd"),
+        "blocks": [
+            {
+                "kind": _NAMES[block.kind],
+                "level": block.level,
+                "text": page.text.of(block.runs),
+                "box": _box(page, block.runs),
+                "words": block.runs,
+                "confidence": block.confidence,
+                "source": _SOURCES[block.source],
+                "table": _table_json(page, block.table) if block.table else None,
+            }
+            for block in page.blocks
+        ],
+    }
+
+
+def _table_json(page: PageBlocks, table: Table) -> dict[str, Any]:
+    text = page.text
+    return {
+        "rows": table.rows,
+        "columns": table.columns,
+        "header_rows": table.header_rows,
+        "caption": text.of(table.caption),
+        "unit": text.of(table.unit),
+        "footnotes": [text.of(note) for note in table.footnotes],
+        "grid": text.grid(table),
+        "cells": [
+            {
+                **cell._asdict(),
+                "runs": cell.runs,
+                "text": text.of(cell.runs),
+                "box": _box(page, cell.runs),
+            }
+            for cell in table.cells
+        ],
+    }
