@@ -6,6 +6,7 @@ the text, as it is without structure. What a range leaves out is its *context*: 
 it, and the caption, unit and header of a table that it continues.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -132,9 +133,12 @@ def _spans(text: str, group: Sequence[_Unit], options: ChunkOptions) -> list[Chu
     if not group:
         return []
     start, stop = group[0].start, group[-1].stop
-    first = group[0]
-    context = "\n".join(filter(None, (first.context, first.continues)))[:LONGEST_CONTEXT]
-    return [
-        ChunkSpan(start + each.start, start + each.stop, each.tokens, context)
-        for each in chunk.split(text[start:stop], options)
-    ]
+    starts = [unit.start for unit in group]
+    found = []
+    for each in chunk.split(text[start:stop], options):
+        # More than one if a unit did not fit: then each has the context of where it begins.
+        at = start + each.start
+        unit = group[max(bisect_right(starts, at) - 1, 0)]
+        context = "\n".join(filter(None, (unit.context, unit.continues)))[:LONGEST_CONTEXT]
+        found.append(ChunkSpan(at, start + each.stop, each.tokens, context))
+    return found

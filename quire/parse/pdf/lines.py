@@ -27,6 +27,7 @@ _JUMP_BACK = 0.8
 _CURRENCY_GAP = 8.0  # from a currency sign to its number
 _PERCENT_GAP = 3.0  # from a number to its percent sign
 _SAME_LINE = 0.5  # share of the smaller height that overlaps
+_MAX_TALL = 0.3  # share of words that are higher than wide on a page of level text
 _MIN_TURNED = 0.6  # share of long words that are higher than wide on a page of turned text
 
 _NUMBER = re.compile(
@@ -142,6 +143,8 @@ def upright(words: Words) -> Words:
     import numpy as np
 
     width, height = words.right - words.left, words.bottom - words.top
+    if np.count_nonzero(height > width) < _MAX_TALL * len(width):
+        return words
     is_long = np.fromiter((len(text) > 3 for text in words.texts), np.bool_, len(words.texts))
     if not is_long.any() or (height > width)[is_long].mean() < _MIN_TURNED:
         return words

@@ -205,7 +205,11 @@ def _blocks(page: Any, found: pdf_text.PageText, titles: Sequence[tuple[str, int
     """Return the packed structure of a page."""
     width, height = page.get_size()
     left, top, wide, high = found.boxes.T
-    texts = [found.text[start:stop] for start, stop in word_boxes.spans(found.text, found.breaks)]
+    if found.breaks:
+        spans = word_boxes.spans(found.text, found.breaks)
+        texts = [found.text[start:stop] for start, stop in spans]
+    else:
+        texts = found.text.split()
     if len(texts) != len(found.boxes):
         return b""
     words = Words(texts, left, top, left + wide, top + high, found.bold)

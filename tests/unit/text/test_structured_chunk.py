@@ -64,6 +64,12 @@ def test_a_heading_stays_with_what_follows_it_and_is_the_context_of_the_rest():
     assert [context for _, context in found] == ["", "", "Pilots", "Pilots"]
 
 
+def test_every_part_of_a_long_paragraph_knows_the_heading_above_it():
+    text, blocks = page((H, 1, "Pilots"), (P, 0, PROSE * 6))
+    contexts = [context for _, context in texts(text, blocks)]
+    assert contexts == ["", *["Pilots"] * (len(contexts) - 1)] and len(contexts) > 2
+
+
 def test_the_context_is_the_path_of_headings():
     text, blocks = page(
         (H, 1, "Harbour"), (P, 0, PROSE), (H, 2, "Fees"), (P, 0, PROSE * 3), (H, 2, "Dues"),
