@@ -306,7 +306,8 @@ def tables(
         console.say("No tables were found.")
     for each in found:
         if csv:
-            console.say(each.csv)
+            is_next = each is not found[0] and not each.details["continues"]
+            console.say(("\n" if is_next else "") + each.csv.rstrip("\r\n"))
         else:
             console.say(f"Page {each.details['page']}, table {each.details['number']}\n")
             console.say(format.clean(each.markdown))

@@ -13,6 +13,7 @@ from quire.parse import word_boxes
 from quire.store.reports import documents as reports
 from quire.text import markdown
 
+_RUNNING = (BlockKind.HEADER, BlockKind.FOOTER)
 _NEAR = 8  # pages before and after one that show what repeats on it
 _NAMES = {kind: kind.name.lower() for kind in BlockKind}
 _SOURCES = {source: source.name.lower() for source in BlockSource}
@@ -28,6 +29,20 @@ class PageBlocks(NamedTuple):
     boxes: list[word_boxes.Box]  # of its words; empty if it has none
     height: float
     is_read: bool
+
+
+class _FoundTable(NamedTuple):
+    """A table of a page; `number` counts those of the page."""
+
+    page: PageBlocks
+    number: int
+    table: Table
+    continues: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the table for the API and the CLI."""
+        told = {"page": self.page.number, "number": self.number, "continues": self.continues}
+        return {**told, **_table_json(self.page, self.table)}
 
 
 class WrittenTable(NamedTuple):
@@ -73,36 +88,58 @@ def tables(
     """List the tables of a document; the cursor is the last page that was listed."""
     items: list[dict[str, Any]] = []
     last = 0
-    for page in _pages(caller, document_id, after=cursor or 0):
-        if len(items) >= limit:
+    for found in _tables(caller, document_id, after=cursor or 0):
+        if len(items) >= limit and found.page.number != last:
             return {"items": items, "next": str(last)}
-        items += [_numbered(page, number, table) for number, table in _tables_of(page)]
-        last = page.number
+        items.append(found.as_json())
+        last = found.page.number
     return {"items": items, "next": None}
 
 
 def tables_as_text(
     caller: Caller, document_id: int, *, page: int | None = None
 ) -> list[WrittenTable]:
-    """Return the tables of a document, or of one page, as Markdown and CSV."""
+    """Return the tables of a document, or of one page, as Markdown and CSV.
+
+    The CSV of a table that continues one of the page before has no header.
+    """
     after, until = (0, None) if page is None else (page - 1, page)
-    return [
-        WrittenTable(
-            _numbered(each, number, table),
-            markdown.of_table(table, each.text),
-            markdown.table_csv(markdown.rows(table, each.text)),
-        )
-        for each in _pages(caller, document_id, after=after, until=until)
-        for number, table in _tables_of(each)
-    ]
+    written = []
+    for found in _tables(caller, document_id, after=after, until=until):
+        table, text = found.table, found.page.text
+        rows = markdown.rows(table, text)[1 if found.continues else 0 :]
+        csv = markdown.table_csv(rows)
+        written.append(WrittenTable(found.as_json(), markdown.of_table(table, text), csv))
+    return written
 
 
-def _tables_of(page: PageBlocks) -> Iterator[tuple[int, Table]]:
-    return enumerate((b.table for b in page.blocks if b.table is not None), start=1)
+def _tables(
+    caller: Caller, document_id: int, *, after: int = 0, until: int | None = None
+) -> Iterator[_FoundTable]:
+    """Yield the tables of pages, and whether each continues the last one of the page before."""
+    near = until + _NEAR if until is not None else None
+    pages = _pages(caller, document_id, after=max(after - _NEAR, 0), until=near)
+    before: PageBlocks | None = None
+    for page in _with_running_lines(pages):
+        if after < page.number and (until is None or page.number <= until):
+            shown = [block for block in page.blocks if block.table is not None]
+            for number, block in enumerate(shown, start=1):
+                if block.table is not None:
+                    continues = before is not None and _continues(before, page, block)
+                    yield _FoundTable(page, number, block.table, continues)
+        before = page
 
 
-def _numbered(page: PageBlocks, number: int, table: Table) -> dict[str, Any]:
-    return {"page": page.number, "number": number, **_table_json(page, table)}
+def _continues(before: PageBlocks, page: PageBlocks, block: Block) -> bool:
+    """Tell whether a table at the top of a page goes on from the foot of the page before."""
+    above = [each for each in before.blocks if each.kind not in _RUNNING]
+    below = [each for each in page.blocks if each.kind not in _RUNNING]
+    last = above[-1].table if above else None
+    if last is None or block.table is None or below[0] is not block:
+        return False
+    heads = markdown.headers(block.table, page.text)
+    is_alike = not any(heads) or heads == markdown.headers(last, before.text)
+    return is_alike and block.table.columns == last.columns
 
 
 def as_markdown(caller: Caller, document_id: int) -> str:

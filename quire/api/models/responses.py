@@ -306,10 +306,14 @@ class StructuredTable(ResponseModel):
 
 
 class DocumentTable(StructuredTable):
-    """A table of a document; `number` counts those of its page."""
+    """A table of a document; `number` counts those of its page.
+
+    `continues`: it goes on from the last table of the page before.
+    """
 
     page: int
     number: int
+    continues: bool
 
 
 class PageBlock(ResponseModel):

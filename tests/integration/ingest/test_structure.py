@@ -213,3 +213,30 @@ def test_the_index_is_repaired_with_the_context_of_chunks(shelf: Shelf):
         repair.index_missing_chunks(conn, analyse)
     hits = search(shelf.db, "default", "chapter", mode="text", limit=50)["items"]
     assert len(hits) == 5
+
+
+def test_a_table_that_goes_on_on_the_next_page_says_so_and_its_csv_is_one(shelf: Shelf):
+    canvases = []
+    for page in (1, 2, 3):
+        canvas = Canvas(STYLE)
+        canvas.text(60, 40, "Harbour Holdings, Annual Report", 9)
+        canvas.centre(297, 815, f"{page}", 9)
+        if page == 3:
+            canvas.text(60, 100, "A sentence about the ships in the harbour.", 10)
+        for line in range(12):
+            y = 130 + 14 * line
+            if line == 0 and page != 2:
+                canvas.right(400, y, "2021", 10)
+                canvas.right(500, y, "2020", 10)
+            else:
+                canvas.text(60, y, f"Row {page} {chr(97 + line)}", 10)
+                canvas.right(400, y, f"{page},{100 + line}", 10)
+                canvas.right(500, y, f"{page},{200 + line}", 10)
+        canvases.append(canvas)
+    shelf.put("long.pdf", reports._file(STYLE, canvases))
+    shelf.ingest(settings=PLAIN)
+    found = structure.tables_as_text(shelf.app.caller, shelf.document("long.pdf").id)
+    assert [each.details["continues"] for each in found] == [False, True, False]
+    rows = list(csv.reader(io.StringIO(found[0].csv + found[1].csv)))
+    assert len(rows) == 24 and {len(row) for row in rows} == {3}
+    assert rows[12] == ["Row 2 a", "2,100", "2,200"]
