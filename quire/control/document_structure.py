@@ -13,6 +13,7 @@ from quire.parse import word_boxes
 from quire.store.reports import documents as reports
 from quire.text import markdown
 
+MOST_CELLS = 20_000  # of one table, and after which a list of tables ends
 _RUNNING = (BlockKind.HEADER, BlockKind.FOOTER)
 _NEAR = 8  # pages before and after one that show what repeats on it
 _NAMES = {kind: kind.name.lower() for kind in BlockKind}
@@ -55,8 +56,8 @@ class WrittenTable(NamedTuple):
 
 def of_page(caller: Caller, document_id: int, number: int) -> dict[str, Any]:
     """Return the blocks of a page in reading order, with their texts and boxes."""
-    near = _pages(caller, document_id, after=number - 1 - _NEAR, until=number + _NEAR)
-    for page in _with_running_lines(near):
+    first, last = max(number - 1 - _NEAR, 0), number + _NEAR
+    for page in _with_running_lines(caller, document_id, after=first, until=last):
         if page.number == number and page.is_read:
             return _page_json(page)
     raise no_page(document_id, number)
@@ -66,7 +67,7 @@ def outline(caller: Caller, document_id: int) -> dict[str, Any]:
     """Return the headings of a document, in order, with levels from 1."""
     found = [
         (page, block)
-        for page in _with_running_lines(_pages(caller, document_id))
+        for page in _with_running_lines(caller, document_id)
         for block in page.blocks
         if block.kind == BlockKind.HEADING
     ]
@@ -87,11 +88,13 @@ def tables(
 ) -> dict[str, Any]:
     """List the tables of a document; the cursor is the last page that was listed."""
     items: list[dict[str, Any]] = []
-    last = 0
+    last = cells = 0
     for found in _tables(caller, document_id, after=cursor or 0):
-        if len(items) >= limit and found.page.number != last:
+        is_full = len(items) >= limit or cells > MOST_CELLS
+        if is_full and found.page.number != last:
             return {"items": items, "next": str(last)}
         items.append(found.as_json())
+        cells += len(items[-1]["cells"])
         last = found.page.number
     return {"items": items, "next": None}
 
@@ -118,9 +121,9 @@ def _tables(
 ) -> Iterator[_FoundTable]:
     """Yield the tables of pages, and whether each continues the last one of the page before."""
     near = until + _NEAR if until is not None else None
-    pages = _pages(caller, document_id, after=max(after - _NEAR, 0), until=near)
+    first = max(after - _NEAR, 0)
     before: PageBlocks | None = None
-    for page in _with_running_lines(pages):
+    for page in _with_running_lines(caller, document_id, after=first, until=near):
         if after < page.number and (until is None or page.number <= until):
             shown = [block for block in page.blocks if block.table is not None]
             for number, block in enumerate(shown, start=1):
@@ -146,7 +149,7 @@ def as_markdown(caller: Caller, document_id: int) -> str:
     """Return a document as Markdown, without the lines that repeat on its pages."""
     parts = [
         written
-        for page in _with_running_lines(_pages(caller, document_id))
+        for page in _with_running_lines(caller, document_id)
         for block in page.blocks
         if (written := markdown.of_block(block, page.text))
     ]
@@ -169,11 +172,16 @@ def _pages(
         after = found[-1].number
 
 
-def _with_running_lines(found: Iterator[PageBlocks]) -> Iterator[PageBlocks]:
-    """Mark the lines that repeat on pages as headers and footers."""
-    pages = list(found)
-    running = running_lines.find(_edges(page) for page in pages)
-    for page in pages:
+def _with_running_lines(
+    caller: Caller, document_id: int, *, after: int = 0, until: int | None = None
+) -> Iterator[PageBlocks]:
+    """Yield pages with the lines that repeat on them marked as headers and footers.
+
+    They are read twice: all of them with their boxes would be too much to hold.
+    """
+    first = _pages(caller, document_id, after=after, until=until)
+    running = running_lines.find(map(_edges, first))
+    for page in _pages(caller, document_id, after=after, until=until):
         marked = [
             _marked(block, page, is_running=(page.number, index) in running)
             for index, block in enumerate(page.blocks)
@@ -255,10 +263,20 @@ def _page_json(page: PageBlocks) -> dict[str, Any]:
     }
 
 
-def _table_json(page: PageBlocks, table: Table) -> dict[str, Any]:
-    text = page.text
+def _cut(table: Table) -> Table:
+    """Return a table, or the first rows of one that has more cells than are listed."""
+    if len(table.cells) <= MOST_CELLS:
+        return table
+    rows = max(table.cells[MOST_CELLS].row, 1)
+    cells = (cell for cell in table.cells[:MOST_CELLS] if cell.row + cell.row_span <= rows)
+    return table._replace(rows=rows, header_rows=min(table.header_rows, rows), cells=tuple(cells))
+
+
+def _table_json(page: PageBlocks, whole: Table) -> dict[str, Any]:
+    text, table = page.text, _cut(whole)
     return {
-        "rows": table.rows,
+        "rows": whole.rows,
+        "is_cut": table is not whole,
         "columns": table.columns,
         "header_rows": table.header_rows,
         "caption": text.of(table.caption),

@@ -293,9 +293,13 @@ class TableCell(ResponseModel):
 
 
 class StructuredTable(ResponseModel):
-    """A table. The first `header_rows` rows are headers."""
+    """A table. The first `header_rows` rows are headers.
+
+    `is_cut`: it has more cells than are listed; `rows` counts all of its rows.
+    """
 
     rows: int
+    is_cut: bool
     columns: int
     header_rows: int
     caption: str

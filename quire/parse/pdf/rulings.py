@@ -6,7 +6,7 @@ told by the lines of numbers in the cells.
 
 import ctypes
 import functools
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,15 +136,14 @@ def _connected(lines: Edges) -> Iterator[Edges]:
     )
     rest = np.ones(len(y), np.bool_)
     while rest.any():
-        mine = np.zeros(len(y), np.bool_)
-        mine[np.flatnonzero(rest)[0]] = True
-        crossing = np.zeros(len(x), np.bool_)
-        while True:
-            crossing = touches[mine].any(axis=0)
-            grown = touches[:, crossing].any(axis=1) | mine
-            if (grown == mine).all():
-                break
-            mine = grown
+        mine, crossing = np.zeros(len(y), np.bool_), np.zeros(len(x), np.bool_)
+        new = rest & (np.cumsum(rest) == 1)
+        # Each edge is followed once, however long the chain that it is in.
+        while new.any():
+            mine |= new
+            reached = touches[new].any(axis=0) & ~crossing
+            crossing |= reached
+            new = touches[:, reached].any(axis=1) & ~mine
         rest &= ~mine
         yield Edges(
             [lines.horizontal[i] for i in np.flatnonzero(mine)],
@@ -260,9 +259,9 @@ class _Grid:
         for place, start, stop in sorted(edges):
             while at + 1 < len(places) and abs(places[at + 1] - place) <= abs(places[at] - place):
                 at += 1
-            for index, middle in enumerate(middles):
-                if start - _NEAR <= middle <= stop + _NEAR:
-                    walls[at][index] = True
+            first = bisect_left(middles, start - _NEAR)
+            for index in range(first, bisect_right(middles, stop + _NEAR)):
+                walls[at][index] = True
         return walls
 
     def _spans(self, roots: Sequence[Sequence[tuple[int, int]]]) -> dict[tuple[int, int], Any]:

@@ -20,6 +20,7 @@ _MAX_HEADER_GAP = 1.6
 _MAX_HEADER_LINES = 8
 _MAX_LABEL_LINES = 3  # rows in a row with only a label
 _MIN_NUMBERS = 3
+_MAX_COLUMNS = 200  # more are no table that a person reads
 _MIN_TEXT_ROWS = 3
 _MIN_TEXT_COLUMNS = 3
 _FULL = 0.8  # share of its column that a line of running text fills
@@ -186,7 +187,7 @@ class _Region:
         numbers = sum(row.numbers for row in data)
         has_numbers = numbers >= _MIN_NUMBERS and len(data) > 1
         self._columns = self._find_columns(data)
-        if len(self._columns) < 2 or not (
+        if not 2 <= len(self._columns) <= _MAX_COLUMNS or not (
             self._are_numbers(data) if has_numbers else self._is_text_table(data)
         ):
             return None
@@ -211,6 +212,8 @@ class _Region:
 
     def _find_columns(self, data: Sequence[Row]) -> list[_Column]:
         numeric = _number_columns(data, self._height)
+        if len(numeric) > _MAX_COLUMNS:
+            return []
         texts = [
             [s for s in row.segments if not s.is_number and not _touching(numeric, s)]
             for row in data

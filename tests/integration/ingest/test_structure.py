@@ -240,3 +240,16 @@ def test_a_table_that_goes_on_on_the_next_page_says_so_and_its_csv_is_one(shelf:
     rows = list(csv.reader(io.StringIO(found[0].csv + found[1].csv)))
     assert len(rows) == 24 and {len(row) for row in rows} == {3}
     assert rows[12] == ["Row 2 a", "2,100", "2,200"]
+
+
+def test_a_huge_table_is_cut_in_lists_and_whole_as_csv(shelf: Shelf):
+    lines = "".join(f"row{n},{n},{n}.5\n" for n in range(9_000))
+    shelf.put("many.csv", f"Name,Count,Rate\n{lines}")
+    shelf.ingest(settings={**PLAIN, "row_size": "10000"})
+    caller, document = shelf.app.caller, shelf.document("many.csv").id
+    [table] = structure.tables(caller, document)["items"]
+    assert table["is_cut"] and table["rows"] == 9_001
+    assert 19_000 < len(table["cells"]) <= structure.MOST_CELLS
+    assert len(table["grid"]) < 7_000
+    [written] = structure.tables_as_text(caller, document)
+    assert written.csv.count("\n") == 9_001

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.ingest import reading_score, reports
 from benchmarks.ingest.reports import Canvas, Style
 from quire.model.blocks import Block, BlockKind, PageText
+from quire.parse.pdf import rulings
 from tests import documents
 from tests.documents import put
 
@@ -268,10 +269,10 @@ def test_a_column_without_a_single_value_does_not_shift_the_others(tmp_path: Pat
     assert grid == [["", "2021", "2019"], ["Sales", "1", "3"], ["Costs", "4", "6"]]
 
 
-@pytest.mark.parametrize("kind", ["rows", "words", "columns"])
+@pytest.mark.parametrize("kind", ["rows", "words", "columns", "wide"])
 def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str, tmp_path: Path):
     def seconds(count: int) -> float:
-        canvas = Canvas(STYLE, 595, 14_000)
+        canvas = Canvas(STYLE, 14_000, 14_000)
         for index in range(count):
             y = 10 + 1.7 * index
             if kind == "rows":
@@ -279,6 +280,8 @@ def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str
                 canvas.right(100, y, f"{index}", 1.4)
             elif kind == "words":
                 canvas.text(60, y, "some words of a paragraph that goes on", 1.4)
+            elif kind == "wide":  # two rows of as many columns as there are numbers
+                canvas.text(10 + 3.4 * (index // 2), 20 + 2 * (index % 2), "1", 1.4)
             else:
                 canvas.text(60 + 35 * (index % 13), 10 + 1.7 * (index // 13), f"{index}", 1.4)
         path = put(tmp_path, f"{count}.pdf", reports._file(STYLE, [canvas]))
@@ -303,3 +306,14 @@ def test_words_beyond_the_edge_and_on_top_of_each_other_do_no_harm(tmp_path: Pat
     [(text, blocks, _, _)] = reading_score.read(path)
     assert "1,000" in text.text
     assert blocks
+
+
+def test_edges_that_form_one_long_chain_take_time_for_each_edge_alone():
+    stairs = rulings.Edges(
+        [(10.0 * step, 10.0 * step, 10.0 * step + 10) for step in range(3_000)],
+        [(10.0 * step + 10, 10.0 * step, 10.0 * step + 10) for step in range(2_999)],
+    )
+    started = time.process_time()
+    [group] = rulings._connected(stairs)
+    assert (len(group.horizontal), len(group.vertical)) == (3_000, 2_999)
+    assert time.process_time() - started < 5
