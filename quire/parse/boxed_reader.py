@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from quire import log
 from quire.errors import Permanent, Unreadable
 from quire.model import blocks
 from quire.model.pages import Attachment, Outline, Page, PageFailure
@@ -232,7 +233,9 @@ def _page(message: Message) -> Page | PageFailure:
     try:
         blocks.unpack(page.blocks, len(word_boxes.word_spans(page)) if page.blocks else 0)
     except blocks.InvalidBlocks as error:
-        raise _invalid(f"blocks that are none ({error})") from error
+        # The text is right without them.
+        log.event("read.blocks_dropped", page=page.number, error=str(error))
+        return page._replace(blocks=b"")
     return page
 
 

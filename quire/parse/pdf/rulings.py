@@ -186,6 +186,8 @@ class _Grid:
         if len(held) < 4 or np.count_nonzero(inside) > _MAX_WORDS * len(held):
             return None
         spans = self._spans(roots)
+        if sum(down * across for down, across in spans.values()) > self.rows * self.columns:
+            spans = dict.fromkeys(spans, (1, 1))  # cells that are no rectangles
         cells = [
             Cell(*place, spans[place][0], spans[place][1], runs_of(inner))
             for place, inner in sorted(held.items())

@@ -249,7 +249,8 @@ class _Region:
         headers, unit, caption = self._headers()
         header_rows = self._header_grid(headers)
         lines = [self._place(row) for row in body]
-        grid = self._merge_labels(body, lines)
+        header_rows = list(map(_apart, header_rows))
+        grid = list(map(_apart, self._merge_labels(body, lines)))
         notes = self._footnotes()
         cells = [
             Cell(row, each.column, 1, each.span, _runs(each.segments))
@@ -560,6 +561,15 @@ def _stacked(above: Sequence[_Placed], below: Sequence[_Placed]) -> list[_Placed
         else:
             found[each.column] = each
     return [found[column] for column in sorted(found)]
+
+
+def _apart(line: Sequence[_Placed]) -> list[_Placed]:
+    """End each cell before the next one: lines that were stacked may have overlapped."""
+    ends = [each.column for each in line[1:]] + [line[-1].column + line[-1].span]
+    return [
+        each._replace(span=min(each.span, end - each.column))
+        for each, end in zip(line, ends, strict=True)
+    ]
 
 
 def _is_continuation(row: Row) -> bool:

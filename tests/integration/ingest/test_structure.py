@@ -204,7 +204,7 @@ def test_a_chunk_is_found_by_the_heading_above_it_which_is_not_in_its_text(shelf
 
 def test_the_index_is_repaired_with_the_context_of_chunks(shelf: Shelf):
     shelf.put("report.pdf", report())
-    shelf.ingest(settings={**PLAIN, "chunk_tokens": "60"})
+    shelf.ingest(settings={**PLAIN, "chunk_tokens": "60", "overlap": "0"})
     assert [row for row in shelf.rows("chunks") if row.context]
     with shelf.db.begin() as conn:
         ids = [row.id for row in shelf.rows("chunks")]

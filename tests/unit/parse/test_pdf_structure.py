@@ -317,3 +317,23 @@ def test_edges_that_form_one_long_chain_take_time_for_each_edge_alone():
     [group] = rulings._connected(stairs)
     assert (len(group.horizontal), len(group.vertical)) == (3_000, 2_999)
     assert time.process_time() - started < 5
+
+
+def test_drawn_cells_that_are_no_rectangles_do_not_overlap(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for row in range(3):
+        for column in range(3):
+            canvas.text(70 + 100 * column, 115 + 20 * row, f"{row}{column}", 10)
+    for y in (100, 160):
+        canvas.line(60, y, 360, y)
+    for x in (60, 360):
+        canvas.line(x, 100, x, 160)
+    # The cell at the top left is an L; the others have their lines.
+    canvas.line(160, 120, 360, 120)
+    canvas.line(60, 140, 260, 140)
+    canvas.line(160, 120, 160, 140)
+    canvas.line(260, 120, 260, 160)
+    [(_, blocks, _, _)] = reading_score.read(put(tmp_path, "l.pdf", reports._file(STYLE, [canvas])))
+    [table] = [block.table for block in blocks if block.table]
+    area = sum(cell.row_span * cell.column_span for cell in table.cells)
+    assert area <= table.rows * table.columns
