@@ -120,8 +120,8 @@ def unpack(packed: bytes, words: int) -> list[Block]:
         plain = unpacking.decompress(packed[1:], longest)
     except zlib.error as error:
         raise InvalidBlocks("cannot be unpacked") from error
-    if unpacking.unconsumed_tail or len(plain) % _NUMBER_BYTES:
-        raise InvalidBlocks("more than a page of its words can have")
+    if not unpacking.eof or unpacking.unused_data or len(plain) % _NUMBER_BYTES:
+        raise InvalidBlocks("cut off, or more than a page of its words can have")
     numbers = array("i", plain)
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from quire.demo import samples
-from quire.model.blocks import Block, PageText, unpack
+from quire.model.blocks import Block, BlockKind, PageText, pack, unpack
 from quire.model.pages import Page
-from quire.parse import file_type, formats, word_boxes
+from quire.parse import boxed_reader, file_type, formats, word_boxes
 from quire.parse.parser import ReadOptions
+from quire.sandbox.messages import Message
 from tests import documents
 from tests.documents import put
 
@@ -111,3 +112,15 @@ def test_hostile_levels_and_numbering_are_no_headings(tmp_path: Path):
     )
     found = read(put(tmp_path, "a.docx", content), file_type.DOCX)
     assert [kind for kind, _, _ in described(found)] == ["PARAGRAPH", "PARAGRAPH"]
+
+
+def test_a_box_that_answers_with_false_blocks_loses_them_and_not_the_text():
+    head = {"page": [1, 100, 100, "text", None, None], "sizes": [9, 0]}
+    good = pack([Block(BlockKind.HEADING, ((0, 2),), level=1)])
+    for body, expected in ((good, good), (good[:-3], b""), (b"\x01", b""), (b"", b"")):
+        page = boxed_reader._page(Message(head, b"two words" + body))
+        assert isinstance(page, Page)
+        assert (page.text, page.blocks) == ("two words", expected)
+    beyond = pack([Block(BlockKind.HEADING, ((0, 3),), level=1)])
+    page = boxed_reader._page(Message(head, b"two words" + beyond))
+    assert isinstance(page, Page) and page.blocks == b""
