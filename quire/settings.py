@@ -115,6 +115,15 @@ class Settings:
     bucket_endpoint: str = _setting(
         "", "URL of an S3-compatible server. Empty: the provider's own."
     )
+    source_credentials: str = _setting(
+        "",
+        "Credentials of buckets as a source, as NAME=VALUE with spaces between: AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY and so on. shared: those of QUIRE_BLOBS. Empty: those of the "
+        "environment, but never with QUIRE_BLOBS at the same provider.",
+    )
+    source_endpoint: str = _setting(
+        "", "URL of an S3-compatible server for these credentials. Empty: the provider's own."
+    )
 
     blobs: str = _setting(
         "",
@@ -213,7 +222,7 @@ class Settings:
             "fetch_allow_private_addresses",
             "fetch_max_bytes", "embed_url", "embed_api_key", "embed_dimensions",
             "embed_requests_per_minute", "embed_tokens_per_minute", "sqlite_synchronous",
-            "lease_seconds", "sandbox", "secret_key",
+            "lease_seconds", "sandbox", "secret_key", "source_credentials", "source_endpoint",
         )  # fmt: skip
         return {
             "home": str(self.home),

@@ -56,7 +56,8 @@ class _Span(NamedTuple):
 class _Query:
     """Finds parameters in a text, whose values end with one of some characters."""
 
-    def __init__(self, ends: str) -> None:
+    def __init__(self, ends: str, trailing: str) -> None:
+        self._trailing = trailing
         self._name = re.compile(rf"[?&;#]([^=?&;#{ends}]{{1,80}})=")
         self._value = re.compile(rf"[^&;#{ends}]*")
         # If it holds no secret, it may be a URL with parameters of its own.
@@ -71,15 +72,17 @@ class _Query:
                 continue
             is_whole = is_wanted(found[1])
             value = (self._value if is_whole else self._short_value).match(text, found.end())
-            if not value or not value[0]:
+            # In a sentence, what follows the value is not part of it.
+            text_of_value = value[0].rstrip(self._trailing) if value else ""
+            if not text_of_value:
                 continue
-            if is_whole or (is_outer and _holds_secret(value[0])):
-                start = value.end()
+            if is_whole or (is_outer and _holds_secret(text_of_value)):
+                start = found.end() + len(text_of_value)
                 yield _Span(unquote_plus(found[1]).lower(), found.end(), start)
 
 
-_IN_URL = _Query("")
-_IN_TEXT = _Query(r"\s\"'\\<>")
+_IN_URL = _Query("", "")
+_IN_TEXT = _Query(r"\s\"'\\<>", ":.,)")
 
 
 def _holds_secret(value: str) -> bool:

@@ -11,6 +11,7 @@ from quire.control import doctor as examining
 from quire.control import outages
 from quire.control.ingest import check_source
 from quire.errors import BadInput
+from quire.fetch import source_credentials
 from quire.fetch.blobs.backend import open_blobs
 from quire.runtime.worker import liveness
 from quire.sandbox import confine
@@ -110,11 +111,13 @@ def doctor(
                 conn, None, now=opened.db.now(conn), max_silence=opened.db.lease_seconds
             )
     box = confine.described(settings.sandbox)
+    buckets = source_credentials.described(settings.for_children)
     if json:
-        console.as_json({**report.as_json(), "repaired": repaired, "problems": found, "box": box})
+        about = {"repaired": repaired, "problems": found, "box": box, "buckets": buckets}
+        console.as_json({**report.as_json(), **about})
     else:
-        if box is not None:
-            console.say(box)
+        for told in filter(None, (box, buckets)):
+            console.say(told)
         for problem in found:
             console.say(format.one_line(problem, 1000))
         for name, count in repaired.items():

@@ -11,6 +11,7 @@ from typing import Any
 from quire.clock import Instant
 from quire.control import submission_checks
 from quire.control.caller import Caller, query, verb
+from quire.control.refusals import noted
 from quire.errors import BadInput, Conflict, Forbidden, NotFound
 from quire.model.access import MAY, Role, Scope, with_lesser, written
 from quire.store import Connection
@@ -29,6 +30,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
+@noted("user.create")
 @verb
 def create_user(
     caller: Caller, conn: Connection, now: Instant, name: str, role: str
@@ -52,6 +54,7 @@ def create_user(
     return locked_user(conn, caller, name).as_json()
 
 
+@noted("user.role")
 @verb
 def set_role(
     caller: Caller, conn: Connection, now: Instant, name: str, role: str
@@ -70,6 +73,7 @@ def set_role(
     return found._replace(role=wanted).as_json()
 
 
+@noted("user.disable")
 @verb
 def disable_user(caller: Caller, conn: Connection, now: Instant, name: str) -> dict[str, Any]:
     """Disable a user: tokens, sessions and links end at once; an OpenID identity is forgotten."""
@@ -88,6 +92,7 @@ def disable_user(caller: Caller, conn: Connection, now: Instant, name: str) -> d
 list_users = query(users.list_users)
 
 
+@noted("token.create")
 def create_token(
     caller: Caller,
     name: str,
@@ -142,6 +147,7 @@ def list_tokens(
         return users.tokens_of(conn, caller.tenant, user=user, before=before, limit=limit, now=now)
 
 
+@noted("token.revoke")
 @verb
 def revoke_token(
     caller: Caller, conn: Connection, now: Instant, token_id: int, *, user: str | None = None
@@ -169,6 +175,7 @@ def list_sessions(
         return sessions.listed(conn, caller.tenant, user=user, csrf=csrf, now=now)
 
 
+@noted("session.end")
 @verb
 def end_session(
     caller: Caller, conn: Connection, now: Instant, session_id: int, *, user: str | None = None

@@ -12,6 +12,7 @@ from quire import format
 from quire.clock import Instant
 from quire.control import queries, secrets, sources, submission_checks, tenants
 from quire.control.caller import Caller, verb
+from quire.control.refusals import noted
 from quire.errors import Conflict, Forbidden, NotFound, TooMany, UnknownKind, UserBusy
 from quire.model import payloads
 from quire.model.records import LOCAL, KindRow, Owner, Submission
@@ -27,6 +28,7 @@ from quire.store.reports import jobs as reports
 PAGE = 200
 
 
+@noted("job.submit")
 def submit(
     caller: Caller,
     submissions: Sequence[Submission],

@@ -10,7 +10,9 @@ from quire.settings import Settings, by_topic
 from quire.store.db import urls
 
 #: Secret settings, masked in output.
-SECRET = frozenset({"embed_api_key", "oidc_client_secret", "secret_key", "token"})
+SECRET = frozenset(
+    {"embed_api_key", "oidc_client_secret", "secret_key", "source_credentials", "token"}
+)
 MASK = "***"
 
 

@@ -7,6 +7,7 @@ from quire.clock import Instant, iso
 from quire.control import access as verbs
 from quire.control.access import digest
 from quire.control.caller import Caller
+from quire.control.refusals import noted
 from quire.errors import Conflict, DatabaseUnavailable, NotSignedIn
 from quire.model.access import MAY, Scope, Viewer
 from quire.store import Connection
@@ -27,6 +28,7 @@ class Entry(NamedTuple):
     viewer: Viewer
 
 
+@noted("link.create")
 def sign_in_link(caller: Caller, user: str) -> dict[str, Any]:
     """Create a link that signs a user in once, within 15 minutes."""
     secret = secrets.token_urlsafe(32)

@@ -6,12 +6,14 @@ from typing import Any
 from quire.clock import Instant
 from quire.control.access import note
 from quire.control.caller import Caller, query, verb
+from quire.control.refusals import noted
 from quire.errors import BadInput, NotFound
 from quire.model.places import Type, place_of, place_to_grant
 from quire.store import Connection
 from quire.store.access import source_grants
 
 
+@noted("source.allow")
 @verb
 def allow(caller: Caller, conn: Connection, now: Instant, text: str) -> dict[str, Any]:
     """Let the users of the tenant ingest a place and everything below it."""

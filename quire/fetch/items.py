@@ -5,7 +5,7 @@ while it stays the same, the file need not be fetched again.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -87,6 +87,8 @@ class SourceOptions:
     exclude: tuple[str, ...] = ()
     hidden: bool = False
     credentials: Path | None = None
+    #: Of buckets, by the names of their variables; None: those of the environment.
+    bucket_credentials: Mapping[str, str] | None = None
     endpoint: str = ""
     allow_private: bool = False
     #: Private networks that are allowed, such as 10.1.0.0/16.

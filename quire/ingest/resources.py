@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from quire.errors import Forbidden
 from quire.model.places import BUCKETS, Type, granted_hosts
 from quire.model.records import LOCAL
+from quire.url_secrets import masked
 
 if TYPE_CHECKING:
     from quire.fetch.items import Source
@@ -43,7 +45,28 @@ def source_for(ctx: "TaskContext", url: str, given: Mapping[str, Any]) -> "Sourc
         return source_of(ctx.settings, url, given, say)
     with ctx.database.read() as conn:
         grants = source_grants.of_job(conn, ctx.job_id)
-    return source_of(ctx.settings, url, given, say, grants=grants)
+    try:
+        return source_of(ctx.settings, url, given, say, grants=grants)
+    except Forbidden as error:
+        _note_refusal(ctx, error)
+        raise
+
+
+def _note_refusal(ctx: "TaskContext", error: Forbidden) -> None:
+    """Write a source that the worker refuses into the audit of the job's tenant."""
+    from quire.store import Transaction
+    from quire.store.access import audit
+    from quire.store.queue import owners
+
+    subject, _, reason = masked(str(error)).partition(": ")
+
+    def act(tx: Transaction) -> None:
+        whose = owners.by_id(tx.connection, tx.owner_id)
+        reasons = f"job {ctx.job_id}: {reason}"
+        refusal = audit.Refusal(whose.tenant, whose.user, "source.refused", subject, reasons, None)
+        audit.record_refusal(tx.connection, refusal, now=tx.now)
+
+    ctx.write(act)
 
 
 def unsealed(ctx: "TaskContext", value: Any) -> Any:
@@ -87,6 +110,7 @@ def source_of(
     """
     from quire.fetch import permission
     from quire.fetch.items import SourceOptions
+    from quire.fetch.source_credentials import access_of
     from quire.fetch.sources.registry import open_source
 
     # From the settings only: a job must not choose where the operator's token is sent.
@@ -102,14 +126,18 @@ def source_of(
         roots = permission.roots(grants)
     elif is_bucket:
         permission.refuse_blobs(url, settings)
-    credentials = None if is_bucket else settings.get("gdrive_credentials")
-    endpoint = settings.get("bucket_endpoint" if is_bucket else "gdrive_endpoint")
+    credentials, endpoint = settings.get("gdrive_credentials"), settings.get("gdrive_endpoint")
+    bucket_credentials = None
+    if is_bucket:
+        credentials = None
+        bucket_credentials, endpoint = access_of(url.partition("://")[0].lower(), settings)
     options = SourceOptions(
         include=tuple(given.get("include") or ()),
         exclude=tuple(given.get("exclude") or ()),
         hidden=bool(given.get("hidden")),
         follow_links=bool(given.get("follow_links")) and not by_api,
         credentials=Path(credentials) if credentials else None,
+        bucket_credentials=bucket_credentials,
         endpoint=str(endpoint or ""),
         allow_private=is_private_allowed,
         allow_hosts=hosts,

@@ -204,12 +204,12 @@ class Town:
         self.house.api = server.create(self.house.shelf.app)
         self.clients = {role: signing.by_token(self.house.api, role) for role in ROLES}
         self.stranger, self.foreigner = self.house.stranger, self.house.foreigner
-        self.document = self.house.upload("secret.pdf", sailing_book(), self.clients["admin"])
+        self.document = self.house.upload("hushed.pdf", sailing_book(), self.clients["admin"])
         caller = signing.member(self.house.api, "member")
         corpora.create(caller, "elsewhere", {})
         self.bound = {name: self.bound_to(name) for name in ("plain", "elsewhere")}
         self.ingest = self.clients["admin"].get(f"/api/documents/{self.document}").json()["job_id"]
-        self.job = self.house.submit(self.clients["admin"], payload={"secret": 1})
+        self.job = self.house.submit(self.clients["admin"], payload={"hushed": 1})
         victim = signing.by_token(self.house.api, "member", user="victim")
         [token] = victim.get("/api/tokens").json()["items"]
         self.token = token["id"]
@@ -335,7 +335,7 @@ def test_a_stranger_is_let_in_nowhere_and_changes_nothing(town: Town):
             assert answer.headers["www-authenticate"] == "Bearer"
         else:
             assert answer.status_code in (302, 303, 307, 401), (route, answer.text)
-        assert "secret" not in answer.text, route
+        assert "hushed" not in answer.text, route
     assert town.picture() == before
 
 
@@ -360,7 +360,7 @@ def test_an_admin_of_another_tenant_finds_nothing_and_changes_nothing(town: Town
             assert answer.status_code == row.other, (route, answer.text)
         else:
             assert answer.status_code < 400, (route, answer.text)
-        assert "secret" not in answer.text, route
+        assert "hushed" not in answer.text, route
     assert town.picture() == before
 
 
@@ -375,7 +375,7 @@ def test_an_instance_admin_of_another_tenant_operates_and_finds_nothing(town: To
             assert answer.status_code == GONE, (route, answer.text)
         else:
             assert answer.status_code < 400, (route, answer.text)
-        assert "secret" not in answer.text, route
+        assert "hushed" not in answer.text, route
     assert town.picture() == before
 
 
@@ -394,7 +394,7 @@ def test_a_token_bound_to_a_corpus_is_let_in_where_it_may_and_refused_elsewhere(
             assert answer.status_code in (200, 201), (route, answer.text)
         else:
             assert answer.status_code == 403, (route, answer.text)
-            assert "secret" not in answer.text, route
+            assert "hushed" not in answer.text, route
         if route in writes:
             before = town.picture()
 
@@ -404,7 +404,7 @@ def test_for_a_token_of_another_corpus_what_is_not_in_it_is_not_there(town: Town
     for route in sorted(BOUND - {"POST /api/jobs", "POST /api/documents"}):
         answer = town.ask_bound(town.bound["elsewhere"], route)
         assert answer.status_code == (404 if route in NAMED else 200), (route, answer.text)
-        assert "secret" not in answer.text, route
+        assert "hushed" not in answer.text, route
         if route == "GET /api/corpora":
             assert [each["name"] for each in answer.json()["items"]] == ["elsewhere"]
         elif route not in NAMED and route != "GET /api/me":

@@ -383,3 +383,69 @@ def test_passwords_and_signatures_in_addresses_are_fetched_with_and_shown_to_nob
         assert shown.status_code == 200, page
         assert "s3cr3tpw" not in shown.text and "SECRETSIG" not in shown.text, (page, shown.text)
     assert "user:***@localhost" in house.viewer.get(f"/api/jobs/{ids[0]}").text
+
+
+def refusals(house: House, client: TestClient | None = None) -> list[dict[str, Any]]:
+    entries = (client or house.admin).get("/api/audit", params={"limit": 200}).json()["items"]
+    return [each for each in entries if each["action"].endswith(".refused")]
+
+
+def test_refused_sources_kinds_and_grants_are_in_the_audit(each_house: House):
+    house = each_house
+    tried = f"s3://x:{SECRET.split()[-1]}@bucket/a?sig={SECRET.split()[-1]}"
+    assert ingest(house.member, "/etc/passwd").status_code == 403
+    assert ingest(house.member, f"plugin:{tried}").status_code == 403
+    house.member.post("/api/jobs", json={"kind": "noop", "payload": {}})
+    house.member.post("/api/jobs", json={"kind": "errand.private", "payload": {}})
+    with pytest.raises(SourceRefused):
+        verbs.allow(house.shelf.app.caller, "/proc")
+    made = house.admin.post("/api/users", json={"name": "eve", "role": "instance-admin"})
+    assert made.status_code == 403
+    found = refusals(house)
+    assert [(each["action"], each["subject"]) for each in reversed(found)] == [
+        ("job.submit.refused", "source /etc/passwd"),
+        ("job.submit.refused", "source plugin:s3://x:***@bucket/a?sig=***"),
+        ("job.submit.refused", "job kind 'noop'"),
+        ("job.submit.refused", "job kind 'errand.private'"),
+        ("source.allow.refused", "/proc"),
+        ("user.create.refused", found[0]["subject"]),
+    ]
+    assert {each["address"] for each in found if each["user"] == "member"} == {"testclient"}
+    assert "swordfish" not in str(found)
+    assert refusals(house, house.foreigner) == []
+    page = dashboard_audit(house)
+    assert "job.submit.refused" in page and "/etc/passwd" in page
+
+
+def dashboard_audit(house: House) -> str:
+    with signing.by_token(server.create(house.shelf.app), "admin", user="auditor") as client:
+        return str(client.get("/audit").text)
+
+
+def test_what_the_worker_refuses_is_in_the_audit(each_house: House):
+    house = each_house
+    folder = share(house)
+    grant(house, folder)
+    job_id = accepted(ingest(house.member, str(folder)))
+    verbs.revoke(house.shelf.app.caller, str(folder))
+    house.shelf.drain()
+    [entry] = refusals(house)
+    assert (entry["action"], entry["user"]) == ("source.refused", "member")
+    assert entry["subject"] == f"source {folder}"
+    assert f"job {job_id}" in entry["detail"]["reason"]
+
+
+def test_a_flood_of_refusals_does_not_fill_the_audit_nor_hide_others(each_house: House):
+    from quire.store.access.audit import MOST_OF_USER
+
+    house = each_house
+    for _ in range(MOST_OF_USER + 5):
+        assert ingest(house.member, "/etc/passwd").status_code == 403
+    assert len(refusals(house)) == MOST_OF_USER
+    assert "not recorded" in refusals(house)[0]["detail"]["more"]
+    assert ingest(house.admin, "/etc/passwd").status_code == 403
+    assert len(refusals(house)) == MOST_OF_USER + 1
+    house.shelf.clock.advance(3601)
+    if house.shelf.db.is_embedded:  # the clock of PostgreSQL is its own
+        assert ingest(house.member, "/etc/passwd").status_code == 403
+        assert len(refusals(house)) == MOST_OF_USER + 2

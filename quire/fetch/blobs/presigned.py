@@ -9,7 +9,7 @@ import base64
 import hashlib
 import hmac
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
@@ -110,7 +110,13 @@ def _escape(text: str) -> str:
     return quote(text, safe="~")
 
 
-def fix_signature(url: str, disposition: str = "", media_type: str = "") -> str:
+def fix_signature(
+    url: str,
+    disposition: str = "",
+    media_type: str = "",
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> str:
     """Sign an Azure SAS URL again, if the account key is known.
 
     Azure signs the blob's name, obstore the percent-encoded path: its signature is refused for
@@ -119,11 +125,11 @@ def fix_signature(url: str, disposition: str = "", media_type: str = "") -> str:
     parts = urlsplit(url)
     path = unquote(parts.path)
     given = dict(parse_qsl(parts.query))
-    key = next((os.environ[name] for name in _AZURE_KEYS if os.environ.get(name)), "")
+    key = next((environ[name] for name in _AZURE_KEYS if environ.get(name)), "")
     is_valid = path == parts.path and not disposition
     if is_valid or not key or "sig" not in given or "skoid" in given:
         return url
-    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    account = environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     # Emulators have the account in the path, Azure has it in the host name.
     within = f"/{account}" if account in (parts.hostname or "") else ""
     fields = [given["sp"], given["st"], given["se"], f"/blob{within}{path}", "", "", ""]

@@ -4,6 +4,7 @@ obstore lists objects and presigns URLs; `download` fetches the bytes, each chun
 Objects are listed in key order, so the last key is the cursor.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,6 +35,7 @@ from quire.fetch.object_store import (
     obstore_errors,
     open_store,
 )
+from quire.fetch.source_credentials import store_options
 from quire.fetch.sources.globs import path_filter
 from quire.fetch.transfer.download import Remote, download
 
@@ -129,15 +131,17 @@ class BucketSource:
         named = quote(key) if self._scheme == "gs" else key
         with self._translate_errors():
             url = str(obstore.sign(self._client(), "GET", named, _VALID_FOR))
-        return Request(fix_signature(url) if self._scheme == "az" else url)
+        if self._scheme != "az":
+            return Request(url)
+        own = self._options.bucket_credentials
+        return Request(fix_signature(url, environ=os.environ if own is None else own))
 
     def _client(self) -> Any:
         if self._store is None:
             if self._options.endpoint:
                 require_allowed(self._options.endpoint, self._options)
-            credentials: dict[str, str] = {}
-            if self._scheme == "gs" and self._options.credentials:
-                credentials["application_credentials"] = str(self._options.credentials)
+            own = self._options.bucket_credentials
+            credentials = {} if own is None else store_options(self._scheme, own)
             self._store = open_store(
                 self._scheme,
                 self._bucket,

@@ -1,7 +1,7 @@
-"""The audit log: changes of a tenant's users and tokens, and refused sign-ins."""
+"""The audit log: changes of a tenant's users, tokens and grants, and what was refused."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -11,7 +11,21 @@ from quire.store.db.schema.access import audit
 
 #: Maximum length of text that a client may have chosen.
 MAX_SUBJECT = 500
+#: Most refusals that are recorded within an hour, of a user and of a tenant.
+MOST_OF_USER, MOST_OF_TENANT = 30, 300
+HOUR = 3_600.0
 a = audit.c
+
+
+class Refusal(NamedTuple):
+    """What somebody tried, in vain."""
+
+    tenant: str
+    user: str | None
+    action: str
+    subject: str
+    reason: str
+    address: str | None
 
 
 def record(
@@ -37,6 +51,30 @@ def record(
             address=address,
         )
     )
+
+
+def has_enough(conn: sa.Connection, refusal: Refusal, *, now: Instant) -> bool:
+    """Tell whether as many refusals were recorded within an hour as may be."""
+    return _left(conn, refusal, now) <= 0
+
+
+def record_refusal(conn: sa.Connection, refusal: Refusal, *, now: Instant) -> None:
+    """Append an entry, unless there are enough; the last one says that there may have been more."""
+    if (left := _left(conn, refusal, now)) <= 0:
+        return
+    detail = {"reason": sanitize_text(refusal.reason)[:MAX_SUBJECT]}
+    if left == 1:
+        detail["more"] = "further refusals within the hour are not recorded"
+    who = (refusal.tenant, refusal.user, refusal.action)
+    record(conn, *who, subject=refusal.subject, detail=detail, address=refusal.address, now=now)
+
+
+def _left(conn: sa.Connection, refusal: Refusal, now: Instant) -> int:
+    recent = sa.select(a.user_name).where(
+        a.tenant == refusal.tenant, a.at > now.wall - HOUR, a.action.endswith(".refused")
+    )
+    users = list(conn.scalars(recent.limit(MOST_OF_TENANT)))
+    return min(MOST_OF_TENANT - len(users), MOST_OF_USER - users.count(refusal.user))
 
 
 def list_entries(
