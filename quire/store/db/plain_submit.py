@@ -31,17 +31,25 @@ _KEY = (
     "INSERT INTO submissions (owner_id, key, body_hash, job_ids, created_at) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 )
-_JOBS = (
+_INTO_JOBS = (
     "INSERT INTO jobs (id, owner_id, kind, platform, account, state, priority, payload, "
     "tasks_blocked, tasks_ready, cost_total, max_attempts, created_at, origin) "
-    "SELECT ? + key, ?, ?, ?, ?, 'pending', ?, value, 0, 1, ?, ?, ?, ? FROM json_each(?)"
 )
-# Reads the jobs that `_JOBS` has inserted, which takes less than the payloads again.
-_TASKS = (
+_INTO_TASKS = (
     "INSERT INTO tasks (id, job_id, owner_id, kind, queue, state, priority, fair_tag, ready_at, "
     "cost, max_attempts, at_most_once) "
-    "SELECT id + ?, id, owner_id, kind, ?, 'ready', priority, ? + (id - ?) * ?, created_at, "
-    "cost_total, ?, ? FROM jobs WHERE id >= ?"
+)
+#: One job, and many; with the same parameters, but for the payloads.
+_ONE = (
+    f"{_INTO_JOBS} VALUES (?1, ?2, ?3, ?4, ?5, 'pending', ?6, ?11, 0, 1, ?7, ?8, ?9, ?10)",
+    f"{_INTO_TASKS} VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7 + ?8, ?9, ?10, ?11, ?12)",
+)
+_MANY = (
+    f"{_INTO_JOBS} SELECT ?1 + key, ?2, ?3, ?4, ?5, 'pending', ?6, value, 0, 1, ?7, ?8, ?9, ?10 "  # noqa: S608
+    "FROM json_each(?11)",
+    # Reads the ids from the jobs just inserted: faster than the payloads again.
+    f"{_INTO_TASKS} SELECT ?1 + id - ?2, id, ?3, ?4, ?5, 'ready', ?6, ?7 + (id - ?2 + 1) * ?8, "  # noqa: S608
+    "?9, ?10, ?11, ?12 FROM jobs WHERE id >= ?2",
 )
 _CALL = f"CALL quire_submit_jobs({', '.join(f'${n}' for n in range(1, 15))}, NULL)"
 
@@ -99,19 +107,21 @@ def _insert(db: Database, cursor: Any, new: PlainJobs) -> list[int] | None:
         if not key.rowcount:
             return None
     attempts = new.max_attempts or max_attempts
+    is_one = len(ids) == 1
+    insert_jobs, insert_tasks = _ONE if is_one else _MANY
     run(
-        _JOBS,
+        insert_jobs,
         (
             *(first, owner_id, new.kind, new.platform, new.account, new.priority, new.cost),
-            *(attempts, now, new.origin, json.dumps(new.payloads)),
+            *(attempts, now, new.origin, new.payloads[0] if is_one else json.dumps(new.payloads)),
         ),
     )
     tag, step = max(last_tag or 0.0, claimed_tag or 0.0), new.cost / weight
     run(
-        _TASKS,
+        insert_tasks,
         (
-            *(task_id - first, queue, tag, first - 1, step),
-            *(1 if at_most_once else attempts, at_most_once, first),
+            *(task_id, first, owner_id, new.kind, queue, new.priority, tag, step, now, new.cost),
+            *(1 if at_most_once else attempts, at_most_once),
         ),
     )
-    return list(ids)
+    return [*ids]
