@@ -4,9 +4,11 @@ It runs confined (`quire.sandbox`): it has the one file, the installation, and a
 """
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from quire.model.pages import Page, PageFailure
@@ -17,13 +19,37 @@ from quire.sandbox.messages import Message
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 #: Loaded once, before any file is read; what else is needed is loaded by the box that needs it.
 _PRELOADED = ("numpy", "PIL.Image", "pypdfium2", "pikepdf", "quire.parse.render")
+#: A page of ours with a font that is not embedded. PDFium needs no table of its objects.
+_SAMPLE = b"""%PDF-1.4
+1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj
+2 0 obj <</Type /Pages /Kids [3 0 R] /Count 1>> endobj
+3 0 obj <</Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Contents 4 0 R
+/Resources <</Font <</F <</Type /Font /Subtype /Type1 /BaseFont /Helvetica>>>>>>>> endobj
+4 0 obj <</Length 39>> stream
+BT /F 9 Tf 9 9 Td (Some words) Tj ET   
+endstream endobj
+trailer <</Root 1 0 R>>"""
 
 
 def preload() -> None:
-    """Load the parsers."""
+    """Load the parsers, and what they load or compute when they read their first page."""
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):
             import_module(name)
+    with contextlib.suppress(ImportError, OSError), TemporaryDirectory() as folder:
+        _read_sample(Path(folder, "sample.pdf"))
+
+
+def _read_sample(path: Path) -> None:
+    """Fill the caches: formats of images, fonts of the system, tables of characters."""
+    from quire.parse.pdf import reader
+    from quire.parse.render import thumbnail
+
+    path.write_bytes(_SAMPLE)
+    formats.inspect(path, file_type.PDF)
+    deque(formats.read(path, file_type.PDF, ReadOptions(ocr="never"), 1, 1), maxlen=0)
+    thumbnail(path, file_type.PDF)
+    reader.close()
 
 
 def handle(request: dict[str, Any], folder: Path, ask: Ask) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""The process from which boxes are forked: it has loaded the parsers and has read no file.
+"""The process from which boxes are forked: it has loaded the parsers and read no stranger's file.
 
 `python -m quire.sandbox.template FD MODULE` takes orders on a socket and forks one box at a time.
 Starting Python and loading the parsers takes a third of a second, a fork a few milliseconds: so a
