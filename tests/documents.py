@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import zipfile
 from pathlib import Path
 
@@ -66,3 +67,11 @@ def changed(content: bytes, member: str, text: str) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     return samples.zipped({**members, member: text.encode()})
+
+
+def with_picture(content: bytes, size: int) -> bytes:
+    """An archive with one more member, which cannot be compressed."""
+    written = io.BytesIO(content)
+    with zipfile.ZipFile(written, "a") as archive:
+        archive.writestr("media/picture.bin", random.Random(1).randbytes(size))
+    return written.getvalue()

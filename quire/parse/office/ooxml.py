@@ -1,26 +1,21 @@
-"""Extracts text from Office Open XML: paragraphs and tables of Word files and slides.
+"""Streams the XML of Office files: elements and text, within limits.
 
-Both formats use the same element names in different namespaces. Parts are streamed, because the
-body of a long document has many megabytes.
+Word files, slides and workbooks use the same names for many elements, in different namespaces, so
+names are compared without them. The body of a long document has many megabytes: it is read in
+pieces, and never as a tree.
 """
 
-import re
-from collections.abc import Callable, Mapping
-from typing import IO
+from collections.abc import Callable, Iterator
+from typing import IO, Protocol
 from xml.parsers import expat
 
 from quire.errors import Unreadable
-from quire.model.blocks import BlockKind
-from quire.parse.text_blocks import Piece
 
-_CHARACTERS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+#: Elements that stand for characters in the text of a run.
+CHARACTERS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 #: Repeats its sibling's content for old programs.
-_DUPLICATE = "Fallback"
-#: Placeholders repeated on every slide: number, date, footer.
-_FOOTER_FIELDS = ("sldNum", "dt", "ftr")
-_TITLES = ("title", "ctrTitle")
-_OUTLINE_LEVELS = tuple("012345678")
-_PLAIN = (BlockKind.PARAGRAPH, 0)
+DUPLICATE = "Fallback"
+_PIECE_BYTES = 1 << 16
 
 #: Elements inside each other, and attributes of one element. Office writes fewer than a hundred.
 MAX_DEPTH = 1_000
@@ -28,49 +23,18 @@ MAX_ATTRIBUTES = 1_000
 
 Attributes = dict[str, str]
 
-#: The names of heading styles are English in every language; their ids are not.
-_HEADING = re.compile(r"(?:heading ([1-9])|title)", re.IGNORECASE)
 
+class Handler(Protocol):
+    """Takes the elements of a part."""
 
-def paragraphs(file: IO[bytes]) -> list[str]:
-    """Return the paragraphs and tables of a part, in document order."""
-    return [piece.text for piece in pieces(file)]
+    def start(self, name: str, attributes: Attributes) -> None:
+        """Take the start of an element, by its name without namespace."""
 
+    def end(self, name: str) -> None:
+        """Take the end of an element."""
 
-def pieces(file: IO[bytes], levels: Mapping[str, int] | None = None) -> list[Piece]:
-    """Return the paragraphs and tables of a part with what they are.
-
-    `levels` are those of heading styles, by the id of the style.
-    """
-    reader = _Reader(levels or {})
-    _parse(file, reader.start, reader.end, reader.characters)
-    return reader.found
-
-
-def heading_levels(file: IO[bytes]) -> dict[str, int]:
-    """Return the levels of heading styles by their ids, from the styles of a Word file."""
-    found: dict[str, int] = {}
-    current = ""
-
-    def start(name: str, attributes: Attributes) -> None:
-        nonlocal current
-        kind = name.rpartition(" ")[2]
-        if kind == "style":
-            current = _attribute(attributes, "styleId")
-        elif kind == "name" and current:
-            match = _HEADING.fullmatch(_attribute(attributes, "val"))
-            if match is not None:
-                found[current] = int(match[1] or 1)
-
-    _parse(file, start)
-    return found
-
-
-def _attribute(attributes: Attributes, name: str) -> str:
-    for key, value in attributes.items():
-        if key.rpartition(" ")[2] == name:
-            return value
-    return ""
+    def characters(self, text: str) -> None:
+        """Take text."""
 
 
 def elements(file: IO[bytes], kind: str) -> list[Attributes]:
@@ -81,8 +45,47 @@ def elements(file: IO[bytes], kind: str) -> list[Attributes]:
         if name.rpartition(" ")[2] == kind:
             found.append(attributes)
 
-    _parse(file, start)
+    for _ in _parse(file, start):
+        pass
     return found
+
+
+def read(file: IO[bytes], handler: Handler) -> None:
+    """Pass all elements of a part to a handler."""
+    for _ in stream(file, handler):
+        pass
+
+
+def stream(file: IO[bytes], handler: Handler) -> Iterator[None]:
+    """Pass the elements of a part to a handler; yield after each piece of the part."""
+
+    def start(name: str, attributes: Attributes) -> None:
+        handler.start(name.rpartition(" ")[2], attributes)
+
+    def end(name: str) -> None:
+        handler.end(name.rpartition(" ")[2])
+
+    yield from _parse(file, start, end, handler.characters)
+
+
+def attribute(attributes: Attributes, name: str) -> str | None:
+    """Return an attribute by its name without namespace."""
+    if name in attributes:
+        return attributes[name]
+    suffix = " " + name
+    return next((value for key, value in attributes.items() if key.endswith(suffix)), None)
+
+
+def is_on(attributes: Attributes) -> bool:
+    """Return the value of a switch: on, unless it says otherwise."""
+    return attribute(attributes, "val") not in ("0", "false", "off", "none")
+
+
+def number(value: str | None, default: int, most: int = 1 << 30) -> int:
+    """Return an attribute as a number from 0 to `most`."""
+    if value is None or not value.isascii() or not value.isdigit():
+        return default
+    return most if len(value) > 10 else min(int(value), most)
 
 
 def _parse(
@@ -90,7 +93,7 @@ def _parse(
     start: Callable[[str, Attributes], None],
     end: Callable[[str], None] = lambda _: None,
     characters: Callable[[str], None] | None = None,
-) -> None:
+) -> Iterator[None]:
     depth = 0
 
     def enter(name: str, attributes: Attributes) -> None:
@@ -116,80 +119,11 @@ def _parse(
     parser.EndElementHandler = leave
     parser.CharacterDataHandler = characters
     parser.StartDoctypeDeclHandler = _refuse
-    parser.ParseFile(file)
+    while piece := file.read(_PIECE_BYTES):
+        parser.Parse(piece, False)
+        yield
+    parser.Parse(b"", True)
 
 
 def _refuse(*declared: object) -> None:
     raise Unreadable("its XML declares entities, which Office files never do.")
-
-
-class _Reader:
-    """Collects text from the inside out: cells contain paragraphs, paragraphs text boxes."""
-
-    def __init__(self, levels: Mapping[str, int]) -> None:
-        self.found: list[Piece] = []
-        self._levels = levels
-        self._open: list[list[str]] = []  # texts of the open tables, rows and cells
-        self._lines: list[list[str]] = [[]]
-        self._kinds: list[tuple[BlockKind, int]] = [_PLAIN]  # of the open paragraphs
-        self._is_title = False
-        self._in_text = False
-        self._skipped = 0  # depth inside a skipped element
-        self._is_field = False
-
-    def start(self, name: str, attributes: Attributes) -> None:
-        kind = name.rpartition(" ")[2]
-        if self._skipped or kind == _DUPLICATE:
-            self._skipped += 1
-        elif kind in ("tbl", "tr", "tc"):
-            self._open.append([])
-        elif kind == "p":
-            self._lines.append([])
-            self._kinds.append((BlockKind.HEADING, 1) if self._is_title else _PLAIN)
-        elif kind in ("pStyle", "numPr", "outlineLvl"):
-            self._describe(kind, attributes)
-        elif kind == "t":
-            self._in_text = True
-        elif kind in _CHARACTERS:
-            self._lines[-1].append(_CHARACTERS[kind])
-        elif kind in ("sp", "ph"):
-            # A shape is what its placeholder says.
-            self._is_field = kind == "ph" and attributes.get("type") in _FOOTER_FIELDS
-            self._is_title = kind == "ph" and attributes.get("type") in _TITLES
-
-    def end(self, name: str) -> None:
-        if self._skipped:
-            self._skipped -= 1
-            return
-        kind = name.rpartition(" ")[2]
-        if kind == "t":
-            self._in_text = False
-        elif kind == "p":
-            self._keep("".join(self._lines.pop()).strip(), *self._kinds.pop())
-        elif kind == "tc":
-            cell = " ".join(self._open.pop())
-            self._open[-1].append(" ".join(cell.split()))  # an empty cell keeps its column
-        elif kind == "tr":
-            self._keep("\t".join(self._open.pop()).rstrip("\t"))
-        elif kind == "tbl":
-            self._keep("\n".join(self._open.pop()), BlockKind.TABLE)
-
-    def characters(self, text: str) -> None:
-        if self._in_text and not self._skipped and not self._is_field:
-            self._lines[-1].append(text)
-
-    def _describe(self, kind: str, attributes: Attributes) -> None:
-        """Note what the open paragraph is, by its style, numbering or level."""
-        value = _attribute(attributes, "val")
-        if kind == "pStyle" and value in self._levels:
-            self._kinds[-1] = BlockKind.HEADING, self._levels[value]
-        elif kind == "outlineLvl" and value in _OUTLINE_LEVELS:
-            self._kinds[-1] = BlockKind.HEADING, int(value) + 1
-        elif kind == "numPr" and self._kinds[-1] == _PLAIN:
-            self._kinds[-1] = BlockKind.LIST_ITEM, 1
-
-    def _keep(self, text: str, kind: BlockKind = BlockKind.PARAGRAPH, level: int = 0) -> None:
-        if text and self._open:
-            self._open[-1].append(text)
-        elif text:
-            self.found.append(Piece(text, kind, level))

@@ -1,25 +1,26 @@
 """Presentations (PPTX), read from the XML of the slides; a slide is a page.
 
-A slide is one small file, so its key is cheap and it can be read alone: the text of its shapes in
-the order of creation, then its diagrams, then the speaker notes.
+A slide is one small file, so its key is cheap and it can be read alone: its shapes in the order of
+creation, then its diagrams, then the speaker notes under a heading of their own.
 """
 
 import posixpath
 import zipfile
 from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import encoding, text_blocks
+from quire.parse.composer import Composer
 from quire.parse.office import archive, ooxml
+from quire.parse.office.slide import SlidePart
 from quire.parse.parser import BuiltinParser, ReadRequest
 
 MAX_SLIDES = 100_000
 
+_NOTES = "Notes"
 _MAIN = "ppt/presentation.xml"
 
 
@@ -27,7 +28,7 @@ class PptxParser(BuiltinParser):
     """PPTX files."""
 
     name = "slides"
-    version = 2  # pages have blocks
+    version = 2
 
     def inspect(self, path: Path, media_type: str) -> Outline:
         """Count the slides and compute the key of each."""
@@ -48,9 +49,18 @@ class PptxParser(BuiltinParser):
             slides = _slides(members, request.path.name)
             for number in range(request.first, min(request.last, len(slides)) + 1):
                 try:
-                    yield _slide(members, slides[number - 1], number)
+                    yield _page(members, slides[number - 1], number)
                 except (expat.ExpatError, KeyError, zipfile.BadZipFile, Unreadable) as error:
                     yield PageFailure(number, f"slide {number}: cannot be read ({error}).")
+
+
+def _page(members: zipfile.ZipFile, slide: str, number: int) -> Page:
+    page = Composer()
+    for kind, part in _parts(members, slide):
+        heading = _NOTES if kind == "notesSlide" else ""
+        with members.open(part) as file:
+            ooxml.read(file, SlidePart(page, is_slide=kind == "slide", heading=heading))
+    return page.page(number, f"slide {number}")
 
 
 def _slides(members: zipfile.ZipFile, name: str) -> list[str]:
@@ -83,30 +93,17 @@ def _targets(members: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _slide(members: zipfile.ZipFile, slide: str, number: int) -> Page:
-    """Read one slide with its diagrams and notes."""
-    parts = []
-    for part in _parts(members, slide):
-        with members.open(part) as file:
-            parts.append(ooxml.pieces(file))
-    texts = ("\n".join(piece.text for piece in pieces) for pieces in parts)
-    text = encoding.clean("\n\n".join(filter(None, texts))).strip()
-    blocks = text_blocks.packed(chain.from_iterable(parts), text)
-    return Page(number, text, label=f"slide {number}", blocks=blocks)
-
-
-def _parts(members: zipfile.ZipFile, slide: str) -> list[str]:
-    """Return the archive members of a slide: itself, its diagrams and its notes."""
+def _parts(members: zipfile.ZipFile, slide: str) -> list[tuple[str, str]]:
+    """Return the kinds and archive members of a slide: itself, its diagrams and its notes."""
     related = _targets(members, slide).values()
-    wanted = [part for kind in ("diagramData", "notesSlide") for k, part in related if k == kind]
-    names = set(members.namelist())
-    return [slide, *(part for part in wanted if part in names)]
+    wanted = [each for kind in ("diagramData", "notesSlide") for each in related if each[0] == kind]
+    return [("slide", slide), *(each for each in wanted if each[1] in members.NameToInfo)]
 
 
 def _key(members: zipfile.ZipFile, slide: str) -> str:
     digest = blake2b(digest_size=16)
     try:
-        parts = _parts(members, slide)
+        parts = [part for _, part in _parts(members, slide)]
     except (expat.ExpatError, Unreadable):  # reading the slide fails, and no other one
         parts = [slide]
     for part in parts:

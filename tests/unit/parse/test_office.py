@@ -13,6 +13,7 @@ from quire.parse import file_type, formats
 from quire.parse.office import ooxml
 from quire.parse.parser import ReadOptions
 from tests import documents
+from tests.blocks import shown, spans
 from tests.documents import put
 
 SLIDES = [["Tides", "Spring tides & neap tides"], ["Cargo", "Barrels"]]
@@ -62,7 +63,7 @@ def test_each_slide_is_a_page_with_a_key(tmp_path: Path):
     before = formats.inspect(path, file_type.PPTX)
     [second] = formats.read(path, file_type.PPTX, ReadOptions(), 2, 2)
     assert isinstance(second, Page)
-    assert second._replace(blocks=b"") == Page(2, "Cargo\nBarrels", label="slide 2")
+    assert (second.number, second.text, second.label) == (2, "Cargo\nBarrels", "slide 2")
     after = formats.inspect(
         put(tmp_path, "a.pptx", samples.pptx([["New"], *SLIDES])), file_type.PPTX
     )
@@ -79,17 +80,71 @@ def test_a_slide_that_cannot_be_read_fails_alone(tmp_path: Path):
     first, second = formats.read(path, file_type.PPTX, ReadOptions(), 1, 2)
     assert isinstance(first, PageFailure)
     assert isinstance(second, Page)
-    assert second._replace(blocks=b"") == Page(2, "Cargo\nBarrels", label="slide 2")
+    assert second.text == "Cargo\nBarrels"
 
 
-def test_rows_of_a_table_on_a_slide_share_a_line(tmp_path: Path):
-    cell = "<a:tc><a:txBody><a:p><a:r><a:t>{}</a:t></a:r></a:p></a:txBody></a:tc>"
-    row = f"<a:tr>{cell.format('Vessel')}{cell.format('Tonnes')}</a:tr>"
-    slide = '<p:sld xmlns:p="urn:p" xmlns:a="urn:a"><a:tbl>' + row + "</a:tbl></p:sld>"
-    content = documents.changed(samples.pptx(SLIDES), "ppt/slides/slide1.xml", slide)
-    [first] = formats.read(put(tmp_path, "a.pptx", content), file_type.PPTX, ReadOptions(), 1, 1)
-    assert isinstance(first, Page)
-    assert first.text == "Vessel\tTonnes"
+def slide(content: str, folder: Path, notes: str = "") -> Page:
+    head = '<p:sld xmlns:p="urn:p" xmlns:a="urn:a">'
+    changed = documents.changed(
+        samples.pptx(SLIDES), "ppt/slides/slide1.xml", f"{head}{content}</p:sld>"
+    )
+    if notes:
+        related = (
+            '<Relationships><Relationship Id="r1" Type="x/notesSlide" Target="../n.xml"/>'
+            "</Relationships>"
+        )
+        changed = documents.changed(changed, "ppt/slides/_rels/slide1.xml.rels", related)
+        changed = documents.changed(changed, "ppt/n.xml", f"{head}{notes}</p:sld>")
+    changed = documents.with_picture(changed, len(content) // 50)
+    [page] = formats.read(put(folder, "a.pptx", changed), file_type.PPTX, ReadOptions(), 1, 1)
+    assert isinstance(page, Page), page
+    return page
+
+
+def shape(kind: str | None, *paragraphs: str) -> str:
+    ph = "" if kind is None else f'<p:nvPr><p:ph type="{kind}"/></p:nvPr>'
+    body = "".join(
+        text if text.startswith("<") else f"<a:p><a:r><a:t>{text}</a:t></a:r></a:p>"
+        for text in paragraphs
+    )
+    return f"<p:sp>{ph}<p:txBody>{body}</p:txBody></p:sp>"
+
+
+def tc(text: str, attributes: str = "") -> str:
+    body = f"<a:p><a:r><a:t>{text}</a:t></a:r></a:p>" if text else "<a:p/>"
+    return f"<a:tc {attributes}><a:txBody>{body}</a:txBody></a:tc>"
+
+
+def test_a_slide_has_its_title_bullets_table_and_notes_as_blocks(tmp_path: Path):
+    deeper = '<a:p><a:pPr lvl="1"/><a:r><a:t>Neap</a:t></a:r></a:p>'
+    plain = "<a:p><a:pPr><a:buNone/></a:pPr><a:r><a:t>Said once</a:t></a:r></a:p>"
+    pointed = '<a:p><a:pPr><a:buChar char="-"/></a:pPr><a:r><a:t>Marked</a:t></a:r></a:p>'
+    table = (
+        "<a:tbl><a:tblPr firstRow='1'/><a:tr>" + tc("Port") + tc("Tonnes", "gridSpan='2'")
+        + tc("", "hMerge='1'") + "</a:tr><a:tr>" + tc("Hull", "rowSpan='2'") + tc("1") + tc("2")
+        + "</a:tr><a:tr>" + tc("", "vMerge='1'") + tc("3") + tc("4") + "</a:tr></a:tbl>"
+    )  # fmt: skip
+    page = slide(
+        shape("title", "Tides") + shape("body", "Spring", deeper, plain)
+        + shape(None, "A box", pointed) + table + shape("sldNum", "7"),
+        tmp_path,
+        shape("body", "Speak slowly") + shape("sldNum", "7"),
+    )  # fmt: skip
+    grid = [["Port", "Tonnes", ""], ["Hull", "1", "2"], ["", "3", "4"]]
+    assert shown(page) == [
+        ("heading", 1, "Tides"), ("list_item", 1, "Spring"), ("list_item", 2, "Neap"),
+        ("paragraph", "Said once"), ("paragraph", "A box"), ("list_item", 1, "Marked"),
+        ("table", 1, grid), ("heading", 2, "Notes"), ("paragraph", "Speak slowly"),
+    ]  # fmt: skip
+    assert spans(page) == [(0, 1, 1, 2), (1, 0, 2, 1)]
+    assert page.text.endswith("Port\tTonnes\nHull\t1\t2\n\t3\t4\n\nNotes\nSpeak slowly")
+
+
+def test_a_slide_of_merged_cells_everywhere_loses_no_text(tmp_path: Path):
+    row = "<a:tr>" + tc("x", "gridSpan='99999999999' rowSpan='-1'") * 40 + "</a:tr>"
+    page = slide("<a:tbl>" + row * 40 + "<a:tr/></a:tbl>" + shape("title", "end"), tmp_path)
+    assert page.text.count("x") == 1600
+    assert shown(page)[-1] == ("heading", 1, "end")
 
 
 HOSTILE = {
