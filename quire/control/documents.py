@@ -168,13 +168,11 @@ def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> 
     options = options_of(Pipeline().merged(json.loads(row.pipeline or "{}")))
     outline = formats.inspect(path, media_type, options)
     first, last = (1, 1) if outline.unit == "whole" else (number, number)
-    if outline.unit == "row":
-        last = min(number + options.row_size - 1, outline.length)
     is_there = number > 0 and (outline.unit == "whole" or number <= outline.length)
     began = time.perf_counter()
     try:
         for page in formats.read(path, media_type, options, first, last) if is_there else ():
-            if outline.unit == "row" or page.number == number:
+            if page.number == number:
                 return Reading(page, time.perf_counter() - began)
     finally:
         pdf.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import Overtaken, Unreadable
+from quire.errors import Overtaken, Permanent, Unreadable
 from quire.model.context import TaskContext
 from quire.model.contracts import job
 
@@ -49,7 +49,7 @@ def document(ctx: TaskContext, document: int, **payload: Any) -> None:
     internal=True,
 )  # fmt: skip
 def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None:
-    """Read, chunk and embed a range of pages or rows of a document that was split."""
+    """Read, chunk and embed a range of pages of a document that was split."""
     from quire.ingest import fetch, read, swap
     from quire.store.documents import generation_pages, generations
     from quire.store.reports import tasks as task_reports
@@ -60,11 +60,14 @@ def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None
     if not is_building:
         _skip(ctx, f"generation {span.generation} of document {document} is not being indexed")
         return
+    if unit != "page":
+        raise Permanent(
+            f"document {document}: was split by an earlier release, which counted rows. "
+            "Index it again."
+        )
     file = fetch.load(ctx, document, span.generation)
 
     def find() -> "ReadPages":
-        if unit == "row":
-            return read.read_rows(ctx, file, span.from_page, span.to_page)
         with ctx.database.read() as conn:
             keys = generation_pages.unread(
                 conn, document, span.generation, span.from_page, span.to_page

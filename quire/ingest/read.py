@@ -39,8 +39,6 @@ def read_file(
     ctx: TaskContext, file: DocumentFile, outline: Outline, keys: Mapping[int, str]
 ) -> ReadPages:
     """Read a whole file, or the pages of it that `keys` names."""
-    if outline.unit == "row":
-        return read_rows(ctx, file, 1, outline.length)
     if outline.unit == "page":
         return read_pages(ctx, file, keys)
     return _read_unpaged(ctx, file)
@@ -59,20 +57,6 @@ def read_pages(ctx: TaskContext, file: DocumentFile, keys: Mapping[int, str]) ->
             yield from reader.read(file.path, file.media_type, file.options, first, last, is_known)
 
     return _read(ctx, file, keys, parse)
-
-
-def read_rows(ctx: TaskContext, file: DocumentFile, first: int, last: int) -> ReadPages:
-    """Read rows of a table as one page, numbered by its first row."""
-    recipe = formats.recipe(file.media_type, file.options)
-    key = digest("rows", file.path.parent.name + file.path.name, first, last, recipe)
-
-    reader = resources.reader(ctx, file.build.tenant)
-
-    def parse(numbers: Sequence[int]) -> Iterable[Page | PageFailure]:
-        for page in reader.read(file.path, file.media_type, file.options, first, last):
-            yield page._replace(number=numbers[0])
-
-    return _read(ctx, file, {first: key}, parse)
 
 
 def _read_unpaged(ctx: TaskContext, file: DocumentFile) -> ReadPages:

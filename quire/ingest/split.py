@@ -27,15 +27,15 @@ class Layout:
 
     outline: Outline
     keys: dict[int, str]  # page number → key; empty if pages are not known before reading
-    range_size: int | None  # pages or rows of one task; None: only read as a whole
+    range_size: int | None  # pages of one task; None: only read as a whole
 
 
 def inspect(ctx: TaskContext, file: DocumentFile) -> Layout:
-    """Count the pages or rows of a file and compute the keys of its pages."""
+    """Count the pages of a file and compute the keys of its pages."""
     reader = resources.reader(ctx, file.build.tenant)
     outline = reader.inspect(file.path, file.media_type, file.options)
-    sizes = {"page": _range_size(ctx, file, outline), "row": file.pipeline.row_size}
-    return Layout(outline, _page_keys(file, outline), sizes.get(outline.unit))
+    range_size = _range_size(ctx, file, outline) if outline.unit == "page" else None
+    return Layout(outline, _page_keys(file, outline), range_size)
 
 
 def _range_size(ctx: TaskContext, file: DocumentFile, outline: Outline) -> int:
@@ -86,19 +86,14 @@ def split(
     build, size = file.build, layout.range_size or 1
     with ctx.fenced() as tx:
         generations.set_thumbnail(tx.connection, build.document_id, thumbnail)
-        if layout.outline.unit == "row":
-            generations.require_building(tx.connection, build.document_id, build.generation)
-            length = layout.outline.length
-            ranges = [(at, min(at + size - 1, length)) for at in range(1, length + 1, size)]
-        else:
-            missing = _plan(tx, file, layout.keys)
-            if missing and size > file.pipeline.page_size:
-                # Few ranges, so of equal length: no process is to wait for the longest.
-                size = math.ceil(len(missing) / math.ceil(len(missing) / size))
-            ranges = join_ranges(missing, size)
-            reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
+        missing = _plan(tx, file, layout.keys)
+        if missing and size > file.pipeline.page_size:
+            # Few ranges, so of equal length: no process is to wait for the longest.
+            size = math.ceil(len(missing) / math.ceil(len(missing) / size))
+        ranges = join_ranges(missing, size)
+        reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
         if ranges:
-            _queue(tx, file, layout.outline.unit, ranges, payload)
+            _queue(tx, file, ranges, payload)
         else:
             swap.swap(tx, build.document_id, build.generation)
 
@@ -116,7 +111,6 @@ def _plan(tx: Transaction, file: DocumentFile, keys: Mapping[int, str]) -> list[
 def _queue(
     tx: Transaction,
     file: DocumentFile,
-    unit: str,
     ranges: Sequence[tuple[int, int]],
     payload: Mapping[str, Any],
 ) -> None:
@@ -125,8 +119,8 @@ def _queue(
     queued = [
         tx.spawn(
             "ingest.range",
-            {"document": document_id, "unit": unit},
-            cost=float(last - first + 1) if unit == "page" else 1.0,
+            {"document": document_id, "unit": "page"},
+            cost=float(last - first + 1),
             about=About(document_id, generation, first, last),
         )
         for first, last in ranges

@@ -20,8 +20,8 @@ class Outline(NamedTuple):
     """The structure of a file, known before any page of it is read."""
 
     media_type: str
-    unit: str  # page: ranges of pages | row: ranges of rows | whole: read in one go
-    length: int  # pages or rows; 1 for whole
+    unit: str  # page: ranges of pages | whole: read in one go
+    length: int  # pages; 1 for whole
     #: One digest per page of its content, if the format gives it cheaply.
     keys: tuple[str, ...] | None = None
     #: Pages that may be scans, if known: those with images as large as a page.

@@ -25,9 +25,9 @@ class Pipeline:
     """How documents are indexed; set by a corpus, overridden by a document."""
 
     parser: str = _setting("auto", "Parser: auto, or the name of a plugin.")
-    page_size: int = _setting(12, "Pages of a PDF with scans per task.")
+    page_size: int = _setting(12, "Pages per task; not of a PDF without scans.")
     small_size: int = _setting(96, "Pages of a PDF without scans per task; 0: as with scans.")
-    row_size: int = _setting(3000, "Rows of a table per task.")
+    row_size: int = _setting(3000, "Rows of a sheet or CSV file per page.")
     chunk_tokens: int = _setting(352, "Maximum tokens per chunk.")
     overlap: int = _setting(32, "Tokens that a chunk repeats from the previous one.")
     delimiter: str = _setting("", "Preferred separator between chunks; empty: paragraphs.")

@@ -24,7 +24,7 @@ SERVER = "quire.parse.box_server"
 LOOK_CPU_SECONDS = 60.0
 INSPECT_CPU_SECONDS = 600.0
 
-_UNITS = ("page", "row", "whole")
+_UNITS = ("page", "whole")
 _VIA = ("text", "ocr", "none")
 
 
@@ -35,7 +35,7 @@ class Reader(Protocol):
         """Return the media type of a file; `name` is its original name."""
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
-        """Open a file and count its pages or rows. Raises Unreadable."""
+        """Open a file and count its pages. Raises Unreadable."""
 
     def read(
         self,
@@ -46,7 +46,7 @@ class Reader(Protocol):
         last: int,
         known_image: Callable[[str], bool] | None = None,
     ) -> Iterator[Page | PageFailure]:
-        """Yield the pages first…last of a file (rows of a table), in order."""
+        """Yield the pages first…last of a file, in order."""
 
     def thumbnail(self, path: Path, media_type: str) -> bytes | None:
         """Return page 1 as a small JPEG, or None if it cannot be rendered."""
@@ -63,7 +63,7 @@ class PlainReader:
         return file_type.detect(path, name)
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
-        """Open a file and count its pages or rows. Raises Unreadable."""
+        """Open a file and count its pages. Raises Unreadable."""
         return formats.inspect(path, media_type, options)
 
     def read(
@@ -75,7 +75,7 @@ class PlainReader:
         last: int,
         known_image: Callable[[str], bool] | None = None,
     ) -> Iterator[Page | PageFailure]:
-        """Yield the pages first…last of a file (rows of a table), in order."""
+        """Yield the pages first…last of a file, in order."""
         return formats.read(path, media_type, options, first, last, known_image=known_image)
 
     def thumbnail(self, path: Path, media_type: str) -> bytes | None:
@@ -108,7 +108,7 @@ class BoxedReader(PlainReader):
         return file_type.refine(found, name, path)
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
-        """Open a file and count its pages or rows. Raises Unreadable."""
+        """Open a file and count its pages. Raises Unreadable."""
         if not formats.is_builtin(media_type, options):
             return super().inspect(path, media_type, options)
         request = {"do": "inspect", "media_type": media_type, "options": _inside(options)}
@@ -123,7 +123,7 @@ class BoxedReader(PlainReader):
         last: int,
         known_image: Callable[[str], bool] | None = None,
     ) -> Iterator[Page | PageFailure]:
-        """Yield the pages first…last of a file (rows of a table), in order."""
+        """Yield the pages first…last of a file, in order."""
         if not formats.is_builtin(media_type, options):
             yield from super().read(path, media_type, options, first, last, known_image)
             return

@@ -36,6 +36,7 @@ class GridCell(NamedTuple):
     column_span: int = 1
     row_span: int = 1
     is_header: bool = False
+    runs: Runs = ()  # its words, if the text of the page is made elsewhere
 
 
 class Composer:
@@ -100,20 +101,22 @@ class Composer:
         header_rows: int | None = None,
         caption: str = "",
         separator: str = PARAGRAPH_BREAK,
-        confidence: int = _SURE,
+        caption_runs: Runs = (),
     ) -> None:
         """Add a table as lines of cells separated by tabs.
 
         Without `header_rows`, these are the first rows whose cells all say that they are headers.
         """
-        caption_runs = self.write(caption, separator) if caption else ()
-        if caption_runs:
+        if caption and (caption_runs := self.write(caption, separator)):
             separator = LINE_BREAK
         placed = _place(rows, self._grid)
         if placed is None:  # larger than a table may be
+            self.block(BlockKind.CAPTION, caption_runs)
             for row in rows:
-                line = "\t".join(cell.text for cell in row).rstrip("\t")
+                line = "\t".join(cell.text for cell in row if not cell.runs).rstrip("\t")
                 self.add(BlockKind.PARAGRAPH, line, separator=separator)
+                runs = join_runs(run for cell in row for run in cell.runs)
+                self.block(BlockKind.PARAGRAPH, runs)
                 separator = LINE_BREAK
             return
         cells, columns = self._write_cells(placed, separator)
@@ -127,7 +130,7 @@ class Composer:
             )
         found = Table(len(rows), columns, min(header_rows, len(rows)), cells, caption_runs)
         runs = join_runs((*caption_runs, *(run for cell in cells for run in cell.runs)))
-        self.block(BlockKind.TABLE, runs, confidence=confidence, table=found)
+        self.block(BlockKind.TABLE, runs, table=found)
 
     def _write_cells(
         self, placed: "list[list[_Placed]]", separator: str
@@ -138,16 +141,16 @@ class Composer:
         for row, line in enumerate(placed):
             parts: list[str] = []
             at = 0
-            for column, down, across, text in line:
+            for column, down, across, cell in line:
                 columns = max(columns, column + across)
-                count = len(text.split())
-                if not count:
-                    continue
-                parts.append("\t" * (column - at) + text)
-                at = column
-                runs = ((self._words, self._words + count),)
-                self._words += count
-                cells.append(Cell(row, column, down, across, runs))
+                runs = cell.runs
+                if not runs and (count := len(cell.text.split())):
+                    parts.append("\t" * (column - at) + cell.text)
+                    at = column
+                    runs = ((self._words, self._words + count),)
+                    self._words += count
+                if runs:
+                    cells.append(Cell(row, column, down, across, runs))
             if parts:
                 if self._parts:
                     self._parts.append(separator if first else LINE_BREAK)
@@ -159,9 +162,13 @@ class Composer:
         """Return the text of the page."""
         return "".join(self._parts)
 
+    def packed(self) -> bytes:
+        """Return the blocks as a page stores them."""
+        return pack(self._blocks)
+
     def page(self, number: int, label: str | None = None) -> Page:
         """Return the page."""
-        return Page(number, self.text(), label=label, blocks=pack(self._blocks))
+        return Page(number, self.text(), label=label, blocks=self.packed())
 
 
 def line(text: str) -> str:
@@ -169,7 +176,7 @@ def line(text: str) -> str:
     return " ".join(encoding.clean(text).split())
 
 
-_Placed = tuple[int, int, int, str]  # column, row span, column span, text
+_Placed = tuple[int, int, int, GridCell]  # column, row span, column span
 
 
 def _place(rows: Sequence[Sequence[GridCell]], most: int) -> list[list[_Placed]] | None:
@@ -206,7 +213,7 @@ def _place_row(
         if at < len(open_spans):  # a cell does not reach over one that comes from above
             across = min(across, open_spans[at][0] - column)
         down = max(1, min(cell.row_span, height - number))
-        line.append((column, down, across, cell.text))
+        line.append((column, down, across, cell))
         if down > 1:
             opened.append((column, column + across, number + down))
         column += across

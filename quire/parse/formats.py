@@ -14,7 +14,7 @@ from quire.parse.office.docx import DocxParser
 from quire.parse.office.pptx import PptxParser
 from quire.parse.parser import Parser, ReadOptions, ReadRequest
 from quire.parse.pdf.reader import PdfParser
-from quire.parse.tables import TableParser
+from quire.parse.tables.reader import TableParser
 
 
 class Format(NamedTuple):
@@ -44,10 +44,11 @@ FORMATS: dict[str, Format] = {
 
 
 def inspect(path: Path, media_type: str, options: ReadOptions | None = None) -> Outline:
-    """Open a file and count its pages or rows. Raises Unreadable."""
+    """Open a file and count its pages. Raises Unreadable."""
     if not path.stat().st_size:
         raise Unreadable(f"{path.name}: is empty (0 bytes).")
-    return _parser(path, media_type, options or ReadOptions()).inspect(path, media_type)
+    options = options or ReadOptions()
+    return _parser(path, media_type, options).inspect(path, media_type, options)
 
 
 def read(
@@ -59,7 +60,7 @@ def read(
     *,
     known_image: Callable[[str], bool] | None = None,
 ) -> Iterator[Page | PageFailure]:
-    """Return an iterator over the pages first…last of a file (rows of a table), in order."""
+    """Return an iterator over the pages first…last of a file, in order."""
     parser = _parser(path, media_type, options)
     return parser.read(ReadRequest(path, media_type, options, first, last, known_image))
 

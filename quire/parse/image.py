@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr
-from quire.parse.parser import ReadRequest
+from quire.parse.parser import ReadOptions, ReadRequest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,7 +26,7 @@ class ImageParser(ocr.OcrParser):
     name = "images"
     library = "pillow"
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Count the frames of a TIFF; of an animation only the first frame is read."""
         with open_image(path) as image:
             count = getattr(image, "n_frames", 1) if media_type == "image/tiff" else 1

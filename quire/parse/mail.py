@@ -10,7 +10,7 @@ from typing import cast
 from quire.errors import Unreadable
 from quire.model.pages import Attachment, Outline, Page, PageFailure
 from quire.parse import encoding, markup
-from quire.parse.parser import BuiltinParser, ReadRequest
+from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
 
 MAX_BYTES = 200 << 20
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
@@ -23,7 +23,7 @@ class MailParser(BuiltinParser):
     name = "mail"
     version = 2
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Raise Unreadable if the message is too large to be read at once."""
         _check_size(path)
         return Outline(media_type, "whole", 1)

@@ -1,4 +1,4 @@
-"""HTML as its visible text; Markdown and plain text unchanged.
+"""HTML as its visible text with blocks; Markdown with blocks; plain text unchanged.
 
 HTML is tokenized by one regular expression, in time linear in its length: each construct ends at
 its terminator or at the end of the text, as the HTML standard says, and the quantifiers are
@@ -13,8 +13,9 @@ from pathlib import Path
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import encoding
-from quire.parse.parser import BuiltinParser, ReadRequest
+from quire.parse import encoding, markdown
+from quire.parse.html_structure import Structure
+from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
 
 MAX_BYTES = 50 << 20
 
@@ -58,9 +59,9 @@ class MarkupParser(BuiltinParser):
     """HTML, Markdown and plain text; the file is one page."""
 
     name = "markup"
-    version = 2
+    version = 3
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Raise Unreadable if the file is too large to be read at once."""
         size = path.stat().st_size
         if size > MAX_BYTES:
@@ -72,13 +73,23 @@ class MarkupParser(BuiltinParser):
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield the whole text as one page."""
-        self.inspect(request.path, request.media_type)
+        self.inspect(request.path, request.media_type, request.options)
         text = encoding.decode(request.path.read_bytes())
-        yield Page(1, html_text(text) if request.media_type == "text/html" else text)
+        if request.media_type == "text/html":
+            yield html_page(text)
+        elif request.media_type == "text/markdown":
+            yield markdown.page(text)
+        else:
+            yield Page(1, text)
 
 
 def html_text(markup: str) -> str:
     """Return the visible text of HTML, one line per block element."""
+    return html_page(markup).text
+
+
+def html_page(markup: str) -> Page:
+    """Return the visible text of HTML and its blocks."""
     text = _VisibleText()
     at = 0
     while token := _TOKEN.match(markup, at):  # every character starts a token, up to the end
@@ -89,7 +100,7 @@ def html_text(markup: str) -> str:
             at = _add_tag(text, markup, token)
         elif token.lastgroup == "less":
             text.add("<")
-    return text.finish()
+    return Page(1, text.finish(), blocks=text.structure.packed())
 
 
 def _add_tag(text: "_VisibleText", markup: str, tag: re.Match[str]) -> int:
@@ -103,7 +114,7 @@ def _add_tag(text: "_VisibleText", markup: str, tag: re.Match[str]) -> int:
     if name == "plaintext":
         text.add(markup[at:])
         return len(markup)
-    text.start(name)
+    text.start(name, tag[0])
     if name not in _RAW_END:
         return at
     end = _RAW_END[name].search(markup, at)
@@ -132,8 +143,10 @@ class _VisibleText:
         self._hidden: str | None = None
         self._depth = 0  # of elements named like the hidden one
         self._preformatted = 0
+        self._words: list[str] = []  # since the last break
+        self.structure = Structure()
 
-    def start(self, tag: str) -> None:
+    def start(self, tag: str, markup: str = "") -> None:
         if self._hidden:
             self._depth += tag == self._hidden
         elif tag in _HIDDEN:
@@ -141,6 +154,7 @@ class _VisibleText:
         else:
             self._preformatted += tag == "pre"
             self._break(tag)
+            self.structure.start(tag, markup)
 
     def end(self, tag: str) -> None:
         if self._hidden:
@@ -151,15 +165,18 @@ class _VisibleText:
         if tag == "pre":
             self._preformatted = max(0, self._preformatted - 1)
         self._break(tag)
+        self.structure.end(tag)
 
     def add(self, text: str) -> None:
         if not self._hidden:
             self._parts.append(text if self._preformatted else text.replace("\n", " "))
+            self._words.append(text)
             if len(self._parts) > _MAX_PARTS:
                 self._join()
 
     def finish(self) -> str:
         self._join()
+        self._count()
         whole = "".join(self._joined)
         self._joined = []
         return encoding.clean("".join(map(_normalize, _slices(whole))).strip())
@@ -167,6 +184,13 @@ class _VisibleText:
     def _break(self, tag: str) -> None:
         if tag in _BREAKS:
             self._parts.append(_BREAKS[tag])
+            self._count()
+
+    def _count(self) -> None:
+        """Tell the structure of the words since the last break: none goes over a break."""
+        if self._words:
+            self.structure.add(encoding.clean("".join(self._words)))
+            self._words = []
 
     def _join(self) -> None:
         self._joined.append("".join(self._parts))

@@ -23,7 +23,7 @@ class ReadOptions(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """The pages first…last (from 1, inclusive; rows of a table) of one file."""
+    """The pages first…last (from 1, inclusive) of one file."""
 
     path: Path
     media_type: str
@@ -37,8 +37,8 @@ class ReadRequest(NamedTuple):
 class Parser(Protocol):
     """Reads files of one or more media types."""
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
-        """Open a file and count its pages or rows. Raises Unreadable."""
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
+        """Open a file and count its pages. Raises Unreadable."""
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield the requested pages in order, one at a time."""

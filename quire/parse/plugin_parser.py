@@ -79,7 +79,7 @@ class PluginParser:
     def __init__(self, kind: ParserKind) -> None:
         self._kind = kind
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Return one unit: a plugin reads the whole file."""
         return Outline(media_type, "whole", 1)
 

@@ -15,7 +15,7 @@ from quire.parse.office import archive, ooxml
 from quire.parse.office.ooxml import Attributes, Handler, attribute
 from quire.parse.office.word_body import Notes, WordBody
 from quire.parse.office.word_styles import Numbering, Styles
-from quire.parse.parser import BuiltinParser, ReadRequest
+from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
 
 _BODY = "word/document.xml"
 _RUNNING = re.compile(r"word/(header|footer)\d{0,6}\.xml")
@@ -31,7 +31,7 @@ class DocxParser(BuiltinParser):
     name = "office"
     version = 2
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Check that the file is complete and safe to unpack."""
         archive.check(path)
         with archive.open_archive(path) as members:
@@ -42,7 +42,7 @@ class DocxParser(BuiltinParser):
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield all pages: their number is known only at the end."""
         path = request.path
-        self.inspect(path, request.media_type)
+        self.inspect(path, request.media_type, request.options)
         with archive.open_archive(path) as members:
             try:
                 yield from _pages(members)

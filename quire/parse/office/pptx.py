@@ -4,7 +4,6 @@ A slide is one small file, so its key is cheap and it can be read alone: its sha
 creation, then its diagrams, then the speaker notes under a heading of their own.
 """
 
-import posixpath
 import zipfile
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -15,8 +14,9 @@ from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse.composer import Composer
 from quire.parse.office import archive, ooxml
+from quire.parse.office.relations import relationships
 from quire.parse.office.slide import SlidePart
-from quire.parse.parser import BuiltinParser, ReadRequest
+from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
 
 MAX_SLIDES = 100_000
 
@@ -30,7 +30,7 @@ class PptxParser(BuiltinParser):
     name = "slides"
     version = 2
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Count the slides and compute the key of each."""
         archive.check(path)
         with archive.open_archive(path) as members:
@@ -68,7 +68,7 @@ def _slides(members: zipfile.ZipFile, name: str) -> list[str]:
     if _MAIN not in members.namelist():
         raise Unreadable(f"{name}: is damaged: {_MAIN} is missing.")
     try:
-        targets = _targets(members, _MAIN)
+        targets = relationships(members, _MAIN)
         with members.open(_MAIN) as file:
             slides = ooxml.elements(file, "sldId")
     except expat.ExpatError as error:
@@ -78,24 +78,9 @@ def _slides(members: zipfile.ZipFile, name: str) -> list[str]:
     return [targets[rel_id][1] for rel_id in found if rel_id in targets]
 
 
-def _targets(members: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return the relationships of a part: id → (type, archive member)."""
-    folder, name = posixpath.split(part)
-    relations = f"{folder}/_rels/{name}.rels"
-    if relations not in members.namelist():
-        return {}
-    with members.open(relations) as file:
-        listed = ooxml.elements(file, "Relationship")
-    found = {}
-    for names in listed:
-        target = posixpath.normpath(posixpath.join("/" + folder, names.get("Target", "")))[1:]
-        found[names.get("Id", "")] = (names.get("Type", "").rpartition("/")[2], target)
-    return found
-
-
 def _parts(members: zipfile.ZipFile, slide: str) -> list[tuple[str, str]]:
     """Return the kinds and archive members of a slide: itself, its diagrams and its notes."""
-    related = _targets(members, slide).values()
+    related = relationships(members, slide).values()
     wanted = [each for kind in ("diagramData", "notesSlide") for each in related if each[0] == kind]
     return [("slide", slide), *(each for each in wanted if each[1] in members.NameToInfo)]
 

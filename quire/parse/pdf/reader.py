@@ -16,7 +16,7 @@ from quire.errors import QuireError, Unreadable
 from quire.model.blocks import pack
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr, word_boxes
-from quire.parse.parser import ReadRequest
+from quire.parse.parser import ReadOptions, ReadRequest
 from quire.parse.pdf import bookmarks, page_keys, rulings, structure
 from quire.parse.pdf import text as pdf_text
 from quire.parse.pdf.lines import Words
@@ -119,7 +119,7 @@ class PdfParser(ocr.OcrParser):
     version = 2  # pages have blocks
     library = "pypdfium2"
 
-    def inspect(self, path: Path, media_type: str) -> Outline:
+    def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Count the pages of a file and compute the key of each."""
         length = len(open_document(path))
         if length > MAX_PAGES:

@@ -164,7 +164,7 @@ def test_a_cell_is_cut_where_excel_cuts_it(tmp_path: Path, reader: BoxedReader):
     path = put(tmp_path, "a.xlsx", samples.xlsx({"S": [[long, "y"]]}))
     [page] = reader.read(path, file_type.XLSX, ReadOptions(), 1, 1)
     assert isinstance(page, Page)
-    assert page.text == "x" * limits.CELL_CHARACTERS + "\ty"
+    assert page.text == "S\n\n" + "x" * limits.CELL_CHARACTERS + "\ty"
 
 
 def test_many_small_members_count_as_much_as_a_large_one(tmp_path: Path):

@@ -191,9 +191,9 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
         file_type.PPTX: ("slides", 2),
         file_type.XLSX: ("tables", 2),
         "text/csv": ("tables", 3),
-        "text/html": ("markup", 2),
-        "text/markdown": ("markup", 2),
-        "text/plain": ("markup", 2),
+        "text/html": ("markup", 3),
+        "text/markdown": ("markup", 3),
+        "text/plain": ("markup", 3),
         "message/rfc822": ("mail", 2),
         **{f"image/{kind}": ("images", 1) for kind in images},
     }
