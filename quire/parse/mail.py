@@ -1,15 +1,18 @@
-"""E-mail messages (EML): the main headers, the body as text, and the attachments."""
+"""E-mail messages (EML): the main headers, the body, what it quotes, and the attachments."""
 
 import email
 import email.policy
+import re
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
 from typing import cast
 
 from quire.errors import Unreadable
+from quire.model.blocks import BlockKind
 from quire.model.pages import Attachment, Outline, Page, PageFailure
-from quire.parse import encoding, markup
+from quire.parse import composer, encoding, markup
+from quire.parse.composer import LINE_BREAK, Composer
 from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
 
 MAX_BYTES = 200 << 20
@@ -17,11 +20,22 @@ _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _MAX_ATTACHMENTS = 1000
 
 
+#: Lines that mail programs write above the message that they quote, in the languages they know.
+_QUOTE_INTRODUCTION = re.compile(
+    r"(?:-{3,}\s?)(?:Original Message|Forwarded message|Ursprüngliche Nachricht|Message d'origine"
+    r"|Mensaje original|Messaggio originale)\s?-{3,}"
+    r"|(?:On|Am|Le|El|Il) .{5,200}(?:wrote|schrieb.{0,100}|a écrit|escribió|ha scritto)\s?:",
+    re.IGNORECASE,
+)
+#: Introductions that take two lines are joined before they are looked at.
+_LONGEST_INTRODUCTION = 300
+
+
 class MailParser(BuiltinParser):
-    """EML files; headers and body are one page."""
+    """EML files: headers and body are one page, what the body quotes another."""
 
     name = "mail"
-    version = 2
+    version = 3
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Raise Unreadable if the message is too large to be read at once."""
@@ -29,10 +43,66 @@ class MailParser(BuiltinParser):
         return Outline(media_type, "whole", 1)
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
-        """Yield the headers and the body as one page."""
+        """Yield the headers and the body, then what the body quotes."""
         message = _message(request.path)
-        lines = [f"{name}: {found}" for name in _HEADERS if (found := _header(message, name))]
-        yield Page(1, encoding.clean("\n".join(lines) + "\n\n" + _body(message)).strip())
+        page = Composer()
+        for name in _HEADERS:
+            if found := composer.line(_header(message, name)):
+                is_subject = name == "Subject"
+                kind = BlockKind.HEADING if is_subject else BlockKind.PARAGRAPH
+                runs = page.write(f"{name}: {found}", LINE_BREAK)
+                # The name of the header is not a part of the heading.
+                runs = ((runs[0][0] + is_subject, runs[0][1]),)
+                page.block(kind, runs, int(is_subject))
+        own, quoted = _without_quotes(encoding.clean(_body(message)))
+        _add_paragraphs(page, own)
+        yield page.page(1)
+        if quoted.strip():
+            page = Composer()
+            _add_paragraphs(page, quoted)
+            yield page.page(2, "quoted text")
+
+
+def _add_paragraphs(page: Composer, text: str) -> None:
+    for paragraph in text.split("\n\n"):
+        page.add(BlockKind.PARAGRAPH, paragraph.strip("\n"))
+
+
+def _without_quotes(body: str) -> tuple[str, str]:
+    """Return the lines that the sender wrote, and those quoted; a mark of quotation is left out."""
+    own: list[str] = []
+    quoted: list[str] = []
+    lines = body.split("\n")
+    is_quoting = False
+    for at, line in enumerate(lines):
+        start = line.strip()
+        was_quoting, is_quoting = is_quoting, start.startswith(">")
+        if is_quoting:
+            if not was_quoting:
+                _move_introduction(own, quoted)
+            quoted.append(start.lstrip("> "))
+        elif start.startswith("---") and _QUOTE_INTRODUCTION.fullmatch(start):
+            # All that follows is the older message.
+            return "\n".join(own), "\n".join((*quoted, *lines[at:]))
+        else:
+            own.append(line)
+    if not "".join(own).strip():  # a message that only forwards
+        return "\n".join(quoted), ""
+    return "\n".join(own), "\n".join(quoted)
+
+
+def _move_introduction(own: list[str], quoted: list[str]) -> None:
+    """Move "On Monday Ida wrote:" to the quotation that it stands above."""
+    end = len(own)
+    while end and not own[end - 1].strip() and len(own) - end < 2:
+        end -= 1
+    for count in (1, 2):
+        lines = own[max(0, end - count) : end]
+        text = " ".join(line[-_LONGEST_INTRODUCTION:].strip() for line in lines)
+        if lines and _QUOTE_INTRODUCTION.fullmatch(text):
+            del own[end - count :]
+            quoted += ["", *lines]
+            return
 
 
 def attachments(path: Path) -> list[Attachment]:

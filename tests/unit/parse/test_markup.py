@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from quire.errors import Unreadable
 from quire.model.pages import Attachment, Page
 from quire.parse import file_type, formats, mail, markup
 from quire.parse.parser import ReadOptions
+from tests.blocks import read, shown
 from tests.documents import put
 
 MAIL = "message/rfc822"
@@ -115,6 +117,59 @@ def test_a_message_is_its_headers_and_its_text(html: bool, tmp_path: Path):
         "From: Ida Brandt <ida@example.org>\nTo: all@example.org\nSubject: Zölle auf Kupfer\n\n"
         "The duty is due."
     )
+
+
+REPLY = """Dear Otto,
+
+agreed. See below:
+
+On Monday, 2 March 2026 at 10:00, Otto Lund
+<otto@example.org> wrote:
+> Is the duty due?
+>> Older words.
+
+Yes, on Friday.
+
+Ida
+
+----- Original Message -----
+From: Otto
+Earlier still.
+"""
+
+
+def test_what_a_message_quotes_is_a_page_of_its_own(tmp_path: Path):
+    made = EmailMessage()
+    made["From"], made["Subject"] = "Ida <ida@example.org>", "Re: Duty"
+    made.set_content(REPLY)
+    own, quoted = read(put(tmp_path, "a.eml", made.as_bytes()), MAIL)
+    assert shown(own) == [
+        ("paragraph", "From: Ida <ida@example.org>"), ("heading", 1, "Re: Duty"),
+        ("paragraph", "Dear Otto,"), ("paragraph", "agreed. See below:"),
+        ("paragraph", "Yes, on Friday."), ("paragraph", "Ida"),
+    ]  # fmt: skip
+    assert quoted.label == "quoted text"
+    assert quoted.text.split("\n")[-2:] == ["From: Otto", "Earlier still."]
+    assert "wrote:\nIs the duty due?\nOlder words." in quoted.text
+
+
+@pytest.mark.parametrize("piece", ["> x\n", "> x\n\n", "On a b c wrote:\n> x\n", "x\n> x\n", "-"])
+def test_a_message_of_many_quotations_is_split_in_linear_time(piece: str):
+    def cost(count: int) -> float:
+        began = time.process_time()
+        mail._without_quotes("y" * count + "\n" + piece * count)
+        return time.process_time() - began
+
+    small = min(cost(2_000) for _ in range(3))
+    assert min(cost(32_000) for _ in range(2)) < max(64 * small, 0.3)
+
+
+def test_a_message_of_quotations_only_is_its_own_text(tmp_path: Path):
+    made = EmailMessage()
+    made["From"], made["Subject"] = "Ida <ida@example.org>", "Fwd: Duty"
+    made.set_content("> All of it\n> is quoted.\n")
+    [page] = read(put(tmp_path, "a.eml", made.as_bytes()), MAIL)
+    assert page.text.endswith("Subject: Fwd: Duty\n\nAll of it\nis quoted.")
 
 
 def test_attachments_come_with_their_names_and_bytes(tmp_path: Path):

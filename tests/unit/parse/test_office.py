@@ -194,7 +194,7 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
         "text/html": ("markup", 3),
         "text/markdown": ("markup", 3),
         "text/plain": ("markup", 3),
-        "message/rfc822": ("mail", 2),
+        "message/rfc822": ("mail", 3),
         **{f"image/{kind}": ("images", 1) for kind in images},
     }
 
