@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import json
-import secrets
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -476,7 +476,7 @@ def _identified(
     else can have needs no hash.
     """
     if key is None:
-        return (None if caller.db.is_embedded else secrets.token_hex(16)), ""
+        return (None if caller.db.is_embedded else os.urandom(16).hex()), ""
     whole = [
         (w.kind, w.priority, w.run_at, tuple(w.after), w.after_failure, w.platform, w.account,
          w.ref, w.cost, w.max_attempts, p)
