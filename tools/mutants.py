@@ -32,6 +32,7 @@ _FILES = {
     "large_jobs": "tests/store/queue/test_large_jobs.py",
     "lease": "tests/store/queue/test_lease.py",
     "lock_order": "tests/store/queue/test_lock_order.py",
+    "plain_turn": "tests/store/queue/test_plain_turn.py",
     "retention": "tests/store/queue/test_retention.py",
     "submit": "tests/store/queue/test_submit.py",
     "tail": "tests/store/queue/test_tail.py",
@@ -307,6 +308,29 @@ MUTANTS = [
         "exclusive.behind_running", Q + "order.py",
         "        job.c.state != JobState.RUNNING,", "        sa.true(),",
         "guards::test_a_running_job_does_not_wait_for_one_that_waits_for_it",
+    ),
+    # Plain turns
+    _mutant(
+        "plain.fence", Q + "plain_turn.py", "t.fence == run.c.fence, ", "",
+        "plain_turn::test_runs_that_others_wait_for_or_whose_lease_is_lost_are_not_ended",
+    ),
+    _mutant(
+        "plain.stopped", Q + "plain_turn.py", "return bool(touched == counted)", "return True",
+        "plain_turn::test_a_stop_that_commits_while_the_turn_waits_is_obeyed",
+    ),
+    _mutant(
+        "plain.active", Q + "plain_turn.py", "counting.where(*is_plain).cte", "counting.cte",
+        "plain_turn::test_a_stop_that_commits_while_the_turn_waits_is_obeyed",
+    ),
+    _mutant(
+        "plain.head.nolock", Q + "plain_turn.py",
+        "claim.HEAD.with_for_update(skip_locked=True, of=tasks).cte", "claim.HEAD.cte",
+        "plain_turn::test_a_locked_task_is_not_waited_for",
+    ),
+    _mutant(
+        "plain.jobs.nolock", Q + "plain_turn.py",
+        "        .with_for_update(key_share=True, skip_locked=True)\n", "",
+        "plain_turn::test_a_locked_job_is_not_waited_for",
     ),
     # Releases and dependencies
     _mutant(

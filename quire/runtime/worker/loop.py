@@ -37,6 +37,7 @@ from quire.store.queue import (
     commit_recovery,
     metric_counters,
     owners,
+    plain_turn,
     release,
     settle,
     workers,
@@ -376,11 +377,14 @@ class Worker:
         except DatabaseUnavailable as error:
             self.retry_delay = min(max(self.retry_delay * 2, 0.1), MAX_RETRY_DELAY)
             self.retry_at = self.monotonic() + self.retry_delay
-            # A COMMIT may have succeeded unseen: ask the database which leases we hold.
-            self.is_in_doubt, self.due["heartbeat"] = True, 0.0
+            self._doubt()
             log.trouble("worker.waits", error, worker=self.id, again_in=f"{self.retry_delay:g} s")
         else:
             self.retry_delay, self.is_in_doubt = 0.0, False
+
+    def _doubt(self) -> None:
+        """Ask the database which leases we hold: a COMMIT may have succeeded unseen."""
+        self.is_in_doubt, self.due["heartbeat"] = True, 0.0
 
     def _turn(self) -> None:
         now = self.monotonic()
@@ -431,10 +435,74 @@ class Worker:
         return Room(children, idle + busy * PREFETCH_TASKS - len(self.backlog), kept)
 
     def _write(self, now: float) -> None:
-        """Settle, report progress and claim, in one transaction."""
-        settlements, progress = self.settlements, list(self.progress)
-        claims = self._wants_claim() or (bool(settlements) and self.drain_by is None)
+        """Settle, report progress and claim."""
+        claims = self._wants_claim() or (bool(self.settlements) and self.drain_by is None)
         room = self._room()
+        by_order: list[Lease] = []
+        for_last: list[Lease] = []
+        is_left = True
+        if plain_turn.applies(self.db) and not self.is_in_doubt:
+            by_order, is_left = self._take_plain_turn(now, claims, room.tasks)
+        try:
+            if is_left or self.settlements:
+                left = room._replace(tasks=room.tasks - len(by_order))
+                more, for_last = self._settle_and_claim(
+                    now, self.settlements, left if claims and is_left else None
+                )
+                by_order += more
+                is_left = False
+        finally:
+            # Also where this failed: what was claimed before is held.
+            self.due["poll"] = now + self.settings.poll_interval
+            if claims:
+                self._add_claimed(by_order, for_last, room, now, is_left=is_left)
+
+    def _take_plain_turn(self, now: float, claims: bool, room: int) -> tuple[list[Lease], bool]:
+        """End and claim what is plain; returns the leases, and whether claiming is left to do.
+
+        What has to be settled otherwise is settled before: it may decide what is due next.
+        """
+        others = [one for one in self.settlements if not plain_turn.may_end(one)]
+        if others or (self.progress and now >= self.due["progress"]):
+            self._settle_and_claim(now, others)
+        began = self.monotonic()
+        wanted = self._wanted(room) if claims else None
+        turn = plain_turn.take(self.db, self.id, self.settlements, wanted)
+        self.settlements = [one for one in self.settlements if one.key not in turn.ended]
+        if turn.at is not None:
+            self.clock_offset = turn.at - began
+        if turn.claimed:
+            self.next_due_at = turn.next_due_at
+            self.queue_turn += 1
+        if turn.has_failed:
+            self._doubt()
+        leases = [lease for part in turn.claimed for lease in part.leases()]
+        return leases, turn.is_left or (claims and wanted is None)
+
+    def _wanted(self, room: int) -> plain_turn.Wanted | None:
+        """Return what to claim; None if tasks are due, or must be passed over or waited for."""
+        now = self.clock_offset + self.monotonic()
+        is_task_due = self.next_due_at is not None and self.next_due_at <= now
+        if is_task_due or self.was_contended or any(self.elsewhere.values()):
+            return None
+        if self.last_child.is_kept:
+            return None
+        return plain_turn.Wanted(self._queues(), self.kinds, room, self.settings.lease_seconds)
+
+    def _queues(self) -> list[str]:
+        """Return the queues, starting with another one at each claim."""
+        queues = self.settings.queues
+        first = self.queue_turn % len(queues)
+        return [*queues[first:], *queues[:first]]
+
+    def _settle_and_claim(
+        self, now: float, settlements: list[Settlement], room: Room | None = None
+    ) -> tuple[list[Lease], list[Lease]]:
+        """Settle, report progress and claim, in one transaction.
+
+        Returns the leases in the order of the queue, and those for the last child.
+        """
+        progress = list(self.progress)
 
         def act(conn: Connection, at: Instant) -> tuple[set[Key], Claims, float | None]:
             recorded = commit_recovery.recorded(conn, settlements) if self.is_in_doubt else set()
@@ -444,7 +512,7 @@ class Worker:
                 progress_store.report(conn, progress, now=at)
             claimed: Claims = [], []
             due_at = self.next_due_at
-            if claims:
+            if room is not None:
                 if due_at is not None and due_at <= at.wall:
                     release.release_due(conn, now=at)
                 claimed, due_at = self._claim(conn, at, room)
@@ -456,21 +524,22 @@ class Worker:
         for one in settlements:
             if one.key not in settled:
                 log.event("task.refused", task=one.task_id, fence=one.fence, worker=self.id)
-        self.settlements = []
+        written = {one.key for one in settlements}
+        self.settlements = [one for one in self.settlements if one.key not in written]
         self.progress.clear()
         self.due["progress"] = now + PROGRESS_EVERY
-        self.due["poll"] = now + self.settings.poll_interval
-        if claims:
-            self._add_claimed(claimed, room, now)
-
-    def _add_claimed(self, claimed: Claims, room: Room, now: float) -> None:
-        """Make leases of what was claimed, and note whether there may be more."""
         by_order, for_last = ([x for part in parts for x in part.leases()] for parts in claimed)
+        return by_order, for_last
+
+    def _add_claimed(
+        self, by_order: list[Lease], for_last: list[Lease], room: Room, now: float, *, is_left: bool
+    ) -> None:
+        """Hold what was claimed, and note whether there may be more."""
         leases = [*by_order, *for_last]
         # Fewer than asked for: the queue is empty until something wakes this worker.
-        self.should_claim = len(by_order) >= room.tasks or self.was_contended
+        self.should_claim = is_left or len(by_order) >= room.tasks or self.was_contended
         if room.kept:
-            self.last_child.should_look = self.was_contended
+            self.last_child.should_look = is_left or self.was_contended
         if room.tasks > 0 or room.kept:
             keys = [lease.key for lease in leases]
             self.gate.claimed(keys, is_queue_empty=not self.should_claim)
@@ -516,12 +585,10 @@ class Worker:
         without: Collection[str] = (),
     ) -> list[claim.Claimed]:
         """Claim from all queues, starting with another one each time."""
-        queues = self.settings.queues
         parts: list[claim.Claimed] = []
-        for turn in range(len(queues)):
+        for queue in self._queues():
             if room <= 0:
                 break
-            queue = queues[(self.queue_turn + turn) % len(queues)]
             part = claim.claim_rows(
                 conn, self.id, queue, self.kinds, now=at, ttl=self.settings.lease_seconds,
                 limit=room, alone=alone, elsewhere=self.elsewhere.get(queue, ()),

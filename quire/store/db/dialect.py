@@ -8,7 +8,7 @@ a function of these. Outside the store, `Database.is_embedded` decides what a us
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import sqlalchemy as sa
@@ -137,6 +137,40 @@ def encode_rows(values: Sequence[Sequence[Any]]) -> str:
     return _encode(values)
 
 
+def array_rows(name: str, columns: Mapping[str, str]) -> sa.TableValuedAlias:
+    """Return a table of one array for each column; only PostgreSQL has them.
+
+    The arrays are the parameters `NAME_COLUMN`, see `encode_array`. Unpacking JSON takes longer.
+    """
+    arrays = [
+        sa.cast(sa.bindparam(f"{name}_{key}", type_=sa.types.NULLTYPE), sa.ARRAY(_SA_TYPES[kind]))
+        for key, kind in columns.items()
+    ]
+    picked = [sa.column(key, _SA_TYPES[kind]) for key, kind in columns.items()]
+    return sa.func.unnest(*arrays).table_valued(*picked, name=name).render_derived()
+
+
+def encode_array(values: Iterable[float | str | None]) -> str:
+    """Encode a parameter of `array_rows` as PostgreSQL writes arrays."""
+    return f"{{{','.join(map(_element, values))}}}"
+
+
+def _element(value: float | str | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        escaped = sanitize_text(value).replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+def server_time(name: str) -> sa.ColumnElement[float]:
+    """Return the time of PostgreSQL at the start of the statement, or that of the parameter."""
+    now = sa.cast(sa.func.extract("epoch", sa.func.statement_timestamp()), sa.Double)
+    given = sa.bindparam(name, type_=sa.Double)
+    return sa.select(sa.func.coalesce(given, now)).scalar_subquery()
+
+
 def sanitize_text(text: str) -> str:
     """Replace characters that databases refuse: NUL and lone surrogates."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
@@ -165,7 +199,7 @@ def _upsert(
     )
 
 
-def greatest(conn: sa.Connection, *values: Any) -> sa.ColumnElement[Any]:
+def greatest(conn: sa.Connection | sa.Engine, *values: Any) -> sa.ColumnElement[Any]:
     """Return the greatest of several values."""
     return sa.func.max(*values) if is_sqlite(conn) else sa.func.greatest(*values)
 

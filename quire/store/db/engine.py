@@ -21,7 +21,7 @@ from quire.clock import Clock, Instant, SystemClock
 from quire.errors import BadInput, DatabaseUnavailable, Unconfirmed, install_hint
 from quire.model.records import EndedTask
 from quire.store.db import dialect, sqlite, transfer_markers, urls
-from quire.store.db.direct_calls import DirectCalls
+from quire.store.db.direct_calls import Call, DirectCalls
 from quire.store.db.group_commit import GroupCommit
 
 R = TypeVar("R")
@@ -66,7 +66,7 @@ class OnEnded(Protocol):
         ...
 
 
-def on_ended(conn: sa.Connection) -> OnEnded:
+def on_ended(conn: sa.Connection | sa.Engine) -> OnEnded:
     """Return what the database of this connection was opened with."""
     return cast(OnEnded, conn.get_execution_options()["on_ended"])
 
@@ -226,6 +226,27 @@ class Database:
         if self.path is not None:
             with self._translate_errors(), self.engine.connect() as conn:
                 conn.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether statements are round trips, so that `call_rows` and `transact` save some."""
+        return self._calls is not None
+
+    def call_rows(self, call: Call) -> list[Any] | None:
+        """Run a statement of PostgreSQL, which is a transaction, in one round trip.
+
+        Returns None if the database or the connection failed, whatever was committed.
+        """
+        return self._calls.rows(call) if self._calls else None
+
+    def transact(
+        self, calls: Sequence[Call], is_right: Callable[[list[list[Any]]], bool]
+    ) -> list[list[Any]] | None:
+        """Run statements of PostgreSQL in one transaction, which commits if the rows are right.
+
+        Returns None if they are not, or as `call_rows` does.
+        """
+        return self._calls.transact(calls, is_right) if self._calls else None
 
     def _write(self, act: Callable[[sa.Connection, Instant], R]) -> R:
         give_up_at = time.monotonic() + CONFLICT_SECONDS

@@ -23,7 +23,7 @@ t = tasks.c
 _ACTIVE = frozenset(state.value for state in JOB_ACTIVE)
 
 
-class _Ready(NamedTuple):
+class Ready(NamedTuple):
     """A ready task; its names are columns. Rows of SQLAlchemy are much slower to read by name."""
 
     id: int
@@ -58,8 +58,8 @@ class Limits(NamedTuple):
     next_due_at: float | None
 
 
-_TASK_COLUMNS = tuple(name for name in _Ready._fields if name in t)
-_HEAD = (
+_TASK_COLUMNS = tuple(name for name in Ready._fields if name in t)
+HEAD = (
     sa.select(*(t[name] for name in _TASK_COLUMNS))
     .where(is_state(t.state, TaskState.READY), t.queue == sa.bindparam("queue"))
     .order_by(t.queue, t.priority, t.fair_tag, t.id)
@@ -67,7 +67,7 @@ _HEAD = (
 )
 _a = tasks.alias().c
 #: The same without the kinds that other workers run, which it neither locks nor moves.
-_HEAD_AROUND = _HEAD.where(
+_HEAD_AROUND = HEAD.where(
     t.kind.not_in(sa.bindparam("elsewhere", expanding=True)),
     t.id.in_(
         sa.select(_a.id)
@@ -126,7 +126,7 @@ KEY_TRIES = 10
 class Claimed(NamedTuple):
     """Claimed rows; leases are made after the commit, so that the write lock ends sooner."""
 
-    rows: list[_Ready]
+    rows: list[Ready]
     queue: str
     at: float
     #: Some tasks were left because another transaction holds their job or their owner.
@@ -233,42 +233,42 @@ def _head(
     without: Collection[str],
     *,
     is_locking: bool = True,
-) -> list[_Ready]:
+) -> list[Ready]:
     """Read tasks at the head of the queue with their jobs; locks those of both that are free."""
     wanted = {"queue": queue, "limit": limit}
     if without:
         given = wanted | {"elsewhere": sorted(elsewhere), "without": sorted(without)}
         found = conn.execute(_of_others(conn, is_locking), given).all()
-        return list(map(_Ready._make, found))
+        return list(map(Ready._make, found))
     if not elsewhere:
         found = conn.execute(_with_jobs(conn, False, is_locking), wanted).all()
-        return list(map(_Ready._make, found))
+        return list(map(Ready._make, found))
     for ahead in sorted({LOOK_AHEAD, look_ahead}):
         given = wanted | {"elsewhere": sorted(elsewhere), "ahead": ahead}
         found = conn.execute(_with_jobs(conn, True, is_locking), given).all()
         if found:
-            return list(map(_Ready._make, found))
+            return list(map(Ready._make, found))
     return []
 
 
 @dialect.statement
 def _with_jobs(conn: sa.Connection, is_around: bool, is_locking: bool) -> sa.Select[Any]:
-    return _joined(conn, _HEAD_AROUND if is_around else _HEAD, is_locking)
+    return _joined(conn, _HEAD_AROUND if is_around else HEAD, is_locking)
 
 
 @dialect.statement
 def _of_others(conn: sa.Connection, is_locking: bool) -> sa.Select[Any]:
     first = _FIRST_OF_OTHERS.scalar_subquery()
     if dialect.has_row_locks(conn):  # an array, see `dialect.id_in`
-        return _joined(conn, _HEAD.where(t.id == sa.any_(sa.func.array(first))), is_locking)
-    return _joined(conn, _HEAD.where(t.id.in_(first)), is_locking)
+        return _joined(conn, HEAD.where(t.id == sa.any_(sa.func.array(first))), is_locking)
+    return _joined(conn, HEAD.where(t.id.in_(first)), is_locking)
 
 
 def _joined(conn: sa.Connection, head: sa.Select[Any], is_locking: bool) -> sa.Select[Any]:
     """Select tasks and their jobs in one statement: a claim is mostly round trips."""
     if not (is_locking and dialect.has_row_locks(conn)):
         both = head.join(jobs, jobs.c.id == t.job_id)
-        return both.with_only_columns(*_columns(t, jobs.c))
+        return both.with_only_columns(*columns(t, jobs.c))
     h = head.with_for_update(skip_locked=True, of=tasks).cte("head")
     # An array, see `dialect.id_in`.
     ids = sa.func.array(sa.select(h.c.job_id).scalar_subquery())
@@ -276,13 +276,13 @@ def _joined(conn: sa.Connection, head: sa.Select[Any], is_locking: bool) -> sa.S
     free = sa.select(*own).where(jobs.c.id == sa.any_(ids))
     f = free.with_for_update(key_share=True, skip_locked=True).cte("free")
     return (
-        sa.select(*_columns(h.c, f.c))
+        sa.select(*columns(h.c, f.c))
         .join_from(h, f, f.c.id == h.c.job_id, isouter=True)
         .order_by(h.c.priority, h.c.fair_tag, h.c.id)
     )
 
 
-def _columns(task: Any, job: Any) -> list[Any]:
+def columns(task: Any, job: Any) -> list[Any]:
     payload = sa.func.coalesce(task.payload, job.payload).label("payload")
     own = [payload if name == "payload" else task[name] for name in _TASK_COLUMNS]
     return [*own, job.state, job.exclusive_key, job.origin]
@@ -290,18 +290,18 @@ def _columns(task: Any, job: Any) -> list[Any]:
 
 def _select(
     conn: sa.Connection,
-    head: Sequence[_Ready],
+    head: Sequence[Ready],
     paused: set[str],
     known: Collection[str],
     free_slots: dict[int, int],
     limit: int,
     alone: int,
-) -> tuple[list[_Ready], list[tuple[_Ready, str]]]:
+) -> tuple[list[Ready], list[tuple[Ready, str]]]:
     """Return the rows to take, and those that may not run with the reason."""
     behind = _jobs_behind(conn, head)
     locked = _running_keys(conn, head)
-    taken: list[_Ready] = []
-    blocked: list[tuple[_Ready, str]] = []
+    taken: list[Ready] = []
+    blocked: list[tuple[Ready, str]] = []
     for row in head:
         if len(taken) == limit:
             break
@@ -359,7 +359,7 @@ def _free_slots(conn: sa.Connection, limits: Limits) -> tuple[dict[int, int], se
     return {i: slots[i] for i in locked}, set(slots) - locked
 
 
-def _jobs_behind(conn: sa.Connection, head: Sequence[_Ready]) -> set[int]:
+def _jobs_behind(conn: sa.Connection, head: Sequence[Ready]) -> set[int]:
     """Return the jobs whose owner has another one that goes first."""
     keyed = sorted({row.job_id for row in head if row.job_key is not None})
     if not keyed:
@@ -370,7 +370,7 @@ def _jobs_behind(conn: sa.Connection, head: Sequence[_Ready]) -> set[int]:
 
 
 def _blocking_reason(
-    row: _Ready,
+    row: Ready,
     paused: set[str],
     behind: set[int],
     known: Collection[str],
@@ -392,7 +392,7 @@ def _blocking_reason(
     return Reason.LOCK_HELD if is_locked else None
 
 
-def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[_Ready, str]], now: Instant) -> None:
+def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[Ready, str]], now: Instant) -> None:
     """Move tasks that may not run out of the queue, by the reason."""
     moves = Transition(conn, now)
     for why in sorted({why for _, why in blocked}):
@@ -407,7 +407,7 @@ def _set_aside(conn: sa.Connection, blocked: Sequence[tuple[_Ready, str]], now: 
     moves.conclude()
 
 
-def _running_keys(conn: sa.Connection, head: Sequence[_Ready]) -> set[str | None]:
+def _running_keys(conn: sa.Connection, head: Sequence[Ready]) -> set[str | None]:
     """Return the exclusive keys of these tasks that a running task holds.
 
     A unique index over running tasks keeps the promise; this keeps claims from violating it.

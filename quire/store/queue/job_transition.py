@@ -133,8 +133,14 @@ def start(
 
 @dialect.statement
 def _start(conn: sa.Connection) -> sa.Update:
+    begun = dialect.json_rows(conn, "begun", {"id": "int", "count": "int"})
+    return starting(begun, sa.bindparam("wall", type_=sa.Double))
+
+
+def starting(begun: sa.FromClause, wall: Any) -> sa.Update:
+    """Build the UPDATE of `start`: `begun` has the id of each job and its count of tasks."""
     sources, target, *_ = JOB_MOVES["start"]
-    b = dialect.json_rows(conn, "begun", {"id": "int", "count": "int"})
+    b = begun
     return (
         sa.update(jobs)
         .where(j.id == b.c.id, is_state(j.state, *sorted(sources), target))
@@ -142,7 +148,7 @@ def _start(conn: sa.Connection) -> sa.Update:
             tasks_ready=j.tasks_ready - b.c.count,
             tasks_running=j.tasks_running + b.c.count,
             state=target,
-            started_at=sa.func.coalesce(j.started_at, sa.bindparam("wall", type_=sa.Double)),
+            started_at=sa.func.coalesce(j.started_at, wall),
             worker_id=sa.bindparam("worker", type_=sa.Text),
         )
     )
@@ -179,7 +185,20 @@ def _update(conn: sa.Connection, places: Sequence[int], extras: Sequence[str]) -
         "delta",
         {"id": "int", **{f"tasks_{s}": "int" for s in states}, **{n: _EXTRAS[n] for n in extras}},
     )
-    wall = sa.bindparam("wall", type_=sa.Double)
+    return counting(conn, d, states, extras, sa.bindparam("wall", type_=sa.Double))
+
+
+def counting(
+    conn: sa.Connection | sa.Engine,
+    d: sa.FromClause,
+    states: Sequence[str],
+    extras: Sequence[str],
+    wall: Any,
+) -> sa.Update:
+    """Build the UPDATE of `update_counters`.
+
+    `d` has the id of each job, what to add to its counters of `states`, and the `extras`.
+    """
     after: dict[str, Any] = {s: j[f"tasks_{s}"] for s in POSITIONS}
     after.update({s: j[f"tasks_{s}"] + d.c[f"tasks_{s}"] for s in states})
     is_open = after["blocked"] + after["ready"] + after["running"] > 0

@@ -377,7 +377,7 @@ def _statement(
     sources, target, *_ = TASK_MOVES[move]
     if source not in sources or (source == RUNNING) != ("fence" in columns):
         raise AssertionError(f"task: {move!r} does not lead from {source!r} by these columns")
-    values = {"state": target, **_effects(move, source)}
+    values = {"state": target, **effects(move, source)}
     if columns:
         row = dialect.json_rows(conn, "moved", {"id": "int", **{c: _COLUMNS[c] for c in columns}})
         where = [t.id == row.c.id, *([t.fence == row.c.fence] if "fence" in columns else ())]
@@ -390,10 +390,13 @@ def _statement(
     return statement if move == "claim" else statement.returning(*_RETURNED)
 
 
-def _effects(move: str, source: TaskState) -> dict[str, Any]:
-    """Return what a move sets besides the state, unless the caller gives it."""
+def effects(move: str, source: TaskState, at: Any = None) -> dict[str, Any]:
+    """Return what a move sets besides the state, unless the caller gives it.
+
+    Its time is the parameter `wall`, or the expression `at`.
+    """
     _, target, is_fenced, _ = TASK_MOVES[move]
-    wall = sa.bindparam("wall", type_=sa.Double)
+    wall = sa.bindparam("wall", type_=sa.Double) if at is None else at
     values: dict[str, Any] = {}
     if BLOCKED in (source, target):
         values |= {"reason": _REASONS.get(move), "due_at": None}

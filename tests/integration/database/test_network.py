@@ -26,7 +26,10 @@ from tests.proxy import UP, Proxy, Rule
 from tests.waiting import until
 
 COMMIT = b"COMMIT\0"
-CLAIM, SETTLE = b"fence=(tasks.fence +", b"INSERT INTO attempts"
+CLAIM = b"fence=(tasks.fence +"
+#: Among the parameters of a claim in one round trip, whose text is sent once a session, and of the
+#: statement that ends runs.
+PLAIN_CLAIM, SETTLE = b'"i.effect"', b"job."
 EFFECT, STEP = b"INSERT INTO effects", b"INSERT INTO steps"
 LISTEN = b"LISTEN quire"
 
@@ -74,17 +77,19 @@ def far_db(far_url: str) -> Iterator[Database]:
 @pytest.mark.parametrize("harm", ["swallow", "cut_at"])
 def test_a_commit_that_is_cut_is_made_once_whoever_made_it(far: Site, proxy: Proxy, harm: str):
     """`swallow`: it happened and nobody was told. `cut_at`: it did not happen."""
-    worker = far.worker(lease_seconds=60, heartbeat_interval=20)
+    worker = far.worker(
+        lease_seconds=60, heartbeat_interval=20, sweep_interval=60, poll_interval=60
+    )
 
-    def run_through(after: bytes, kind: str, **payload: Any) -> int:
-        rule: Rule = getattr(proxy, harm)(COMMIT, after)
+    def run_through(after: bytes, kind: str, *, is_alone: bool = False, **payload: Any) -> int:
+        rule: Rule = getattr(proxy, harm)(*((after,) if is_alone else (COMMIT, after)))
         job = far.submit(kind, **payload)
         # Far sooner than any lease ends.
         assert far.until_over(job, within=30) == {"completed": 1}
         assert rule.fired.is_set(), worker.log
         return job
 
-    claimed = run_through(CLAIM, "i.effect", tag="claim")
+    claimed = run_through(PLAIN_CLAIM, "i.effect", is_alone=True, tag="claim")
     assert far.outcomes(claimed) == (["returned", "done"] if harm == "swallow" else ["done"])
     once = run_through(CLAIM, "i.once", tag="once")
     assert far.outcomes(once)[-1] == "done" and len(far.trace("began", "once")) == 1

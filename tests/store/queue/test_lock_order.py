@@ -34,6 +34,7 @@ from quire.store.queue import (
     job_actions,
     kinds,
     owners,
+    plain_turn,
     progress,
     release,
     settle,
@@ -106,6 +107,12 @@ class World:
             return self._claim(conn, now)
 
         self.leases += self.db.write(act)
+
+    def plain_turn(self) -> None:
+        ended = [ending(x) for x in [self._take() for _ in range(3)] if x]
+        wanted = plain_turn.Wanted(("default",), self.known, 4, TTL)
+        turn = plain_turn.take(self.db, "w1", ended, wanted)
+        self.leases += [lease for part in turn.claimed for lease in part.leases()]
 
     def _take(self) -> Lease | None:
         try:
@@ -208,7 +215,8 @@ class World:
 
     def verbs(self) -> list[Callable[[], None]]:
         return [
-            self.submit, self.submit_after, self.claim, self.turn, self.fail, self.end, self.write,
+            self.submit, self.submit_after, self.claim, self.turn, self.plain_turn, self.fail,
+            self.end, self.write,
             self.report, self.renew, self.reap, self.stop, self.resume, self.cancel, self.retry,
             self.delete, self.reprioritise, self.sweep, self.reindex, self.delete_document,
         ]  # fmt: skip

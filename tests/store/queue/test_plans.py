@@ -76,7 +76,7 @@ def plan(stage: Stage, statement, **parameters) -> str:
 
 
 def test_the_claim_reads_the_head_of_its_index(full: Stage):
-    assert_uses(plan(full, claim._HEAD, queue="default", limit=10), "ix_tasks_ready")
+    assert_uses(plan(full, claim.HEAD, queue="default", limit=10), "ix_tasks_ready")
 
 
 def test_the_jobs_of_the_head_are_found_by_their_ids(full: Stage):

@@ -71,7 +71,7 @@ MUTATIONS = [
     ),
     Mutation(
         transition,
-        "_effects",
+        "effects",
         '{"fence": t.fence + 1}',
         '{"fence": t.fence}',
         scenarios.what_a_revocation_ended_cannot_be_settled,
@@ -79,7 +79,7 @@ MUTATIONS = [
     ),
     Mutation(
         transition,
-        "_effects",
+        "effects",
         '{"fence": t.fence + 1}',
         '{"fence": t.fence}',
         scenarios.what_a_reaper_took_back_has_another_fence,
@@ -94,7 +94,7 @@ MUTATIONS = [
     ),
     Mutation(
         transition,
-        "_effects",
+        "effects",
         '"fence": t.fence + 1,',
         '"fence": t.fence,',
         scenarios.a_claim_raises_the_fence,

@@ -30,7 +30,7 @@ def unfinished_while(name: str, states: Iterable[str]) -> sa.CheckConstraint:
     return sa.CheckConstraint(f"(finished_at IS NULL) = (state IN ({quoted}))", name=name)
 
 
-def is_state(column: sa.Column[str], *states: str) -> sa.ColumnElement[bool]:
+def is_state(column: sa.ColumnElement[str], *states: str) -> sa.ColumnElement[bool]:
     """Compare with literal states: a partial index is only used where the planner sees them."""
     quoted: list[Any] = [sa.literal_column(f"'{state}'") for state in states]
     return column == quoted[0] if len(quoted) == 1 else column.in_(quoted)
