@@ -30,6 +30,7 @@ _SHORT = 4.0
 _NEAR = 2.5  # edges that nearly touch are one
 _MAX_WORDS = 40  # in an average cell; more is a page laid out in boxes
 _PATH = 2  # FPDF_PAGEOBJ_PATH
+_LINE = 0  # FPDF_SEGMENT_LINETO
 
 
 class Edges(NamedTuple):
@@ -45,6 +46,8 @@ class _Functions(NamedTuple):
     kind: Any
     bounds: Any
     segments: Any
+    segment: Any
+    segment_kind: Any
 
 
 @functools.cache
@@ -63,6 +66,8 @@ def _functions() -> _Functions:
         bare(raw.FPDFPageObj_GetType, number, pointer),
         bare(raw.FPDFPageObj_GetBounds, number, *[pointer] * 5),
         bare(raw.FPDFPath_CountSegments, number, pointer),
+        bare(raw.FPDFPath_GetPathSegment, pointer, pointer, number),
+        bare(raw.FPDFPathSegment_GetType, number, pointer),
     )
 
 
@@ -79,15 +84,32 @@ def path_corners(page: Any) -> "Boxes":
     paths = [
         each
         for each, kind in zip(objects, map(pdfium.kind, objects), strict=True)
-        if kind == _PATH and 0 < pdfium.segments(each) <= _MAX_SEGMENTS
+        if kind == _PATH and _is_straight(each)
     ]
     if not 4 <= len(paths) <= MAX_EDGES:
         return np.zeros((4, 0))
     sides = (ctypes.c_float * 4)()
     start = ctypes.addressof(sides)
     places = [start, start + 4, start + 8, start + 12]
-    found = [tuple(sides) for each in paths if pdfium.bounds(each, *places)]
+    found = [
+        tuple(sides)
+        for each in paths
+        if pdfium.bounds(each, *places) and (pdfium.segments(each) > 2 or _is_level(sides))
+    ]
     return np.array(found, np.float64).reshape(-1, 4).T
+
+
+def _is_level(sides: Any) -> bool:
+    """Tell whether a single line is horizontal or vertical."""
+    return bool(min(sides[2] - sides[0], sides[3] - sides[1]) <= _THIN)
+
+
+def _is_straight(path: int) -> bool:
+    """Tell whether a path has few segments, the first of them a line and not a curve."""
+    pdfium = _functions()
+    if not 1 < pdfium.segments(path) <= _MAX_SEGMENTS:
+        return False
+    return bool(pdfium.segment_kind(pdfium.segment(path, 1)) == _LINE)
 
 
 def edges(boxes: "Boxes", width: float, height: float) -> Edges:

@@ -285,12 +285,16 @@ def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str
             else:
                 canvas.text(60 + 35 * (index % 13), 10 + 1.7 * (index // 13), f"{index}", 1.4)
         path = put(tmp_path, f"{count}.pdf", reports._file(STYLE, [canvas]))
-        started = time.process_time()
-        list(reading_score.read(path))
-        return time.process_time() - started
+        taken = []
+        for _ in range(3):
+            started = time.process_time()
+            list(reading_score.read(path))
+            taken.append(time.process_time() - started)
+        return min(taken)
 
     seconds(50)
-    assert seconds(8_000) < 9 * max(seconds(2_000), 0.02)
+    # Four times the words: 4 is linear, 16 quadratic.
+    assert seconds(8_000) < 11 * max(seconds(2_000), 0.03)
 
 
 def test_a_page_without_words_has_no_blocks(tmp_path: Path):
@@ -337,3 +341,14 @@ def test_drawn_cells_that_are_no_rectangles_do_not_overlap(tmp_path: Path):
     [table] = [block.table for block in blocks if block.table]
     area = sum(cell.row_span * cell.column_span for cell in table.cells)
     assert area <= table.rows * table.columns
+
+
+def test_slanted_lines_and_circles_of_a_drawing_are_no_grid(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for row in range(4):
+        for column in range(4):
+            x, y = 100 + 60 * column, 200 + 60 * row
+            canvas.text(x + 20, y + 30, "PQRS"[column], 10)
+            canvas.line(x, y, x + 60, y + 60)
+            canvas.line(x + 60, y, x, y + 60)
+    assert tables(tmp_path, canvas) == []
