@@ -34,14 +34,13 @@ class Neighbours:
         self.url = next(word[4:] for word in started.split() if word.startswith("url="))
         site.worker()
         self.victim = self._client(self._victim_token)
-        other = self._client(self.tokens[0])
-        for client, text in ((self.victim, "tide ship "), (other, "tide and of the ")):
+        self.other = self._client(self.tokens[0])
+        for client, text in ((self.victim, "tide ship "), (self.other, "tide and of the ")):
             assert client.post("/api/corpora", json=PLAIN).status_code == 201
             for number in range(documents):
                 self.upload(client, f"{number}.txt", (f"{text} number{number} " * 300).encode())
-        self.book = self.upload(other, "book.pdf", sailing_book())
-        until(lambda: self.is_ready(other, self.book), what=site.logs)
-        other.close()
+        self.book = self.upload(self.other, "book.pdf", sailing_book())
+        until(lambda: self.is_ready(self.other, self.book), what=site.logs)
 
     def _token(self, tenant: str, user: str) -> str:
         caller = replace(self.site.app.caller, tenant=tenant, user=user)
@@ -93,3 +92,4 @@ def neighbours(site: Site, *, documents: int) -> Iterator[Neighbours]:
         yield both
     finally:
         both.victim.close()
+        both.other.close()

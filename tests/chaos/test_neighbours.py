@@ -10,6 +10,7 @@ import pytest
 from tests.attacker import attacking
 from tests.integration.processes import Site, pause
 from tests.neighbours import ASKED, Neighbours, neighbours
+from tests.unit.parse.test_hostile_files import FILES
 
 #: Seconds of each half, and between two rounds of the victim.
 CALM, LOUD, PAUSE = 10.0, 30.0, 0.2
@@ -50,3 +51,15 @@ def test_a_tenant_that_does_its_worst_delays_another_one_within_limits(site: Sit
         assert p(0.95, loud["read"]) < START
         for name in ASKED:
             assert p(0.95, loud[name]) < MOST * p(0.95, calm[name]), name
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+def test_hostile_files_of_a_tenant_delay_another_one_by_less_than_two_seconds(site: Site):
+    with neighbours(site, documents=1) as both:
+        for _ in range(3):
+            for name, (make, _) in FILES.items():
+                both.upload(both.other, name, make())
+        took = measured(both, LOUD)["read"]
+        print(f"upload to search: p50 {p(0.5, took):.2f} s, longest {took[-1]:.2f} s")
+        assert took[-1] < START
