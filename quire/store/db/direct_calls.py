@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from quire import log
+from quire.store.db import urls
 
 R = TypeVar("R")
 #: Connections at most; further threads wait for one.
@@ -20,11 +21,12 @@ MOST = 4
 WAIT_SECONDS = 10.0
 #: The sessions of the pool plan each execution for its parameters, which takes up to a millisecond.
 #: A plan that is made while a table is small must not scan it when it has grown.
-_PLANS = (
-    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false), "
-    "set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false), "
-    "set_config('enable_mergejoin', 'off', false)"
-)
+_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
 #: A statement with its parameters, by position or by name.
 Call = tuple[str, Sequence[Any] | Mapping[str, Any]]
 
@@ -37,7 +39,6 @@ class _Session:
 
         self._conn = conn
         self._cursor = conn.cursor()
-        self._cursor.execute(_PLANS)
         self._execute, self._ok = generators.execute, pq.ExecStatus.TUPLES_OK
         self._failed = errors.error_from_result
         self._names: dict[str, bytes] = {}
@@ -78,8 +79,9 @@ class _Session:
 class DirectCalls:
     """Runs calls, each on a connection that no other thread uses meanwhile."""
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, lease: float) -> None:
         self._engine = engine
+        self._lease = lease
         self._errors: Any = engine.dialect.loaded_dbapi
         # One token for each connection. A semaphore takes ten times as long.
         self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -129,7 +131,7 @@ class DirectCalls:
             if session is not None:
                 session.close()
             raise
-        except (self._errors.Error, sa.exc.DBAPIError) as error:
+        except self._errors.Error as error:
             # A connection, a lock, a server that became read-only.
             log.event("database.conflict", level="debug", error=str(error).split("\n")[0])
             if session is not None:
@@ -152,8 +154,11 @@ class DirectCalls:
             return self._open()
 
     def _open(self) -> _Session:
-        pooled = self._engine.raw_connection()
-        driver: Any = pooled.driver_connection
-        pooled.detach()
-        driver.autocommit = True
-        return _Session(driver)
+        from quire.store.db import postgres
+
+        given = postgres.connect_args(self._lease)
+        # When it connects, not by SET: a pooler would lend the session to others afterwards.
+        given["options"] += "".join(f" -c {name}={value}" for name, value in _PLANS.items())
+        timeouts = postgres.Timeouts.below(self._lease)
+        url = urls.plain_url(self._engine)
+        return _Session(postgres.connect(timeouts, url, **given, autocommit=True))

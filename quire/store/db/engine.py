@@ -91,7 +91,7 @@ class Database:
         # Functions of the queue take only a connection: it carries what they have to call.
         engine.update_execution_options(on_ended=on_ended)
         self._group = GroupCommit(engine, path) if path else None
-        self._calls = None if path else DirectCalls(engine)
+        self._calls = None if path else DirectCalls(engine, lease_seconds)
 
     @classmethod
     def open(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ import sqlalchemy as sa
 from quire.control import jobs as verbs
 from quire.errors import Transferred
 from quire.model.outcomes import Lease, Settlement
+from quire.runtime.worker.loop import Worker
+from quire.settings import load
 from quire.store.db import transfer_markers
 from quire.store.db.schema.queue import tasks
 from quire.store.queue import plain_turn
@@ -257,6 +262,51 @@ def test_the_refusal_of_a_database_that_is_being_filled_is_left_to_the_general_c
         pg_stage.claim()
     with pg_stage.db.begin() as conn:
         transfer_markers.open_target(conn)
+
+
+@pytest.fixture
+def worker(pg_stage: Stage, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """A worker without children, which has room for five tasks all the same."""
+    worker = Worker(load({}, home=home, database_url=pg_stage.db.url))
+    worker.kinds = KINDS
+    monkeypatch.setattr(worker, "_room", lambda: 5)
+    yield worker
+    worker.db.close()
+
+
+def test_a_worker_ends_and_claims_what_is_plain_and_what_is_not(pg_stage: Stage, worker: Worker):
+    stage = pg_stage
+    plain, awaited, failed, once = *stage.many(3), stage.one("once")
+    leases = stage.claim(worker.id, limit=3)
+    stage.clock.jump(time.time() - stage.clock.now().wall)  # the worker's own clock is the server's
+    waiting = stage.one(after=[awaited])
+    worker.settlements = [
+        ending(leases[0]), ending(leases[1]), ending(leases[2], "fail", "failed", error="no"),
+    ]  # fmt: skip
+    worker._write(now=0.0)
+    assert worker.settlements == []
+    states = [stage.job(job_id).state for job_id in (plain, awaited, failed)]
+    assert states == ["completed", "completed", "failed"]
+    # What must run alone waits for an idle child.
+    assert [lease.job_id for lease in worker.backlog.take_all()] == [waiting]
+    assert stage.task(once).state == "ready"
+
+
+def test_what_was_claimed_is_held_if_the_rest_of_the_turn_fails(pg_stage: Stage, worker: Worker):
+    stage = pg_stage
+    awaited = stage.one()
+    [lease] = stage.claim(worker.id)
+    stage.one(after=[awaited])
+    ready = stage.one()
+    worker.settlements = [ending(lease)]
+    with stage.db.begin() as conn:
+        conn.exec_driver_sql("ALTER TABLE edges RENAME TO gone")
+    with pytest.raises(sa.exc.ProgrammingError):
+        worker._write(now=0.0)
+    with stage.db.begin() as conn:
+        conn.exec_driver_sql("ALTER TABLE gone RENAME TO edges")
+    assert [one.key for one in worker.settlements] == [lease.key]
+    assert [each.job_id for each in worker.backlog.take_all()] == [ready]
 
 
 def test_each_row_is_found_by_an_index_however_small_the_tables_were(pg_stage: Stage):
