@@ -29,7 +29,7 @@ class DocxParser(BuiltinParser):
     """DOCX files."""
 
     name = "office"
-    version = 2
+    version = 3
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Check that the file is complete and safe to unpack."""

@@ -28,7 +28,7 @@ class PptxParser(BuiltinParser):
     """PPTX files."""
 
     name = "slides"
-    version = 2
+    version = 3
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Count the slides and compute the key of each."""

@@ -24,6 +24,7 @@ MAX_PAGES = 100_000
 _LONGEST_BOLD_HEADING = 120  # characters
 _BOLD_CONFIDENCE = 60
 _MAX_LABEL = 80
+_NO_LIST = "0"  # takes a paragraph out of the list of its style
 _SENTENCE_END = (".", ";", ",", ":", "!", "?")
 
 
@@ -241,15 +242,17 @@ class WordBody:
         num_id, level = paragraph.num_id, paragraph.num_level
         if num_id is None or level is None:
             of_style = self._styles.numbering(paragraph.style) or (None, 0)
+            level = of_style[1] if level is None and (num_id or of_style[0]) else level
             num_id = of_style[0] if num_id is None else num_id
-            level = of_style[1] if level is None else level
-        if num_id is None or not self._numbering.is_list(num_id):
+        if level is None or num_id == _NO_LIST:
             return None
-        return num_id, level
+        return num_id or "", level
 
     def _count(self, paragraph: _Paragraph) -> str:
         found = self._list_of(paragraph)
-        return self._numbering.count(*found) if found and not paragraph.is_continued else ""
+        if found is None or paragraph.is_continued or not self._numbering.is_list(found[0]):
+            return ""
+        return self._numbering.count(*found)
 
     # Pages
 

@@ -196,7 +196,7 @@ class Numbering:
         """Numbering has no text."""
 
     def is_list(self, num_id: str) -> bool:
-        """Tell whether a list exists; list 0 takes a paragraph out of the list of its style."""
+        """Tell whether a list is defined."""
         return num_id in self._lists
 
     def count(self, num_id: str, level: int) -> str:

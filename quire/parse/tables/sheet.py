@@ -103,8 +103,10 @@ def page(of: SheetRange, above: Head, rows: Sequence[Row], number: int) -> Page:
     numbered = enumerate(rows, of.first)
     kept = [*above.headers, *((at, row) for at, row in numbered if at >= above.stop and any(row))]
     caption = "\n".join(above.titles) if not of.first else ""
-    grid = _grid(kept, sheet.merged)
-    made.table(grid, len(above.headers), caption)
+    if sheet.width < 2:  # lines of text
+        made.add(BlockKind.PARAGRAPH, "\n".join(composer.line("".join(row)) for _, row in kept))
+    else:
+        made.table(_grid(kept, sheet.merged), len(above.headers), caption)
     return made.page(number, label(of))
 
 

@@ -187,10 +187,10 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
     images = ("png", "jpeg", "tiff", "webp", "gif", "bmp")
     assert names == {
         file_type.PDF: ("pdf", 2),
-        file_type.DOCX: ("office", 2),
-        file_type.PPTX: ("slides", 2),
-        file_type.XLSX: ("tables", 2),
-        "text/csv": ("tables", 3),
+        file_type.DOCX: ("office", 3),
+        file_type.PPTX: ("slides", 3),
+        file_type.XLSX: ("tables", 3),
+        "text/csv": ("tables", 4),
         "text/html": ("markup", 3),
         "text/markdown": ("markup", 3),
         "text/plain": ("markup", 3),
@@ -201,7 +201,7 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
 
 def test_the_recipe_tells_what_decides_the_text():
     found = formats.recipe(file_type.DOCX, ReadOptions())
-    assert (found["parser"], found["version"]) == ("office", 2)
+    assert (found["parser"], found["version"]) == ("office", 3)
     assert formats.recipe(file_type.PDF, ReadOptions())["library"]
     assert formats.recipe(file_type.XLSX, ReadOptions(row_size=10)) != formats.recipe(
         file_type.XLSX, ReadOptions()
