@@ -21,6 +21,7 @@ from quire.errors import BadInput
 MEASURES: dict[str, runner.Measure] = {
     "pages": pages.measure,
     "reading": reading.measure,
+    "sandbox": pages.sandbox,
     "again": changes.again,
     "edit": changes.edit,
     "memory": memory.measure,

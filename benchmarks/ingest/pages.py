@@ -22,6 +22,7 @@ from quire.store.search import vectors
 
 #: Of the bare loop, which makes no thumbnails: without them, and with them.
 _SHARES = {False: at_least(0.85), True: at_least(0.75)}
+_BOXED_SHARE = at_least(0.95)
 
 
 class Ours(NamedTuple):
@@ -43,6 +44,26 @@ def measure(backend: Backend, sizes: IngestSizes) -> Iterator[Figure]:
     for has_thumbnails, found in ours.items():
         yield from _figures(f"{len(files)} PDFs", has_thumbnails, found, bare)
     yield from _stages(backend, sizes, bare[-1])
+
+
+def sandbox(backend: Backend, sizes: IngestSizes) -> Iterator[Figure]:
+    """Ingest the same files with and without boxes, alternating."""
+    files = _files(backend, sizes)
+    boxed, plain = [], []
+    for _ in range(sizes.rounds):
+        boxed.append(_run(backend, files, has_thumbnails=False))
+        plain.append(_run(backend, files, has_thumbnails=False, sandbox="off"))
+    shares = [one.rate / other.rate for one, other in zip(boxed, plain, strict=True)]
+    rates = [median(one.rate for one in some) for some in (boxed, plain)]
+    note = (
+        f"{len(files)} PDFs, without thumbnails; {rates[0]:,.0f} and {rates[1]:,.0f} pages/s; "
+        f"{min(shares):.2f} to {max(shares):.2f}"
+    )
+    name = "read in a box, share of QUIRE_SANDBOX=off"
+    yield Figure(name, median(shares), "×", target=_BOXED_SHARE, note=note)
+    cpu = median(one.cpu for one in boxed)
+    baseline = median(one.cpu for one in plain)
+    yield Figure("read in a box, CPU time", cpu, "ms/page", bare=baseline, note="bare: off")
 
 
 def _bare(backend: Backend, files: Sequence[Path]) -> Bare:
@@ -83,9 +104,11 @@ def _files(backend: Backend, sizes: IngestSizes) -> list[Path]:
     return found
 
 
-def _run(backend: Backend, files: Sequence[Path], *, has_thumbnails: bool) -> Ours:
+def _run(
+    backend: Backend, files: Sequence[Path], *, has_thumbnails: bool, sandbox: str = "auto"
+) -> Ours:
     """Ingest the files with a warm worker, and count the pages that became searchable."""
-    with ingest_worker(backend) as running:
+    with ingest_worker(backend, sandbox=sandbox) as running:
         took = running.ingest(files[0].parent, may_fail=True, thumbnails=has_thumbnails)
         query = (
             "SELECT coalesce(sum(g.pages), 0) FROM generations g JOIN documents d "

@@ -31,9 +31,9 @@ class IngestRun(NamedTuple):
 class IngestWorker:
     """An installation with one worker."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, sandbox: str = "auto") -> None:
         self.installation = installation
-        self.worker = installation.start("worker", concurrency=CHILDREN)
+        self.worker = installation.start("worker", concurrency=CHILDREN, sandbox=sandbox)
 
     def children(self) -> list[psutil.Process]:
         """Return the processes that run tasks."""
@@ -91,10 +91,12 @@ class IngestWorker:
 
 
 @contextlib.contextmanager
-def ingest_worker(backend: Backend, *, is_warm: bool = True) -> Iterator[IngestWorker]:
+def ingest_worker(
+    backend: Backend, *, is_warm: bool = True, sandbox: str = "auto"
+) -> Iterator[IngestWorker]:
     """Start a worker on a new database."""
     with backend.installation() as installation:
-        running = IngestWorker(installation)
+        running = IngestWorker(installation, sandbox)
         if is_warm:
             running.warm(lambda folder, each: pdfs(folder, 4, 52 + each), _WARM_BYTES)
         yield running
