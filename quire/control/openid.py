@@ -244,6 +244,9 @@ def _email(claims: dict[str, Any]) -> str:
     email = claims.get("email")
     if not isinstance(email, str) or claims.get("email_verified") is not True:
         raise _refused("names no e-mail address that the provider has verified")
+    if not email.isascii():
+        # Lower case makes one of some letters: the Kelvin sign would become the k of somebody else.
+        raise _refused("names an e-mail address with letters beyond ASCII")
     return email.strip().lower()
 
 

@@ -14,8 +14,9 @@ from quire.parse.parser import ReadOptions, ReadRequest
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MAX_FRAMES = 100_000
-MAX_PIXELS = 180_000_000  # about where Pillow raises an error instead of a warning
+#: Pillow finds a frame by a walk over all before it, and looks for loops at each: it is quadratic.
+MAX_FRAMES = 5_000
+MAX_PIXELS = 178_000_000  # just below where Pillow raises an error of its own
 _MAX_OCR_PIXELS = 25_000_000
 _DEFAULT_DPI = 150.0
 
@@ -29,9 +30,11 @@ class ImageParser(ocr.OcrParser):
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Count the frames of a TIFF; of an animation only the first frame is read."""
         with open_image(path) as image:
-            count = getattr(image, "n_frames", 1) if media_type == "image/tiff" else 1
+            count = _count_frames(image) if media_type == "image/tiff" else 1
         if count > MAX_FRAMES:
-            raise Unreadable(f"{path.name}: has {count:,} frames (at most {MAX_FRAMES:,}).")
+            raise Unreadable(
+                f"{path.name}: has more than {MAX_FRAMES:,} frames. Split it and ingest the parts."
+            )
         return Outline(media_type, "page", count)
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
@@ -44,6 +47,16 @@ class ImageParser(ocr.OcrParser):
                     yield _read_frame(image, number, request)
             except Unreadable as error:
                 yield PageFailure(number, str(error))
+
+
+def _count_frames(image: "Image") -> int:
+    """Count frames up to one more than may be: the rest of a hostile file is not walked."""
+    count = 1
+    with contextlib.suppress(EOFError):
+        while count <= MAX_FRAMES:
+            image.seek(count)
+            count += 1
+    return count
 
 
 @contextlib.contextmanager
