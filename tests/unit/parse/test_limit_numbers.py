@@ -15,11 +15,12 @@ import pytest
 
 from quire.errors import Unreadable
 from quire.model.pages import PageFailure
-from quire.parse import file_type, formats, image, limits, mail, markup, tables
+from quire.parse import file_type, formats, image, limits, mail, markup
 from quire.parse.office import archive, ooxml, pptx
 from quire.parse.parser import ReadOptions
 from quire.parse.pdf import reader as pdf
 from quire.parse.pdf import text as pdf_text
+from quire.parse.tables import workbook
 from tests.docs import markdown
 from tests.documents import put
 
@@ -170,7 +171,7 @@ def test_the_numbers_of_the_documentation_are_those_of_the_code():
         limits.PAGE_CHARACTERS, limits.WHOLE_CHARACTERS, limits.TASK_CHARACTERS,
         limits.CELL_CHARACTERS, archive.MAX_RATIO, archive.MAX_MEMBERS, ooxml.MAX_DEPTH,
         ooxml.MAX_ATTRIBUTES, pptx.MAX_SLIDES, pdf.MAX_PAGES, image.MAX_FRAMES, pdf_text.MAX_WORDS,
-        tables.MAX_CELLS, image.MAX_PIXELS,
+        workbook.MAX_CELLS, image.MAX_PIXELS,
     ):  # fmt: skip
         assert f"| {number:,} |" in text or f"{number:,}; {number:,} |" in text, number
     assert f"| {archive.MAX_BYTES >> 30} GiB |" in text
