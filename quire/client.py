@@ -141,7 +141,7 @@ class Client:
         return self._all("/api/documents", filters)
 
     def search(self, query: str, *, where: Mapping[str, str] | None = None, **how: Any) -> Json:
-        """Search; options: mode, corpus, document, media_type, limit."""
+        """Search; options: mode, corpus, document, media_type, limit, explain."""
         pairs = [f"{name}={value}" for name, value in (where or {}).items()]
         return self._get("/api/search", q=query, where=pairs or None, **how)
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.ingest.synthetic import CHUNKS_PER_PAGE, Chunk, SyntheticDocument
 from quire.clock import Instant
+from quire.ingest import document_words
 from quire.model.pages import ChunkSpan, Page
 from quire.model.pipeline import Pipeline
 from quire.model.search import Model
@@ -15,6 +16,7 @@ from quire.store.db.schema import documents as document_tables
 from quire.store.documents import admission, corpora, generation_pages, generations, pages
 from quire.store.queue import owners
 from quire.store.search import hnsw, sampled_gin, vectors
+from quire.text import fields
 from quire.text.embed.embedder import Embedder
 
 CORPUS = "part"
@@ -40,6 +42,11 @@ class _Page(NamedTuple):
     @property
     def text(self) -> str:
         return "\n".join(chunk.text for chunk in self.chunks)
+
+    @property
+    def heads(self) -> str:
+        """The words of its first lines."""
+        return fields.heads(self.text, "en")
 
     def chunked(self) -> pages.PageChunks:
         found, start = [], 0
@@ -101,6 +108,10 @@ def insert(
         filled = [(page.number, page.key, page_ids[page.key], None) for page in own]
         generation_pages.fill(conn, one.document_id, one.generation, filled)
         generations.swap(conn, one.document_id, one.generation, now=now)
+        counted = fields.PageWords()
+        for page in own:
+            counted.add(page.text, "en")
+        document_words.put(conn, one.document_id, one.generation, counted.entries())
 
 
 def _is_chosen(document: SyntheticDocument) -> bool:
@@ -119,7 +130,10 @@ def _pages(document: SyntheticDocument) -> list[_Page]:
 
 def _put(conn: Any, tenant: str, ids: Ids, some: Sequence[_Page]) -> dict[str, int]:
     """Write with the pipeline's functions."""
-    fresh = [pages.ReadPage(page.key, Page(page.number, page.text), "en", 0.0) for page in some]
+    fresh = [
+        pages.ReadPage(page.key, Page(page.number, page.text), "en", 0.0, page.heads)
+        for page in some
+    ]
     page_ids = pages.put(conn, tenant, fresh, 0)
     chunks = {chunk.digest: chunk for page in some for chunk in page.chunks}
     texts = {name: (c.text, "en", len(c.text) // 4) for name, c in chunks.items()}
@@ -147,8 +161,11 @@ def _copy(conn: Any, tenant: str, ids: Ids, some: Sequence[_Page]) -> dict[str, 
         "via",
         "language",
         "seconds",
+        "heads",
     )
-    rows: list[Any] = [(page_ids[page.key], tenant, page.key, page.text, *fixed) for page in some]
+    rows: list[Any] = [
+        (page_ids[page.key], tenant, page.key, page.text, *fixed, page.heads) for page in some
+    ]
     bulk.copy_rows(conn, t.pages, columns, rows)
     chunks = {chunk.digest: chunk for page in some for chunk in page.chunks}
     chunk_ids = dict(zip(chunks, dialect.reserve_ids(conn, t.chunks, len(chunks)), strict=True))

@@ -20,6 +20,7 @@ class IngestSizes:
     chunks: int = 100_000
     queries: int = 100
     exact_queries: int = 40
+    library_reports: int = 240
     scans: int = 6
     scan_letters: int = 1_000
     reports: int = 60
@@ -40,6 +41,7 @@ QUICK = IngestSizes(
     chunks=6_000,
     queries=30,
     exact_queries=20,
+    library_reports=40,
     scans=2,
     scan_letters=250,
     reports=12,

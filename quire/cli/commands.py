@@ -21,7 +21,7 @@ COMMANDS = {
     "worker": ("run:worker_app", "Run one worker until Ctrl-C."),
     "scheduler": ("run:scheduler", "Run the scheduler until Ctrl-C."),
     "ingest": ("ingest.command:ingest", "Ingest files, folders, URLs and buckets."),
-    "search": ("search:search", "Search the documents; the best passages come first."),
+    "search": ("search:search", "Search the documents; the best pages come first."),
     "documents": ("documents:listing", "List documents, newest first."),
     "document": ("documents:app", "Show, explain, save, reindex or delete one document."),
     "corpus": ("corpus:app", "Create, list, show, change or delete corpora."),

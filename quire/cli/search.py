@@ -22,6 +22,9 @@ MediaType = Annotated[
     str | None, options.option("TYPE", "Only in files of this media type, as in application/pdf.")
 ]
 Limit = Annotated[int, options.option("N", "Number of hits, at most 100.")]
+Explain = Annotated[
+    bool, options.flag("Show what each field and each word gave to the score of a hit.")
+]
 Mode = Annotated[
     str, options.option("MODE", "text (by words), vector (by meaning) or hybrid (both).")
 ]
@@ -35,9 +38,13 @@ def search(
     type: MediaType = None,
     limit: Limit = 10,
     mode: Mode = "hybrid",
+    explain: Explain = False,
     json: options.Json = False,
 ) -> None:
-    """Search the documents; the best passages come first."""
+    """Search the documents; the best pages come first.
+
+    `name:WORD`, `year:2018` and `type:pdf` in the query restrict it to such documents.
+    """
     with session.connect() as opened:
         found = opened.search(
             " ".join(query),
@@ -47,6 +54,7 @@ def search(
             document=document,
             where=options.pairs(where),
             media_type=type,
+            **({"explain": True} if explain else {}),
         )
     if json:
         console.as_json(found)
@@ -76,6 +84,22 @@ def show(found: Mapping[str, Any], query: str) -> None:
     console.say(f"{count} in {format.span(found['took_ms'] / 1000)}.")
 
 
+def explained(why: Mapping[str, Any]) -> str:
+    """Say in one line what gave a hit its score."""
+    shares = [
+        f"{name} {why[key]:.2f}"
+        for key, name in (("page", "page"), ("document", "document"), ("vector", "meaning"))
+        if why[key]
+    ]
+    found = [
+        f"{each['word']} ({', '.join(name for name in ('text', 'heads') if name in each)})"
+        for each in why["words"]
+    ]
+    words = f"; words: {', '.join(found)}" if found else ""
+    name = "; the name matches" if why["name"] else ""
+    return f"{' + '.join(shares) or 'no score'}{words}{name}"
+
+
 def _draw(items: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Group
     from rich.padding import Padding
@@ -91,6 +115,9 @@ def _draw(items: Sequence[Mapping[str, Any]]) -> None:
         passage = Text("".join(c if c.isprintable() else " " for c in hit["text"]))
         for start, stop in hit["highlights"]:
             passage.stylize("bold yellow", start, stop)
-        below = Group(passage, Text(format.one_line(hit["uri"], 300), style="dim"))
+        lines = [Text(format.one_line(hit["uri"], 300), style="dim")]
+        if "why" in hit:
+            lines.append(Text(format.clean(explained(hit["why"])), style="dim"))
+        below = Group(passage, *lines)
         drawn += [head, Padding(below, (0, 0, 1, 4), expand=False)]
     console.show(Group(*drawn))

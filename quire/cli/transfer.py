@@ -16,6 +16,7 @@ from quire.control.blob_copy import Copied
 from quire.errors import BadInput, Conflict, Refused
 from quire.fetch.blobs.backend import open_blobs
 from quire.fetch.blobs.bucket import BlobBucket
+from quire.ingest import document_words
 from quire.runtime.worker import liveness
 from quire.settings import Settings
 from quire.store import open_database
@@ -69,6 +70,7 @@ def _transfer_database(url: str, blobs: str | None, json: bool) -> None:
     try:
         with _progress(quiet=json) as tell:
             moved = copy.transfer(path, target, name=name, analyse=tsvector_input, report=tell)
+        document_words.index_missing(target)
         report = doctor.examine(
             target,
             sweep_interval=settings.sweep_interval,

@@ -15,7 +15,7 @@ from quire import secret_key
 from quire.clock import Instant
 from quire.errors import Gone, SchemaAhead
 from quire.fetch.blobs.backend import Blobs
-from quire.ingest import resources
+from quire.ingest import document_words, resources
 from quire.model.pipeline import Pipeline
 from quire.store.access import secrets
 from quire.store.db import dialect, migrate
@@ -109,13 +109,14 @@ def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
 
     `settings` say how to reach the endpoint of an embedder.
     """
-    from quire.text import words
+    from quire.text import fields, words
 
     # As the full-text index of this database tokenizes a text of a language.
     analyse = words.fts5_input if db.stems_words else words.tsvector_input
     acts: dict[str, Callable[[Any, Instant], int]] = {
         "documents.locked": repair.fail_abandoned,
         "chunks.words": lambda conn, now: repair.index_missing_chunks(conn, analyse),
+        "pages.heads": lambda conn, now: repair.index_page_heads(conn, fields.heads),
         "generations.counts": lambda conn, now: repair.recount(conn),
         "documents.summary": lambda conn, now: repair.copy_live_summary(conn),
     }
@@ -126,6 +127,8 @@ def repair_derived(db: Database, settings: Mapping[str, Any]) -> dict[str, int]:
             total += count
         if total:
             repaired[name] = total
+    if indexed := document_words.index_missing(db):
+        repaired["documents.words"] = indexed
     if embedded := _embed_missing(db, settings):
         repaired["chunks.vectors"] = embedded
     if sealed := _seal_open(db, settings):

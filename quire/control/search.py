@@ -7,40 +7,40 @@ is found comes from the second, so that all hits of a document belong to one gen
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from quire.control import corpora
+from quire.control import corpora, ranking
+from quire.control.ranking import RankedPage, Ranking, Wanted
 from quire.errors import BadInput, QuireError
-from quire.model.search import ChunkLocation, IndexHits, Model, QueryTerms, Scope, TermCounts
+from quire.model.search import ChunkLocation, Model, Scope
+from quire.parse import file_type
 from quire.parse import word_boxes as boxing
 from quire.store import Connection
 from quire.store.db.engine import Database
-from quire.store.search import fulltext, vectors
 from quire.store.search import search as store
-from quire.text import rank, snippets, words
+from quire.text import fields, query, rank, snippets
 from quire.text.embed.embedder import Embedder, open_embedder
+from quire.text.query import Query
+from quire.text.words import split_words
 
 MODES = ("hybrid", "text", "vector")
 MOST = 100
 #: Maximum characters of a query.
-LONGEST = 2_000
+LONGEST = query.MAX_CHARS
 #: Characters of the snippet of a hit.
 WIDTH = 240
 
 NO_WORDS = "No document contains these words. These are the closest by meaning."
+NOTHING = "No document contains these words, and none is close in meaning."
+CUT = f"Only the first {query.MAX_TERMS} words of the query were used."
+_TYPES = {
+    "csv": "text/csv", "docx": file_type.DOCX, "eml": "message/rfc822", "html": "text/html",
+    "jpg": "image/jpeg", "jpeg": "image/jpeg", "md": "text/markdown", "pdf": file_type.PDF,
+    "png": "image/png", "pptx": file_type.PPTX, "tiff": "image/tiff", "txt": "text/plain",
+    "xlsx": file_type.XLSX,
+}  # fmt: skip
 
-Ranked = list[tuple[int, float]]
 Open = Callable[[str], Embedder]
-
-
-class Wanted(NamedTuple):
-    """A query prepared for the indexes."""
-
-    scope: Scope
-    terms: list[list[str]]  # for FTS5
-    simple: list[list[str]]  # for PostgreSQL
-    points: list[tuple[Model, bytes]]  # the query's vector for each model in use
-    note: str | None
 
 
 def search(
@@ -54,27 +54,48 @@ def search(
     documents: Sequence[int] = (),
     where: Mapping[str, str] | None = None,
     media_type: str | None = None,
+    explain: bool = False,
     embedder: Open = open_embedder,
 ) -> dict[str, Any]:
-    """Search a tenant's live documents; returns the hits, best first."""
+    """Search a tenant's live documents; returns the best pages, each with its best passage."""
     began = time.perf_counter()
     text = _checked(query, limit, mode)
     filters = Scope(tenant, None, tuple(documents), tuple((where or {}).items()), media_type)
-    wanted = _prepared(db, filters, corpus, text, mode, embedder)
+    wanted, notes = _prepared(db, filters, corpus, text, mode, embedder)
     used = mode if wanted.points or mode == "text" else "text"
     with db.read() as conn:
-        ranked, remark = _ranked(conn, wanted, used, limit)
-        scores = dict(ranked[:limit])
-        places = store.locate(conn, wanted.scope, list(scores), limit)
-    items = [_hit(place, scores[place.chunk_id], wanted.terms) for place in places]
+        found, places = Ranking([], 0.0, False), list[ChunkLocation]()
+        corrected: dict[str, str] = {}
+        scope = _named(conn, wanted)
+        if scope is not None:
+            wanted = wanted._replace(scope=scope)
+            found = ranking.rank_pages(conn, wanted, used)
+            if found.has_unknown:
+                corrected = ranking.corrections(conn, wanted)
+            if corrected:
+                spoken = store.languages(conn, tenant)
+                wanted = wanted._replace(query=_corrected(wanted.query, corrected, spoken))
+                found = ranking.rank_pages(conn, wanted, used)
+            places = store.locate(conn, [page.place for page in found.pages[:limit]])
+    scores = _scores(found, used)
+    items = [
+        _hit(place, score, wanted.query) | (_explained(page, wanted.query) if explain else {})
+        for place, score, page in zip(places, scores, found.pages, strict=False)
+    ]
+    if wanted.query.terms and not found.has_words and used != "vector":
+        notes.append(NO_WORDS if items else NOTHING if used == "hybrid" else "")
+    for word, better in corrected.items():
+        notes.append(f"No document contains {word!r}; {better!r} was searched for instead.")
     took = round((time.perf_counter() - began) * 1000, 1)
     answer = {"items": items, "mode": used, "took_ms": took}
-    note = " ".join(filter(None, (wanted.note, remark)))
+    if corrected:
+        answer["did_you_mean"] = corrected
+    note = " ".join(filter(None, notes))
     return {**answer, "note": note} if note else answer
 
 
-def _checked(query: str, limit: int, mode: str) -> str:
-    text = query.replace("\0", " ").strip()[:LONGEST]
+def _checked(text: str, limit: int, mode: str) -> str:
+    text = text.replace("\0", " ").strip()
     if not text:
         raise BadInput("search: the query is empty. Enter some words.")
     if mode == "fused":
@@ -88,23 +109,55 @@ def _checked(query: str, limit: int, mode: str) -> str:
 
 def _prepared(
     db: Database, filters: Scope, corpus: str | None, text: str, mode: str, embedder: Open
-) -> Wanted:
+) -> tuple[Wanted, list[str]]:
+    """Parse and embed the query; returns what to search for, and notes for the user."""
     with db.read() as conn:
-        corpus_id = None if corpus is None else corpora.find(conn, filters.tenant, corpus).id
-        scope = filters._replace(corpus_id=corpus_id)
+        found = None if corpus is None else corpora.find(conn, filters.tenant, corpus)
         used = [] if mode == "text" else store.models_in_use(conn, filters.tenant)
         spoken = store.languages(conn, filters.tenant)
-    terms = words.query_terms(text, spoken)
-    simple = [f for f in words.query_terms(text, spoken, simple=True) if words.tsquery([f])]
-    points, notes = [], []
-    for model, settings in used:
+    parsed = query.parse(text, spoken)
+    scope = filters._replace(
+        corpus_id=found.id if found else None,
+        media_type=_media_type(parsed.media_types, filters.media_type),
+    )
+    points, notes = [], [CUT] if parsed.is_cut else []
+    for model, settings in used if parsed.plain else []:
         try:
-            points.append((model, _point(model, settings, text, embedder)))
+            points.append((model, _point(model, settings, parsed.plain, embedder)))
         except QuireError as error:
             notes.append(f"{error} Documents embedded with {model.name} were searched by words.")
     if mode != "text" and spoken and not used:
         notes.append("No document has embeddings, so the search was by words only.")
-    return Wanted(scope, terms, simple, points, " ".join(notes) or None)
+    return Wanted(scope, parsed, points), notes
+
+
+def _media_type(given: Sequence[str], other: str | None) -> str | None:
+    """Return the media type that `type:` names."""
+    for name in given:
+        if (found := name if "/" in name else _TYPES.get(name.lower())) is None:
+            known = ", ".join(sorted(_TYPES))
+            raise BadInput(f"search: type:{name[:20]} is not a media type or one of {known}.")
+        if other not in (None, found):
+            raise BadInput(f"search: a file has one type, but {other} and {found} are asked for.")
+        other = found
+    return other
+
+
+def _named(conn: Connection, wanted: Wanted) -> Scope | None:
+    """Restrict the scope to documents with the words of `name:` and `year:`; None if none has."""
+    scope, names = wanted.scope, wanted.query.names
+    if not names:
+        return scope
+    entries = [fields.NAME + word for word in names]
+    ids = store.documents_named(conn, scope.tenant, entries)
+    if len(ids) > store.MAX_NAMED:
+        raise BadInput(
+            f"search: more than {store.MAX_NAMED:,} documents have {', '.join(names)} in their "
+            "name. Nothing was searched. Add a word to name: or year:."
+        )
+    if scope.documents:
+        ids = [each for each in ids if each in set(scope.documents)]
+    return scope._replace(documents=tuple(ids)) if ids else None
 
 
 def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
@@ -124,85 +177,47 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
     return found
 
 
-def _ranked(conn: Connection, wanted: Wanted, mode: str, limit: int) -> tuple[Ranked, str | None]:
-    """Return chunks with scores from 0 to 1, best first, and notes for the user."""
-    within = store.plan(conn, wanted.scope)
-    if mode == "text":
-        found = _by_words(conn, wanted, within, limit)
-        return rank.scale_scores(found, _covered(conn, wanted, found).share), None
-    depth = max(rank.CANDIDATES, limit)
-    near = [
-        (model, vectors.searcher(conn, within.scope.tenant, model, point))
-        for model, point in wanted.points
-    ]
-
-    def nearest() -> Ranked:
-        found = [
-            store.best_chunks(conn, within, each.nearest, depth, enough=limit, model=model)
-            for model, each in near
-        ]
-        # A cosine of 0 or less means unrelated.
-        return _interleaved([[at for at in some if at[1] > 0] for some in found])
-
-    if mode == "vector":
-        by_vector = nearest()
-        return rank.scale_scores(by_vector, _best(by_vector)), None
-    for _, each in near:  # vectors are compared while words are looked up
-        if within.few is not None:
-            each.begin(depth, within.few)
-        elif not within.scope.documents:
-            each.begin(store.candidate_count(depth))
-    by_words = _by_words(conn, wanted, within, limit)
-    by_vector = nearest()
-    covered = _covered(conn, wanted, by_words)
-    fused = rank.fuse(by_words, by_vector, covered)
-    is_guess = bool(fused and wanted.terms) and not by_words
-    best = max(covered.share, _best(by_vector))
-    return rank.scale_scores(fused, best), NO_WORDS if is_guess else None
+def _corrected(asked: Query, better: Mapping[str, str], languages: Sequence[str]) -> Query:
+    """Ask for other words instead of those that no document has."""
+    words = [better.get(word, word) for word in split_words(asked.plain)]
+    fixed = query.parse(" ".join(words), languages)
+    phrases = [term for term in asked.terms if " " in term.word]
+    return asked._replace(terms=tuple(dict.fromkeys([*phrases, *fixed.terms])), joined=fixed.joined)
 
 
-def _best(by_vector: Ranked) -> float:
-    return max((cosine for _, cosine in by_vector), default=0.0)
+def _scores(found: Ranking, mode: str) -> list[float]:
+    """Scale scores so that the first one tells how good the best page is."""
+    best = max((page.parts.cosine or 0.0 for page in found.pages), default=0.0)
+    if mode != "vector":
+        best = max(found.coverage, best if mode == "hybrid" else 0.0)
+    return rank.scale_scores([page.score for page in found.pages], best)
 
 
-def _covered(conn: Connection, wanted: Wanted, by_words: Ranked) -> rank.Coverage:
-    best = [chunk_id for chunk_id, _ in by_words[: rank.COVERAGE_TEXTS]]
-    return rank.measure_coverage(store.chunk_texts(conn, best), wanted.terms)
+def _explained(page: RankedPage, asked: Query) -> dict[str, Any]:
+    """Say what each field, each word and the vector gave."""
+    parts, document = page.parts, page.parts.document
+    by_term: dict[str, tuple[float, ...]] = {
+        "text": parts.chunk, "heads": tuple(rank.HEADS * each for each in parts.heads),
+    }  # fmt: skip
+    words = []
+    for at, term in enumerate(asked.terms):
+        given = {name: round(some[at], 3) for name, some in by_term.items() if some and some[at]}
+        if given:
+            words.append({"word": term.word, **given})
+    why: dict[str, Any] = {
+        "page": round(page.shares[0], 3),
+        "document": round(page.shares[1], 3),
+        "vector": round(page.shares[2], 3),
+        "words": words,
+        "name": round(rank.NAME * sum(document.name), 3) if document else 0.0,
+        "all_pages": round(sum(document.text), 3) if document else 0.0,
+        "cosine": None if parts.cosine is None else round(parts.cosine, 3),
+    }
+    return {"why": why}
 
 
-def _by_words(conn: Connection, wanted: Wanted, within: store.SearchPlan, limit: int) -> Ranked:
-    if not wanted.terms:
-        return []
-    asked = QueryTerms(
-        tuple(words.fts5_query([forms]) for forms in wanted.terms),
-        tuple(words.tsquery([forms]) for forms in wanted.simple),
-    )
-
-    def score(
-        texts: Sequence[TermCounts], frequencies: Sequence[int], total: int
-    ) -> Sequence[float]:
-        return rank.bm25_scores(texts, wanted.simple, frequencies, total)
-
-    def find(count: int, within: Any) -> IndexHits:
-        tenant = wanted.scope.tenant
-        return fulltext.matches(conn, tenant, asked, count, within, enough=limit, score=score)
-
-    return store.best_chunks(conn, within, find, max(rank.CANDIDATES, limit), enough=limit)
-
-
-def _interleaved(lists: Sequence[Ranked]) -> Ranked:
-    """Merge by rank, because cosines of different models are not comparable."""
-    if len(lists) < 2:
-        return lists[0] if lists else []
-    merged: dict[int, float] = {}
-    for _, _, (chunk_id, score) in sorted(
-        (position, at, item) for at, each in enumerate(lists) for position, item in enumerate(each)
-    ):
-        merged.setdefault(chunk_id, score)
-    return list(merged.items())
-
-
-def _hit(place: ChunkLocation, score: float, terms: list[list[str]]) -> dict[str, Any]:
+def _hit(place: ChunkLocation, score: float, asked: Query) -> dict[str, Any]:
+    terms = [list(term.fts5) for term in asked.terms]
     text, marks = snippets.snippet(place.text, terms, WIDTH)
     return {
         "document_id": place.document_id,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quire.ingest.split import Layout
     from quire.ingest.swap import Output
     from quire.store import Transaction
+    from quire.text.fields import PageEntries
 
 _DAY = 24 * 3600.0
 #: Seconds without progress. Longer than a fetch retries one chunk, or a file without pages is read.
@@ -75,7 +76,7 @@ def pages(ctx: TaskContext, document: int, unit: str = "page", **_: Any) -> None
         return read.read_pages(ctx, file, keys)
 
     try:
-        _write(ctx, file, find, lambda tx, output: swap.write(tx, ctx.task_id, file, output))
+        _write(ctx, file, find, lambda output: lambda tx: swap.write(tx, ctx.task_id, file, output))
     except Overtaken as error:
         _skip(ctx, str(error))
 
@@ -86,6 +87,7 @@ def swap(ctx: TaskContext, document: int, **payload: Any) -> None:
 
     If it was retried after its generation failed, it indexes the document anew.
     """
+    from quire.ingest import document_words
     from quire.ingest import swap as stage
     from quire.store.documents import generations
     from quire.store.reports import tasks as task_reports
@@ -96,9 +98,10 @@ def swap(ctx: TaskContext, document: int, **payload: Any) -> None:
     if not is_building:
         _run_document(ctx, document, payload)
         return
+    counted = document_words.count(ctx.database, document, generation)
     try:
         with ctx.fenced() as tx:
-            stage.swap(tx, document, generation)
+            stage.swap(tx, document, generation, counted)
     except Overtaken as error:
         _skip(ctx, str(error))
 
@@ -144,31 +147,42 @@ def _index(
     is_update: bool = False,
 ) -> None:
     """Read, chunk, embed and swap in one task; for an update only the pages that changed."""
-    from quire.ingest import attachments, read, swap
+    from quire.ingest import attachments, document_words, read, swap
     from quire.store.documents import generations, reuse_stats
 
     build = file.build
     attached = attachments.extract(ctx, file)
 
-    def write(tx: "Transaction", output: "Output") -> None:
+    mine = build.document_id, build.generation
+
+    def write(tx: "Transaction", output: "Output", counted: "PageEntries") -> None:
         attachments.take_turn(tx, file, attached)
         if is_update:
             reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
         swap.write(tx, ctx.task_id, file, output)
         attachments.queue(tx, file, ctx.job_id, attached)
         generations.set_thumbnail(tx.connection, build.document_id, thumbnail)
-        swap.swap(tx, build.document_id, build.generation)
+        swap.swap(tx, *mine, counted)
 
-    _write(ctx, file, lambda: read.read_file(ctx, file, layout.outline, keys), write)
+    def prepare(output: "Output") -> Callable[["Transaction"], None]:
+        counted = document_words.count(
+            ctx.database, *mine, output.texts(), set(output.read.keys.values())
+        )
+        return lambda tx: write(tx, output, counted)
+
+    _write(ctx, file, lambda: read.read_file(ctx, file, layout.outline, keys), prepare)
 
 
 def _write(
     ctx: TaskContext,
     file: "DocumentFile",
     find: Callable[[], "ReadPages"],
-    write: Callable[["Transaction", "Output"], None],
+    prepare: Callable[["Output"], Callable[["Transaction"], None]],
 ) -> None:
-    """Read, chunk, embed and write; again, in the same attempt, if reused work was collected."""
+    """Read, chunk, embed and write; again, in the same attempt, if reused work was collected.
+
+    `prepare` does what needs no transaction, and returns what writes the output.
+    """
     from quire.ingest import swap
     from quire.ingest.chunk import chunk
     from quire.ingest.embed import embed
@@ -178,9 +192,10 @@ def _write(
         chunks = chunk(ctx, file, found)
         vectors = embed(ctx, file, found, chunks)
         swap.write_chunks_ahead(ctx, file, chunks, vectors)
+        write = prepare(swap.Output(found, chunks, vectors))
         try:
             with ctx.fenced() as tx:
-                write(tx, swap.Output(found, chunks, vectors))
+                write(tx)
             return
         except swap.Collected:
             ctx.check()

@@ -20,7 +20,7 @@ from quire.parse.limits import TextBudget
 from quire.store.db import dialect
 from quire.store.documents import generation_pages, pages
 from quire.store.documents.pages import ReadPage, StoredPage
-from quire.text import language
+from quire.text import fields, language
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,8 @@ def _add(
     # The text is chunked as it is stored, or a later attempt would chunk a different text.
     page = page._replace(text=dialect.sanitize_text(page.text))
     code = file.pipeline.language
-    fresh = ReadPage(key, page, language.detect(page.text) if code == "auto" else code, seconds)
+    spoken = language.detect(page.text) if code == "auto" else code
+    fresh = ReadPage(key, page, spoken, seconds, fields.heads(page.text, spoken))
     result.fresh.append(fresh)
     if page.via == "ocr":
         # OCR is the most expensive step: store each page at once.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quire.ingest import resources, swap
+from quire.ingest import document_words, resources, swap
 from quire.ingest.fetch import DocumentFile
 from quire.ingest.read import join_ranges
 from quire.model.context import TaskContext
@@ -84,18 +84,22 @@ def split(
 ) -> None:
     """Queue the ranges that are still to be read; swap at once if there are none."""
     build, size = file.build, layout.range_size or 1
+    missing = ctx.write(lambda tx: _plan(tx, file, layout.keys))
+    if missing and size > file.pipeline.page_size:
+        # Few ranges, so of equal length: no process is to wait for the longest.
+        size = math.ceil(len(missing) / math.ceil(len(missing) / size))
+    ranges = join_ranges(missing, size)
+    counted = None
+    if not ranges:
+        counted = document_words.count(ctx.database, build.document_id, build.generation)
     with ctx.fenced() as tx:
+        generations.require_building(tx.connection, build.document_id, build.generation)
         generations.set_thumbnail(tx.connection, build.document_id, thumbnail)
-        missing = _plan(tx, file, layout.keys)
-        if missing and size > file.pipeline.page_size:
-            # Few ranges, so of equal length: no process is to wait for the longest.
-            size = math.ceil(len(missing) / math.ceil(len(missing) / size))
-        ranges = join_ranges(missing, size)
         reuse_stats.add_reused_pages(tx.connection, build.document_id, build.generation)
-        if ranges:
+        if counted is None:
             _queue(tx, file, ranges, payload)
         else:
-            swap.swap(tx, build.document_id, build.generation)
+            swap.swap(tx, build.document_id, build.generation, counted)
 
 
 def _plan(tx: Transaction, file: DocumentFile, keys: Mapping[int, str]) -> list[int]:

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from quire.ingest import attachments
+from quire.ingest import attachments, document_words
 from quire.ingest.chunk import Chunks
 from quire.ingest.embed import Vectors
 from quire.ingest.fetch import DocumentFile
@@ -16,6 +16,7 @@ from quire.ingest.read import ReadPages
 from quire.model.context import TaskContext
 from quire.store import Transaction
 from quire.store.documents import generation_pages, generations, pages, reuse_stats
+from quire.text.fields import PageEntries
 
 #: Chunks that one transaction writes. More are written by several, before the last one.
 MAX_CHUNKS = 1_000
@@ -29,17 +30,24 @@ class Output:
     chunks: Chunks
     vectors: Vectors
 
+    def texts(self) -> list[tuple[str, str]]:
+        """Return text and language of each page, as often as the document has it."""
+        known = {key: (page.text, page.language) for key, page in self.read.stored.items()}
+        known |= {each.key: (each.page.text, each.language) for each in self.read.fresh}
+        return [known[key] for key in self.read.keys.values() if key in known]
+
 
 class Collected(Exception):
     """Earlier work that this task counted on was garbage collected meanwhile."""
 
 
-def swap(tx: Transaction, document_id: int, generation: int) -> None:
+def swap(tx: Transaction, document_id: int, generation: int, counted: PageEntries) -> None:
     """Make a generation visible, or fail the task with the reason why it cannot be."""
     found = generations.swap(tx.connection, document_id, generation, now=tx.now)
     if found.failure is not None:
         tx.fail(found.failure)
         return
+    document_words.put(tx.connection, document_id, generation, counted)
     tx.finish({"pages": found.pages, "chunks": found.chunks, "page_errors": found.page_errors})
 
 
@@ -51,6 +59,7 @@ def reuse_identical(ctx: TaskContext, file: DocumentFile) -> bool:
     if source is None:
         return False
     attached = attachments.extract(ctx, file)
+    counted = document_words.count(ctx.database, *source)
     try:
         with ctx.fenced() as tx:
             conn = tx.connection
@@ -64,7 +73,7 @@ def reuse_identical(ctx: TaskContext, file: DocumentFile) -> bool:
             attachments.queue(tx, file, ctx.job_id, attached)
             source_id, _ = source
             generations.copy_thumbnail(conn, source_id, build.document_id)
-            swap(tx, build.document_id, build.generation)
+            swap(tx, build.document_id, build.generation, counted)
     except Collected:
         return False
     return True

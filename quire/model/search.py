@@ -1,6 +1,6 @@
 """Records of a search: the embedding model, the scope, and the results."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class Model(NamedTuple):
@@ -49,13 +49,3 @@ class IndexHits(NamedTuple):
 
     ranked: list[tuple[int, float]]
     is_complete: bool  # no more matches exist
-
-
-class TermCounts(Protocol):
-    """Term frequencies of a text."""
-
-    length: int  # in words
-
-    def times(self, form: str) -> int:
-        """Count a word, a prefix or a phrase."""
-        ...

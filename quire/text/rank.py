@@ -1,143 +1,271 @@
-"""Merges the results of full-text search and vector search into one ranking (hybrid search).
+"""Scores pages: by the words of chunks, first lines and documents (BM25), and by meaning (vectors).
 
-Full-text search wins where it can: if a text contains everything that was asked for, vectors hardly
-move it, because they are poor at names, numbers and codes. The fewer of the query's words any text
-contains, the more the query is a paraphrase, and the more vectors count. Reciprocal rank fusion,
-the usual method, lets vectors push good matches down: measured, it is worse than full-text alone.
+A page scores by its best chunk and its first lines; a document by its name and its words, each
+counted once a page. Both are divided by the best score among the candidates and added, so that the
+right page of the right document comes first. Vectors are added with a weight that grows as words
+find less: they are poor at names, numbers and codes, and good at paraphrases.
+
+The weights are round and from flat regions; `benchmarks.ingest.reports` and
+`benchmarks.ingest.passages` measure them.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from quire.model.search import TermCounts
-from quire.text.language import detect
-from quire.text.words import bigrams, fold, is_spaceless, split_words, stem, stem_all
+from quire.text import fields
+from quire.text.words import analyse, is_spaceless, split_words
 
-CANDIDATES = 50  # results of each search to merge
-COVERAGE_TEXTS = 5  # best full-text results to measure the coverage of
+#: Weights of the fields: first lines beside the best chunk; a name beside the words of a document;
+#: the document beside the page.
+HEADS, NAME, DOCUMENT = 0.5, 1.5, 1.0
+#: What is left of a word's weight on the pages of a document whose name has it: its pages that
+#: repeat the name are no better than the others.
+NAMED = 0.25
+#: Of vectors, if words find everything, and if they find nothing. The weight falls between these
+#: two shares of the query's words in the best chunks, and with the number of terms found: three are
+#: no accident.
+_MIN_VECTOR, _MAX_VECTOR = 0.25, 12.0
+#: Of vectors on pages of the best document, if documents are ranked, too.
+_MIN_VECTOR_OF_DOCUMENT = 0.1
+_LOW_COVERAGE, _HIGH_COVERAGE = 0.5, 0.8
+_WEIGHT_BY_TERMS = (1.0, 1.0, 0.5)
+#: Texts whose cosine is less are not returned for it alone, and none is if the best one is below
+#: the second limit: of 38 paraphrases the worst had 0.206 there, of 8 nonsense queries half less.
+MIN_COSINE, MIN_BEST_COSINE = 0.1, 0.2
 
-#: Chosen on the questions of `benchmarks.ingest.passages`, asked of its passages among 2,200
-#: chunks of real pages, next to queries made of words of those pages and of words of no page.
-_MAX_VECTOR_WEIGHT = 3.0  # if full-text search finds nothing
-_MIN_VECTOR_WEIGHT = 0.02  # if it finds everything: enough to break ties
-_LOW_COVERAGE, _HIGH_COVERAGE = 0.5, 0.8  # the weight falls between these
-_WEIGHT_BY_TERMS = (1.0, 1.0, 0.5)  # and with the number of terms found; three are no accident
-
-_K1, _B = 1.2, 0.75
-
-ScoredIds = Sequence[tuple[int, float]]
-Terms = Sequence[Sequence[str]]
-
-
-class Coverage(NamedTuple):
-    """How many terms of the query a text contains."""
-
-    terms: int
-    asked: int
-
-    @property
-    def share(self) -> float:
-        """From 0 to 1."""
-        return self.terms / self.asked if self.asked else 0.0
-
-    @property
-    def shortfall(self) -> float:
-        """From 0 to 1: how far the best full-text results fall short of the query."""
-        if self.terms >= len(_WEIGHT_BY_TERMS):
-            return 0.0
-        missing = (_HIGH_COVERAGE - self.share) / (_HIGH_COVERAGE - _LOW_COVERAGE)
-        return _WEIGHT_BY_TERMS[self.terms] * min(1.0, max(0.0, missing))
+_K1, _B, _B_HEADS, _B_NAME = 1.2, 0.75, 0.5, 0.3
 
 
-def fuse(
-    bm25: ScoredIds, vector: ScoredIds, coverage: Coverage | None = None
-) -> list[tuple[int, float]]:
-    """Merge two rankings, best first; higher scores are better in both.
+class Weights(NamedTuple):
+    """What each term of a query is worth in some collection of texts."""
 
-    `coverage` is that of the best full-text results (see `measure_coverage`); without it full-text
-    results go first. Both rankings should have `CANDIDATES` results. Scores can only be compared
-    within one result.
-    """
-    shortfall = coverage.shortfall if coverage else 0.0
-    weight = _MIN_VECTOR_WEIGHT + (_MAX_VECTOR_WEIGHT - _MIN_VECTOR_WEIGHT) * shortfall
-    top = max((score for _, score in bm25), default=0.0)
-    found = {number: score / top if top > 0 else 0.0 for number, score in bm25}
-    low = min((score for _, score in vector), default=0.0)
-    span = max((score for _, score in vector), default=0.0) - low
-    for number, score in vector:
-        share = (score - low) / span if span > 0 else 1.0
-        found[number] = found.get(number, 0.0) + weight * share
-    # Break ties by id: the order must not depend on the database.
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    by_term: tuple[float, ...]
 
+    @classmethod
+    def of(
+        cls, frequencies: Sequence[int], total: int, factors: Sequence[float] | None = None
+    ) -> "Weights":
+        """Weigh terms by the number of texts, of `total`, that have them (inverse frequency)."""
+        factors = factors or [1.0] * len(frequencies)
+        return cls(
+            tuple(
+                factor * math.log(1 + (total - n + 0.5) / (n + 0.5)) if n else 0.0
+                for factor, n in zip(factors, (min(f, total) for f in frequencies), strict=True)
+            )
+        )
 
-def scale_scores(found: ScoredIds, best: float) -> list[tuple[int, float]]:
-    """Scale scores so that the first is `best`, from 0 to 1, and none exceeds the one before it.
-
-    Fused scores cannot be compared between queries: if no text contains the words, the weight of
-    the vectors alone exceeds every score of a good result.
-    """
-    top = found[0][1] if found else 0.0
-    scaled, last = [], min(1.0, max(0.0, best))
-    for number, score in found:
-        # Divided first: a tiny score must not underflow.
-        last = min(last, best * (score / top)) if top > 0 else last
-        scaled.append((number, max(0.0, last)))
-    return scaled
+    def mean(self, other: "Weights") -> "Weights":
+        """Return the mean of two weights of each term."""
+        pairs = zip(self.by_term, other.by_term, strict=True)
+        return Weights(tuple((one + two) / 2 for one, two in pairs))
 
 
-def measure_coverage(texts: Iterable[str], terms: Terms, languages: Sequence[str] = ()) -> Coverage:
-    """Return the highest coverage of any of the texts; `languages` are those of the terms."""
-    most = 0
-    for text in texts:
-        entries = _entries(text, languages)
-        found = sum(any(_matches(form, entries) for form in forms) for forms in terms)
-        most = max(most, found)
-    return Coverage(most, len(terms))
+class Counts(NamedTuple):
+    """How often a text has each term, and its length in words."""
+
+    length: int
+    times: tuple[int, ...]
 
 
-def bm25_scores(
-    texts: Sequence[TermCounts],
-    terms: Terms,
-    frequencies: Sequence[int],
-    total: int,
-) -> list[float]:
-    """Return the BM25 score of each text, given by its word counts.
+class TermCounter:
+    """Counts terms in texts; each different word is analysed once."""
 
-    `frequencies` has the number of texts, of `total`, that contain each term.
-    """
-    average = sum(text.length for text in texts) / max(1, len(texts)) or 1.0
-    idf = [
-        math.log(1 + (total - n + 0.5) / (n + 0.5)) for n in (min(f, total) for f in frequencies)
-    ]
+    def __init__(self, forms: Sequence[Sequence[str]]) -> None:
+        self._size = len(forms)
+        self._singles: dict[str, list[int]] = {}
+        self._others: list[tuple[int, str]] = []  # phrases and prefixes
+        for number, some in enumerate(forms):
+            for form in some:
+                if " " in form or form.endswith("*"):
+                    self._others.append((number, form))
+                else:
+                    self._singles.setdefault(form, []).append(number)
+        self._known: dict[str, dict[str, tuple[str, Sequence[int]]]] = {}
+
+    def in_text(self, text: str, language: str) -> Counts:
+        """Count the terms in a text."""
+        known = self._known.setdefault(language, {})
+        found = split_words(text)
+        if fresh := [word for word in set(found) if word not in known]:
+            self._learn(known, fresh, language)
+        looked_up = [known[word] for word in found]
+        if self._others or not text.isascii():
+            return self.in_entries(" ".join([entry for entry, _ in looked_up]))
+        times = [0] * self._size
+        for _, numbers in looked_up:
+            for number in numbers:
+                times[number] += 1
+        return Counts(len(found), tuple(times))
+
+    def _learn(
+        self, known: dict[str, tuple[str, Sequence[int]]], fresh: list[str], language: str
+    ) -> None:
+        plain = [word for word in fresh if not is_spaceless(word)]
+        for word, entry in zip(plain, analyse(plain, language), strict=True):
+            known[word] = entry, self._singles.get(entry, ())
+        for word in fresh:
+            if word not in known:
+                known[word] = " ".join(analyse([word], language)), ()
+
+    def in_entries(self, entries: str) -> Counts:
+        """Count the terms in an analysed text: its entries, separated by spaces."""
+        times = [0] * self._size
+        found = entries.split()
+        for entry in found:
+            for number in self._singles.get(entry, ()):
+                times[number] += 1
+        if self._others:
+            # Two spaces between entries: neighbouring phrases must not share one.
+            padded = f" {entries.replace(' ', '  ')} "
+            for number, form in self._others:
+                looked = f" {form[:-1]}" if form.endswith("*") else f" {form.replace(' ', '  ')} "
+                times[number] += padded.count(looked)
+        return Counts(len(found), tuple(times))
+
+
+def bm25(
+    texts: Sequence[Counts], weights: Weights, *, b: float = _B, average: float | None = None
+) -> list[tuple[float, ...]]:
+    """Return what each term contributes to the BM25 score of each text."""
+    average = average or sum(text.length for text in texts) / max(1, len(texts)) or 1.0
     found = []
     for text in texts:
-        norm = _K1 * (1 - _B + _B * text.length / average)
-        score = 0.0
-        for weight, forms in zip(idf, terms, strict=True):
-            times = max(map(text.times, forms), default=0)
-            score += weight * times * (_K1 + 1) / (times + norm)
-        found.append(score)
+        norm = _K1 * (1 - b + b * text.length / average)
+        found.append(
+            tuple(
+                weight * times * (_K1 + 1) / (times + norm) if times else 0.0
+                for weight, times in zip(weights.by_term, text.times, strict=True)
+            )
+        )
     return found
 
 
-def _entries(text: str, languages: Sequence[str]) -> set[str]:
-    """Return the words of a text in all forms that a term may have."""
-    words = split_words(text)
-    forms = [words, *stem_all(words, {"", detect(text), *languages})]
-    if text.isascii():
-        return set().union(*forms)
-    found = {fold(word) for some in forms for word in some}
-    for word in filter(is_spaceless, words):
-        found.update(bigrams(word), word)
-    return found
+def bm25_of_heads(texts: Sequence[Counts], weights: Weights) -> list[tuple[float, ...]]:
+    """Return what each term contributes to the score of first lines."""
+    return bm25(texts, weights, b=_B_HEADS)
 
 
-def _matches(form: str, entries: set[str]) -> bool:
-    if form.endswith("*"):
-        return any(entry.startswith(form[:-1]) for entry in entries)
-    return all(
-        word in entries or fold(word) in entries or fold(stem([word], "")[0]) in entries
-        for word in form.split()
+def discount(by_term: tuple[float, ...], name: Sequence[float]) -> tuple[float, ...]:
+    """Reduce what the terms of a document's name contribute to a page of it."""
+    if not any(name):
+        return by_term
+    return tuple(
+        value * NAMED if named else value for value, named in zip(by_term, name, strict=False)
     )
+
+
+class DocumentScore(NamedTuple):
+    """What each term contributes to the score of a document: by its name, and by its pages."""
+
+    name: tuple[float, ...]
+    text: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """The score."""
+        return NAME * sum(self.name) + sum(self.text)
+
+
+#: Documents that have each entry of the index of documents.
+Matching = Mapping[str, Sequence[int]]
+
+
+def score_documents(
+    found: Matching,
+    terms: Sequence[Sequence[str]],
+    factors: Sequence[float],
+    lengths: Mapping[int, tuple[int, int]],
+    total: int,
+    average: float,
+) -> dict[int, DocumentScore]:
+    """Score documents by the entries that they have.
+
+    `lengths` has the words of the name and of the pages of each document; `total` and `average` are
+    the number of documents and the average length of their pages.
+    """
+    size = len(terms)
+    names: dict[int, list[float]] = {}
+    texts: dict[int, list[float]] = {}
+    average_name = sum(each for each, _ in lengths.values()) / max(1, len(lengths)) or 1.0
+    for number, forms in enumerate(terms):
+        named = _best_steps(found, forms, (fields.NAME,), lengths)
+        weight = Weights.of([len(named)], total, [factors[number]]).by_term[0]
+        for document in named:
+            norm = _K1 * (1 - _B_NAME + _B_NAME * lengths[document][0] / average_name)
+            names.setdefault(document, [0.0] * size)[number] = weight * (_K1 + 1) / (1 + norm)
+        stepped = _best_steps(found, forms, ("",), lengths)
+        weight = Weights.of([len(stepped)], total, [factors[number]]).by_term[0]
+        for document, times in stepped.items():
+            norm = _K1 * (1 - _B + _B * lengths[document][1] / (average or 1.0))
+            share = times * (_K1 + 1) / (times + norm)
+            texts.setdefault(document, [0.0] * size)[number] = weight * share
+    none = (0.0,) * size
+    return {
+        each: DocumentScore(tuple(names.get(each, none)), tuple(texts.get(each, none)))
+        for each in names.keys() | texts.keys()
+    }
+
+
+def _best_steps(
+    found: Matching, forms: Sequence[str], marks: Sequence[str], known: Mapping[int, object]
+) -> dict[int, int]:
+    """Return for each document the number of pages that its best form stands for."""
+    times: dict[int, int] = {}
+    for form in forms:
+        for mark in marks:
+            entries = fields.text_entries(form) if not mark else [mark + form]
+            for entry, pages in zip(entries, fields.PAGES_OF_STEP, strict=False):
+                for document in found.get(entry, ()):
+                    if document in known and times.get(document, 0) < pages:
+                        times[document] = pages
+    return times
+
+
+def coverage(best: Iterable[Counts], size: int) -> tuple[int, float]:
+    """Return how many of the terms the best of some texts has, and which share that is."""
+    most = max((sum(map(bool, text.times)) for text in best), default=0)
+    return most, most / size if size else 0.0
+
+
+def shortfall(terms: int, share: float) -> float:
+    """Return, from 0 to 1, how far the best texts fall short of the query, by their coverage."""
+    if terms >= len(_WEIGHT_BY_TERMS):
+        return 0.0
+    missing = (_HIGH_COVERAGE - share) / (_HIGH_COVERAGE - _LOW_COVERAGE)
+    return _WEIGHT_BY_TERMS[terms] * min(1.0, max(0.0, missing))
+
+
+def vector_weight(missing: float, document: float | None = None) -> float:
+    """Return the weight of a page's vector; `document` is the scaled score of its document.
+
+    Between documents, words decide: vectors are poor at names.
+    """
+    least = _MIN_VECTOR if document is None else _MIN_VECTOR_OF_DOCUMENT * document
+    return least * (1 - missing) + _MAX_VECTOR * missing
+
+
+def scaled(values: Sequence[float]) -> list[float]:
+    """Divide scores by the best one."""
+    top = max(values, default=0.0)
+    return [value / top if top > 0 else 0.0 for value in values]
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Scale scores so that the lowest is 0 and the best 1."""
+    low, top = min(values, default=0.0), max(values, default=0.0)
+    return [(value - low) / (top - low) if top > low else 1.0 for value in values]
+
+
+def scale_scores(scores: Sequence[float], best: float) -> list[float]:
+    """Scale scores so that the first is `best`, from 0 to 1, and none exceeds the one before it.
+
+    Scores cannot be compared between queries: they are relative to the best candidates.
+    """
+    top = scores[0] if scores else 0.0
+    found, last = [], min(1.0, max(0.0, best))
+    for score in scores:
+        # Divided first: a tiny score must not underflow.
+        last = min(last, best * (score / top)) if top > 0 else last
+        found.append(max(0.0, last))
+    return found

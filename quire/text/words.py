@@ -65,7 +65,7 @@ def fts5_input(text: str, language: str) -> str:
 
 def tsvector_input(text: str, language: str) -> str:
     """Return the text to pass to PostgreSQL's `to_tsvector('simple', …)`."""
-    return " ".join(_entries(split_words(text), language))
+    return " ".join(analyse(split_words(text), language))
 
 
 def query_terms(
@@ -80,7 +80,7 @@ def query_terms(
     kinds = list(dict.fromkeys(languages)) or [""]
     quoted = [split_words(found) for found in _PHRASE.findall(query)]
     singles = list(dict.fromkeys(split_words(_PHRASE.sub(" ", query))))
-    phrases = [_phrase_forms(words, kinds, simple) for words in quoted if words]
+    phrases = [phrase_forms(words, kinds, simple=simple) for words in quoted if words]
     terms = phrases + _single_terms(singles, kinds, simple, keep_stop_words=False)
     terms = terms or _single_terms(singles, kinds, simple, keep_stop_words=True)
     return [list(forms) for forms in dict.fromkeys(map(tuple, terms)) if forms][:MAX_TERMS]
@@ -149,7 +149,7 @@ def _stemmer(name: str) -> Any:
     return Stemmer.Stemmer(name)
 
 
-def _entries(words: list[str], language: str) -> list[str]:
+def analyse(words: list[str], language: str) -> list[str]:
     """Return the index entries of words: stemmed and folded, or bigrams."""
     # Fold after stemming: stemmers recognize endings by their accents.
     stems = [fold(word)[:_MAX_WORD_CHARS] for word in stem(words, language)]
@@ -164,11 +164,12 @@ def _entries(words: list[str], language: str) -> list[str]:
 def _form(words: list[str], language: str, simple: bool) -> str:
     """Return the form of consecutive words in the index."""
     if simple or language in _ANALYSED:
-        return " ".join(_entries(words, language))
+        return " ".join(analyse(words, language))
     return " ".join(" ".join(bigrams(word)) if is_spaceless(word) else word for word in words)
 
 
-def _phrase_forms(words: list[str], languages: list[str], simple: bool) -> list[str]:
+def phrase_forms(words: list[str], languages: list[str], *, simple: bool) -> list[str]:
+    """Return the forms of a phrase in the index, one for each way to analyse it."""
     if len(words) == 1 and is_spaceless(words[0]):
         pairs = bigrams(words[0])[:-1]
         return [" ".join(pairs)] if pairs else []
@@ -198,6 +199,11 @@ def _single_terms(
         if len(found) > 4 * MAX_TERMS:
             break
     return [forms for forms in found if forms]
+
+
+def word_terms(word: str, languages: list[str], *, simple: bool) -> list[list[str]]:
+    """Return the terms of one word, each as its forms, also of a stop word."""
+    return _single_terms([word], languages, simple, keep_stop_words=True)
 
 
 def _quoted(form: str) -> str:

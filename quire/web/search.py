@@ -27,7 +27,7 @@ def search(
     if query:
         found = {"note": None} | searching.search(
             caller.db, caller.tenant, query, limit=HITS, mode=mode,
-            corpus=corpus.replace("\0", "") or None,
+            corpus=corpus.replace("\0", "") or None, explain=True,
         )  # fmt: skip
     return page(
         request, "search.html", found=found,

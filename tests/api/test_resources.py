@@ -35,7 +35,7 @@ def test_a_search_that_cannot_be_made_is_refused(house: House):
         ({"q": ""}, 422),
         ({"q": " "}, 422),
         ({"q": "\0"}, 422),
-        ({"q": "x" * 2001}, 422),
+        ({"q": "x" * 10_001}, 422),
         ({"q": "a", "mode": "magic"}, 422),
         ({"q": "a", "limit": 101}, 422),
         ({"q": "a", "where": "novalue"}, 422),

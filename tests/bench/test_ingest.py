@@ -33,6 +33,7 @@ TINY = dataclasses.replace(
     chunks=600,
     queries=3,
     scans=1,
+    reports=3,
     scan_letters=60,
 )
 WITHOUT_OCR = [name for name in command.MEASURES if name != "ocr"]

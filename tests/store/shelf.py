@@ -15,13 +15,14 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.fetch.blobs.folder import BlobFolder
+from quire.ingest import document_words
 from quire.model.outcomes import Lease
 from quire.model.pages import ChunkSpan, Page
 from quire.model.pipeline import text_digest
 from quire.store.documents import admission, corpora, generation_pages, generations, pages
 from quire.store.queue import owners
 from quire.store.search import vectors
-from quire.text import words
+from quire.text import fields, words
 from tests.store.stage import Stage, ending
 
 DIMENSIONS = 4
@@ -148,7 +149,8 @@ class Shelf:
         task_id: int,
     ) -> dict[str, int]:
         fresh = [
-            pages.ReadPage(key_of(text), Page(1, text), "en", 0.5) for text in sorted({*texts})
+            pages.ReadPage(key_of(text), Page(1, text), "en", 0.5, fields.heads(text, "en"))
+            for text in sorted({*texts})
         ]
         ids = pages.put(conn, self.tenant, fresh, task_id)
         cuttings = {ids[key_of(text)]: cutting(text) for text in texts}
@@ -169,9 +171,16 @@ class Shelf:
 
     def swap(self, filing: Filing) -> generations.SwapResult:
         """Make the generation live, or let it fail, and end its task."""
-        found = self.db.write(
-            lambda conn, now: generations.swap(conn, filing.document_id, filing.generation, now=now)
-        )
+        mine = filing.document_id, filing.generation
+        counted = document_words.count(self.db, *mine)
+
+        def act(conn: sa.Connection, now: Instant) -> generations.SwapResult:
+            swapped = generations.swap(conn, *mine, now=now)
+            if swapped.failure is None:
+                document_words.put(conn, *mine, counted)
+            return swapped
+
+        found = self.db.write(act)
         self.end(filing)
         return found
 

@@ -17,6 +17,7 @@ from quire.app import App
 from quire.control import doctor
 from quire.control.search import search
 from quire.errors import Conflict, Damaged, Refused, Transferred
+from quire.ingest import document_words
 from quire.model.access import Role
 from quire.model.records import Submission
 from quire.settings import load
@@ -52,9 +53,11 @@ class Installation:
         """Let go of the file, as processes do that end, and move it."""
         self.source.close()
         tell = tell or (lambda *step: self.steps.append(step))
-        return transfer_copy.transfer(
+        done = transfer_copy.transfer(
             self.path, self.target, name=NAME, analyse=tsvector_input, report=tell
         )
+        document_words.index_missing(self.target)  # as the command does
+        return done
 
     def moved_stage(self) -> Stage:
         """The same stage on the copy: the clock goes on."""

@@ -30,7 +30,8 @@ def search(
         Query(
             min_length=1,
             max_length=control.LONGEST,
-            description='Words, a question or a topic; "quoted" words must be adjacent.',
+            description='Words, a question or a topic; "quoted" words must be adjacent; `name:`, '
+            "`year:` and `type:` restrict the documents.",
         ),
     ],
     mode: Annotated[
@@ -41,6 +42,9 @@ def search(
     where: Annotated[list[Pair] | None, Query(max_length=20, description="KEY=VALUE")] = None,
     media_type: requests.Text = None,
     limit: Annotated[int, Query(ge=1, le=control.MOST)] = 10,
+    explain: Annotated[
+        bool, Query(description="Add `why` to each hit: what each field and word gave.")
+    ] = False,
 ) -> Response:
     """Find passages by words, by meaning, or both."""
     settings = asdict(app_state_of(request).settings)
@@ -54,6 +58,7 @@ def search(
         documents=document or (),
         where=_pairs(where or []),
         media_type=media_type,
+        explain=explain,
         embedder=lambda name: embedder_of(settings, Pipeline(embedder=name)),
     )
     if caller.corpus is not None:

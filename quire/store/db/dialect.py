@@ -171,6 +171,11 @@ def server_time(name: str) -> sa.ColumnElement[float]:
     return sa.select(sa.func.coalesce(given, now)).scalar_subquery()
 
 
+def decode_rows(text: str) -> Any:
+    """Decode a JSON value that SQLite has made."""
+    return json.loads(text)
+
+
 def sanitize_text(text: str) -> str:
     """Replace characters that databases refuse: NUL and lone surrogates."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
@@ -440,13 +445,20 @@ def has_words_table(conn: sa.Connection, tenant: str) -> bool:
 
 def create_words_table(conn: sa.Connection, tenant: str) -> None:
     """Create the full-text index of a tenant on SQLite, if it is missing."""
-    # Contentless: the text is in `chunks`. Deletes from such a table need SQLite 3.43.
+    create_fts5(conn, words_table(tenant), "words", "porter unicode61 remove_diacritics 2")
+
+
+def create_fts5(
+    conn: sa.Connection, table: str, column: str, tokenizer: str, detail: str = "full"
+) -> None:
+    """Create an FTS5 table of one column that does not keep its text, if it is missing."""
+    # Deletes from such a table need SQLite 3.43.
     found = conn.exec_driver_sql("SELECT sqlite_version()").scalar_one()
     is_lean = tuple(int(part) for part in found.split(".")[:2]) >= (3, 43)
     lean = "content='', contentless_delete=1, " if is_lean else ""
     conn.exec_driver_sql(
-        f"CREATE VIRTUAL TABLE IF NOT EXISTS {words_table(tenant)} USING fts5(words, {lean}"
-        "tokenize='porter unicode61 remove_diacritics 2')"
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {table} USING fts5({column}, {lean}"
+        f"detail={detail}, tokenize='{tokenizer}')"
     )
 
 

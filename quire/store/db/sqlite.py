@@ -188,9 +188,10 @@ def highest_id(conn: sa.Connection, table: sa.Table) -> int:
 
 
 def other_tables(conn: sa.Connection, known: Collection[str]) -> list[str]:
-    """List the tables other than the known ones, the full-text index and SQLite's own."""
+    """List the tables other than the known ones, the search indexes and SQLite's own."""
     found = sa.inspect(conn).get_table_names()
-    return [name for name in found if name not in known and not name.startswith("chunk_words")]
+    derived = ("chunk_words", "document_entries", "document_words")
+    return [name for name in found if name not in known and not name.startswith(derived)]
 
 
 def check_still_there(pooled: sa.PoolProxiedConnection, path: Path) -> None:

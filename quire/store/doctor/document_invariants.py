@@ -22,6 +22,7 @@ from quire.store.db.schema.documents import (
     slices,
     vectors,
 )
+from quire.store.db.schema.documents import document_words as document_words_table
 from quire.store.db.schema.queue import is_state, jobs, owners, tasks
 from quire.store.doctor.invariants import (
     Invariant,
@@ -31,6 +32,7 @@ from quire.store.doctor.invariants import (
     reference,
     row_name,
 )
+from quire.store.documents import document_words
 
 d, g, gp, p, s, c, v = (
     documents.c, generations.c, generation_pages.c, pages.c, slices.c, chunks.c, vectors.c,
@@ -237,6 +239,22 @@ def unindexed_chunks(conn: sa.Connection) -> sa.Select[Any]:
         .select_from(live_chunks())
     )
     return query.where(IS_LIVE, sa.not_(has_words))
+
+
+@rule("documents.words", "The words of every live generation are in the index of documents.")
+def _unindexed_documents(_: sa.Connection) -> sa.Select[Any]:
+    return document_words.lacking().with_only_columns(d.id)
+
+
+@rule("document_words.document", "The index of documents has no deleted document.")
+def _words_without_document(_: sa.Connection) -> sa.Select[Any]:
+    w = document_words_table.c
+    return sa.select(w.document_id).where(sa.not_(sa.exists().where(d.id == w.document_id)))
+
+
+@rule("pages.heads", "The first lines of every page of a live generation are indexed.")
+def _pages_without_heads(_: sa.Connection) -> sa.Select[Any]:
+    return document_words.pages_without_heads().with_only_columns(p.id)
 
 
 @rule("chunks.vectors", "Every chunk of a live generation has a vector of that generation's model.")

@@ -10,7 +10,7 @@ from quire.model.pipeline import searchable
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks, contents, documents, generations, models
 from quire.store.doctor import document_invariants as queries
-from quire.store.documents import failures
+from quire.store.documents import document_words, failures
 
 d, g = documents.c, generations.c
 BATCH = 200
@@ -25,6 +25,14 @@ def index_missing_chunks(conn: sa.Connection, analyse: Callable[[str, str], str]
         by_tenant.setdefault(row.tenant, []).append((row.id, words))
     for tenant, texts in by_tenant.items():
         dialect.index_texts(conn, tenant, texts)
+    return len(rows)
+
+
+def index_page_heads(conn: sa.Connection, analyse: Callable[[str, str], str]) -> int:
+    """Index the first lines of pages that lack it; `analyse` returns their words."""
+    rows = conn.execute(document_words.pages_without_heads(BATCH)).all()
+    if rows:
+        document_words.put_heads(conn, {row.id: analyse(row.text, row.language) for row in rows})
     return len(rows)
 
 

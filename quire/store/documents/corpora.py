@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.states import TASK_OPEN
-from quire.store.db import bulk, dialect
+from quire.store.db import bulk, dialect, document_entries
 from quire.store.db.schema.documents import (
     corpora,
     corpus_documents,
@@ -169,4 +169,5 @@ def _delete(conn: sa.Connection, ids: Sequence[int]) -> None:
         conn.execute(sa.delete(column.table).where(dialect.id_in(conn, column, "going")), going)
     stays = sa.update(documents).where(dialect.id_in(conn, d.parent_id, "going"))
     conn.execute(stays.values(parent_id=None), going)
+    document_entries.delete(conn, ids)
     conn.execute(sa.delete(documents).where(dialect.id_in(conn, d.id, "going")), going)

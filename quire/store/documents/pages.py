@@ -58,6 +58,7 @@ class ReadPage(NamedTuple):
     page: Page
     language: str
     seconds: float
+    heads: str | None = None  # the words of its first lines
 
 
 def find(conn: sa.Connection, tenant: str, keys: Sequence[str]) -> dict[str, StoredPage]:
@@ -156,15 +157,16 @@ def put(
 
 _COLUMNS = (
     "tenant", "key", "image_key", "text", "words", "blocks", "width", "height", "via", "language",
-    "label", "seconds", "task_id",
+    "label", "seconds", "heads", "task_id",
 )  # fmt: skip
 
 
 def _row(tenant: str, each: ReadPage, task_id: int) -> list[Any]:
     page = each.page
+    heads = None if each.heads is None else dialect.sanitize_text(each.heads)
     return [
         tenant, each.key, page.image_key, dialect.sanitize_text(page.text), page.words, page.blocks,
-        page.width, page.height, page.via, each.language, page.label, each.seconds, task_id,
+        page.width, page.height, page.via, each.language, page.label, each.seconds, heads, task_id,
     ]  # fmt: skip
 
 

@@ -1,10 +1,15 @@
 """Restricts a search to some chunks: a subquery (PostgreSQL only) or an array of ids."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
 from quire.store.db import dialect
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class SqlType(sa.types.UserDefinedType[Any]):
@@ -39,6 +44,19 @@ class ChunkFilter(NamedTuple):
     def from_array(cls, ids: str) -> "ChunkFilter":
         """Allow the chunks of an array: a literal of PostgreSQL, or JSON on SQLite."""
         return cls({"of_chunks": ids})
+
+    @classmethod
+    def of(cls, conn: sa.Connection, ids: Sequence[int]) -> "ChunkFilter":
+        """Allow some chunks."""
+        return cls.from_array(dialect.encode_ids(conn, ids))
+
+    def ids(self) -> "npt.NDArray[np.int64]":
+        """Return the ids of the array, in order."""
+        import numpy as np
+
+        listed = self.given["of_chunks"].strip("[]{}")
+        found = np.array(listed.split(",") if listed else [], np.int64)
+        return np.sort(found)
 
     def has(self, conn: sa.Connection, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Test whether a column is the id of an allowed chunk."""

@@ -1,278 +1,357 @@
-"""Full-text search: FTS5 on SQLite, tsvector on PostgreSQL, ranked by BM25 on both.
+"""Finds the chunks that have words of a query: FTS5 on SQLite, tsvector on PostgreSQL.
 
-Scoring takes microseconds per match, and common words match too many chunks. So with common words
-the search proceeds in stages: chunks with all words, then with the rare ones, then with any, until
-enough are found; each stage scores a bounded number of matches. FTS5 counts all chunks of every
-word before it scores the first match, so on SQLite a narrow stage is first tried without scores.
-PostgreSQL keeps no word frequencies: `ts_rank` selects candidates, and the caller scores these by
-BM25; see `sampled_gin`. Frequencies are those of the tenant alone: scores would otherwise tell how
-often a word stands in the documents of others.
+The indexes only tell which chunks have which words. A chunk's *presence* is a number with a bit for
+each term; the caller weighs the terms, and scores the best chunks by their texts, so that both
+databases rank alike.
+
+A rare word is looked up everywhere. A common one has too many chunks: it is looked up among the
+chunks with rarer words, as long as these outweigh all chunks that have common words only. Where
+they do not, chunks are looked up in a sample, spread over all of them. Frequencies are those of the
+tenant alone: scores would otherwise tell how often a word stands in the documents of others.
 """
 
 import functools
-import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
-from quire.model.search import IndexHits, QueryTerms, TermCounts
+from quire.model.search import QueryTerms
 from quire.store.db import dialect
 from quire.store.search import sampled_gin
-from quire.store.search.chunk_filter import KEEP_JOIN_ORDER, ChunkFilter
+from quire.store.search.chunk_filter import KEEP_JOIN_ORDER
 
-#: A word in more chunks than this is common.
-COMMON_CHUNKS = 2_000
-#: Maximum number of matches that FTS5 scores.
-FTS5_SCORED = 10_000
-#: If every word is in over half of the chunks, BM25 gives them no weight and only term frequency
-#: distinguishes chunks: score this many words, and this many matches.
-MAX_WEIGHTLESS_TERMS, FTS5_SCORED_WEIGHTLESS = 3, 4_000
-_query = sa.bindparam("query", type_=sa.Text)
-_limit = sa.bindparam("limit", type_=sa.Integer)
-_max_scored = sa.bindparam("most", type_=sa.Integer)
-#: Scores texts from their term counts, the document frequency of each term, and the total.
-Score = Callable[[Sequence[TermCounts], Sequence[int], int], Sequence[float]]
-Ranked = list[tuple[int, float]]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
+    Ids = npt.NDArray[np.int64]
 
-class _Stage(NamedTuple):
-    """One index query; the last stage matches any word."""
-
-    query: str
-    most: int = FTS5_SCORED  # maximum number of scored matches
-    weighed: str | None = None  # what FTS5 scores by, if not the whole query
-    is_last: bool = False
+#: FTS5: a word in more chunks than this is common; in a small index none is.
+COMMON_CHUNKS, SMALL_INDEX = 4_000, 20_000
+#: FTS5: chunks of a common word that are looked up, if rarer words do not outweigh it.
+MAX_LISTED = 20_000
+#: Blocks of consecutive ids that are the sample, and ids in each of them.
+SAMPLE_BLOCKS, SAMPLE_BLOCK = 16, 512
+#: Ids at most this far apart are looked up in one range.
+_GAP, _MAX_RANGES = 32, 400
+#: Returns the weight of each term, given the number of chunks that have it, and of all chunks.
+Weigh = Callable[[Sequence[int], int], Sequence[float]]
 
 
-class _Term(NamedTuple):
-    """A query term in the index's syntax."""
+class Presence(NamedTuple):
+    """Chunks in order of their ids, each with the bits of the terms that it has."""
 
-    query: str
-    number: int  # of chunks with the term, up to a limit
-    share: float = 0.0  # of chunks with the term, estimated
+    ids: "Ids"
+    bits: "Ids"
 
-    @property
-    def is_weightless(self) -> bool:
-        """Tell whether the term is in so many chunks that BM25 gives it no weight."""
-        return self.number > COMMON_CHUNKS and self.share > 0.5
+    def frequencies(self, terms: int) -> list[int]:
+        """Count the chunks that have each term."""
+        return [int(((self.bits >> at) & 1).sum()) for at in range(terms)]
+
+    def best(self, weights: Sequence[float], most: int) -> list[int]:
+        """Return the chunks with the heaviest terms."""
+        import numpy as np
+
+        scores = self.scores(weights)
+        order = np.lexsort((self.ids, -scores))[:most]
+        return [int(each) for each in self.ids[order[scores[order] > 0]]]
+
+    def scores(self, weights: Sequence[float]) -> "npt.NDArray[np.float64]":
+        """Return the sum of the weights of the terms that each chunk has."""
+        import numpy as np
+
+        found = np.zeros(len(self.ids))
+        for at, weight in enumerate(weights):
+            found += ((self.bits >> at) & 1) * weight
+        return found
 
 
-class _Fts5Search:
-    """Runs the stages of one search on FTS5, each once."""
+class ChunkIndex:
+    """Looks up the terms of one query in the chunks of a tenant."""
 
-    def __init__(
-        self,
-        conn: sa.Connection,
-        tenant: str,
-        words: QueryTerms,
-        limit: int,
-        within: ChunkFilter | None,
-        score: Score,
-    ) -> None:
-        self._conn, self._within, self._score = conn, within, score
-        self._tenant, self._index = tenant, dialect.words_table(tenant)
-        self._given = {"tenant": tenant, "limit": limit, **(within.given if within else {})}
-        self._results: dict[str, Ranked] = {}
-        self.terms = self._count_terms(words)
+    #: Number of chunks that have each term, some of them estimated; number of all chunks.
+    frequencies: Sequence[int]
+    total: int
 
-    def ranked(self, stage: _Stage) -> Ranked:
-        """Return the best matches with their scores."""
-        if stage.query not in self._results:
-            self._results[stage.query] = self._run(stage)
-        return self._results[stage.query]
+    def within(self, ids: "Ids") -> Presence:
+        """Look up some chunks, given by their ids in order."""
+        raise NotImplementedError
 
-    def some(self, stage: _Stage, enough: int) -> set[int]:
-        """Return `enough` of the matches, or all of them, unscored."""
-        among, ids = "", tuple[str, ...]()
-        if self._within is not None:
-            among = "AND +rowid IN (SELECT value FROM json_each(?))"
-            ids = (self._within.given["of_chunks"],)
-        index = self._index
-        query = f"SELECT rowid FROM {index} WHERE {index} MATCH ? {among} LIMIT ?"  # noqa: S608
-        found = self._conn.exec_driver_sql(query, (stage.query, *ids, enough))
-        return {chunk for (chunk,) in found}
+    def anywhere(self, weigh: Weigh, most: int) -> Presence:
+        """Look up all chunks that may be among the `most` with the heaviest terms."""
+        raise NotImplementedError
 
-    def _count_terms(self, words: QueryTerms) -> Sequence[_Term]:
-        if not dialect.has_words_table(self._conn, self._tenant):
-            return [_Term(term, 0) for term in words.fts5]
+
+def open_index(conn: sa.Connection, tenant: str, terms: QueryTerms) -> ChunkIndex:
+    """Count the chunks that have each term."""
+    if dialect.is_sqlite(conn):
+        return _Fts5Index(conn, tenant, terms.fts5)
+    return _PostgresIndex(conn, tenant, terms.tsquery)
+
+
+def _merge(found: Sequence[tuple[int, "Ids"]]) -> Presence:
+    """Return the union of the chunks of each term."""
+    import numpy as np
+
+    none = np.empty(0, np.int64)
+    union = np.unique(np.concatenate([none, *(ids for _, ids in found)]))
+    bits = np.zeros(len(union), np.int64)
+    for at, ids in found:
+        bits[np.searchsorted(union, ids)] |= 1 << at
+    return Presence(union, bits)
+
+
+def join_presence(first: Presence, second: Presence) -> Presence:
+    """Return the chunks of both, with the bits of both."""
+    import numpy as np
+
+    union = np.union1d(first.ids, second.ids)
+    bits = np.zeros(len(union), np.int64)
+    for each in (first, second):
+        bits[np.searchsorted(union, each.ids)] |= each.bits
+    return Presence(union, bits)
+
+
+def _rarest_first(frequencies: Sequence[int]) -> list[int]:
+    """Return the terms that some chunk has, rarest first."""
+    known = [at for at, count in enumerate(frequencies) if count]
+    return sorted(known, key=lambda at: (frequencies[at], at))
+
+
+def _kth(scores: "npt.NDArray[np.float64]", most: int) -> float:
+    """Return the score that a chunk must exceed to be among the best, or 0."""
+    import numpy as np
+
+    return float(np.partition(scores, -most)[-most]) if len(scores) >= most else 0.0
+
+
+class _Fts5Index(ChunkIndex):
+    def __init__(self, conn: sa.Connection, tenant: str, terms: Sequence[str]) -> None:
+        self._conn, self._terms = conn, terms
+        self._index = dialect.words_table(tenant)
+        self._is_there = dialect.has_words_table(conn, tenant)
+        self.total = self._count_chunks() if self._is_there else 0
+        limit = self.total if self.total <= SMALL_INDEX else COMMON_CHUNKS
+        listed = self._listed(limit)
+        #: Chunks of the terms that are not common.
+        self._lists = {at: ids for at, ids in enumerate(listed) if len(ids) <= limit}
+        self.frequencies = [len(ids) for ids in listed]
+        for at in range(len(terms)):
+            if at not in self._lists:
+                self.frequencies[at] = self._estimate(at, limit)
+
+    def within(self, ids: "Ids") -> Presence:
+        import numpy as np
+
+        found = []
+        for at in _rarest_first(self.frequencies):
+            if at in self._lists:
+                mine = np.intersect1d(self._lists[at], ids, assume_unique=True)
+            else:
+                mine = np.intersect1d(self._in(at, ids), ids, assume_unique=True)
+            found.append((at, mine))
+        return _merge(found)
+
+    def anywhere(self, weigh: Weigh, most: int) -> Presence:
+        weights = weigh(self.frequencies, self.total)
+        lists, order = dict(self._lists), _rarest_first(self.frequencies)
+        while True:
+            common = [at for at in order if at not in lists]
+            found = self._with_common(lists, common)
+            left = sum(weights[at] for at in common)
+            if not common or _kth(found.scores(weights), most) >= left:
+                return found
+            if self.frequencies[common[0]] > MAX_LISTED:
+                return join_presence(found, self._sampled(order))
+            [lists[common[0]]] = self._listed(None, [common[0]])
+
+    def _with_common(self, lists: dict[int, "Ids"], common: Sequence[int]) -> Presence:
+        """Return the chunks of the lists, also with the bits of the common terms."""
+        import numpy as np
+
+        found = [(at, ids) for at, ids in lists.items() if len(ids)]
+        if not found:
+            return _merge([])
+        rare = " OR ".join(f"({self._terms[at]})" for at, _ in found)
+        for at in common:
+            query = f"({self._terms[at]}) AND ({rare})"
+            [ids] = self._rows(
+                f"SELECT rowid FROM {self._index} WHERE {self._index} MATCH ?",  # noqa: S608
+                query,
+            )
+            found.append((at, np.asarray(ids)))
+        return _merge(found)
+
+    def _sampled(self, order: Sequence[int]) -> Presence:
+        blocks = self._blocks
+        return _merge([(at, self._in_ranges(at, blocks)) for at in order])
+
+    @functools.cached_property
+    def _blocks(self) -> tuple[tuple[int, int], ...]:
+        """Return ranges of ids that are spread evenly over the index."""
+        first, last = self._conn.exec_driver_sql(
+            f"SELECT (SELECT min(id) FROM {self._index}_docsize), "  # noqa: S608
+            f"(SELECT max(id) FROM {self._index}_docsize)"
+        ).one()
+        step = max(1, (last - first + 1) // SAMPLE_BLOCKS)
+        size = min(step, SAMPLE_BLOCK)
+        return tuple((at, at + size - 1) for at in range(first, last + 1, step))
+
+    def _count_chunks(self) -> int:
+        """Return the number of indexed chunks, the first number of FTS5's averages record."""
+        block: bytes | None = self._conn.exec_driver_sql(
+            f"SELECT block FROM {self._index}_data WHERE id = 1"  # noqa: S608
+        ).scalar_one_or_none()
+        return _varint(block) if block else 0
+
+    def _listed(self, limit: int | None, which: Sequence[int] | None = None) -> list["Ids"]:
+        """Return the chunks of terms, up to one more than a limit."""
+        if not self._is_there:
+            import numpy as np
+
+            return [np.empty(0, np.int64) for _ in self._terms]
+        terms = self._terms if which is None else [self._terms[at] for at in which]
+        most = "" if limit is None else f"LIMIT {limit + 1}"
+        one = f"SELECT rowid FROM {self._index} WHERE {self._index} MATCH value {most}"  # noqa: S608
         found = self._conn.exec_driver_sql(
-            _count_statement(self._index), (dialect.encode_rows(words.fts5),)
+            f"SELECT (SELECT json_group_array(rowid) FROM ({one})) FROM json_each(?)",  # noqa: S608
+            (dialect.encode_rows(terms),),
         )
-        counted = [json.loads(counts) for (counts,) in found]
-        return [
-            _Term(term, count, self._share(count, first, last))
-            for term, (count, first, last) in zip(words.fts5, counted, strict=True)
-        ]
+        return [_array(ids) for (ids,) in found]
 
-    def _share(self, count: int, first: int, last: int) -> float:
-        """Estimate the share of chunks with a common word: its first matches show it."""
-        if count <= COMMON_CHUNKS:
-            return 0.0
+    def _rows(self, query: str, *given: Any) -> list["Ids"]:
+        found = self._conn.exec_driver_sql(
+            f"SELECT json_group_array(rowid) FROM ({query})",  # noqa: S608
+            given,
+        )
+        return [_array(ids) for (ids,) in found]
+
+    def _in(self, at: int, ids: "Ids") -> "Ids":
+        """Return at least those of the chunks that have a term."""
+        import numpy as np
+
+        if not len(ids):
+            return ids
+        ends = np.flatnonzero(np.diff(ids) > _GAP)
+        firsts, lasts = ids[np.r_[0, ends + 1]], ids[np.r_[ends, len(ids) - 1]]
+        if len(firsts) <= _MAX_RANGES:
+            return self._in_ranges(at, list(zip(firsts.tolist(), lasts.tolist(), strict=True)))
+        # The plus makes it a filter on matches; otherwise FTS5 is queried once per id.
+        query = (
+            f"SELECT rowid FROM {self._index} WHERE {self._index} MATCH ? "  # noqa: S608
+            "AND +rowid IN (SELECT value FROM json_each(?))"
+        )
+        return self._rows(query, self._terms[at], dialect.encode_rows(ids.tolist()))[0]
+
+    def _in_ranges(self, at: int, ranges: Sequence[tuple[int, int]]) -> "Ids":
+        # CROSS JOIN keeps the order: FTS5 skips to the start of each range.
+        query = (
+            f"SELECT {self._index}.rowid FROM json_each(?) span CROSS JOIN {self._index} "  # noqa: S608
+            f"WHERE {self._index} MATCH ? AND {self._index}.rowid "
+            "BETWEEN span.value ->> 0 AND span.value ->> 1"
+        )
+        return self._rows(query, dialect.encode_rows(ranges), self._terms[at])[0]
+
+    def _estimate(self, at: int, least: int) -> int:
+        """Estimate how many chunks have a common term from the sample."""
+        blocks = self._blocks
+        sampled = self._sample_size
+        share = len(self._in_ranges(at, blocks)) / max(1, sampled)
+        return max(least + 1, min(self.total, round(share * self.total)))
+
+    @functools.cached_property
+    def _sample_size(self) -> int:
         counted = self._conn.exec_driver_sql(
-            f"SELECT count(*) FROM (SELECT 1 FROM {self._index}_docsize "  # noqa: S608
-            f"WHERE id BETWEEN ? AND ? LIMIT {8 * COMMON_CHUNKS})",
-            (first, last),
+            f"SELECT count(*) FROM json_each(?) span CROSS JOIN {self._index}_docsize "  # noqa: S608
+            f"WHERE {self._index}_docsize.id BETWEEN span.value ->> 0 AND span.value ->> 1",
+            (dialect.encode_rows(self._blocks),),
         )
-        return count / float(counted.scalar_one())
-
-    def _run(self, stage: _Stage) -> Ranked:
-        given = {**self._given, "query": stage.query, "most": stage.most}
-        query = _best_of_fts5(self._conn, self._index, self._within is not None)
-        if stage.weighed is not None and self._within is None:
-            query = _weighing(self._conn, self._index)
-            given |= {"query": stage.weighed, "every": stage.query}
-        return [(chunk, -rank) for chunk, rank in self._conn.execute(query, given).all()]
+        return int(counted.scalar_one())
 
 
-class _PostgresSearch(_Fts5Search):
-    """Runs the stages of one search on PostgreSQL."""
+def _array(text: str) -> "Ids":
+    import numpy as np
 
-    def _count_terms(self, words: QueryTerms) -> Sequence[_Term]:
+    return np.array(dialect.decode_rows(text), np.int64)
+
+
+def _varint(block: bytes) -> int:
+    """Decode SQLite's variable-length integer at the start of a block."""
+    value = 0
+    for byte in block[:8]:
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value
+    return value << 8 | block[8]
+
+
+class _PostgresIndex(ChunkIndex):
+    def __init__(self, conn: sa.Connection, tenant: str, terms: Sequence[str]) -> None:
+        self._conn, self._tenant, self._terms = conn, tenant, terms
         # The planner ignores the cost of decompressing tsvectors and would scan the whole table.
         chosen = {"enable_seqscan": "off", "enable_bitmapscan": "on", "work_mem": "32MB"}
-        dialect.set_local(self._conn, chosen | KEEP_JOIN_ORDER)
-        self._total = sampled_gin.estimate_chunks_of(self._conn, self._tenant)
-        # The first stage's query (all words) is counted in the same round trip.
-        every = _join_terms([_Term(query, 1) for query in words.tsquery], "&")
+        dialect.set_local(conn, chosen | KEEP_JOIN_ORDER)
+        self.total = sampled_gin.estimate_chunks_of(conn, tenant)
+        self._all = _joined(terms, "&")
         self._sample = sampled_gin.Sample(
-            self._conn,
-            self._tenant,
-            sampled_gin.estimate_chunks(self._conn),
-            [*words.tsquery, every],
+            conn, tenant, sampled_gin.estimate_chunks(conn), [*terms, self._all]
         )
-        counts = self._sample.counts(words.tsquery, 2 * COMMON_CHUNKS)
-        return [_Term(*each) for each in zip(words.tsquery, counts, strict=True)]
+        self.frequencies = self._sample.counts(terms, sampled_gin.MAX_RANKED)
 
-    def some(self, stage: _Stage, enough: int) -> set[int]:
-        """Return the best matches: as fast as any matches."""
-        return {i for i, _ in self.ranked(stage)}
+    def within(self, ids: "Ids") -> Presence:
+        order = _rarest_first(self.frequencies)
+        if not order or not len(ids):
+            return _merge([])
+        given = {"of_chunks": dialect.encode_ids(self._conn, ids.tolist())}
+        return self._run(order, sampled_gin.presence_within(len(order)), given)
 
-    def _run(self, stage: _Stage) -> Ranked:
-        known = [term for term in self.terms if term.number]
-        given = {**self._given, "query": stage.query, "weighed": _join_terms(known, "|")}
-        if self._within is not None:
-            query = sampled_gin.filtered_ranking_statement(self._conn, self._within)
-        else:
-            scanned = 0 if stage.is_last else min(term.number for term in known)
-            query = sampled_gin.ranking_statement(
-                self._conn, self._sample.level(stage.query, scanned)
-            )
-        rows = self._conn.execute(query, given).all()
-        if not rows:
-            return []
-        texts = [sampled_gin.TsVector(row.words) for row in rows]
-        scores = self._score(texts, [term.number for term in self.terms], self._total)
-        ids = [row.id for row in rows]
-        return sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
+    def anywhere(self, weigh: Weigh, most: int) -> Presence:
+        weights = weigh(self.frequencies, self.total)
+        order = _rarest_first(self.frequencies)
+        if not order:
+            return _merge([])
+        rare, room = [], sampled_gin.MAX_RANKED
+        for at in order:
+            room -= self.frequencies[at]
+            if room < 0:
+                break
+            rare.append(at)
+        found = (
+            self._look_up(order, _joined([self._terms[at] for at in rare], "|"))
+            if rare
+            else (_merge([]))
+        )
+        left = sum(weights[at] for at in order if at not in rare)
+        if not left or _kth(found.scores(weights), most) >= left:
+            return found
+        if not rare and len(order) > 1:
+            found = self._look_up(order, _joined([self._terms[at] for at in order], "&"))
+            if _kth(found.scores(weights), most) >= left:
+                return found
+        whole = self._look_up(order, _joined([self._terms[at] for at in order], "|"))
+        return join_presence(found, whole)
 
+    def _look_up(self, order: Sequence[int], query: str) -> Presence:
+        """Look up the chunks that match, in the largest sample in which they are few enough."""
+        level = self._sample.level(query, min(self.frequencies[at] for at in order))
+        given = {"query": query, "tenant": self._tenant}
+        return self._run(order, sampled_gin.presence_in_sample(len(order), level), given)
 
-def matches(
-    conn: sa.Connection,
-    tenant: str,
-    words: QueryTerms,
-    limit: int,
-    within: ChunkFilter | None,
-    *,
-    enough: int,
-    score: Score,
-) -> IndexHits:
-    """Find chunks that match the query; `within` restricts them.
+    def _run(self, order: Sequence[int], statement: str, given: dict[str, Any]) -> Presence:
+        import numpy as np
 
-    Common words alone are searched only if the other stages find fewer than `enough`.
-    """
-    index = _Fts5Search if dialect.is_sqlite(conn) else _PostgresSearch
-    asking = index(conn, tenant, words, limit, within, score)
-    narrow, few = None, set[int]()
-    for stage in _stages(conn, asking.terms):
-        if stage.is_last:
-            found = asking.ranked(stage)
-            if narrow and not few <= {i for i, _ in found}:
-                # Not all of the many matches were scored: add those with the rare words.
-                found = _merge(found, asking.ranked(narrow))[:limit]
-            return IndexHits(found, len(found) < limit)
-        narrow, few = stage, asking.some(stage, enough)
-        if len(few) >= enough:
-            return IndexHits(asking.ranked(stage), False)
-    return IndexHits([], True)
-
-
-def _merge(found: Ranked, others: Ranked) -> Ranked:
-    scores = dict(found) | dict(others)
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+        terms = {f"term_{n}": self._terms[at] for n, at in enumerate(order)}
+        terms["any"] = _joined([self._terms[at] for at in order], "|")
+        rows = self._conn.execute(sa.text(statement), given | terms).all()
+        ids = np.array([row[0] for row in rows], np.int64)
+        packed = np.array([row[1] for row in rows], np.int64)
+        bits = np.zeros(len(rows), np.int64)
+        for n, at in enumerate(order):
+            bits |= ((packed >> n) & 1) << at
+        by_id = np.argsort(ids)
+        return Presence(ids[by_id], bits[by_id])
 
 
-def _stages(conn: sa.Connection, terms: Sequence[_Term]) -> Iterator[_Stage]:
-    """Yield the stages, narrow first; none if no chunk has any of the words."""
-    either, both = ("OR", "AND") if dialect.is_sqlite(conn) else ("|", "&")
-    # Ignore words that no chunk has: with them, no chunk has all words.
-    known = [term for term in terms if term.number]
-    if not known:
-        return
-    whole = _join_terms(known, either)
-    if len(known) > 1 and sum(term.number for term in known) > COMMON_CHUNKS:
-        every = _join_terms(known, both)
-        weighed = _weighed(known)
-        most = FTS5_SCORED_WEIGHTLESS if weighed[0].is_weightless else FTS5_SCORED
-        is_part = len(weighed) < len(known)
-        yield _Stage(every, most, _join_terms(weighed, both) if is_part else None)
-        rare = [term for term in known if term.number <= COMMON_CHUNKS]
-        if rare and len(rare) < len(known):
-            # Include the common words too, because they contribute to the score.
-            yield _Stage(f"({_join_terms(rare, either)}) {both} ({whole})")
-    yield _Stage(whole, is_last=True)
-
-
-def _weighed(terms: Sequence[_Term]) -> Sequence[_Term]:
-    """Return the terms that determine scores: counting the chunks of the others is slowest."""
-    weighty = [term for term in terms if not term.is_weightless]
-    return weighty or sorted(terms, key=lambda term: term.share)[:MAX_WEIGHTLESS_TERMS]
-
-
-def _join_terms(terms: Sequence[_Term], word: str) -> str:
-    return f" {word} ".join(f"({term.query})" for term in terms)
-
-
-@functools.cache
-def _count_statement(index: str) -> str:
-    # FTS5 counts exact frequencies for its scores; here it only matters whether a word is common.
-    return f"""
-SELECT (
-    SELECT json_array(count(*), min(rowid), max(rowid)) FROM (
-        SELECT rowid FROM {index} WHERE {index} MATCH value LIMIT {COMMON_CHUNKS + 1}
-    )
-) FROM json_each(?)
-"""  # noqa: S608
-
-
-def _rowid(index: str, *, is_filter: bool = False) -> sa.ColumnElement[int]:
-    # The plus makes a condition a filter on matches; otherwise FTS5 is queried once per id.
-    return sa.literal_column(f"{'+' if is_filter else ''}{index}.rowid", sa.BigInteger)
-
-
-@dialect.statement
-def _best_of_fts5(conn: sa.Connection, index: str, is_filtered: bool) -> sa.Select[Any]:
-    """Select matches from FTS5; the latest ones if there are more than can be scored."""
-    rowid = _rowid(index, is_filter=True)
-    return _scored(index, dialect.id_in(conn, rowid, "of_chunks") if is_filtered else None)
-
-
-@dialect.statement
-def _weighing(_: sa.Connection, index: str) -> sa.Select[Any]:
-    """Select matches of `query` from FTS5 among the latest that match `every`."""
-    every = sa.bindparam("every", type_=sa.Text)
-    asked = sa.literal_column(index).op("MATCH")(every)
-    found = sa.select(_rowid(index)).select_from(sa.table(index)).where(asked)
-    latest = found.order_by(_rowid(index).desc()).limit(_max_scored).correlate(None)
-    return _scored(index, _rowid(index, is_filter=True).in_(latest))
-
-
-def _scored(index: str, among: sa.ColumnElement[bool] | None) -> sa.Select[Any]:
-    score: sa.ColumnElement[float] = sa.literal_column(f"bm25({index})", sa.Double)
-    asked = sa.literal_column(index).op("MATCH")(_query)
-    inner = sa.select(_rowid(index).label("id"), score.label("score"))
-    inner = inner.select_from(sa.table(index)).where(asked)
-    if among is not None:
-        inner = inner.where(among)
-    found = inner.order_by(_rowid(index).desc()).limit(_max_scored).subquery("found")
-    return sa.select(found.c.id, found.c.score).order_by(found.c.score, found.c.id).limit(_limit)
+def _joined(terms: Sequence[str], word: str) -> str:
+    return f" {word} ".join(f"({term})" for term in terms)

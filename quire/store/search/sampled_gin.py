@@ -6,15 +6,14 @@ ranked. A sample consists of blocks of consecutive ids: their rows are stored to
 large document is represented.
 """
 
+import functools
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 
 from quire.store.db import dialect
 from quire.store.db.schema.documents import chunks, documents
-from quire.store.search.chunk_filter import ChunkFilter
 
 #: An index over one of this many id blocks; the first covers all.
 SAMPLE_RATES = (1, 8, 64)
@@ -31,7 +30,6 @@ _PENDING_LIST_KB = 256
 #: A tenant's chunks are counted up to this many; numbers that took long are kept for this time.
 _MAX_COUNTED, _KEEP_TOTAL = 100_000, 60.0
 _totals: dict[tuple[str, str], tuple[float, int]] = {}
-_words: sa.ColumnElement[Any] = sa.literal_column("chunks.words")
 
 
 def sample_condition(level: int) -> str:
@@ -165,76 +163,28 @@ def _count_matches(
     return [count for (count,) in rows]
 
 
-@dialect.statement
-def ranking_statement(_: sa.Connection, level: int) -> sa.Select[Any]:
-    """Select the best matches of `query` in a sample, ranked by the words of `weighed`."""
-    return _best(_matching(level))
-
-
-def filtered_ranking_statement(conn: sa.Connection, within: ChunkFilter) -> sa.Select[Any]:
-    """Select the best matches of `query` among the filtered chunks."""
-    return _best(_matching(1).where(within.has(conn, chunks.c.id)))
-
-
-def _query(name: str) -> sa.ColumnElement[Any]:
-    return sa.func.to_tsquery(sa.literal_column("'simple'"), sa.bindparam(name, type_=sa.Text))
-
-
-def _matching(level: int) -> sa.Select[Any]:
-    c = chunks.c
-    mine = c.tenant == sa.bindparam("tenant", type_=sa.Text)
-    rank = sa.func.ts_rank(_words, _query("weighed")).label("rank")
+@functools.cache
+def presence_in_sample(terms: int, level: int) -> str:
+    """Return the SQL that finds the matches of `query` in a sample, and which terms they have."""
     return (
-        sa.select(c.id, rank)
-        .where(mine, _words.op("@@")(_query("query")), sa.text(sample_condition(level)))
-        .limit(MAX_RANKED)
+        f"SELECT id, {_bits(terms)} FROM chunks WHERE tenant = :tenant "  # noqa: S608
+        f"AND words @@ to_tsquery('simple', :query) AND {sample_condition(level)} "
+        f"LIMIT {2 * MAX_RANKED}"
     )
 
 
-def _best(matching: sa.Select[Any]) -> sa.Select[Any]:
-    c = chunks.c
-    ranked = matching.subquery("ranked")
-    limit = sa.bindparam("limit", type_=sa.Integer)
-    best = sa.select(ranked).order_by(ranked.c.rank.desc(), ranked.c.id).limit(limit)
-    found = best.subquery("found")
-    return sa.select(c.id, sa.cast(_words, sa.Text).label("words")).join(found, found.c.id == c.id)
+@functools.cache
+def presence_within(terms: int) -> str:
+    """Return the SQL that finds which terms the chunks of an array have."""
+    return (
+        f"SELECT id, {_bits(terms)} FROM chunks "  # noqa: S608
+        "WHERE id = ANY(CAST(:of_chunks AS bigint[])) AND words @@ to_tsquery('simple', :any)"
+    )
 
 
-class TsVector:
-    """A tsvector's text, parsed lazily: counts words, prefixes and phrases."""
-
-    def __init__(self, words: str) -> None:
-        self._words = words
-        self.length = words.count(",") + words.count("':")
-
-    def times(self, form: str) -> int:
-        """Count a word, a prefix (`word*`) or a phrase."""
-        if form.endswith("*"):
-            begin = f"'{form[:-1]}"
-            return sum(len(_positions(found)) for found in self._entries(begin, whole=False))
-        first, *rest = form.split()
-        if not rest:
-            return next((some.count(",") + 1 for some in self._entries(f"'{first}':")), 0)
-        found = self._at(first)
-        for number, word in enumerate(rest, start=1):
-            found &= {position - number for position in self._at(word)}
-        return len(found)
-
-    def _at(self, word: str) -> set[int]:
-        return {at for some in self._entries(f"'{word}':") for at in _positions(some)}
-
-    def _entries(self, begin: str, *, whole: bool = True) -> Iterator[str]:
-        """Yield the positions of the matching entries, as text."""
-        words, at = self._words, 0
-        while (at := words.find(begin, at)) >= 0:
-            stop = words.find(" ", at)
-            entry = words[at : stop if stop >= 0 else None]
-            if at == 0 or words[at - 1] == " ":
-                yield entry.rpartition(":")[2]
-                if whole:
-                    return
-            at += len(begin)
-
-
-def _positions(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
+def _bits(terms: int) -> str:
+    parts = [
+        f"(CAST(CAST(words @@ to_tsquery('simple', :term_{at}) AS int) AS bigint) << {at})"
+        for at in range(terms)
+    ]
+    return " | ".join(parts)

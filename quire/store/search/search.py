@@ -7,17 +7,19 @@ one `Database.read`, which sees one generation of each document.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
+from quire.model.pipeline import searchable
 from quire.model.search import ChunkLocation, IndexHits, Model, Scope
 from quire.model.states import GenerationState
-from quire.store.db import dialect
+from quire.store.db import dialect, document_entries
 from quire.store.db.schema.documents import (
     chunks,
     corpora,
     corpus_documents,
+    document_words,
     documents,
     generation_pages,
     generations,
@@ -29,6 +31,12 @@ from quire.store.db.schema.queue import is_state
 from quire.store.search import sampled_gin
 from quire.store.search.chunk_filter import ChunkFilter
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.int64]
+
 #: Queries an index for a number of chunks, restricted by a filter (None: any).
 IndexQuery = Callable[[int, ChunkFilter | None], IndexHits]
 
@@ -37,21 +45,32 @@ FIRST_CANDIDATES, MAX_CANDIDATES = 100, 1_000
 #: A scope with at most this many chunks, counted over at most this many documents, is searched
 #: exhaustively if it is a small part of the corpus.
 FEW_CHUNKS, FEW_DOCUMENTS = 30_000, 1_000
+#: Places that are looked at: a text may occur in very many documents.
+MAX_PLACES = 2_000
+#: Documents that are looked up for each entry of the index of documents; of more common entries,
+#: only those that have a rarer one.
+MAX_LISTED_DOCUMENTS = 5_000
+#: Documents that `name:` and `year:` may restrict a search to.
+MAX_NAMED = 10_000
 #: The names of `_parameters`: they decide the text of a statement.
 Names = tuple[str, ...]
 d, g, gp, s = documents.c, generations.c, generation_pages.c, slices.c
+w = document_words.c
 
 
 class SearchPlan(NamedTuple):
-    """A scope, and a filter with its chunks if they are few."""
+    """A scope; if its chunks are few, a filter with them, and the number of its documents."""
 
     scope: Scope
     few: ChunkFilter | None
+    documents: int = 0
 
 
 def plan(conn: sa.Connection, scope: Scope) -> SearchPlan:
     """Decide how to search a scope."""
-    return SearchPlan(scope, _chunk_array(conn, scope, None) if _is_few(conn, scope) else None)
+    if not (count := _count_few(conn, scope)):
+        return SearchPlan(scope, None)
+    return SearchPlan(scope, _chunk_array(conn, scope, None), count)
 
 
 def candidate_count(depth: int) -> int:
@@ -59,19 +78,13 @@ def candidate_count(depth: int) -> int:
     return max(FIRST_CANDIDATES, 2 * depth)
 
 
-def best_chunks(
-    conn: sa.Connection,
-    within: SearchPlan,
-    find: IndexQuery,
-    depth: int,
-    *,
-    enough: int,
-    model: Model | None = None,
+def nearest_chunks(
+    conn: sa.Connection, within: SearchPlan, find: IndexQuery, depth: int, model: Model
 ) -> list[tuple[int, float]]:
-    """List up to `depth` live chunks, and at least `enough` if that many exist.
+    """List up to `depth` live chunks that are nearest, if that many exist.
 
-    With a model, only documents embedded with it are searched, unless the scope is small: a
-    chunk's vector is the same in every document.
+    Only documents embedded with the model are searched, unless the scope is small: a chunk's vector
+    is the same in every document.
     """
     scope = within.scope
     if within.few is not None:
@@ -80,11 +93,11 @@ def best_chunks(
         return find(depth, _filter(conn, scope, model)).ranked
     count = candidate_count(depth)
     found, passed = _first(conn, scope, find, count, model)
-    if len(passed) < enough and not found.is_complete and passed and not dialect.is_sqlite(conn):
+    if len(passed) < depth and not found.is_complete and passed and not dialect.is_sqlite(conn):
         # Fetching more candidates is faster than scanning every live chunk.
         more = min(MAX_CANDIDATES, count * depth // len(passed))
         found, passed = _first(conn, scope, find, more, model)
-    if len(passed) < enough and not found.is_complete:
+    if len(passed) < depth and not found.is_complete:
         passed = find(depth, _filter(conn, scope, model)).ranked
     return passed[:depth]
 
@@ -98,15 +111,137 @@ def _first(
     return found, [(i, score) for i, score in found.ranked if i in live]
 
 
-def _is_few(conn: sa.Connection, scope: Scope) -> bool:
-    """Tell whether the scope has so few chunks that an unfiltered index would miss them."""
+def scope_chunks(conn: sa.Connection, scope: Scope) -> "Ids":
+    """Return the ids of all chunks of the live documents in the scope, in order."""
+    return _chunk_array(conn, scope, None).ids()
+
+
+class DocumentMatches(NamedTuple):
+    """Which documents in scope have which entries of the index of documents."""
+
+    found: dict[str, list[int]]
+    lengths: dict[int, tuple[int, int]]  # words of the name, and of all pages
+    chunks: dict[int, int]
+    total: int  # documents, and the average length of their pages
+    average: float
+
+
+def match_documents(
+    conn: sa.Connection, within: SearchPlan, entries: Sequence[str]
+) -> DocumentMatches:
+    """Look up entries in the index of documents."""
+    scope = within.scope
+    most = MAX_LISTED_DOCUMENTS
+    lists = document_entries.matching(conn, scope.tenant, entries, most + 1)
+    found = {entry: ids for entry, ids in zip(entries, lists, strict=True) if 0 < len(ids) <= most}
+    common = [entry for entry, ids in zip(entries, lists, strict=True) if len(ids) > most]
+    some = sorted({document for ids in found.values() for document in ids})
+    if common:
+        lists = document_entries.matching(conn, scope.tenant, common, most, some[:most])
+        found |= zip(common, lists, strict=True)
+    given = _parameters(conn, scope, None) | {"ids": dialect.encode_ids(conn, some)}
+    rows = conn.execute(_lengths(conn, tuple(given)), given).all() if some else []
+    count, average = conn.execute(_AVERAGE, {"tenant": scope.tenant}).one()
+    return DocumentMatches(
+        found,
+        {row.document_id: (row.words, row.length) for row in rows},
+        {row.document_id: row.chunks or 0 for row in rows},
+        within.documents or count,
+        float(average or 1.0),
+    )
+
+
+_AVERAGE = sa.select(sa.func.count(), sa.func.avg(w.length)).where(
+    w.tenant == sa.bindparam("tenant")
+)
+
+
+@dialect.statement
+def _lengths(conn: sa.Connection, names: Names) -> sa.Select[Any]:
+    spaces = sa.func.length(w.name) - sa.func.length(sa.func.replace(w.name, " ", ""))
+    return (
+        sa.select(w.document_id, (spaces + 1).label("words"), w.length, d.chunks)
+        .join(documents, sa.and_(d.id == w.document_id, d.live_generation == w.generation))
+        .where(
+            dialect.id_in(conn, w.document_id, "ids"),
+            *_conditions(conn, tuple(name for name in names if name != "ids"), by_chunk=True),
+        )
+    )
+
+
+def documents_named(conn: sa.Connection, tenant: str, words: Sequence[str]) -> list[int]:
+    """Return the documents whose name has all of the words; more than the maximum if too many."""
+    most = MAX_NAMED
+    lists = document_entries.matching(conn, tenant, words, most + 1)
+    shortest = min(lists, key=len)
+    if len(shortest) > most:
+        return shortest
+    for entry, ids in zip(words, lists, strict=True):
+        if len(ids) > most:  # not all of them are known
+            [ids] = document_entries.matching(conn, tenant, [entry], most, shortest)
+        shortest = sorted(set(shortest) & set(ids))
+    return shortest
+
+
+def first_chunks(conn: sa.Connection, ids: Sequence[int]) -> list[int]:
+    """Return the first chunk of the first page of documents."""
+    return list(conn.scalars(_first_chunks(conn), {"ids": dialect.encode_ids(conn, ids)}))
+
+
+@dialect.statement
+def _first_chunks(conn: sa.Connection) -> sa.Select[Any]:
+    found = _join_live(sa.select(s.chunk_id))
+    mine = dialect.id_in(conn, d.id, "ids")
+    return found.where(mine, gp.number == 1, s.ordinal == 0)
+
+
+class Place(NamedTuple):
+    """A chunk on its first page in a document, and the words of the first lines of that page."""
+
+    chunk_id: int
+    document_id: int
+    page: int
+    heads: str | None
+
+
+def places(conn: sa.Connection, scope: Scope, ids: Sequence[int]) -> list[Place]:
+    """Find where chunks are, in the order of `ids`: once per document, on the first page."""
+    if not ids:
+        return []
+    given = _parameters(conn, scope, None)
+    query = _places(conn, tuple(given))
+    ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
+    return [
+        Place(*row) for row in conn.execute(query, given | {"ids": ranked, "limit": MAX_PLACES})
+    ]
+
+
+@dialect.statement
+def _places(conn: sa.Connection, names: Names) -> sa.Select[Any]:
+    at = _first_pages(conn, names)
+    of_page = sa.and_(
+        gp.document_id == d.id, gp.generation == d.live_generation, gp.number == at.c.number
+    )
+    return (
+        sa.select(at.c.chunk, at.c.document, at.c.number, pages.c.heads)
+        .select_from(at)
+        .join(documents, d.id == at.c.document)
+        .join(generation_pages, of_page)
+        .join(pages, pages.c.id == gp.page_id)
+        .order_by(at.c.rank, at.c.document)
+    )
+
+
+def _count_few(conn: sa.Connection, scope: Scope) -> int:
+    """Return the number of documents if they have so few chunks that an index would miss them."""
     if scope.where or scope.media_type is not None:
-        return False
+        return 0
     given = _parameters(conn, scope, None)
     row = conn.execute(_size(conn, tuple(given)), given).one()
     if row.documents == FEW_DOCUMENTS or row.chunks > FEW_CHUNKS:
-        return False
-    return bool(scope.documents) or int(row.chunks) * 10 < _estimate_chunks(conn)
+        return 0
+    is_few = bool(scope.documents) or int(row.chunks) * 10 < _estimate_chunks(conn)
+    return int(row.documents) if is_few else 0
 
 
 def _estimate_chunks(conn: sa.Connection) -> int:
@@ -124,34 +259,37 @@ def _size(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     return sa.select(sa.func.count().label("documents"), whole)
 
 
-def locate(
-    conn: sa.Connection, scope: Scope, ids: Sequence[int], limit: int
-) -> list[ChunkLocation]:
-    """Locate chunks, in the order of `ids`: once per document, on the first page."""
-    given = _parameters(conn, scope, None)
-    query = _locations(conn, tuple(given))
-    ranked = dialect.encode_rows([[chunk_id, rank] for rank, chunk_id in enumerate(ids)])
-    given |= {"ids": ranked, "limit": limit}
+def locate(conn: sa.Connection, found: Sequence[Place]) -> list[ChunkLocation]:
+    """Return what a search result shows of chunks in their places, in order."""
+    rows = [[at.chunk_id, rank, at.document_id, at.page] for rank, at in enumerate(found)]
     # A text may occur twice on a page: keep the first.
-    found = {}
-    for _, *location in conn.execute(query, given).all():
-        one = ChunkLocation(*location)
-        found[one.chunk_id, one.document_id] = one
-    named = _corpora_of(conn, [location.document_id for location in found.values()])
+    first = {}
+    for rank, *location in conn.execute(_locations(conn), {"ids": dialect.encode_rows(rows)}):
+        first[rank] = ChunkLocation(*location)
+    named = _corpora_of(conn, [location.document_id for location in first.values()])
     return [
         location._replace(corpora=tuple(named.get(location.document_id, ())))
-        for location in found.values()
+        for location in first.values()
     ]
 
 
-def chunk_texts(conn: sa.Connection, ids: Sequence[int]) -> list[str]:
-    """Return the texts of chunks."""
-    return list(conn.scalars(_texts(conn), {"ids": dialect.encode_ids(conn, ids)}))
+class ChunkContent(NamedTuple):
+    """Text and language of a chunk."""
+
+    text: str
+    language: str
+
+
+def chunk_contents(conn: sa.Connection, ids: Sequence[int]) -> dict[int, ChunkContent]:
+    """Return the texts of chunks as the full-text index has them, so with their context."""
+    rows = conn.execute(_contents(conn), {"ids": dialect.encode_ids(conn, ids)})
+    return {row.id: ChunkContent(searchable(row.text, row.context), row.language) for row in rows}
 
 
 @dialect.statement
-def _texts(conn: sa.Connection) -> sa.Select[Any]:
-    return sa.select(chunks.c.text).where(dialect.id_in(conn, chunks.c.id, "ids"))
+def _contents(conn: sa.Connection) -> sa.Select[Any]:
+    c = chunks.c
+    return sa.select(c.id, c.text, c.context, c.language).where(dialect.id_in(conn, c.id, "ids"))
 
 
 def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
@@ -337,9 +475,10 @@ def _metadata_value(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
 
 
 @dialect.statement
-def _locations(conn: sa.Connection, names: Names) -> sa.Select[Any]:
+def _locations(conn: sa.Connection) -> sa.Select[Any]:
     """Select what a search result shows of located chunks, in their order."""
-    at = _first_pages(conn, names)
+    kinds = {"chunk": "int", "rank": "int", "document": "int", "number": "int"}
+    at = dialect.json_rows(conn, "ids", kinds)
     # Boxes are addressed by offsets into the page's text, which is needed only with them.
     has_boxes = sa.func.length(pages.c.words) > 0
     return (
@@ -366,7 +505,7 @@ def _locations(conn: sa.Connection, names: Names) -> sa.Select[Any]:
             ),
         )
         .join(chunks, chunks.c.id == at.c.chunk)
-        .order_by(at.c.rank, at.c.document, s.start.desc())
+        .order_by(at.c.rank, s.start.desc())
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from quire.control import doctor
+from quire.control.search import search
+from quire.store.db import document_entries
 from quire.store.db.engine import Database
 from quire.store.doctor.document_invariants import INVARIANTS, wrong_slice_texts
 from tests.store.doctor.test_doctor import Damage, damage, unguarded
@@ -157,6 +159,11 @@ DAMAGES = [
     damage("slices.text", f"UPDATE slices SET start = 1 WHERE page_id = {PAGE}"),
     damage("slices.text", f"UPDATE pages SET text = 'Four' WHERE id = {PAGE}"),
     damage("chunks.words", "WORDS"),
+    damage("documents.words", f"DELETE FROM document_words {of(LIVE)}"),
+    damage("documents.words", f"UPDATE document_words SET generation = 9 {of(LIVE)}"),
+    damage("document_words.document", "INSERT INTO document_words (document_id, generation, "
+           "tenant, name, length) VALUES (999, 1, 'default', '', 0)"),
+    damage("pages.heads", f"UPDATE pages SET heads = NULL WHERE id = {PAGE}"),
     damage("chunks.vectors", f"DELETE FROM vectors {of(CHUNK, 'chunk_id')}"),
     damage("vectors.dimensions", "SHORT"),
 ]  # fmt: skip
@@ -275,6 +282,21 @@ def test_words_that_were_indexed_again_are_found(library: Library):
     with library.db.read() as conn:
         found = conn.exec_driver_sql(query).scalars().all()
         assert found == conn.exec_driver_sql(f"SELECT {CHUNK}").scalars().all()
+
+
+def test_fields_of_documents_from_before_a_migration_are_added(library: Library):
+    """Without them a document is found by its chunks, and afterwards by its name as well."""
+    [live] = library.stage.rows("documents", uri="live.txt")
+    with unguarded(library.db) as conn:
+        document_entries.delete(conn, [live.id])
+        conn.exec_driver_sql("UPDATE pages SET heads = NULL")
+    assert search(library.db, "default", "four", mode="text")["items"]
+    repaired = doctor.repair_derived(library.db, {})
+    assert repaired["documents.words"] >= 1
+    assert repaired["pages.heads"] >= 1
+    with library.db.read() as conn:
+        assert live.id in document_entries.matching(conn, "default", ["=live"], 99)[0]
+    assert not {"documents.words", "pages.heads"} & names(library)
 
 
 def damaged_file(library: Library, content: bytes | None, *, deep: bool = False) -> list[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from quire.model.search import QueryTerms
 from quire.store.db import dialect
@@ -21,7 +22,6 @@ def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
     """All chunks have a common word, every 300th a rare one; and so many count as a lot."""
     monkeypatch.setattr(sampled_gin, "SAMPLE_MIN_CHUNKS", 100)
     monkeypatch.setattr(sampled_gin, "MAX_RANKED", 50)
-    monkeypatch.setattr(fulltext, "COMMON_CHUNKS", 20)
     shelf = Shelf(pg_stage)
     texts = {
         f"t{n}": f"common {'half' if n % 2 else 'other'} {'rare' if n % 300 == 299 else n}"
@@ -34,15 +34,11 @@ def shelf(pg_stage: Stage, monkeypatch) -> Shelf:
 
 
 def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
-    def score(texts, frequencies, total):
-        return rank.bm25_scores(texts, [[term] for term in terms], frequencies, total)
-
     with shelf.db.read() as conn:
-        asked = QueryTerms(terms, terms)
-        ranked = fulltext.matches(
-            conn, shelf.tenant, asked, limit, None, enough=limit, score=score
-        ).ranked
-    return [i for i, _ in ranked]
+        index = fulltext.open_index(conn, shelf.tenant, QueryTerms(terms, terms))
+        weights = rank.Weights.of(index.frequencies, index.total).by_term
+        there = index.anywhere(lambda counts, total: weights, limit)
+        return there.best(weights, limit)
 
 
 def texts_of(shelf: Shelf, ids: list[int]) -> list[str]:
@@ -100,19 +96,9 @@ def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
         conn.exec_driver_sql("ANALYZE chunks")
     with shelf.db.read() as conn:
         dialect.set_local(conn, {"enable_seqscan": "off"})
-        given = {"query": "rare", "weighed": "rare", "tenant": "default", "limit": 10}
+        given = {"query": "rare", "term_0": "rare", "tenant": "default"}
         for level in sampled_gin.SAMPLE_RATES:
-            plan = plans.explain(conn, sampled_gin.ranking_statement(conn, level), given)
+            statement = sa.text(sampled_gin.presence_in_sample(1, level))
+            plan = plans.explain(conn, statement, given)
             assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
             assert "Seq Scan" not in plan, plan
-
-
-def test_words_prefixes_and_phrases_are_counted_in_a_tsvector(pg_stage: Stage):
-    text = "ab cd ab cd ef abx ab"
-    with pg_stage.db.read() as conn:
-        query = "SELECT CAST(to_tsvector('simple', %s) AS text)"
-        counted = sampled_gin.TsVector(conn.exec_driver_sql(query, (text,)).scalar_one())
-    assert counted.length == 7
-    asked = {"ab": 3, "b": 0, "ab cd": 2, "cd ef": 1, "ef cd": 0, "ab*": 4, "c*": 2, "x*": 0}
-    assert {form: counted.times(form) for form in asked} == asked
-    assert sampled_gin.TsVector("").length == 0

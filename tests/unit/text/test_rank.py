@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,44 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.ingest.passages import ALIKE, PARAPHRASES, passages, recall
+from quire.text import rank
 from quire.text.embed.embedder import open_embedder
-from quire.text.rank import (
-    CANDIDATES,
-    COVERAGE_TEXTS,
-    Coverage,
-    bm25_scores,
-    fuse,
-    measure_coverage,
-    scale_scores,
-)
+from quire.text.query import Term, parse
+from quire.text.rank import Counts, TermCounter, Weights, bm25, scale_scores, shortfall
 from quire.text.words import fts5_query, query_terms, tsvector_input
-
-
-class WordList:
-    """The word counts of a text that is a list of words."""
-
-    def __init__(self, words: list[str]) -> None:
-        self.length = len(words)
-        self._words, self._counts = words, Counter(words)
-
-    def times(self, form: str) -> int:
-        """Count the occurrences of a word, a prefix or a phrase."""
-        words, counts = self._words, self._counts
-        if form.endswith("*"):
-            return sum(n for word, n in counts.items() if word.startswith(form[:-1]))
-        first, *rest = form.split()
-        if not rest or not counts[first]:
-            return counts[first]
-        size = 1 + len(rest)
-        starts = (at for at, word in enumerate(words) if word == first)
-        return sum(words[at + 1 : at + size] == rest for at in starts)
-
-
-def bm25(
-    texts: Sequence[str], terms: Sequence[Sequence[str]], frequencies: Sequence[int], total: int
-) -> list[float]:
-    """Return the BM25 score of each text, given as `words.tsvector_input` returns it."""
-    return bm25_scores([WordList(text.split()) for text in texts], terms, frequencies, total)
 
 
 class Library:
@@ -65,26 +31,32 @@ class Library:
         rows = enumerate(self.texts)
         self.base.executemany("INSERT INTO t (rowid, text) VALUES (?, ?)", rows)
 
-    def scored_words(self, query: str) -> list[tuple[int, float]]:
+    def by_fts5(self, query: str) -> Sequence[int]:
         match = fts5_query(query_terms(query, ["en"]))
-        sql = "SELECT rowid, -bm25(t) FROM t WHERE t MATCH ? ORDER BY 2 DESC LIMIT ?"
-        return self.base.execute(sql, [match, CANDIDATES]).fetchall()
+        sql = "SELECT rowid FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT 50"
+        return [number for (number,) in self.base.execute(sql, [match])]
 
-    def scored_vectors(self, query: str) -> list[tuple[int, float]]:
-        scores = self.vectors @ self.embedder.embed([query])[0]
-        return [(int(n), float(scores[n])) for n in np.argsort(-scores)[:CANDIDATES]]
+    def scores(self, query: str) -> tuple[list[float], list[Counts], tuple[Term, ...]]:
+        terms = parse(query, ["en"]).terms
+        counter = TermCounter([term.forms for term in terms])
+        counts = [counter.in_text(text, "en") for text in self.texts]
+        frequencies = [sum(each.times[at] > 0 for each in counts) for at in range(len(terms))]
+        weights = Weights.of(frequencies, len(self.texts))
+        return [sum(each) for each in bm25(counts, weights)], counts, terms
 
     def by_words(self, query: str) -> Sequence[int]:
-        return [number for number, _ in self.scored_words(query)]
-
-    def by_vectors(self, query: str) -> Sequence[int]:
-        return [number for number, _ in self.scored_vectors(query)]
+        scores, _, _ = self.scores(query)
+        return sorted((n for n, score in enumerate(scores) if score), key=lambda n: -scores[n])
 
     def by_both(self, query: str) -> Sequence[int]:
-        found = self.scored_words(query)
-        best = [self.texts[number] for number, _ in found[:COVERAGE_TEXTS]]
-        share = measure_coverage(best, query_terms(query, ["en"]))
-        return [number for number, _ in fuse(found, self.scored_vectors(query), share)]
+        scores, counts, terms = self.scores(query)
+        cosines = self.vectors @ self.embedder.embed([query])[0]
+        near = rank.spread([max(0.0, float(each)) for each in cosines])
+        best = max(counts, key=lambda each: sum(map(bool, each.times)))
+        missing = shortfall(*rank.coverage([best], len(terms)))
+        weight = rank.vector_weight(missing)
+        both = [one + weight * two for one, two in zip(rank.scaled(scores), near, strict=True)]
+        return [int(n) for n in np.argsort(-np.array(both), kind="stable")]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +73,7 @@ def test_the_set_is_large_enough_and_every_question_has_its_passage(library):
     assert all(asked.passage < len(library.texts) for asked in ALIKE + PARAPHRASES)
 
 
-def test_fusion_is_never_below_words_alone_and_better_on_paraphrases(library):
+def test_hybrid_is_never_below_words_alone_and_better_on_paraphrases(library):
     for questions in (ALIKE, PARAPHRASES):
         words, both = recall(library.by_words, questions), recall(library.by_both, questions)
         assert both.first >= words.first and both.five >= words.five
@@ -111,53 +83,75 @@ def test_fusion_is_never_below_words_alone_and_better_on_paraphrases(library):
 
 
 def test_our_bm25_ranks_as_fts5_does(library):
-    analysed = [tsvector_input(text, "en") for text in library.texts]
-
-    def ranking(query: str) -> Sequence[int]:
-        terms = query_terms(query, ["en"], simple=True)
-        counts = [sum(forms[0] in text.split() for text in analysed) for forms in terms]
-        scores = bm25(analysed, terms, counts, len(analysed))
-        return sorted(range(len(scores)), key=lambda n: -scores[n])
-
-    assert recall(ranking, ALIKE) == recall(library.by_words, ALIKE)
+    assert recall(library.by_words, ALIKE) == recall(library.by_fts5, ALIKE)
 
 
-def test_a_text_with_all_words_stays_first():
-    words, vectors = [(1, 9.0), (2, 8.0)], [(3, 0.9), (2, 0.8), (1, 0.1)]
-    assert [n for n, _ in fuse(words, vectors, Coverage(3, 3))] == [1, 2, 3]
-    assert next(n for n, _ in fuse(words, vectors, Coverage(0, 3))) in (2, 3)
-
-
-def test_either_ranking_may_be_empty():
-    assert fuse([], [], Coverage(0, 0)) == []
-    assert [n for n, _ in fuse([(4, 2.0), (5, 1.0)], [], Coverage(0, 1))] == [4, 5]
-    assert [n for n, _ in fuse([], [(4, 0.2), (5, 0.1)], Coverage(0, 1))] == [4, 5]
-    assert [n for n, _ in fuse([], [(5, 0.2), (4, 0.2)], Coverage(0, 1))] == [4, 5]
-    assert [n for n, _ in fuse([(4, 0.0)], [], Coverage(1, 1))] == [4]
+def test_vectors_hardly_count_if_words_find_everything_and_decide_if_they_find_nothing():
+    assert shortfall(3, 1.0) == shortfall(5, 0.1) == 0.0
+    assert shortfall(0, 0.0) == 1.0
+    assert 0 < shortfall(2, 0.5) <= shortfall(1, 0.5)
+    assert (
+        rank.vector_weight(0.0, 1.0)
+        < rank.vector_weight(0.0)
+        < 1.0
+        < rank.DOCUMENT + 1.0
+        < rank.vector_weight(1.0, 0.0)
+    )
+    # Where words find everything, vectors do not tell documents apart.
+    assert rank.vector_weight(0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("text", "query", "languages", "expected"),
+    ("text", "query", "language", "expected"),
     [
-        ("Two houses flooded", "flooding of a house", ["en"], Coverage(2, 2)),
-        ("Die Häuser am Fluss", "Haus Wald", ["de"], Coverage(1, 2)),
-        ("机器学习可以预测洪水", "机器学习", ["zh"], Coverage(1, 1)),
-        ("机器学习可以预测洪水", "水", ["zh"], Coverage(1, 1)),
-        ("nothing", "", ["en"], Coverage(0, 0)),
+        ("Two houses flooded", "flooding of a house", "en", (2, 1.0)),
+        ("Die Häuser am Fluss", "Haus Wald", "de", (1, 0.5)),
+        ("机器学习可以预测洪水", "机器学习", "zh", (1, 1.0)),
+        ("机器学习可以预测洪水", "水", "zh", (1, 1.0)),
+        ("nothing", "", "en", (0, 0.0)),
     ],
 )
-def test_coverage_counts_words_in_every_form(text, query, languages, expected):
-    assert measure_coverage(["other", text], query_terms(query, languages), languages) == expected
+def test_coverage_counts_words_in_every_form(text, query, language, expected):
+    terms = parse(query, [language]).terms
+    counter = TermCounter([term.forms for term in terms])
+    counts = [counter.in_text(each, language) for each in ("other", text)]
+    assert rank.coverage(counts, len(terms)) == expected
 
 
-def test_bm25_knows_phrases_prefixes_and_rare_words():
-    texts = ["river bank river", "bank of a river", "water fall", "x"]
-    assert bm25(texts, [["river bank"]], [1], 4)[1:] == [0, 0, 0]
-    assert bm25(texts, [["wat*"]], [1], 4)[2] > 0
-    rare, frequent = bm25(["a b"], [["a"]], [1], 100)[0], bm25(["a b"], [["b"]], [90], 100)[0]
-    assert rare > frequent > 0
-    assert bm25([], [["a"]], [0], 0) == []
-    assert bm25(["", "a"], [["a"], ["b", "c"]], [5, 9], 3)[0] == 0
+def test_phrases_prefixes_and_words_are_counted_in_entries():
+    counter = TermCounter([["ab"], ["b"], ["ab cd"], ["ef cd", "cd ef"], ["ab*"], ["x*"]])
+    assert counter.in_entries("ab cd ab cd ef abx ab") == Counts(7, (3, 0, 2, 1, 4, 0))
+    assert counter.in_entries("") == Counts(0, (0,) * 6)
+
+
+def test_rare_words_weigh_more_and_unknown_ones_nothing():
+    rare, frequent, unknown = Weights.of([1, 90, 0], 100).by_term
+    assert rare > frequent > unknown == 0.0
+    assert Weights.of([1, 1], 100, [1.0, 0.5]).by_term[1] == rare / 2
+    assert Weights.of([5], 3).by_term[0] > 0  # a count that is older than the total
+    assert bm25([], Weights((1.0,))) == []
+
+
+def test_a_word_of_the_name_counts_little_for_each_page():
+    assert rank.discount((2.0, 2.0), (0.0, 3.0)) == (2.0, 2.0 * rank.NAMED)
+    assert rank.discount((2.0,), ()) == (2.0,)
+
+
+def test_a_document_scores_by_name_and_by_the_number_of_pages_with_a_word():
+    found = {"=acme": [1], "sale": [1, 2, 3], "sale~2": [2, 3], "sale~4": [3]}
+    lengths = {1: (2, 100), 2: (2, 100), 3: (2, 100), 4: (2, 100)}
+    scores = rank.score_documents(found, [["acme"], ["sale"]], [1.0, 1.0], lengths, 4, 100.0)
+    assert scores.keys() == {1, 2, 3}
+    assert scores[1].name[0] > 0 and scores[2].name == (0.0, 0.0)
+    assert 0 < scores[1].text[1] < scores[2].text[1] < scores[3].text[1]
+    # Documents whose length is unknown are not in scope.
+    assert rank.score_documents(found, [["sale"]], [1.0], {1: (2, 9)}, 4, 100.0).keys() == {1}
+
+
+def test_analysed_text_is_counted_as_text():
+    counter = TermCounter([["hous"], ["flood"]])
+    text = "Two houses, one house; floods."
+    assert counter.in_text(text, "en") == counter.in_entries(tsvector_input(text, "en"))
 
 
 @given(
@@ -165,19 +159,7 @@ def test_bm25_knows_phrases_prefixes_and_rare_words():
     st.floats(0, 1),
 )
 def test_grades_keep_the_order_and_the_first_has_the_best(scores: list[float], best: float):
-    found = scale_scores(list(enumerate(scores)), best)
-    assert [number for number, _ in found] == list(range(len(scores)))
-    assert found[0][1] == pytest.approx(best)
-    grades = [grade for _, grade in found]
-    assert grades == sorted(grades, reverse=True)
-    assert min(grades) >= 0
-    assert scale_scores([], best) == []
-
-
-def test_without_coverage_words_go_first():
-    words, vectors = [(1, 9.0), (2, 1.0)], [(3, 0.9), (2, 0.8), (1, 0.1)]
-    assert [n for n, _ in fuse(words, vectors)] == [1, 2, 3]
-
-
-def test_a_score_too_small_to_multiply_still_scales_to_the_best():
-    assert scale_scores([(1, 5e-324)], 0.5) == [(1, 0.5)]
+    found = scale_scores(scores, best)
+    assert found[0] == pytest.approx(best)
+    assert found == sorted(found, reverse=True)
+    assert all(0 <= each <= 1 for each in found)

@@ -154,6 +154,8 @@ pages = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("words", sa.LargeBinary),
     sa.Column("blocks", sa.LargeBinary),  # see `model.blocks`
+    # The analysed words of the first lines, separated by spaces; null until a repair if older.
+    sa.Column("heads", sa.Text),
     sa.Column("width", sa.Double, nullable=False),
     sa.Column("height", sa.Double, nullable=False),
     sa.Column("via", sa.Text, nullable=False),
@@ -226,6 +228,19 @@ vectors = sa.Table(
     sa.Column("vector", Vector(), nullable=False),
 )
 sa.Index("ix_vectors_chunk", vectors.c.chunk_id)
+
+#: What the index of documents has of live generations, which a swap replaces. Derived from pages:
+#: not transferred, but computed anew. The entries are in `store.db.document_entries`.
+document_words = sa.Table(
+    "document_words",
+    metadata,
+    sa.Column("document_id", Id, primary_key=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("length", sa.Integer, nullable=False),
+)
+sa.Index("ix_document_words_tenant", document_words.c.tenant, document_words.c.length)
 
 for _table in (contents, pages, chunks):
     _condemned = _table.c.condemned_at
