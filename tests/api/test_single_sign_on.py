@@ -159,7 +159,7 @@ def test_a_token_without_a_right_signature_is_refused(door: Door, how: str):
         ({"email_verified": False}, "no e-mail address that the provider has verified"),
         ({"email_verified": None}, "no e-mail address that the provider has verified"),
         ({"email_verified": "true"}, "no e-mail address that the provider has verified"),
-        ({"email": "\u212Aate@example.org"}, "letters beyond ASCII"),
+        ({"email": "\u212aate@example.org"}, "letters beyond ASCII"),
         ({"email": None}, "no e-mail address that the provider has verified"),
         ({"email": ["ada@example.org"]}, "no e-mail address that the provider has verified"),
     ],

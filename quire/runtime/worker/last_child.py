@@ -3,7 +3,7 @@
 Otherwise one tenant could fill every child with long tasks, and another one would wait for the
 first of them to end. The worker decides by what it runs itself, so nothing is counted in the
 database, and it does not matter how many workers there are. What was submitted on this machine
-is the operator's and takes any child. Without a second tenant nothing is kept (docs/adr/0043).
+is the operator's and takes any child. Without a second tenant nothing is kept (docs/adr/0042).
 """
 
 from collections.abc import Collection, Iterable
