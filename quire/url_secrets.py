@@ -18,8 +18,8 @@ MARK = re.compile(rf"\*\*\*([0-9a-v]{{{TAG_LENGTH}}})")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SPACE = re.compile(r"\s")
 #: The user of a URL; in a text, where a URL ends with white space or a quote.
-_USER = re.compile(r"(?<=://)([^/?#]*)@")
-_USER_IN_TEXT = re.compile(r"(?<=://)([^/?#\s\"'\\]*)@")
+_USER = re.compile(r"://([^/?#]*)@")
+_USER_IN_TEXT = re.compile(r"://([^/?#\s\"'\\]*)@")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 #: Parameters that hold a secret: one of these words is in the name, or the name ends with a stem.
 _WORDS = frozenset({
@@ -110,9 +110,13 @@ def _spans(text: str, *, is_outer: bool = True) -> Iterator[_Span]:
 
 
 def _password(user: re.Match[str]) -> _Span:
-    """Return where the password is, or all of the user if there is none."""
+    """Return where the password is; on the web, a user without one may be a token."""
     name, colon, _ = user[1].partition(":")
-    return _Span("", user.start(1) + (len(name) + 1 if colon else 0), user.end(1))
+    is_token = (
+        user.string[max(user.start() - 5, 0) : user.start()].lower().endswith(("http", "https"))
+    )
+    start = user.start(1) + len(name) + 1 if colon or not is_token else user.start(1)
+    return _Span("", start, user.end(1))
 
 
 def secrets_of(url: str) -> list[str]:

@@ -16,6 +16,9 @@ from quire.url_secrets import identity, marked, masked, masked_json, open_secret
     [
         ("https://ann:s3cret@h/a.pdf", "https://ann:***@h/a.pdf"),
         ("https://token@h/a.pdf", "https://***@h/a.pdf"),
+        ("at HTTPS://token@h/a.pdf", "at HTTPS://***@h/a.pdf"),
+        ("postgresql://nobody@h/x", "postgresql://nobody@h/x"),
+        ("imap://ann:pw@h/x", "imap://ann:***@h/x"),
         ("https://h/a?x=1&sig=AB%2B&se=2", "https://h/a?x=1&sig=***&se=2"),
         ("https://h/?X-Amz-Signature=ab&a=1", "https://h/?X-Amz-Signature=***&a=1"),
         ("403 from https://a:b@h/x?token=t (no)", "403 from https://a:***@h/x?token=*** (no)"),
