@@ -2,7 +2,8 @@
 
 `make mutants` runs the whole list; `python tools/mutants.py claim gc` runs those whose name begins
 with one of the words. A mutant that no test notices is a guard that nobody would miss: write a
-test, or say in docs/guarantees.md why the guard only orders locks.
+test, or say in docs/guarantees.md why the guard only orders locks. The tests must pass on the code
+as it is, else their failures would prove nothing.
 """
 
 import argparse
@@ -571,7 +572,15 @@ def judge(mutant: Mutant, root: Path) -> tuple[bool, str]:
         (root / mutant.file).write_text(text)
     lines = done.stdout.strip().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR "))]
-    return done.returncode == 1, (failed or lines or [done.stderr.strip()])[-1]
+    return bool(failed), (failed or lines or [done.stderr.strip()])[-1]
+
+
+def pass_without_mutant(mutants: Sequence[Mutant], root: Path) -> bool:
+    """Tell whether the tests of these mutants pass on the code as it is, and print if not."""
+    done = run(sorted({node for mutant in mutants for node in mutant.nodes}), root)
+    if done.returncode:
+        print(done.stdout, done.stderr, "These tests fail without any mutant.", sep="\n")
+    return done.returncode == 0
 
 
 def copy(folder: Path) -> Path:
@@ -588,7 +597,7 @@ def copy(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Run the mutants that are asked for; returns how many survived."""
+    """Run the mutants that are asked for; returns 1 if any survived, 2 if a test is red already."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of names; all if none")
     parser.add_argument("--workers", type=int, default=2)
@@ -597,8 +606,11 @@ def main() -> int:
     survivors: list[str] = []
     with tempfile.TemporaryDirectory(prefix="mutants") as folder:
         lanes: Queue[Path] = Queue()
-        for number in range(wanted.workers):
-            lanes.put(copy(Path(folder) / str(number)))
+        copies = [copy(Path(folder) / str(number)) for number in range(wanted.workers)]
+        if not pass_without_mutant(chosen, copies[0]):
+            return 2
+        for each in copies:
+            lanes.put(each)
 
         def one(mutant: Mutant) -> tuple[Mutant, bool, str, float]:
             lane, began = lanes.get(), time.monotonic()

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from quire.control import jobs as verbs
 from quire.errors import Transferred
 from quire.model.outcomes import Lease, Settlement
-from quire.runtime.worker.loop import Worker
+from quire.runtime.worker.loop import Room, Worker
 from quire.settings import load
 from quire.store.db import transfer_markers
 from quire.store.db.schema.queue import tasks
@@ -269,7 +269,7 @@ def worker(pg_stage: Stage, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A worker without children, which has room for five tasks all the same."""
     worker = Worker(load({}, home=home, database_url=pg_stage.db.url))
     worker.kinds = KINDS
-    monkeypatch.setattr(worker, "_room", lambda: 5)
+    monkeypatch.setattr(worker, "_room", lambda: Room(children=0, tasks=5, kept=0))
     yield worker
     worker.db.close()
 
