@@ -33,11 +33,14 @@ _FILES = {
     "large_jobs": "tests/store/queue/test_large_jobs.py",
     "lease": "tests/store/queue/test_lease.py",
     "lock_order": "tests/store/queue/test_lock_order.py",
+    "plain_submit": "tests/store/queue/test_plain_submit.py",
     "plain_turn": "tests/store/queue/test_plain_turn.py",
     "retention": "tests/store/queue/test_retention.py",
     "submit": "tests/store/queue/test_submit.py",
     "tail": "tests/store/queue/test_tail.py",
+    "worker_turn": "tests/store/queue/test_worker_turn.py",
     "zombies": "tests/store/queue/test_zombies.py",
+    "group_commit": "tests/store/db/test_group_commit.py",
     "admission": "tests/store/documents/test_admission.py",
     "gc": "tests/store/documents/test_gc.py",
     "generations": "tests/store/documents/test_generations.py",
@@ -333,6 +336,115 @@ MUTANTS = [
         "        .with_for_update(key_share=True, skip_locked=True)\n", "",
         "plain_turn::test_a_locked_job_is_not_waited_for",
     ),
+    _mutant(
+        "plain.end.state", Q + "plain_turn.py",
+        "t.fence == run.c.fence, _is_now(source)),", "t.fence == run.c.fence),",
+        "plain_turn::test_a_run_that_has_ended_is_not_ended_again",
+    ),
+    _mutant(
+        "plain.end.task_successors", Q + "plain_turn.py",
+        "*(sa.not_(t.has_successors), t.document_id.is_(None)),", "t.document_id.is_(None),",
+        "plain_turn::test_the_end_of_a_task_that_another_task_waits_for_is_left",
+    ),
+    _mutant(
+        "plain.end.document", Q + "plain_turn.py",
+        "*(sa.not_(t.has_successors), t.document_id.is_(None)),", "sa.not_(t.has_successors),",
+        "plain_turn::test_the_end_of_a_task_that_works_on_a_document_is_left",
+    ),
+    _mutant(
+        "plain.end.key", Q + "plain_turn.py",
+        "j.exclusive_key.is_(None), sa.not_(j.has_successors),", "sa.not_(j.has_successors),",
+        "plain_turn::test_the_end_of_a_job_that_the_next_one_of_its_user_waits_for_is_left",
+    ),
+    _mutant(
+        "plain.end.successors", Q + "plain_turn.py",
+        "j.exclusive_key.is_(None), sa.not_(j.has_successors),", "j.exclusive_key.is_(None),",
+        "plain_turn::test_runs_that_others_wait_for_or_whose_lease_is_lost_are_not_ended",
+    ),
+    _mutant(
+        "plain.end.failures", Q + "plain_turn.py",
+        "        j.tasks_failed + j.tasks_lost + j.tasks_cancelled == 0,\n", "",
+        "plain_turn::test_the_end_of_a_job_in_which_a_task_failed_is_left",
+    ),
+    _mutant(
+        "plain.end.order", Q + "plain_turn.py",
+        "        .order_by(e.job_id)\n", "",
+        "worker_turn::test_a_turn_locks_its_jobs_in_the_order_of_their_ids",
+    ),
+    _mutant(
+        "plain.claim.active", Q + "plain_turn.py",
+        '*(is_state(f["state"], *JOB_ACTIVE), f.exclusive_key.is_(None)),',
+        "f.exclusive_key.is_(None),",
+        "plain_turn::test_what_is_not_plain_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.job_key", Q + "plain_turn.py",
+        '*(is_state(f["state"], *JOB_ACTIVE), f.exclusive_key.is_(None)),',
+        'is_state(f["state"], *JOB_ACTIVE),',
+        "plain_turn::test_what_is_not_plain_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.known", Q + "plain_turn.py",
+        "*(h.kind == sa.any_(known), sa.not_(is_paused)),", "sa.not_(is_paused),",
+        "plain_turn::test_what_is_not_plain_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.paused", Q + "plain_turn.py",
+        "*(h.kind == sa.any_(known), sa.not_(is_paused)),", "h.kind == sa.any_(known),",
+        "plain_turn::test_a_paused_kind_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.crashed", Q + "plain_turn.py",
+        "*(h.crashes == 0, sa.not_(h.at_most_once)),", "sa.not_(h.at_most_once),",
+        "plain_turn::test_what_is_not_plain_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.once", Q + "plain_turn.py",
+        "*(h.crashes == 0, sa.not_(h.at_most_once)),", "h.crashes == 0,",
+        "plain_turn::test_what_is_not_plain_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.key", Q + "plain_turn.py",
+        "        *(sa.or_(h.exclusive_key.is_(None), sa.not_(is_held)),),\n", "",
+        "plain_turn::test_a_held_exclusive_key_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.claim.cap", Q + "plain_turn.py",
+        "            sa.not_(is_capped),\n", "",
+        "plain_turn::test_what_is_not_plain_is_left_to_the_general_claim",
+    ),
+    _mutant(
+        "plain.due", W + "loop.py",
+        "if is_task_due or self.was_contended or any(", "if self.was_contended or any(",
+        "worker_turn::test_what_is_due_is_released_although_other_tasks_are_ready",
+    ),
+    _mutant(
+        "plain.kept", W + "loop.py",
+        "        if self.last_child.is_kept:\n            return None\n        return plain",
+        "        return plain",
+        "worker_turn::test_the_last_child_is_kept_for_another_tenant",
+    ),
+    _mutant(
+        "plain.doubt", W + "loop.py",
+        "        if turn.has_failed:\n            self._doubt()\n", "",
+        "worker_turn::test_a_turn_that_is_cut_at_any_step_is_made_once",
+    ),
+    _mutant(
+        "plain.held", W + "loop.py",
+        "        finally:\n            # Also where",
+        "        except ZeroDivisionError:\n            raise\n        else:\n            # Also",
+        "worker_turn::test_what_was_claimed_is_held_if_the_rest_of_the_turn_fails",
+    ),
+    _mutant(
+        "calls.forgotten", "quire/store/db/direct_calls.py",
+        '_FORGOTTEN = ("26000", "42P05")', "_FORGOTTEN = ()",
+        "worker_turn::test_sessions_that_forgot_their_statements_are_replaced",
+    ),
+    _mutant(
+        "calls.most", "quire/store/db/direct_calls.py",
+        "for _ in range(MOST):", "for _ in range(99):",
+        "plain_submit::test_calls_share_a_few_connections",
+    ),
     # Releases and dependencies
     _mutant(
         "release.nolock", Q + "transition.py",
@@ -395,6 +507,109 @@ MUTANTS = [
         "liveness.namespace", W + "liveness.py",
         'return f"{boot_id()} {namespace}".strip()', "return boot_id()",
         "liveness::test_a_container_is_another_place",
+    ),
+    # Plain submissions and group commit
+    _mutant(
+        "plain.submit.waits", "quire/control/jobs.py",
+        "if one.after or one.ref is not None or one.run_at is not None:",
+        "if one.ref is not None:",
+        "plain_submit::test_a_job_that_has_to_wait_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.policy", "quire/control/jobs.py",
+        '    if by_person and caller.policy != "all":\n        return None\n', "",
+        "plain_submit::test_a_job_that_has_to_wait_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.then", "quire/control/jobs.py",
+        "if then is None and sealer is None and are_alike:", "if sealer is None and are_alike:",
+        "plain_submit::test_what_belongs_to_a_job_is_written_with_it",
+    ),
+    _mutant(
+        "plain.submit.alike", "quire/control/jobs.py",
+        "if then is None and sealer is None and are_alike:", "if then is None and sealer is None:",
+        "plain_submit::test_jobs_that_differ_keep_what_they_differ_in",
+    ),
+    _mutant(
+        "plain.submit.bytes", "quire/store/db/plain_submit.py",
+        "if sum(map(len, new.payloads)) > MOST_BYTES:", "if False:",
+        "plain_submit::test_payloads_too_large_for_one_call_are_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.sqlite.policy", "quire/store/db/plain_submit.py",
+        'held = new.by_person and policy not in (None, "all")', "held = False",
+        "plain_submit::test_a_job_that_is_not_plain_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.sqlite.internal", "quire/store/db/plain_submit.py",
+        "    held = held or bool(is_internal and new.origin != LOCAL)\n", "",
+        "plain_submit::test_a_job_that_is_not_plain_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.sqlite.paused", "quire/store/db/plain_submit.py",
+        "if held or paused_at is not None:", "if held:",
+        "plain_submit::test_a_job_that_is_not_plain_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.sqlite.key", "quire/store/db/plain_submit.py",
+        "        if not key.rowcount:\n            return None\n", "",
+        "plain_submit::test_a_known_key_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.policy_there", "quire/store/db/migrations/m0020_submit_many.py",
+        "(by_person AND owner.policy <> 'all')", "false",
+        "plain_submit::test_a_job_that_is_not_plain_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.internal_there", "quire/store/db/migrations/m0020_submit_many.py",
+        "(coalesce(about.is_internal, false) AND from_origin <> 'local')", "false",
+        "plain_submit::test_a_job_that_is_not_plain_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.paused_there", "quire/store/db/migrations/m0020_submit_many.py",
+        " OR about.paused_at IS NOT NULL", "",
+        "plain_submit::test_a_job_that_is_not_plain_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "plain.submit.key_there", "quire/store/db/migrations/m0020_submit_many.py",
+        "IF NOT FOUND THEN", "IF false THEN",
+        "plain_submit::test_a_known_key_is_left_to_the_general_path",
+    ),
+    _mutant(
+        "group.flush", "quire/store/db/group_commit.py",
+        "        self._wait_for_disk(change.number)\n", "",
+        "plain_submit::test_a_job_is_on_disk_when_submit_returns_and_others_may_write_before",
+    ),
+    _mutant(
+        "group.lost", "quire/store/db/group_commit.py",
+        "            if number in self._lost:", "            if False:",
+        "plain_submit::test_a_disk_that_fails_is_told_and_later_flushes_are_left_to_sqlite",
+    ),
+    _mutant(
+        "group.full", "quire/store/db/group_commit.py",
+        'self._cursor.execute("PRAGMA synchronous = full")', "pass",
+        "plain_submit::test_a_disk_that_fails_is_told_and_later_flushes_are_left_to_sqlite",
+    ),
+    _mutant(
+        "group.alone", "quire/store/db/group_commit.py",
+        "if has_lock and len(taken) > 1:", "if False:",
+        "plain_submit::test_a_job_that_fails_does_not_fail_those_that_shared_its_transaction",
+    ),
+    _mutant(
+        "group.told", "quire/store/db/group_commit.py",
+        "            for change in taken:\n                change.error = error\n",
+        "            taken[0].error = error\n",
+        "group_commit::test_a_lock_that_is_not_got_is_told_to_every_thread",
+    ),
+    _mutant(
+        "group.still_there", "quire/store/db/group_commit.py",
+        "        sqlite.check_still_there(self._pooled, self._path)\n", "",
+        "group_commit::test_a_file_put_in_the_place_of_ours_gets_the_job",
+    ),
+    _mutant(
+        "group.note", "quire/store/db/group_commit.py",
+        "note = sqlite.note_writer(self._path)", "note = None",
+        "group_commit::test_who_waits_can_tell_which_process_has_the_write_lock",
     ),
     # Documents and generations
     _mutant(

@@ -22,6 +22,7 @@ class Sizes:
     batch: int = 64
     recoveries: int = 5
     stops: int = 30
+    large: int = 200_000
     idle_seconds: float = 10.0
     per_owner: int = 200
     cancelled: int = 10_000
@@ -49,6 +50,7 @@ QUICK = Sizes(
     batch_claims=10,
     recoveries=1,
     stops=3,
+    large=5_000,
     idle_seconds=2.0,
     per_owner=20,
     cancelled=1_000,

@@ -33,6 +33,7 @@ TINY = dataclasses.replace(
     batch=8,
     recoveries=1,
     stops=1,
+    large=2_500,
     idle_seconds=0.2,
     per_owner=20,
     cancelled=20,

@@ -27,6 +27,8 @@ _PLANS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
+#: A prepared statement that is missing or there already: a pooler gave the session to others.
+_FORGOTTEN = ("26000", "42P05")
 #: A statement with its parameters, by position or by name.
 Call = tuple[str, Sequence[Any] | Mapping[str, Any]]
 
@@ -127,15 +129,14 @@ class DirectCalls:
             session = self._take()
             found = act(session)
             self._idle.append(session)
-        except self._errors.ProgrammingError:
+        except self._errors.Error as error:
             if session is not None:
                 session.close()
-            raise
-        except self._errors.Error as error:
+            is_wrong = isinstance(error, self._errors.ProgrammingError)
+            if is_wrong and error.sqlstate not in _FORGOTTEN:
+                raise
             # A connection, a lock, a server that became read-only.
             log.event("database.conflict", level="debug", error=str(error).split("\n")[0])
-            if session is not None:
-                session.close()
             return None
         else:
             return found

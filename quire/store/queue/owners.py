@@ -57,7 +57,7 @@ def by_id(conn: sa.Connection, owner_id: int) -> Owner:
 def tenants_of(conn: sa.Connection, owner_ids: Sequence[int]) -> dict[int, str]:
     """Return the tenants of owners, by their ids."""
     rows = conn.execute(_tenants(conn), {"ids": dialect.encode_ids(conn, owner_ids)})
-    return dict(rows.tuples().all())
+    return {row.id: row.tenant for row in rows}
 
 
 @dialect.statement

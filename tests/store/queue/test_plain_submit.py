@@ -13,16 +13,18 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from quire.control import jobs as verbs
 from quire.errors import BadInput, Conflict, DatabaseUnavailable, Unconfirmed
 from quire.model.records import Submission
 from quire.store import open_database
-from quire.store.db import group_commit, plain_submit, sqlite, urls
+from quire.store.db import direct_calls, group_commit, plain_submit, sqlite, urls
 from quire.store.db.engine import Database
+from quire.store.db.schema.queue import kinds
 from quire.store.queue import submit as storing
 from tests.store.stage import Stage
-from tests.waiting import until
+from tests.waiting import stays, until
 
 _LAST = "SELECT max(id) FROM jobs"
 
@@ -131,13 +133,59 @@ def test_a_job_that_is_not_plain_is_left_to_the_general_path(stage: Stage):
     stage.one()
     stage.set_owner("strict", policy="reject")
     verbs.pause(stage.caller(), "other")
+    with stage.db.begin() as conn:
+        conn.execute(sa.update(kinds).where(kinds.c.name == "slow").values(is_internal=True))
     before = stage.count("jobs"), stage.count("submissions")
     assert plain_submit.submit(stage.db, plain("unheard")) is None
+    assert plain_submit.submit(stage.db, plain("slow", origin="api")) is None
     assert plain_submit.submit(stage.db, plain("other")) is None
     assert plain_submit.submit(stage.db, plain(user="strict")) is None
     assert before == (stage.count("jobs"), stage.count("submissions"))
     assert plain_submit.submit(stage.db, plain(user="strict", by_person=False)) is not None
     assert stage.task(stage.one("other")).reason == "paused"
+
+
+@pytest.mark.parametrize("wish", [{"after": (1,)}, {"run_at": 4e9}, {}], ids=str)
+def test_a_job_that_has_to_wait_is_left_to_the_general_path(stage: Stage, wish: dict[str, Any]):
+    first = stage.one(policy="queue")
+    assert first == 1
+    waiting = stage.one(policy="all" if wish else "queue", **wish)
+    reasons = {"after": "after", "run_at": "due"}
+    assert stage.task(waiting).reason == reasons.get(next(iter(wish), ""), "user_busy")
+
+
+def test_what_belongs_to_a_job_is_written_with_it(stage: Stage):
+    stage.one()
+    written: list[list[int]] = []
+    ids = verbs.submit(
+        stage.caller(), [Submission("noop")], then=lambda conn, ids, now: written.append(ids)
+    )
+    assert written == [ids]
+
+
+def test_calls_share_a_few_connections(pg_stage: Stage):
+    stage = pg_stage
+    stage.one()
+    asking = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    url = urls.plain_url(stage.db.engine)
+    with (
+        psycopg.connect(url, autocommit=True) as watcher,
+        psycopg.connect(url) as holder,
+        ThreadPoolExecutor(8) as pool,
+    ):
+
+        def are_waiting() -> bool:
+            return watcher.execute(asking).fetchone() == (direct_calls.MOST,)
+
+        holder.execute("LOCK TABLE submissions IN EXCLUSIVE MODE")
+        made = [pool.submit(plain_submit.submit, stage.db, plain(key=str(n))) for n in range(8)]
+        until(are_waiting)
+        is_all = stays(are_waiting, during=0.3)
+        holder.rollback()
+        assert is_all and all(each.result() for each in made)
 
 
 def test_a_known_key_is_left_to_the_general_path(stage: Stage):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +11,9 @@ import sqlalchemy as sa
 from quire.control import jobs as verbs
 from quire.errors import Transferred
 from quire.model.outcomes import Lease, Settlement
-from quire.runtime.worker.loop import Room, Worker
-from quire.settings import load
 from quire.store.db import transfer_markers
 from quire.store.db.schema.queue import tasks
-from quire.store.queue import plain_turn
+from quire.store.queue import fenced, plain_turn
 from tests.store.stage import KINDS, TTL, Stage, ending
 
 
@@ -156,7 +151,7 @@ def test_a_held_exclusive_key_is_left_to_the_general_claim(pg_stage: Stage):
     [lease] = leases_of(take(stage, room=1))
     assert lease.job_id == first
     turn = take(stage)
-    assert (leases_of(turn), turn.is_left) == ([], True)
+    assert (leases_of(turn), turn.is_left, turn.has_failed) == ([], True, False)
     turn = take(stage, ending(lease), room=1)
     assert [lease.job_id for lease in leases_of(turn)] == [second]
 
@@ -184,6 +179,70 @@ def test_runs_that_others_wait_for_or_whose_lease_is_lost_are_not_ended(pg_stage
     assert turn.ended == {again[-1].key}
     assert stage.task(plain).state == "done"
     assert stage.settle(runs[0]) == {again[0].task_id}
+
+
+def family(stage: Stage) -> tuple[int, Lease]:
+    """Make a job whose first child is awaited by its second; returns the lease of the first."""
+    job_id = stage.one()
+    [parent] = stage.claim()
+    with fenced.ending(stage.db, *parent.key, worker_id="w1") as transaction:
+        transaction.spawn("noop", after=[transaction.spawn("noop")])
+    [lease] = stage.claim()
+    return job_id, lease
+
+
+def is_left(stage: Stage, lease: Lease) -> bool:
+    """Tell whether an end is left to the general way, which then makes it."""
+    turn = take(stage, ending(lease), room=0)
+    assert (turn.ended, turn.has_failed) == (set(), False)
+    return stage.settle(ending(lease)) == {lease.task_id}
+
+
+def test_the_end_of_a_task_that_another_task_waits_for_is_left(pg_stage: Stage):
+    job_id, lease = family(pg_stage)
+    assert is_left(pg_stage, lease)
+    assert pg_stage.run() == [job_id]
+    assert pg_stage.job(job_id).state == "completed"
+
+
+def test_the_end_of_a_job_in_which_a_task_failed_is_left(pg_stage: Stage):
+    stage = pg_stage
+    job_id = stage.one()
+    [parent] = stage.claim()
+    with fenced.ending(stage.db, *parent.key, worker_id="w1") as transaction:
+        transaction.spawn("noop"), transaction.spawn("noop")
+    bad, good = stage.claim(limit=2)
+    stage.settle(ending(bad, "fail", "failed", error="disk full"))
+    assert is_left(stage, good)
+    assert (stage.job(job_id).state, stage.job(job_id).error) == ("failed", "disk full")
+    told = [row.detail for row in stage.rows("events", job_id=job_id, name="job.failed")]
+    assert told == ['{"error": "disk full"}']
+
+
+def test_the_end_of_a_job_that_the_next_one_of_its_user_waits_for_is_left(pg_stage: Stage):
+    first, second = (pg_stage.one(policy="queue") for _ in range(2))
+    [lease] = pg_stage.claim()
+    assert lease.job_id == first and is_left(pg_stage, lease)
+    assert pg_stage.run() == [second]
+
+
+def test_the_end_of_a_task_that_works_on_a_document_is_left(pg_stage: Stage):
+    pg_stage.one()
+    [lease] = pg_stage.claim()
+    for document_id, ended in ((7, set()), (None, {lease.key})):
+        with pg_stage.db.begin() as conn:
+            conn.execute(sa.update(tasks).values(document_id=document_id))
+        turn = take(pg_stage, ending(lease), room=0)
+        assert (turn.ended, turn.has_failed) == (ended, False)
+
+
+def test_a_run_that_has_ended_is_not_ended_again(pg_stage: Stage):
+    job_id = pg_stage.one()
+    [lease] = pg_stage.claim()
+    assert pg_stage.settle(ending(lease, "return", "returned")) == {lease.task_id}
+    turn = take(pg_stage, ending(lease), room=0)
+    assert (turn.ended, turn.has_failed) == (set(), False)
+    assert pg_stage.run() == [job_id]
 
 
 @pytest.fixture
@@ -262,51 +321,6 @@ def test_the_refusal_of_a_database_that_is_being_filled_is_left_to_the_general_c
         pg_stage.claim()
     with pg_stage.db.begin() as conn:
         transfer_markers.open_target(conn)
-
-
-@pytest.fixture
-def worker(pg_stage: Stage, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """A worker without children, which has room for five tasks all the same."""
-    worker = Worker(load({}, home=home, database_url=pg_stage.db.url))
-    worker.kinds = KINDS
-    monkeypatch.setattr(worker, "_room", lambda: Room(children=0, tasks=5, kept=0))
-    yield worker
-    worker.db.close()
-
-
-def test_a_worker_ends_and_claims_what_is_plain_and_what_is_not(pg_stage: Stage, worker: Worker):
-    stage = pg_stage
-    plain, awaited, failed, once = *stage.many(3), stage.one("once")
-    leases = stage.claim(worker.id, limit=3)
-    stage.clock.jump(time.time() - stage.clock.now().wall)  # the worker's own clock is the server's
-    waiting = stage.one(after=[awaited])
-    worker.settlements = [
-        ending(leases[0]), ending(leases[1]), ending(leases[2], "fail", "failed", error="no"),
-    ]  # fmt: skip
-    worker._write(now=0.0)
-    assert worker.settlements == []
-    states = [stage.job(job_id).state for job_id in (plain, awaited, failed)]
-    assert states == ["completed", "completed", "failed"]
-    # What must run alone waits for an idle child.
-    assert [lease.job_id for lease in worker.backlog.take_all()] == [waiting]
-    assert stage.task(once).state == "ready"
-
-
-def test_what_was_claimed_is_held_if_the_rest_of_the_turn_fails(pg_stage: Stage, worker: Worker):
-    stage = pg_stage
-    awaited = stage.one()
-    [lease] = stage.claim(worker.id)
-    stage.one(after=[awaited])
-    ready = stage.one()
-    worker.settlements = [ending(lease)]
-    with stage.db.begin() as conn:
-        conn.exec_driver_sql("ALTER TABLE edges RENAME TO gone")
-    with pytest.raises(sa.exc.ProgrammingError):
-        worker._write(now=0.0)
-    with stage.db.begin() as conn:
-        conn.exec_driver_sql("ALTER TABLE gone RENAME TO edges")
-    assert [one.key for one in worker.settlements] == [lease.key]
-    assert [each.job_id for each in worker.backlog.take_all()] == [ready]
 
 
 def test_each_row_is_found_by_an_index_however_small_the_tables_were(pg_stage: Stage):
