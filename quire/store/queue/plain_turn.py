@@ -153,15 +153,13 @@ def _end_statement(engine: sa.Engine) -> tuple[str, dict[str, Any]]:
         is_state(j.state, *JOB_ACTIVE), j.exclusive_key.is_(None), sa.not_(j.has_successors),
         j.tasks_failed + j.tasks_lost + j.tasks_cancelled == 0,
     )  # fmt: skip
-    kept = transition.effects("finish", source, at) | {"result": run.c.result}
     ended = (
-        sa.update(tasks)
+        transition.moving("finish", source, at, result=run.c.result)
         .where(
-            *(t.id == run.c.id, t.fence == run.c.fence, _is_now(source)),
+            *(t.id == run.c.id, t.fence == run.c.fence),
             *(sa.not_(t.has_successors), t.document_id.is_(None)),
             *(j.id == t.job_id, *is_plain),
         )
-        .values(state=target, **kept)
         .returning(
             *(t.id, t.fence, t.job_id, t.attempt, t.cost, t.parent_id, t.begin_at),
             *(run.c.began_at.label("began"), run.c.duration, run.c.peak_rss, run.c.result),
@@ -245,18 +243,11 @@ def _claim_statement(engine: sa.Engine) -> tuple[str, dict[str, Any]]:
             sa.func.coalesce(sa.func.bool_and(r.is_plain).filter(r.state.is_not(None)), sa.true()),
         )
     ).scalar_subquery()
-    ttl = sa.bindparam("ttl", type_=sa.Double)
-    leased = transition.effects("claim", TaskState.READY, at) | {
-        "worker_id": sa.bindparam("worker", type_=sa.Text),
-        "expires_at": at + ttl,
-    }
+    worker = sa.bindparam("worker", type_=sa.Text)
+    expires_at = at + sa.bindparam("ttl", type_=sa.Double)
     taken = (
-        sa.update(tasks)
-        .where(
-            *(t.id == r.id, r.state.is_not(None), all_plain),
-            _is_now(TaskState.READY),
-        )
-        .values(state=TASK_MOVES["claim"].target, **leased)
+        transition.moving("claim", TaskState.READY, at, worker_id=worker, expires_at=expires_at)
+        .where(t.id == r.id, r.state.is_not(None), all_plain)
         .returning(*r)
         .cte("taken")
     )
@@ -279,15 +270,6 @@ def _claim_statement(engine: sa.Engine) -> tuple[str, dict[str, Any]]:
         .add_cte(started)
     )  # fmt: skip
     return _compiled(engine, statement)
-
-
-def _is_now(state: TaskState) -> sa.ColumnElement[bool]:
-    """Compare the state of a task with a parameter.
-
-    Where the planner sees the state, it walks the index of all tasks in it, whose number it
-    guesses, instead of finding each task by its id.
-    """
-    return t.state == sa.literal(state.value)
 
 
 def _compiled(

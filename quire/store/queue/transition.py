@@ -390,6 +390,17 @@ def _statement(
     return statement if move == "claim" else statement.returning(*_RETURNED)
 
 
+def moving(move: str, source: TaskState, at: Any, **values: Any) -> sa.Update:
+    """Build an UPDATE that makes one move at the time `at`; the caller says of which tasks.
+
+    The state is compared with a parameter: where the planner sees it, it walks the index of all
+    tasks in that state, whose number it guesses, instead of finding each task by its id.
+    """
+    changed = effects(move, source, at) | values
+    is_now = t.state == sa.literal(source.value)
+    return sa.update(tasks).where(is_now).values(state=TASK_MOVES[move].target, **changed)
+
+
 def effects(move: str, source: TaskState, at: Any = None) -> dict[str, Any]:
     """Return what a move sets besides the state, unless the caller gives it.
 

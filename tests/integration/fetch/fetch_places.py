@@ -129,7 +129,9 @@ class CloudPlace(Place):
         self.server.put("reports/report.pdf", content, PDF)
 
     def source(self, chosen: SourceOptions) -> Source:
-        ours = replace(chosen, endpoint=self.server.endpoint, credentials=self.credentials)
+        account = {"GOOGLE_APPLICATION_CREDENTIALS": str(self.credentials)}
+        own = account if self.credentials else None
+        ours = replace(chosen, endpoint=self.server.endpoint, bucket_credentials=own)
         return open_source(f"{self.scheme}://{BUCKET}/reports/", ours)
 
 

@@ -15,11 +15,12 @@ import sqlalchemy as sa
 
 from quire.fetch.blobs.folder import BlobFolder
 from quire.fetch.sources.folder import FolderSource
-from quire.ingest import chunk, fetch
+from quire.ingest import fetch
 from quire.parse.boxed_reader import BoxedReader
 from quire.store.db.schema.documents import documents as table
 from quire.store.documents import admission, generation_pages, generations, pages
 from quire.store.queue import fenced, settle
+from quire.text import structured_chunk
 
 HOME = Path(os.environ["QUIRE_HOME"])
 _name = ""
@@ -121,7 +122,7 @@ around(FolderSource, "fetch", "fetch", "fetched")
 around(BlobFolder, "put", "put", "kept")
 around(BoxedReader, "detect", "sniff")
 around(BoxedReader, "inspect", "look", "looked")
-around(chunk, "split", "cut")
+around(structured_chunk, "split", "cut")
 around(pages, "embedded", "embed")
 around(pages, "put", "store")
 around(pages, "put_chunks", "chunks")

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.errors import Overtaken
+from quire.ingest import document_words
 from quire.store import open_database
 from quire.store.db.engine import Database
 from quire.store.db.schema.documents import documents as documents_table
@@ -19,6 +20,7 @@ from quire.store.db.schema.documents import generations
 from quire.store.documents import admission, generation_pages
 from quire.store.documents import generations as documents
 from quire.store.queue import owners
+from quire.text.fields import PageEntries
 from tests import documents as files
 from tests.shelf import PLAIN, Shelf, open_shelf
 
@@ -323,8 +325,9 @@ def test_a_reader_during_a_thousand_swaps_sees_one_whole_generation_each_time(sh
 
     reader = threading.Thread(target=watch)
     reader.start()
+    counted = [document_words.count(shelf.db, document_id, edition) for edition in (2, 1)]
     for n in range(3, 1003):
-        shelf.db.write(partial(turn, document_id, n))
+        shelf.db.write(partial(turn, document_id, n, counted[n % 2]))
     over.set()
     reader.join()
     assert len(looks) > 20
@@ -333,7 +336,9 @@ def test_a_reader_during_a_thousand_swaps_sees_one_whole_generation_each_time(sh
     assert all(whole in looks for whole in wholes)
 
 
-def turn(document_id: int, number: int, conn: sa.Connection, now: Any) -> None:
+def turn(
+    document_id: int, number: int, counted: PageEntries, conn: sa.Connection, now: Any
+) -> None:
     """Swap in a generation with the leaves of the one before the last."""
     g = generations.c
     settings, cut = conn.execute(
@@ -352,3 +357,4 @@ def turn(document_id: int, number: int, conn: sa.Connection, now: Any) -> None:
     )
     generation_pages.copy(conn, (document_id, 2 - number % 2), document_id, number)
     documents.swap(conn, document_id, number, now=now)
+    document_words.put(conn, document_id, number, counted)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from quire.clock import Instant
 from quire.control import jobs as verbs
 from quire.errors import Overtaken
+from quire.ingest import document_words
 from quire.model.pages import Page
 from quire.model.records import About
 from quire.store.db import dialect
@@ -159,6 +160,7 @@ def test_a_listing_waits_for_a_swap_before_it_decides(pg_stage: Stage):
     shelf.begin(filing)
     shelf.fill(filing, ["one"])
     job = pg_stage.one()
+    counted = document_words.count(pg_stage.db, filing.document_id, 1)
 
     def admit() -> admission.Admitted:
         with pg_stage.db.begin() as conn:
@@ -171,6 +173,7 @@ def test_a_listing_waits_for_a_swap_before_it_decides(pg_stage: Stage):
 
     with pg_stage.db.begin() as conn:
         generations.swap(conn, filing.document_id, 1, now=pg_stage.now())
+        document_words.put(conn, filing.document_id, 1, counted)
         thread, found = later(admit)
         pg_stage.wait_until_one_waits(thread)
     thread.join()
