@@ -90,6 +90,11 @@ class AppState:
         """Requests for page images."""
         return DrawingQueue()
 
+    @functools.cached_property
+    def long_answers(self) -> anyio.CapacityLimiter:
+        """Threads that make answers out of whole pages, each of which may take 200 MB."""
+        return anyio.CapacityLimiter(2)
+
     def caller(self, viewer: Viewer, address: str | None = None) -> Caller:
         """Return the signed-in user as verbs and queries take it."""
         return dataclasses.replace(

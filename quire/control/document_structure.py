@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from quire.control.caller import Caller
-from quire.control.documents import PAGE, no_page, row_of
+from quire.control.documents import no_page, row_of
+from quire.errors import TooLarge
 from quire.model import running_lines
 from quire.model.blocks import Block, BlockKind, BlockSource, PageText, Runs, Table, unpack
 from quire.model.pages import Page
@@ -13,7 +14,10 @@ from quire.parse import word_boxes
 from quire.store.reports import documents as reports
 from quire.text import markdown
 
-MOST_CELLS = 20_000  # of one table, and after which a list of tables ends
+MOST_CELLS = 20_000  # of one table, and after which a list of tables ends; empty ones too
+MOST_CHARS = 2_000_000  # of a page, to show its structure: words take a hundred times as much
+MOST_MARKDOWN = 20_000_000  # characters of an answer of the API
+_PAGES = 20  # that are read at a time
 _RUNNING = (BlockKind.HEADER, BlockKind.FOOTER)
 _NEAR = 8  # pages before and after one that show what repeats on it
 _NAMES = {kind: kind.name.lower() for kind in BlockKind}
@@ -94,7 +98,7 @@ def tables(
         if is_full and found.page.number != last:
             return {"items": items, "next": str(last)}
         items.append(found.as_json())
-        cells += len(items[-1]["cells"])
+        cells += _cut(found.table).rows * found.table.columns
         last = found.page.number
     return {"items": items, "next": None}
 
@@ -145,14 +149,23 @@ def _continues(before: PageBlocks, page: PageBlocks, block: Block) -> bool:
     return is_alike and block.table.columns == last.columns
 
 
-def as_markdown(caller: Caller, document_id: int) -> str:
-    """Return a document as Markdown, without the lines that repeat on its pages."""
-    parts = [
-        written
-        for page in _with_running_lines(caller, document_id)
-        for block in page.blocks
-        if (written := markdown.of_block(block, page.text))
-    ]
+def as_markdown(caller: Caller, document_id: int, *, most: int | None = None) -> str:
+    """Return a document as Markdown, without the lines that repeat on its pages.
+
+    Raises TooLarge if it has more than so many characters.
+    """
+    parts, length = list[str](), 0
+    for page in _with_running_lines(caller, document_id):
+        for block in page.blocks:
+            if written := markdown.of_block(block, page.text):
+                parts.append(written)
+                length += len(written)
+                if most is not None and length > most:
+                    raise TooLarge(
+                        f"document {document_id}: as Markdown it has more than {most:,} "
+                        "characters. Read it page by page, or on the server: "
+                        f"quire document markdown {document_id}"
+                    )
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
@@ -163,10 +176,17 @@ def _pages(
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
     while True:
-        limit = PAGE if until is None else min(PAGE, until - after)
+        limit = _PAGES if until is None else min(_PAGES, until - after)
         with caller.db.read() as conn:
             found = reports.pages_of(conn, row, limit=limit, after=after) if limit > 0 else []
-        yield from map(_page, found)
+        for one in found:
+            if len(one.text or "") > MOST_CHARS:
+                raise TooLarge(
+                    f"document {document_id}: page {one.number} has {len(one.text):,} characters. "
+                    f"The structure of a page is shown up to {MOST_CHARS:,}; its text and the file "
+                    "are there as before."
+                )
+            yield _page(one)
         if len(found) < limit or not found:
             return
         after = found[-1].number
@@ -265,10 +285,10 @@ def _page_json(page: PageBlocks) -> dict[str, Any]:
 
 def _cut(table: Table) -> Table:
     """Return a table, or the first rows of one that has more cells than are listed."""
-    if len(table.cells) <= MOST_CELLS:
+    rows = min(table.rows, max(MOST_CELLS // table.columns, 1))
+    if rows == table.rows:
         return table
-    rows = max(table.cells[MOST_CELLS].row, 1)
-    cells = (cell for cell in table.cells[:MOST_CELLS] if cell.row + cell.row_span <= rows)
+    cells = (cell for cell in table.cells if cell.row + cell.row_span <= rows)
     return table._replace(rows=rows, header_rows=min(table.header_rows, rows), cells=tuple(cells))
 
 

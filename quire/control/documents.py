@@ -5,7 +5,7 @@ Each takes a `Caller`; those that need the bytes of a document also take where b
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from quire.clock import Instant
 from quire.control import jobs
 from quire.control.caller import Caller, verb
 from quire.control.queries import missing_document
-from quire.errors import Conflict, Gone, NotFound
+from quire.errors import Conflict, Gone, NotFound, TooLarge
 from quire.model.pages import Page, PageFailure
 from quire.model.pipeline import Pipeline, parsed
 from quire.model.records import DEFAULT_PRIORITY, Submission
@@ -31,8 +31,9 @@ from quire.store.reports import documents as reports
 if TYPE_CHECKING:
     from quire.fetch.blobs.backend import Blobs
 
-#: Pages that are read at a time.
-PAGE = 200
+#: Words of a document in PAWLs format, in an answer of the API.
+MOST_WORDS = 500_000
+_PAGES = 20  # that are read at a time: each may have 2,000,000 characters
 
 
 class Reading(NamedTuple):
@@ -134,23 +135,35 @@ def pages(
         return reports.list_pages(conn, row, limit=limit, cursor=cursor)
 
 
-def tokens(caller: Caller, document_id: int, version: int) -> Any:
-    """Return the words of a document with their bounding boxes, in PAWLs format."""
+def tokens(caller: Caller, document_id: int, version: int, *, most: int | None = None) -> Any:
+    """Return the words of a document with their bounding boxes, in PAWLs format.
+
+    Raises TooLarge if it has more than so many words.
+    """
     from quire.parse import word_boxes
 
-    some: list[Page] = []
     with caller.db.read() as conn:
         row = row_of(conn, caller, document_id)
-        while True:
-            after = some[-1].number if some else 0
-            found = reports.pages_of(conn, row, limit=PAGE, after=after)
-            some += [
-                Page(one.number, one.text or "", one.words or b"", one.width or 0.0,
-                     one.height or 0.0, one.via or "none", one.label, blocks=one.blocks or b"")
-                for one in found
-            ]  # fmt: skip
-            if len(found) < PAGE:
-                return word_boxes.pawls(some, version)
+        return word_boxes.pawls(_pages_of(conn, row, most), version)
+
+
+def _pages_of(conn: Connection, row: Any, most: int | None) -> Iterator[Page]:
+    from quire.parse import word_boxes
+
+    after = words = 0
+    while found := reports.pages_of(conn, row, limit=_PAGES, after=after):
+        for one in found:
+            words += word_boxes.count(one.words or b"")
+            if most is not None and words > most:
+                raise TooLarge(
+                    f"document {row.id}: has more than {most:,} words. Read those of each page, or "
+                    f"all of them on the server: quire document tokens {row.id}"
+                )
+            yield Page(
+                one.number, one.text or "", one.words or b"", one.width or 0.0,
+                one.height or 0.0, one.via or "none", one.label, blocks=one.blocks or b"",
+            )  # fmt: skip
+        after = found[-1].number
 
 
 def read_page(caller: Caller, blobs: "Blobs", document_id: int, number: int) -> Reading:

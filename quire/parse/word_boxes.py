@@ -78,6 +78,12 @@ def word_spans(page: Page) -> list[tuple[int, int]]:
     return _read(page.words, page.text)[0] or spans(page.text)
 
 
+def count(packed: bytes) -> int:
+    """Return how many words have boxes, without unpacking them."""
+    found: tuple[int, ...] = _HEAD.unpack_from(packed) if len(packed) >= _HEAD.size else (0, 0, 0)
+    return found[2]
+
+
 def boxes(
     packed: bytes, text: str, start: int, stop: int
 ) -> list[tuple[float, float, float, float]]:

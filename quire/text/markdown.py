@@ -77,16 +77,16 @@ def table_csv(grid: Iterable[Sequence[str]]) -> str:
 def _places(table: Table) -> Iterator[tuple[int, int, Cell | None]]:
     """Yield row, column and cell of each place that no other cell covers."""
     starts = {(cell.row, cell.column): cell for cell in table.cells}
-    covered = {
-        (row, column)
-        for cell in table.cells
-        for row in range(cell.row, cell.row + cell.row_span)
-        for column in range(cell.column, cell.column + cell.column_span)
-    } - starts.keys()
-    for row in range(table.rows):
-        for column in range(table.columns):
-            if (row, column) not in covered:
-                yield row, column, starts.get((row, column))
+    covered = [bytearray(table.columns) for _ in range(table.rows)]  # a span may be huge
+    for cell in table.cells:
+        columns = slice(cell.column, cell.column + cell.column_span)
+        for row in covered[cell.row : cell.row + cell.row_span]:
+            row[columns] = b"\1" * cell.column_span
+    for at, row in enumerate(covered):
+        for column, is_covered in enumerate(row):
+            found = starts.get((at, column))
+            if found is not None or not is_covered:
+                yield at, column, found
 
 
 def _cell_html(cell: Cell | None, tag: str, text: PageText) -> str:

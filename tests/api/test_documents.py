@@ -20,8 +20,9 @@ from PIL import Image
 
 from quire.api import page_renderer
 from quire.api.page_renderer import DrawingQueue, PageRenderer
+from quire.control import document_structure, documents
 from quire.demo import samples
-from quire.errors import Transient, Unreadable
+from quire.errors import TooLarge, Transient, Unreadable
 from tests.api.house import House, sailing_book
 from tests.waiting import until
 
@@ -348,3 +349,47 @@ def test_the_same_bytes_in_two_tenants_are_two_documents(house: House):
     theirs = house.upload("a.txt", b"slate", house.foreigner)
     assert mine != theirs
     assert house.foreigner.get(f"/api/documents/{theirs}").json()["reused"]["whole"] is False
+
+
+STRUCTURE = ("/pages/1/blocks", "/outline", "/tables", "/markdown")
+
+
+def test_the_structure_of_a_page_as_long_as_a_library_is_refused_and_its_text_is_there(
+    house: House,
+):
+    text = b"a b c d e f g h i j k l m n o p\n"
+    for size, expected in ((document_structure.MOST_CHARS, 200), (len(text) * 70_000, 413)):
+        whole = (text * (size // len(text) + 1))[:size]
+        document_id = house.upload(f"{size}.txt", whole)
+        assert house.viewer.get(f"/api/documents/{document_id}/pages/1").status_code == 200
+        for part in STRUCTURE if expected == 413 else STRUCTURE[:1]:
+            answer = house.viewer.get(f"/api/documents/{document_id}{part}")
+            assert answer.status_code == expected, answer.text[:500]
+            assert expected == 200 or "2,000,000" in answer.json()["remedy"]
+
+
+def test_a_table_of_millions_of_empty_cells_is_a_short_answer(house: House):
+    rows = "<tr><td>x</td></tr>" * 1990
+    cells = "<tr><td>a</td><td>b</td></tr><tr><td>c</td><td rowspan=1990 colspan=1990>d</td></tr>"
+    page = f"<h1>T</h1><table>{cells}{rows}</table>" * 3
+    document_id = house.upload("wide.html", page.encode())
+    first = house.viewer.get(f"/api/documents/{document_id}/tables", params={"limit": 1})
+    [table, *_] = first.json()["items"]
+    assert (table["is_cut"], table["rows"] > len(table["grid"])) == (True, True)
+    assert len(table["grid"]) * table["columns"] <= document_structure.MOST_CELLS
+    for part in ("/pages/1/blocks", "/tables"):
+        answer = house.viewer.get(f"/api/documents/{document_id}{part}")
+        assert (answer.status_code, len(answer.content) < 1 << 20) == (200, True)
+
+
+def test_an_answer_about_a_whole_document_has_an_end(house: House):
+    document_id = house.upload("book.pdf", sailing_book())
+    caller = house.shelf.app.caller
+    words = sum(len(page["tokens"]) for page in documents.tokens(caller, document_id, 1))
+    length = len(document_structure.as_markdown(caller, document_id))
+    documents.tokens(caller, document_id, 1, most=words)
+    document_structure.as_markdown(caller, document_id, most=length)
+    with pytest.raises(TooLarge, match="more than"):
+        documents.tokens(caller, document_id, 2, most=words - 1)
+    with pytest.raises(TooLarge, match="more than"):
+        document_structure.as_markdown(caller, document_id, most=length // 2)

@@ -1,5 +1,6 @@
 """Documents: list, show, re-index, delete; their pages, chunks, files and images."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -176,14 +177,14 @@ def pages(
 
 
 @router.on("GET", "/{document_id}/pages/{number}", "Show a page", models.PageDetails, 404)
-def page(
+async def page(
     request: Request,
     caller: CorpusReader,
     document_id: requests.DocumentId,
     number: requests.PageNumber,
 ) -> Response:
     """Show a page with its text and the bounding boxes of its words, in points."""
-    return with_etag(request, content.page(caller, document_id, number))
+    return await _long(request, lambda: content.page(caller, document_id, number))
 
 
 @router.get("/{document_id}/pages/{number}/image", summary="Render a page", **_PICTURE)
@@ -227,14 +228,15 @@ async def image(
 
 
 @router.on("GET", "/{document_id}/tokens", "Words and boxes, as PAWLs", Any, 404)
-def tokens(
+async def tokens(
     request: Request,
     caller: CorpusReader,
     document_id: requests.DocumentId,
     version: Annotated[int, Query(ge=1, le=2, description="1 (plain) or 2 (compact).")] = 1,
 ) -> Response:
     """Return the words of all pages with their bounding boxes, in PAWLs format."""
-    return with_etag(request, verbs.tokens(caller, document_id, version))
+    most = verbs.MOST_WORDS
+    return await _long(request, lambda: verbs.tokens(caller, document_id, version, most=most))
 
 
 @router.on(
@@ -257,22 +259,24 @@ def chunks(
     models.PageStructure,
     404,
 )
-def blocks(
+async def blocks(
     request: Request,
     caller: CorpusReader,
     document_id: requests.DocumentId,
     number: requests.PageNumber,
 ) -> Response:
     """Show the headings, paragraphs, tables and running lines of a page in reading order."""
-    return with_etag(request, structure.of_page(caller, document_id, number))
+    return await _long(request, lambda: structure.of_page(caller, document_id, number))
 
 
 @router.on(
     "GET", "/{document_id}/outline", "Show a document's outline", models.DocumentOutline, 404
 )
-def outline(request: Request, caller: CorpusReader, document_id: requests.DocumentId) -> Response:
+async def outline(
+    request: Request, caller: CorpusReader, document_id: requests.DocumentId
+) -> Response:
     """Show the headings of a document, in order, with their pages."""
-    return with_etag(request, structure.outline(caller, document_id))
+    return await _long(request, lambda: structure.outline(caller, document_id))
 
 
 @router.on(
@@ -282,14 +286,17 @@ def outline(request: Request, caller: CorpusReader, document_id: requests.Docume
     models.ListOf[models.DocumentTable],
     404,
 )
-def tables(
+async def tables(
+    request: Request,
     caller: CorpusReader,
     document_id: requests.DocumentId,
     limit: requests.Limit = 50,
     cursor: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
 ) -> Response:
     """List tables with their cells. All tables of a page are listed together."""
-    return ApiResponse(structure.tables(caller, document_id, limit=limit, cursor=cursor))
+    return await _long(
+        request, lambda: structure.tables(caller, document_id, limit=limit, cursor=cursor)
+    )
 
 
 @router.get(
@@ -301,11 +308,23 @@ def tables(
         **problem_responses(404),
     },
 )
-def as_markdown(caller: CorpusReader, document_id: requests.DocumentId) -> Response:
+async def as_markdown(
+    request: Request, caller: CorpusReader, document_id: requests.DocumentId
+) -> Response:
     """Get the text of a document as Markdown, without running headers and footers."""
-    return PlainTextResponse(
-        structure.as_markdown(caller, document_id), media_type="text/markdown", headers=_ALONE
-    )
+
+    def respond() -> Response:
+        text = structure.as_markdown(caller, document_id, most=structure.MOST_MARKDOWN)
+        return PlainTextResponse(text, media_type="text/markdown", headers=_ALONE)
+
+    limiter = app_state_of(request).long_answers
+    return await to_thread.run_sync(respond, limiter=limiter)
+
+
+async def _long(request: Request, make: Callable[[], Any]) -> Response:
+    """Respond with what is made out of whole pages; only two such answers at a time are."""
+    limiter = app_state_of(request).long_answers
+    return await to_thread.run_sync(lambda: with_etag(request, make()), limiter=limiter)
 
 
 @router.get("/{document_id}/file", summary="Get the original file", **_BYTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 
 import pytest
 
@@ -86,3 +87,17 @@ def test_csv_keeps_numbers_and_disarms_formulas():
     rows = [["=1+1", "-97", "+3.5", "@x", '-1"a', "(97)", "-cmd"]]
     [found] = csv.reader(io.StringIO(markdown.table_csv(rows)))
     assert found == ["'=1+1", "-97", "+3.5", "'@x", '-1"a', "(97)", "'-cmd"]
+
+
+def test_a_cell_that_spans_millions_of_places_takes_little_memory():
+    size = 1990
+    cells = (Cell(0, 0, 1, 1, ((0, 1),)), Cell(1, 1, size, size, ((1, 2),)))
+    table, text = Table(size + 1, size + 1, 1, cells), page("a", "b")
+    tracemalloc.start()
+    try:
+        written = markdown.table_html(table, text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert written.count("<td") == size + 1
+    assert peak < 32 << 20
