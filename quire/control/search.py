@@ -55,12 +55,18 @@ def search(
     where: Mapping[str, str] | None = None,
     media_type: str | None = None,
     explain: bool = False,
+    is_closed: bool = False,
     embedder: Open = open_embedder,
 ) -> dict[str, Any]:
-    """Search a tenant's live documents; returns the best pages, each with its best passage."""
+    """Search a tenant's live documents; returns the best pages, each with its best passage.
+
+    If the corpus is closed, no score, note or correction depends on what is outside of it.
+    """
     began = time.perf_counter()
     text = _checked(query, limit, mode)
-    filters = Scope(tenant, None, tuple(documents), tuple((where or {}).items()), media_type)
+    filters = Scope(
+        tenant, None, tuple(documents), tuple((where or {}).items()), media_type, is_closed
+    )
     wanted, notes = _prepared(db, filters, corpus, text, mode, embedder)
     used = mode if wanted.points or mode == "text" else "text"
     with db.read() as conn:
@@ -73,7 +79,7 @@ def search(
             if found.has_unknown:
                 corrected = ranking.corrections(conn, wanted)
             if corrected:
-                spoken = store.languages(conn, tenant)
+                spoken = _languages(conn, scope)
                 wanted = wanted._replace(query=_corrected(wanted.query, corrected, spoken))
                 found = ranking.rank_pages(conn, wanted, used)
             places = store.locate(conn, [page.place for page in found.pages[:limit]])
@@ -113,13 +119,12 @@ def _prepared(
     """Parse and embed the query; returns what to search for, and notes for the user."""
     with db.read() as conn:
         found = None if corpus is None else corpora.find(conn, filters.tenant, corpus)
-        used = [] if mode == "text" else store.models_in_use(conn, filters.tenant)
-        spoken = store.languages(conn, filters.tenant)
+        scope = filters._replace(corpus_id=found.id if found else None)
+        of_corpus = scope.corpus_id if scope.is_closed else None
+        used = [] if mode == "text" else store.models_in_use(conn, scope.tenant, of_corpus)
+        spoken = _languages(conn, scope)
     parsed = query.parse(text, spoken)
-    scope = filters._replace(
-        corpus_id=found.id if found else None,
-        media_type=_media_type(parsed.media_types, filters.media_type),
-    )
+    scope = scope._replace(media_type=_media_type(parsed.media_types, filters.media_type))
     points, notes = [], [CUT] if parsed.is_cut else []
     for model, settings in used if parsed.plain else []:
         try:
@@ -129,6 +134,13 @@ def _prepared(
     if mode != "text" and spoken and not used:
         notes.append("No document has embeddings, so the search was by words only.")
     return Wanted(scope, parsed, points), notes
+
+
+def _languages(conn: Connection, scope: Scope) -> list[str]:
+    """List the languages that words may be of: those of the tenant, or of a closed corpus."""
+    if not scope.is_closed:
+        return store.languages(conn, scope.tenant)
+    return store.languages_of(conn, Scope(scope.tenant, scope.corpus_id))
 
 
 def _media_type(given: Sequence[str], other: str | None) -> str | None:
@@ -149,7 +161,7 @@ def _named(conn: Connection, wanted: Wanted) -> Scope | None:
     if not names:
         return scope
     entries = [fields.NAME + word for word in names]
-    ids = store.documents_named(conn, scope.tenant, entries)
+    ids = store.documents_named(conn, scope, entries)
     if len(ids) > store.MAX_NAMED:
         raise BadInput(
             f"search: more than {store.MAX_NAMED:,} documents have {', '.join(names)} in their "

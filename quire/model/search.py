@@ -19,6 +19,8 @@ class Scope(NamedTuple):
     documents: tuple[int, ...] = ()
     where: tuple[tuple[str, str], ...] = ()  # required metadata entries
     media_type: str | None = None
+    #: The rest of the tenant must not show, not in a score either: all is counted within the scope.
+    is_closed: bool = False
 
 
 class ChunkLocation(NamedTuple):

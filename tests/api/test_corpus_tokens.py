@@ -89,6 +89,35 @@ def test_another_corpus_is_answered_as_one_that_does_not_exist(house: House):
     assert names(house.member) == ["memo.txt"]
 
 
+def test_search_tells_nothing_of_other_corpora_by_score_correction_or_note(each_house: House):
+    """The same questions, before and after other corpora are full of the words asked for."""
+    house = each_house
+    letters = bound(house)
+    bound(house, "memos")
+    send(house, letters, "tide.txt", "The tide turns at noon. The harbour is calm.")
+    send(house, letters, "pilot.txt", "A pilot reads the harbour and the ledger of the tide.")
+    asked = ("tide harbour", "harbor", "swordfish", "swordfsh tide", "ledgr", "name:tide tide",
+             "name:pilot", "marées", '"the harbour"', "noon*")  # fmt: skip
+
+    def answers() -> list[Any]:
+        found = []
+        for q in asked:
+            params = {"q": q, "mode": "hybrid", "explain": "true"}
+            answer = letters.get("/api/search", params=params)
+            assert answer.status_code == 200, answer.text
+            found.append({k: v for k, v in answer.json().items() if k != "took_ms"})
+        return found
+
+    before = answers()
+    assert [bool(each["items"]) for each in before].count(True) >= 5
+    others = ("swordfish swordfsh harbor ledgr tide. ", "La marée monte, les marées du port. ")
+    for number in range(12):
+        text = others[number % 2] * (number + 1)
+        send(house, house.member, f"tide pilot {number}.txt", text, "memos")
+    for was, now, q in zip(before, answers(), asked, strict=True):
+        assert now == was, q
+
+
 def test_a_job_goes_into_its_corpus_and_others_are_not_there(house: House):
     letters, memos = bound(house), bound(house, "memos")
     body = {"kind": "ingest", "payload": {"sources": ["https://example.org/a"]}}

@@ -59,6 +59,7 @@ def search(
         where=_pairs(where or []),
         media_type=media_type,
         explain=explain,
+        is_closed=caller.corpus is not None,
         embedder=lambda name: embedder_of(settings, Pipeline(embedder=name)),
     )
     if caller.corpus is not None:

@@ -68,6 +68,8 @@ class SearchPlan(NamedTuple):
 
 def plan(conn: sa.Connection, scope: Scope) -> SearchPlan:
     """Decide how to search a scope."""
+    if scope.is_closed:
+        return SearchPlan(scope, _chunk_array(conn, scope, None), len(_documents_of(conn, scope)))
     if not (count := _count_few(conn, scope)):
         return SearchPlan(scope, None)
     return SearchPlan(scope, _chunk_array(conn, scope, None), count)
@@ -132,7 +134,8 @@ def match_documents(
     """Look up entries in the index of documents."""
     scope = within.scope
     most = MAX_LISTED_DOCUMENTS
-    lists = document_entries.matching(conn, scope.tenant, entries, most + 1)
+    inside = _documents_of(conn, scope) if scope.is_closed else None
+    lists = document_entries.matching(conn, scope.tenant, entries, most + 1, inside)
     found = {entry: ids for entry, ids in zip(entries, lists, strict=True) if 0 < len(ids) <= most}
     common = [entry for entry, ids in zip(entries, lists, strict=True) if len(ids) > most]
     some = sorted({document for ids in found.values() for document in ids})
@@ -141,7 +144,7 @@ def match_documents(
         found |= zip(common, lists, strict=True)
     given = _parameters(conn, scope, None) | {"ids": dialect.encode_ids(conn, some)}
     rows = conn.execute(_lengths(conn, tuple(given)), given).all() if some else []
-    count, average = conn.execute(_AVERAGE, {"tenant": scope.tenant}).one()
+    count, average = _average(conn, scope.tenant, inside)
     return DocumentMatches(
         found,
         {row.document_id: (row.words, row.length) for row in rows},
@@ -154,6 +157,31 @@ def match_documents(
 _AVERAGE = sa.select(sa.func.count(), sa.func.avg(w.length)).where(
     w.tenant == sa.bindparam("tenant")
 )
+
+
+def _average(
+    conn: sa.Connection, tenant: str, inside: Sequence[int] | None
+) -> tuple[int, float | None]:
+    """Count documents, of all or of some, and average the lengths of their pages."""
+    given: dict[str, Any] = {"tenant": tenant}
+    query = _AVERAGE
+    if inside is not None:
+        given["ids"] = dialect.encode_ids(conn, inside)
+        query = query.where(dialect.id_in(conn, w.document_id, "ids"))
+    row = conn.execute(query, given).one()
+    return row[0], row[1]
+
+
+def _documents_of(conn: sa.Connection, scope: Scope) -> list[int]:
+    """Return the live documents in the scope."""
+    given = _parameters(conn, scope, None)
+    return list(conn.scalars(_live_documents(conn, tuple(given)), given))
+
+
+@dialect.statement
+def _live_documents(conn: sa.Connection, names: Names) -> sa.Select[Any]:
+    is_live = d.live_generation.is_not(None)
+    return sa.select(d.id).where(is_live, *_conditions(conn, names)).order_by(d.id)
 
 
 @dialect.statement
@@ -169,10 +197,11 @@ def _lengths(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     )
 
 
-def documents_named(conn: sa.Connection, tenant: str, words: Sequence[str]) -> list[int]:
+def documents_named(conn: sa.Connection, scope: Scope, words: Sequence[str]) -> list[int]:
     """Return the documents whose name has all of the words; more than the maximum if too many."""
-    most = MAX_NAMED
-    lists = document_entries.matching(conn, tenant, words, most + 1)
+    most, tenant = MAX_NAMED, scope.tenant
+    inside = _documents_of(conn, scope) if scope.is_closed else None
+    lists = document_entries.matching(conn, tenant, words, most + 1, inside)
     shortest = min(lists, key=len)
     if len(shortest) > most:
         return shortest
@@ -292,20 +321,25 @@ def _contents(conn: sa.Connection) -> sa.Select[Any]:
     return sa.select(c.id, c.text, c.context, c.language).where(dialect.id_in(conn, c.id, "ids"))
 
 
-def models_in_use(conn: sa.Connection, tenant: str) -> list[tuple[Model, str]]:
-    """List the models of a tenant's live documents, each with one document's settings."""
-    rows = conn.execute(_models(conn), {"tenant": tenant})
+def models_in_use(
+    conn: sa.Connection, tenant: str, corpus_id: int | None = None
+) -> list[tuple[Model, str]]:
+    """List the models of live documents, of a tenant or a corpus, each with one's settings."""
+    given = {"tenant": tenant} | ({} if corpus_id is None else {"of_corpus": corpus_id})
+    rows = conn.execute(_models(conn, tuple(given)), given)
     return [(Model(*model), settings) for *model, settings in rows]
 
 
 @dialect.statement
-def _models(_: sa.Connection) -> sa.Select[Any]:
+def _models(_: sa.Connection, names: Names) -> sa.Select[Any]:
     m = models.c
-    mine = (
+    mine = [
         g.tenant == sa.bindparam("tenant"),
         is_state(g.state, GenerationState.LIVE),
         g.model_id == m.id,
-    )
+    ]
+    if "of_corpus" in names:
+        mine.append(g.document_id.in_(_in_corpus()))
     settings = sa.select(g.settings).where(*mine).limit(1).correlate(models).scalar_subquery()
     used = sa.exists().where(*mine)
     return sa.select(m.id, m.name, m.dimensions, settings).where(used).order_by(m.id.desc())
@@ -314,6 +348,19 @@ def _models(_: sa.Connection) -> sa.Select[Any]:
 def languages(conn: sa.Connection, tenant: str) -> list[str]:
     """List the languages of a tenant's chunks, with one index probe each."""
     return list(conn.scalars(_languages(conn), {"tenant": tenant}))
+
+
+def languages_of(conn: sa.Connection, scope: Scope) -> list[str]:
+    """List the languages of the chunks in a scope; slower with many of them."""
+    given = {"ids": _chunk_array(conn, scope, None).given["of_chunks"]}
+    return list(conn.scalars(_languages_of(conn), given))
+
+
+@dialect.statement
+def _languages_of(conn: sa.Connection) -> sa.Select[Any]:
+    c = chunks.c
+    within = dialect.id_in(conn, c.id, "ids")
+    return sa.select(c.language).where(within).distinct().order_by(c.language)
 
 
 @dialect.statement
@@ -446,12 +493,10 @@ def _conditions(
         return sa.func.coalesce(column, column) if hides_index else column
 
     hides_index = by_chunk and dialect.is_sqlite(conn)
-    listed = corpus_documents.c
-    mine = sa.select(listed.document_id).where(listed.corpus_id == sa.bindparam("of_corpus"))
     conditions = {
         "of_tenant": unindexed(d.tenant) == sa.bindparam("of_tenant"),
         "of_model": g.model_id == sa.bindparam("of_model"),
-        "of_corpus": unindexed(d.id).in_(mine),
+        "of_corpus": unindexed(d.id).in_(_in_corpus()),
         "of_documents": dialect.id_in(conn, unindexed(d.id), "of_documents"),
         "of_media_type": d.media_type == sa.bindparam("of_media_type"),
     }
@@ -459,6 +504,11 @@ def _conditions(
         value = sa.bindparam(f"value_{at}", type_=sa.Text)
         conditions[f"value_{at}"] = _metadata_value(conn, f"key_{at}") == value
     return [condition for name, condition in conditions.items() if name in names]
+
+
+def _in_corpus() -> sa.Select[Any]:
+    listed = corpus_documents.c
+    return sa.select(listed.document_id).where(listed.corpus_id == sa.bindparam("of_corpus"))
 
 
 def _metadata_value(conn: sa.Connection, name: str) -> sa.ColumnElement[Any]:
