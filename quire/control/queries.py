@@ -7,7 +7,7 @@ here writes. Documents' contents (pages, chunks, bytes) are in `document_content
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quire.clock import json_values
+from quire.clock import iso, json_values
 from quire.control import outages
 from quire.control import status as statuses
 from quire.control.caller import Caller, query
@@ -188,9 +188,10 @@ def find_job(caller: Caller, job_id: int) -> Json | None:
     with caller.db.read() as conn:
         one = job_reports.job(conn, caller.tenant, job_id, now=caller.db.now(conn).wall)
     if one is not None and caller.corpus is not None:
-        # Of other kinds nobody can tell what they concern.
+        # Of other kinds nobody can tell what they concern; an older job named another corpus.
         is_within = one["kind"] == "ingest" and one["payload"].get("corpus") == caller.corpus.name
-        return one if is_within else None
+        is_newer = one["created_at"] >= iso(caller.corpus.created_at)
+        return one if is_within and is_newer else None
     return one
 
 

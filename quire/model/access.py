@@ -57,6 +57,7 @@ class BoundCorpus(NamedTuple):
 
     id: int
     name: str
+    created_at: float
 
 
 class Viewer(NamedTuple):

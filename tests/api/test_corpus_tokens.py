@@ -8,8 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from quire.api.models.access import Token
+from quire.clock import Instant
 from quire.control import access, corpora
 from quire.errors import BadInput, NotFound
+from quire.store import Connection
+from quire.store.documents import corpora as stored
 from quire.web import server
 from tests import signing
 from tests.api.house import PLAIN, House
@@ -157,6 +160,35 @@ def test_it_ends_with_its_corpus_also_if_one_of_that_name_comes_back(each_house:
         assert (refused.status_code, "was revoked" in refused.json()["detail"]) == (401, True)
         if not corpora.listed(caller):
             corpora.create(caller, "letters", {})
+
+
+def test_jobs_of_a_corpus_that_was_deleted_are_not_those_of_the_next_one_of_its_name(
+    house: House,
+):
+    letters = bound(house)
+    body = {"kind": "ingest", "payload": {"sources": ["https://example.org/a"]}}
+    job = letters.post("/api/jobs", json=body).json()["id"]
+    assert letters.get(f"/api/jobs/{job}").status_code == 200
+    corpora.delete(signing.member(house.api, "member"), "letters")
+    house.shelf.clock.advance(1.0)
+    again = bound(house)
+    for part in ("", "/events", "/files"):
+        assert again.get(f"/api/jobs/{job}{part}").status_code == 404
+
+
+def test_a_token_made_while_its_corpus_is_deleted_is_no_token(each_house: House):
+    letters = bound(each_house)
+    app = each_house.shelf.app
+
+    def act(conn: Connection, now: Instant) -> None:
+        found = stored.find(conn, app.caller.tenant, "letters")
+        assert found is not None
+        stored.delete(conn, found.id)  # as if the token had been stored after this
+
+    app.db.write(act)
+    for ask in ({"name": "a.txt", "corpus": "letters"}, {"name": "a.txt"}):
+        assert letters.post("/api/documents", params=ask, content=b"a").status_code == 401
+    assert letters.get("/api/me").status_code == 401
 
 
 def test_it_is_made_shown_and_used(house: House):

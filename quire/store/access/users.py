@@ -224,11 +224,16 @@ def revoke(conn: sa.Connection, tenant: str, token_id: int, *, now: Instant) -> 
     return found.rowcount == 1
 
 
+#: One that was made in the moment in which its corpus was deleted is bound to nothing.
+_REVOKED_AT = sa.case(
+    (sa.and_(t.corpus_id.is_not(None), corpora.c.id.is_(None)), t.created_at),
+    else_=t.revoked_at,
+)
 _TOKEN = (
     sa.select(
         t.id, t.tenant, u.name.label("user"), u.role, u.operates, t.scopes, t.expires_at,
-        t.revoked_at, u.disabled_at, t.last_used_at, t.corpus_id,
-        corpora.c.name.label("corpus_name"),
+        _REVOKED_AT.label("revoked_at"), u.disabled_at, t.last_used_at, t.corpus_id,
+        corpora.c.name.label("corpus_name"), corpora.c.created_at.label("corpus_made_at"),
     )
     .join(users, u.id == t.user_id)
     .join(corpora, corpora.c.id == t.corpus_id, isouter=True)
@@ -242,7 +247,8 @@ def find_token(conn: sa.Connection, sha256: str) -> TokenRow | None:
     if row is None:
         return None
     scopes = frozenset(Scope(each) for each in row.scopes.split())
-    corpus = None if row.corpus_id is None else BoundCorpus(row.corpus_id, row.corpus_name or "")
+    bond = row.corpus_id, row.corpus_name, row.corpus_made_at
+    corpus = None if row.corpus_name is None else BoundCorpus(*bond)
     own: dict[str, Any] = {"role": role_of(row), "scopes": scopes, "corpus": corpus}
     return TokenRow(
         **{name: row._mapping[name] for name in TokenRow._fields if name not in own}, **own
