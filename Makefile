@@ -8,7 +8,7 @@ CI_PACKAGES := chromium fonts-dejavu-core rabbitmq-server
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.cache/pyc" $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help run up quick test test-all check format bench chaos mutants fuzz browser docs image compose audit sbom lock ci clean setup dev
+.PHONY: help run up quick test test-all check format bench chaos neighbours mutants fuzz schema browser docs image compose audit sbom lock ci clean setup dev
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -47,11 +47,17 @@ bench: dev ## run the benchmarks of queue, ingestion and API (QUICK=1: small siz
 chaos: dev ## kill, stall, stop and restart: five minutes at the fast rate on each column
 	$(PYTEST) -m chaos --chaos-seconds 300 --chaos-pause 0.5 --chaos-files 1000 --columns all
 
+neighbours: dev ## measure how long a tenant waits while another one does its worst
+	$(PYTEST) -q -s -m chaos tests/chaos/test_neighbours.py
+
 mutants: dev ## remove one guard at a time, and check that a test notices
 	$(BIN)/python tools/mutants.py --workers $(WORKERS)
 
 fuzz: dev ## feed changed files and bodies to parsers and API for ten minutes
 	$(BIN)/python -m tests.fuzz.command --seconds 600
+
+schema: dev ## ask each route 200 times for what its OpenAPI document allows, and for what it does not
+	SCHEMA_EXAMPLES=200 $(PYTEST) -q tests/api/test_schema.py
 
 browser: dev ## drive the dashboard in Chromium
 	$(PYTEST) -m browser tests/browser
