@@ -316,7 +316,7 @@ MUTANTS = [
     # Plain turns
     _mutant(
         "plain.fence", Q + "plain_turn.py", "t.fence == run.c.fence, ", "",
-        "plain_turn::test_runs_that_others_wait_for_or_whose_lease_is_lost_are_not_ended",
+        "plain_turn::test_a_zombie_does_not_end_the_run_of_the_new_holder",
     ),
     _mutant(
         "plain.stopped", Q + "plain_turn.py", "return bool(touched == counted)", "return True",

@@ -11,6 +11,7 @@ when `run` returns; before that, others may already see it.
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -47,7 +48,8 @@ class GroupCommit:
         self._engine = engine
         self._path = path
         self._turn = threading.Lock()
-        self._waiting: list[_Change[Any]] = []
+        # A thread adds to it at any time.
+        self._waiting: deque[_Change[Any]] = deque()
         self._pooled: sa.PoolProxiedConnection | None = None
         self._cursor: Any = None
         #: SQLite's log; None if SQLite flushes it itself, or does not have to.
@@ -67,7 +69,7 @@ class GroupCommit:
         self._waiting.append(change)
         with self._turn:
             if not change.is_over:
-                taken, self._waiting = self._waiting, []
+                taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
                 self._commit(taken, timeout, max_hold)
         if change.error is not None:
             raise change.error

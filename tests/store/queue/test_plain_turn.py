@@ -181,6 +181,19 @@ def test_runs_that_others_wait_for_or_whose_lease_is_lost_are_not_ended(pg_stage
     assert stage.settle(runs[0]) == {again[0].task_id}
 
 
+def test_a_zombie_does_not_end_the_run_of_the_new_holder(pg_stage: Stage):
+    stage = pg_stage
+    job_id = stage.one()
+    [zombie] = stage.claim()
+    stage.reap("w1")
+    [held] = stage.claim("w2")
+    turn = take(stage, ending(zombie, result='"old"'), room=0)
+    assert (turn.ended, turn.has_failed) == (set(), False)
+    assert (stage.task(job_id).state, stage.task(job_id).worker_id) == ("running", "w2")
+    assert take(stage, ending(held, result='"new"'), room=0).ended == {held.key}
+    assert stage.job(job_id).result == '"new"'
+
+
 def family(stage: Stage) -> tuple[int, Lease]:
     """Make a job whose first child is awaited by its second; returns the lease of the first."""
     job_id = stage.one()
