@@ -178,4 +178,4 @@ class Stage:
             assert kept == counted, f"job {job.id}: counters {kept}, counts {counted}"
         # No test sweeps at intervals: what a sweep would mend is not held against them.
         report = doctor.examine(self.db, sweep_interval=1e9)
-        assert report.violations == []
+        assert report.violations == [], report.violations
