@@ -168,7 +168,7 @@ def file_detail(file: Mapping[str, Any]) -> str:
     """Write what went wrong with a file: its error, or the pages that could not be read."""
     if file["page_errors"] and not file["error"]:
         return f"{count(file['page_errors'], 'page')} could not be read"
-    return file_error(file["error"], file["name"])
+    return file_error(file["error"], file["name"]) or str(file.get("notice") or "")
 
 
 def multiline(text: Any, limit: int = 4000) -> str:
@@ -213,6 +213,23 @@ def media_type(name: str | None) -> str:
     """Write a media type as people call it: `pdf`, `docx`, `mail`."""
     plain = (name or "").partition(";")[0].strip().lower()
     return _MEDIA_TYPES.get(plain) or plain.rpartition("/")[2].removeprefix("x-")
+
+
+#: Suffixes that promise a type; those of text do not.
+_DOCUMENTS = ("pdf", "docx", "xlsx", "pptx", "doc", "xls", "odt", "rtf", "epub", "msg")
+_PICTURES = ("png", "jpg", "jpeg", "tif", "tiff", "gif", "webp", "bmp")
+_PROMISED = frozenset((*_DOCUMENTS, *_PICTURES))
+_SUFFIX_TYPES = {"jpg": "jpeg", "tif": "tiff"}
+_UNCLEAR = frozenset(("", "unknown", "old office", "ole-encrypted", "zip"))
+
+
+def misnamed(name: str, found: str | None) -> str | None:
+    """Write that a file is not what its name says: `is named .pdf, but is text`."""
+    suffix = name.lower().rpartition(".")[2] if "." in name else ""
+    shown = media_type(found)
+    if suffix not in _PROMISED or shown in (suffix, _SUFFIX_TYPES.get(suffix), *_UNCLEAR):
+        return None
+    return f"is named .{suffix}, but is {shown}"
 
 
 def tone(state: str | None) -> str:

@@ -349,6 +349,7 @@ def _facts(one: dict[str, Any]) -> "Table":
         "location": format.one_line(one["uri"], 500),
         "source": format.one_line(one["source"], 500),
         "type": format.one_line(one["media_type"]),
+        "notice": one["notice"] or "",
         "size": format.size(one["size"]) if one["size"] is not None else "",
         "corpora": ", ".join(map(format.one_line, one["corpora"])),
         "settings": format.short_json(one["settings"]) if one["settings"] else "",

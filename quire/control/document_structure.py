@@ -152,21 +152,31 @@ def _continues(before: PageBlocks, page: PageBlocks, block: Block) -> bool:
 def as_markdown(caller: Caller, document_id: int, *, most: int | None = None) -> str:
     """Return a document as Markdown, without the lines that repeat on its pages.
 
-    Raises TooLarge if it has more than so many characters.
+    A Markdown file is returned as it was written. Raises TooLarge if there are more than so many
+    characters.
     """
+    with caller.db.read() as conn:
+        is_markdown = row_of(conn, caller, document_id).media_type == "text/markdown"
     parts, length = list[str](), 0
+    for part in _markdown_parts(caller, document_id, is_markdown):
+        parts.append(part)
+        length += len(part)
+        if most is not None and length > most:
+            raise TooLarge(
+                f"document {document_id}: as Markdown it has more than {most:,} characters. Read "
+                f"it page by page, or on the server: quire document markdown {document_id}"
+            )
+    between = "\n" if is_markdown else "\n\n"
+    return between.join(parts) + "\n" if parts else ""
+
+
+def _markdown_parts(caller: Caller, document_id: int, is_markdown: bool) -> Iterator[str]:
+    """Yield the text of pages as it is, or each block as Markdown."""
+    if is_markdown:
+        yield from (page.text.text for page in _pages(caller, document_id))
+        return
     for page in _with_running_lines(caller, document_id):
-        for block in page.blocks:
-            if written := markdown.of_block(block, page.text):
-                parts.append(written)
-                length += len(written)
-                if most is not None and length > most:
-                    raise TooLarge(
-                        f"document {document_id}: as Markdown it has more than {most:,} "
-                        "characters. Read it page by page, or on the server: "
-                        f"quire document markdown {document_id}"
-                    )
-    return "\n\n".join(parts) + "\n" if parts else ""
+        yield from filter(None, (markdown.of_block(block, page.text) for block in page.blocks))
 
 
 def _pages(

@@ -238,6 +238,14 @@ class PageText:
             )
         )
 
+    def lines(self, runs: Runs) -> str:
+        """Return the text from the first to the last word of runs with its line breaks."""
+        if not runs:
+            return ""
+        first, last = self.spans[runs[0][0]][0], self.spans[runs[-1][1] - 1][1]
+        start = self.text.rfind("\n", 0, first) + 1
+        return self.text[first if self.text[start:first].strip() else start : last]
+
     def grid(self, table: Table) -> list[list[str]]:
         """Return the texts of a table by row and column; a spanning cell is at its first place."""
         found = [[""] * table.columns for _ in range(table.rows)]

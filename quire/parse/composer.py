@@ -21,6 +21,7 @@ from quire.model.blocks import (
     Table,
     join_runs,
     pack,
+    unpack,
 )
 from quire.model.pages import Page
 from quire.parse import encoding
@@ -158,6 +159,21 @@ class Composer:
                 first = False
         return tuple(cells), columns
 
+    def append(self, page: Page) -> None:
+        """Add the text of another page with its blocks."""
+        first = self._words
+        self.write(page.text)
+        for block in unpack(page.blocks, self._words - first):
+            runs, table = _moved(block.runs, first), block.table
+            if table is None:
+                self.block(block.kind, runs, block.level, block.confidence, block.source)
+            elif (size := table.rows * table.columns) > self._grid:
+                self.block(BlockKind.PARAGRAPH, runs)
+            else:
+                self._grid -= size
+                table = _moved_table(table, first)
+                self.block(block.kind, runs, 0, block.confidence, block.source, table)
+
     def text(self) -> str:
         """Return the text of the page."""
         return "".join(self._parts)
@@ -174,6 +190,19 @@ class Composer:
 def line(text: str) -> str:
     """Return text on one line, without characters that a page cannot have."""
     return " ".join(encoding.clean(text).split())
+
+
+def _moved(runs: Runs, by: int) -> Runs:
+    return tuple((first + by, stop + by) for first, stop in runs)
+
+
+def _moved_table(table: Table, by: int) -> Table:
+    return table._replace(
+        cells=tuple(cell._replace(runs=_moved(cell.runs, by)) for cell in table.cells),
+        caption=_moved(table.caption, by),
+        unit=_moved(table.unit, by),
+        footnotes=tuple(_moved(note, by) for note in table.footnotes),
+    )
 
 
 _Placed = tuple[int, int, int, GridCell]  # column, row span, column span

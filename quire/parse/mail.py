@@ -2,16 +2,16 @@
 
 import email
 import email.policy
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.message import Message
 from pathlib import Path
 from typing import cast
 
 from quire.errors import Unreadable
+from quire.model import blocks
 from quire.model.blocks import BlockKind
 from quire.model.pages import Attachment, Outline, Page, PageFailure
-from quire.parse import composer, encoding, markup
+from quire.parse import composer, encoding, markup, quoted
 from quire.parse.composer import LINE_BREAK, Composer
 from quire.parse.parser import BuiltinParser, ReadOptions, ReadRequest
 
@@ -20,22 +20,11 @@ _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _MAX_ATTACHMENTS = 1000
 
 
-#: Lines that mail programs write above the message that they quote, in the languages they know.
-_QUOTE_INTRODUCTION = re.compile(
-    r"(?:-{3,}\s?)(?:Original Message|Forwarded message|Ursprüngliche Nachricht|Message d'origine"
-    r"|Mensaje original|Messaggio originale)\s?-{3,}"
-    r"|(?:On|Am|Le|El|Il) .{5,200}(?:wrote|schrieb.{0,100}|a écrit|escribió|ha scritto)\s?:",
-    re.IGNORECASE,
-)
-#: Introductions that take two lines are joined before they are looked at.
-_LONGEST_INTRODUCTION = 300
-
-
 class MailParser(BuiltinParser):
     """EML files: headers and body are one page, what the body quotes another."""
 
     name = "mail"
-    version = 3
+    version = 4
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Raise Unreadable if the message is too large to be read at once."""
@@ -54,55 +43,19 @@ class MailParser(BuiltinParser):
                 # The name of the header is not a part of the heading.
                 runs = ((runs[0][0] + is_subject, runs[0][1]),)
                 page.block(kind, runs, int(is_subject))
-        own, quoted = _without_quotes(encoding.clean(_body(message)))
-        _add_paragraphs(page, own)
+        pieces = list(_pieces(message))
+        own = [each for each, _ in pieces if each.text]
+        older = [each for _, each in pieces if each.text]
+        if not own:  # a message that only forwards
+            own, older = older, []
+        for each in own:
+            page.append(each)
         yield page.page(1)
-        if quoted.strip():
+        if older:
             page = Composer()
-            _add_paragraphs(page, quoted)
+            for each in older:
+                page.append(each)
             yield page.page(2, "quoted text")
-
-
-def _add_paragraphs(page: Composer, text: str) -> None:
-    for paragraph in text.split("\n\n"):
-        page.add(BlockKind.PARAGRAPH, paragraph.strip("\n"))
-
-
-def _without_quotes(body: str) -> tuple[str, str]:
-    """Return the lines that the sender wrote, and those quoted; a mark of quotation is left out."""
-    own: list[str] = []
-    quoted: list[str] = []
-    lines = body.split("\n")
-    is_quoting = False
-    for at, line in enumerate(lines):
-        start = line.strip()
-        was_quoting, is_quoting = is_quoting, start.startswith(">")
-        if is_quoting:
-            if not was_quoting:
-                _move_introduction(own, quoted)
-            quoted.append(start.lstrip("> "))
-        elif start.startswith("---") and _QUOTE_INTRODUCTION.fullmatch(start):
-            # All that follows is the older message.
-            return "\n".join(own), "\n".join((*quoted, *lines[at:]))
-        else:
-            own.append(line)
-    if not "".join(own).strip():  # a message that only forwards
-        return "\n".join(quoted), ""
-    return "\n".join(own), "\n".join(quoted)
-
-
-def _move_introduction(own: list[str], quoted: list[str]) -> None:
-    """Move "On Monday Ida wrote:" to the quotation that it stands above."""
-    end = len(own)
-    while end and not own[end - 1].strip() and len(own) - end < 2:
-        end -= 1
-    for count in (1, 2):
-        lines = own[max(0, end - count) : end]
-        text = " ".join(line[-_LONGEST_INTRODUCTION:].strip() for line in lines)
-        if lines and _QUOTE_INTRODUCTION.fullmatch(text):
-            del own[end - count :]
-            quoted += ["", *lines]
-            return
 
 
 def attachments(path: Path) -> list[Attachment]:
@@ -133,24 +86,65 @@ def _parts(message: Message) -> Iterator[Message]:
     while pending:
         part = pending.pop(0)
         if part.get_content_maintype() == "multipart" and part.is_multipart():
-            pending[:0] = [
-                p for p in cast(list[object], part.get_payload()) if isinstance(p, Message)
-            ]
+            pending[:0] = _children(part)
         else:
             yield part
 
 
-def _body(message: Message) -> str:
-    """Return the plain text parts, or the HTML parts as text if those are empty."""
-    plain, html = [], []
-    for part in _parts(message):
-        if _name(part):
-            continue
-        if part.get_content_type() == "text/plain":
-            plain.append(_text(part))
-        elif part.get_content_type() == "text/html":
-            html.append(markup.html_text(_text(part)))
-    return "\n\n".join(filter(None, plain if "".join(plain).strip() else html))
+def _children(part: Message) -> list[Message]:
+    if not part.is_multipart():
+        return []
+    return [p for p in cast(list[object], part.get_payload()) if isinstance(p, Message)]
+
+
+def _pieces(message: Message) -> Iterator[tuple[Page, Page]]:
+    """Yield each text of a message as what the sender wrote, and what that quotes."""
+    pending = [message]
+    while pending:
+        part = pending.pop(0)
+        if part.get_content_type() == "multipart/alternative":
+            yield from _chosen([each for each in _parts(part) if _is_text(each)])
+        elif part.get_content_maintype() == "multipart":
+            pending[:0] = _children(part)
+        elif _is_text(part):
+            yield from _chosen([part])
+
+
+def _is_text(part: Message) -> bool:
+    return part.get_content_type() in ("text/plain", "text/html") and not _name(part)
+
+
+def _chosen(alternatives: Sequence[Message]) -> list[tuple[Page, Page]]:
+    """Return the plain alternatives, or those in HTML if only these have text or a table."""
+    plain = [each for each in alternatives if each.get_content_type() == "text/plain"]
+    written = [_plain_pages(_text(each)) for each in plain]
+    has_text = any(own.text or older.text for own, older in written)
+    others = [_text(each) for each in alternatives if each.get_content_type() == "text/html"]
+    if has_text and not any("<table" in each.lower() for each in others):
+        return written
+    composed = [
+        (markup.html_page(own), markup.html_page(older))
+        for own, older in map(quoted.split_html, others)
+    ]
+    is_better = not has_text or any(_has_table(own) for own, _ in composed)
+    return composed if is_better else written
+
+
+def _has_table(page: Page) -> bool:
+    found = blocks.unpack(page.blocks, len(page.text.split()))
+    return any(block.table is not None for block in found)
+
+
+def _plain_pages(text: str) -> tuple[Page, Page]:
+    own, older = (_paragraphs(each) for each in quoted.split_text(encoding.clean(text)))
+    return own, older
+
+
+def _paragraphs(text: str) -> Page:
+    page = Composer()
+    for paragraph in text.split("\n\n"):
+        page.add(BlockKind.PARAGRAPH, paragraph.strip("\n"))
+    return page.page(1)
 
 
 def _name(part: Message) -> str | None:

@@ -10,6 +10,7 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from quire.errors import Unreadable
 from quire.model.pages import Outline, Page, PageFailure
@@ -48,6 +49,9 @@ _BREAKS = {
 }
 #: Bounds memory: parts are joined, and white space is normalized, this many at a time.
 _MAX_PARTS, _SLICE = 1 << 16, 1 << 20
+_KEPT_SPACE, _TAB = "\x01", 4  # `encoding.clean` makes it a space again
+_MAX_LISTS = 1_000  # inside each other
+_START = re.compile(r"\sstart\s*+=\s*+[\"']?+\s*+(\d{1,9})", re.IGNORECASE)
 _NOT_SPACE = re.compile(r"\S")
 _SPACES = re.compile(r" [^\S\n\v]+|[^\S\n\v ][^\S\n\v]*")  # all but a single blank
 _SPACE_AT_BREAK = re.compile(r" (?=[\n\v])|(?<=[\n\v]) ")
@@ -59,7 +63,7 @@ class MarkupParser(BuiltinParser):
     """HTML, Markdown and plain text; the file is one page."""
 
     name = "markup"
-    version = 3
+    version = 4
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Raise Unreadable if the file is too large to be read at once."""
@@ -81,6 +85,29 @@ class MarkupParser(BuiltinParser):
             yield markdown.page(text)
         else:
             yield Page(1, text)
+
+
+class Tag(NamedTuple):
+    """A tag, and where it is."""
+
+    name: str
+    is_end: bool
+    at: int
+    stop: int
+
+
+def tags(markup: str) -> Iterator[Tag]:
+    """Yield the tags of HTML; not those inside of scripts and other raw elements."""
+    at = 0
+    while token := _TOKEN.match(markup, at):
+        at = token.end()
+        if token.lastgroup != "tag":
+            continue
+        name, is_end = token["name"].lower(), bool(token["slash"])
+        yield Tag(name, is_end, token.start(), at)
+        if name in _RAW_END and not is_end:
+            end = _RAW_END[name].search(markup, at)
+            at = end.start() if end else len(markup)
 
 
 def html_text(markup: str) -> str:
@@ -144,6 +171,8 @@ class _VisibleText:
         self._depth = 0  # of elements named like the hidden one
         self._preformatted = 0
         self._words: list[str] = []  # since the last break
+        self._lists: list[int | None] = []  # the last number of each open list; None has bullets
+        self._number = ""  # of a list item that has no text yet
         self.structure = Structure()
 
     def start(self, tag: str, markup: str = "") -> None:
@@ -155,6 +184,7 @@ class _VisibleText:
             self._preformatted += tag == "pre"
             self._break(tag)
             self.structure.start(tag, markup)
+            self._start_item(tag, markup)
 
     def end(self, tag: str) -> None:
         if self._hidden:
@@ -166,11 +196,33 @@ class _VisibleText:
             self._preformatted = max(0, self._preformatted - 1)
         self._break(tag)
         self.structure.end(tag)
+        if tag == "li":
+            self._number = ""
+        elif tag in ("ol", "ul") and self._lists:
+            self._lists.pop()
+
+    def _start_item(self, tag: str, markup: str) -> None:
+        """Count an item of a numbered list; its number stands before its first text."""
+        if tag in ("ol", "ul"):
+            start = _START.search(markup)
+            first = int(start[1]) if start else 1
+            if len(self._lists) < _MAX_LISTS:
+                self._lists.append(first - 1 if tag == "ol" else None)
+        elif tag == "li" and self._lists:
+            last = self._lists[-1]
+            self._lists[-1] = None if last is None else last + 1
+            self._number = "" if last is None else f"{last + 1}. "
 
     def add(self, text: str) -> None:
         if not self._hidden:
-            self._parts.append(text if self._preformatted else text.replace("\n", " "))
+            if self._number and not text.isspace():
+                text, self._number = self._number + text, ""
             self._words.append(text)
+            if self._preformatted:
+                text = text.expandtabs(_TAB).replace(" ", _KEPT_SPACE)
+            else:
+                text = text.replace("\n", " ")
+            self._parts.append(text)
             if len(self._parts) > _MAX_PARTS:
                 self._join()
 
@@ -179,7 +231,7 @@ class _VisibleText:
         self._count()
         whole = "".join(self._joined)
         self._joined = []
-        return encoding.clean("".join(map(_normalize, _slices(whole))).strip())
+        return encoding.clean("".join(map(_normalize, _slices(whole)))).strip()
 
     def _break(self, tag: str) -> None:
         if tag in _BREAKS:

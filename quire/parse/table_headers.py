@@ -30,7 +30,9 @@ def count(rows: Sequence[Sequence[str]]) -> int:
     filled = [[cell.strip() for cell in row] for row in rows[:_LOOKED_AT]]
     if len(filled) < 2:
         return 0
-    first_numbers = next((at for at, row in enumerate(filled) if _has_numbers(row)), None)
+    first_numbers = next(
+        (at for at, row in enumerate(filled) if _has_numbers(row, filled[at + 1 :])), None
+    )
     if first_numbers is None:
         return int(_names_all(filled))
     if first_numbers > MAX_HEADER_ROWS:
@@ -47,13 +49,32 @@ def _is_section(row: Sequence[str]) -> bool:
     return not any(row[1:])
 
 
-def _has_numbers(row: Sequence[str]) -> bool:
-    numbers = [cell for cell in row if is_number(cell)]
+def starts_table(above: Sequence[Sequence[str]], below: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the rows after an empty row are a table of their own, with other headers."""
+    if not count(below) or sum(map(bool, map(str.strip, below[0]))) < 2:
+        return False
+    has_numbers = any(is_number(cell.strip()) for row in below[1:_LOOKED_AT] for cell in row)
+    return has_numbers or _used(above) != _used(below)
+
+
+def _used(rows: Sequence[Sequence[str]]) -> set[int]:
+    return {at for row in rows[-_LOOKED_AT:] for at, cell in enumerate(row) if cell.strip()}
+
+
+def _has_numbers(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    numbers = [at for at, cell in enumerate(row) if is_number(cell)]
     if not numbers:
         return False
     # Years in all columns but the first are the names of these columns.
-    are_years = all(_YEAR.fullmatch(cell) for cell in numbers)
-    return not (are_years and len(numbers) > 1 and not is_number(row[0]))
+    are_years = all(_YEAR.fullmatch(row[at]) for at in numbers)
+    if not are_years or is_number(row[0]):
+        return True
+    return len(numbers) == 1 and not _has_other_numbers(below, numbers[0])
+
+
+def _has_other_numbers(rows: Sequence[Sequence[str]], column: int) -> bool:
+    cells = [row[column] for row in rows if column < len(row) and is_number(row[column])]
+    return any(not _YEAR.fullmatch(cell) for cell in cells)
 
 
 def _names_all(rows: Sequence[Sequence[str]]) -> bool:

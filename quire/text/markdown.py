@@ -7,12 +7,14 @@ are escaped.
 import csv
 import io
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from quire.model.blocks import Block, BlockKind, Cell, PageText, Table
 
 _SIGNS = re.compile(r"([\\`*_<\[\]])")
+_REFERENCE = re.compile(r"&(?=#?\w{1,40};)")
 _FIRST = re.compile(r"^(#{1,6}(?=\s)|[-+>](?=\s)|\d{1,9}(?=[.)]\s)|={3,}|-{3,}|~{3,})")
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,$€£¥(])")
 
@@ -29,7 +31,7 @@ def of_block(block: Block, text: PageText) -> str:
     if block.kind == BlockKind.LIST_ITEM:
         return _list_item(words, block.level)
     if block.kind == BlockKind.CODE:
-        return f"    {words}"
+        return textwrap.indent(textwrap.dedent(text.lines(block.runs)), "    ")
     return _paragraph(words)
 
 
@@ -113,7 +115,7 @@ def _row(row: Sequence[str]) -> str:
 
 
 def _inline(text: str) -> str:
-    return _SIGNS.sub(r"\\\1", text).replace("&", "&amp;")
+    return _REFERENCE.sub("&amp;", _SIGNS.sub(r"\\\1", text))
 
 
 def _paragraph(text: str) -> str:

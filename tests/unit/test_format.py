@@ -47,3 +47,23 @@ def test_the_next_attempt_is_counted_down():
     told = [format.next_attempt({"next_attempt_at": NOW + left}, NOW) for left in (90, 38.7, 0.5)]
     assert told == ["next attempt in 1 min", "next attempt in 38 s", "next attempt now"]
     assert format.next_attempt({"next_attempt_at": None}, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "expected"),
+    [
+        ("report.pdf", "text/html", "is named .pdf, but is html"),
+        ("REPORT.PDF", "text/plain", "is named .pdf, but is text"),
+        ("report.pdf", "application/pdf", None),
+        ("scan.jpg", "image/jpeg", None),
+        ("scan.jpg", "image/png", "is named .jpg, but is png"),
+        ("notes.txt", "text/html", None),
+        ("pdf", "text/html", None),
+        ("new.pdf", None, None),
+        ("locked.docx", "application/x-ole-encrypted", None),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_noticed(
+    name: str, found: str | None, expected: str | None
+):
+    assert format.misnamed(name, found) == expected

@@ -190,6 +190,7 @@ class Document(ResponseModel):
     source: str | None
     uri: str
     media_type: str | None
+    notice: str | None
     corpora: list[str]
     state: str
     locked: bool

@@ -15,7 +15,7 @@ from quire.parse.tables import delimited, sheet, workbook
 from quire.parse.tables.sheet import Head, Row, Sheet
 
 #: Raise it when the text of a CSV file changes; the parser's version is that of XLSX.
-_CSV_VERSION = 4
+_CSV_VERSION = 5
 
 
 class _OpenTable:
@@ -46,7 +46,7 @@ class TableParser(BuiltinParser):
     """XLSX and CSV; a page is a sheet, or a range of its rows if it is long."""
 
     name = "tables"
-    version = 3
+    version = 4
 
     def __init__(self) -> None:
         self._open: tuple[tuple[str, int, int], _OpenTable] | None = None

@@ -15,6 +15,7 @@ from quire.parse import composer, table_headers
 from quire.parse.composer import Composer, GridCell
 
 Row = list[str]
+NumberedRow = tuple[int, Row]  # from 0
 
 _MAX_TITLE_ROWS = 8
 _LOOKED_AT = 60  # rows, in search of titles and headers
@@ -101,13 +102,48 @@ def page(of: SheetRange, above: Head, rows: Sequence[Row], number: int) -> Page:
     made = Composer()
     made.add(BlockKind.HEADING, composer.line(sheet.name), level=1)
     numbered = enumerate(rows, of.first)
-    kept = [*above.headers, *((at, row) for at, row in numbered if at >= above.stop and any(row))]
+    body = [(at, row) for at, row in numbered if at >= above.stop and any(row)]
     caption = "\n".join(above.titles) if not of.first else ""
     if sheet.width < 2:  # lines of text
-        made.add(BlockKind.PARAGRAPH, "\n".join(composer.line("".join(row)) for _, row in kept))
-    else:
-        made.table(_grid(kept, sheet.merged), len(above.headers), caption)
+        lines = (composer.line("".join(row)) for _, row in (*above.headers, *body))
+        made.add(BlockKind.PARAGRAPH, "\n".join(lines))
+        return made.page(number, label(of))
+    first, *others = _tables(body)
+    rows_of_first = [*above.headers, *first]
+    top = _trimmed(rows_of_first) if others else rows_of_first
+    made.table(_grid(top, sheet.merged), len(above.headers), caption)
+    for each in map(_trimmed, others):
+        headers = table_headers.count([row for _, row in each])
+        made.table(_grid(each, sheet.merged), headers)
     return made.page(number, label(of))
+
+
+def _tables(body: Sequence[NumberedRow]) -> list[Sequence[NumberedRow]]:
+    """Cut rows where, after an empty one, another table starts."""
+    found = []
+    start = 0
+    for at in range(1, len(body)):
+        if body[at][0] > body[at - 1][0] + 1:
+            above = [row for _, row in body[max(start, at - _LOOKED_AT) : at]]
+            below = [row for _, row in _next_rows(body, at)]
+            if table_headers.starts_table(above, below):
+                found.append(body[start:at])
+                start = at
+    return [*found, body[start:]]
+
+
+def _trimmed(rows: Sequence[NumberedRow]) -> Sequence[NumberedRow]:
+    """Return rows without the columns after the last that they use."""
+    width = max((at + 1 for _, row in rows for at, cell in enumerate(row) if cell), default=0)
+    return [(number, row[:width]) for number, row in rows]
+
+
+def _next_rows(body: Sequence[NumberedRow], at: int) -> Sequence[NumberedRow]:
+    """Return the rows from one on up to an empty one."""
+    stop = at + 1
+    while stop < min(len(body), at + _LOOKED_AT) and body[stop][0] == body[stop - 1][0] + 1:
+        stop += 1
+    return body[at:stop]
 
 
 def _grid(kept: Sequence[tuple[int, Row]], merged: Sequence[Merge]) -> list[list[GridCell]]:

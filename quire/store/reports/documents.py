@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from quire import format
 from quire.clock import json_values
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, TaskState
 from quire.store.db.schema.documents import (
@@ -214,7 +215,8 @@ def _filtered(query: sa.Select[Any], filters: Mapping[str, Any]) -> sa.Select[An
 def _document(row: Any, names: Mapping[int, list[str]]) -> dict[str, Any]:
     return {
         **masked_values(json_values(row, _DOCUMENT), "source", "uri", "error"),
-        "media_type": row.media_type or row.newest_type,
+        "media_type": (media_type := row.media_type or row.newest_type),
+        "notice": format.misnamed(row.name, media_type),
         "corpora": names.get(row.id, []),
         "locked": row.state in DOCUMENT_LOCKED,
         "reused": reuse(row.reused),

@@ -11,7 +11,7 @@ import pytest
 from quire.demo import samples
 from quire.errors import Unreadable
 from quire.model.pages import Attachment, Page
-from quire.parse import file_type, formats, mail, markup
+from quire.parse import file_type, formats, mail, markup, quoted
 from quire.parse.parser import ReadOptions
 from tests.blocks import read, shown
 from tests.documents import put
@@ -35,7 +35,7 @@ def test_html_is_what_a_reader_sees(tmp_path: Path):
       <pre>kept
   apart</pre></body></html>"""
     assert text_of(put(tmp_path, "a.html", page), "text/html") == (
-        "Tides\n\nTides & depth\n\nSpring tides é rise\n\none\ntwo\n\na b\nc\n\nkept\napart"
+        "Tides\n\nTides & depth\n\nSpring tides é rise\n\none\ntwo\n\na b\nc\n\nkept\n  apart"
     )
 
 
@@ -157,7 +157,63 @@ def test_what_a_message_quotes_is_a_page_of_its_own(tmp_path: Path):
 def test_a_message_of_many_quotations_is_split_in_linear_time(piece: str):
     def cost(count: int) -> float:
         began = time.process_time()
-        mail._without_quotes("y" * count + "\n" + piece * count)
+        quoted.split_text("y" * count + "\n" + piece * count)
+        return time.process_time() - began
+
+    small = min(cost(2_000) for _ in range(3))
+    assert min(cost(32_000) for _ in range(2)) < max(64 * small, 0.3)
+
+
+TABLE = "<table><tr><th>Day<th>Metres<tr><td>Mon<td>3.4</table>"
+
+
+@pytest.mark.parametrize("text", ["", "The tides: Mon 3.4\n"])
+@pytest.mark.parametrize(
+    "older",
+    [
+        '<div class="gmail_quote"><div>On Sunday Otto wrote:<div>Older</div></div></div>Below',
+        "<div class='x moz-cite-prefix'>On Sunday Otto wrote:</div><blockquote type=cite><p>Older"
+        "<blockquote>older yet</blockquote></blockquote>Below",
+        "Below<hr><div id='divRplyFwdMsg'>From: Otto</div><p>On Sunday Otto wrote:</p>Older",
+    ],
+)
+def test_the_table_and_the_quotation_of_a_message_in_html_are_found(
+    older: str, text: str, tmp_path: Path
+):
+    made = EmailMessage()
+    made["From"], made["Subject"] = "Ida <ida@example.org>", "Tides"
+    made.set_content(text)
+    made.add_alternative(f"<h2>Plan</h2>{TABLE}<p>Mine</p>{older}", subtype="html")
+    own, before = read(put(tmp_path, "a.eml", made.as_bytes()), MAIL)
+    assert shown(own)[1:] == [
+        ("heading", 1, "Tides"), ("heading", 2, "Plan"),
+        ("table", 1, [["Day", "Metres"], ["Mon", "3.4"]]),
+        ("paragraph", "Mine"), ("paragraph", "Below"),
+    ]  # fmt: skip
+    assert "Older" in before.text and "Below" not in before.text
+
+
+def test_parts_that_are_no_alternatives_are_all_read(tmp_path: Path):
+    made = EmailMessage()
+    made["From"], made["Subject"] = "Ida <ida@example.org>", "Tides"
+    made.set_content("First part\n")
+    made.make_mixed()
+    for part in ("<p>Second part</p>", "<p>Third part</p>"):
+        inner = EmailMessage()
+        inner.set_content(part, subtype="html")
+        made.attach(inner)
+    [page] = read(put(tmp_path, "a.eml", made.as_bytes()), MAIL)
+    assert page.text.endswith("First part\n\nSecond part\n\nThird part")
+
+
+@pytest.mark.parametrize(
+    "piece", ["<blockquote type=cite>", '<div class="gmail_quote"></div>', "<p id='", "<p id=x "]
+)
+def test_hostile_quotations_in_html_are_split_in_linear_time(piece: str):
+    def cost(count: int) -> float:
+        began = time.process_time()
+        own, older = quoted.split_html(piece * count)
+        assert len(own) + len(older) == count * len(piece)
         return time.process_time() - began
 
     small = min(cost(2_000) for _ in range(3))

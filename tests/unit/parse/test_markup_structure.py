@@ -60,6 +60,7 @@ HOSTILE = {
     "cells": "<td>x",
     "lines in a cell": "x<br>",
     "lists": "<ul><li>x",
+    "numbered lists": "<ol start=999999999><li>x",
     "landmarks": "<nav>x",
     "ends": "</ul></li></table></pre></nav></td>x ",
     "headings": "<h1>x",
@@ -94,17 +95,53 @@ def test_markdown_has_headings_lists_tables_and_code():
     grid = [["Port", "Tonnes \\| t"], ["Hull", ""], ["Ayr", "7"]]
     assert shown(page) == [
         ("heading", 1, "Tides"), ("paragraph", "Spring tides rise."), ("heading", 2, "Neap"),
-        ("list_item", 1, "one"), ("list_item", 2, "deeper goes on"), ("list_item", 1, "two"),
+        ("list_item", 1, "one"), ("list_item", 2, "deeper goes on"), ("list_item", 1, "2. two"),
         ("table", 1, grid), ("code", "# no heading"), ("heading", 2, "C#"),
     ]  # fmt: skip
     assert "| Port | Tonnes \\| t |\n|:--|--:|\n| Hull |  |" in page.text
 
 
 @pytest.mark.parametrize(
-    "line", ["|", "||||", "#", "# #", "```", "- ", "|-|\n|-|", "a|\n|-", "1. - #"]
-)
+    "line",
+    [
+        "|", "||||", "#", "# #", "```", "- ", "|-|\n|-|", "a|\n|-", "1. - #", ">", ">> a", "> >b",
+        "---", "* * *", "- - -", "    x", "\ty\n\n", "---\na: b\n---",
+    ],
+)  # fmt: skip
 def test_odd_markdown_loses_no_word(line: str):
     for text in (line, f"{line}\n{line}", f"a\n{line}\n\n{line}\nb", (line + "\n") * 5_000):
         page: Page = markdown.page(text)
         blocks_of(page)
-        assert page.text.replace("|", "").split() == text.replace("|", " ").split()
+        read = page.text.replace("|", "").replace(">", " ")
+        assert read.split() == text.replace("|", " ").replace(">", " ").split()
+
+
+def test_front_matter_rules_quotes_and_indented_code_of_markdown_are_no_headings_and_no_items():
+    page = markdown.page(
+        "---\ntitle: Tides\n---\nSome text\n* * *\n>said the\n> mate\n>\n> and left\n\n"
+        "    x = 1\n\n        y = 2\n\n- one\n\n    goes on\n\nend\n"
+    )
+    assert shown(page) == [
+        ("code", "title: Tides"), ("paragraph", "Some text"), ("paragraph", "said the mate"),
+        ("paragraph", "and left"), ("code", "x = 1 y = 2"), ("list_item", 1, "one"),
+        ("paragraph", "goes on"), ("paragraph", "end"),
+    ]  # fmt: skip
+
+
+def test_program_text_of_html_keeps_its_lines_and_indents():
+    page = markup.html_page("<p>a   b</p><pre>\ndef f():\n\tif x:\n        return\n</pre>")
+    assert page.text == "a b\n\ndef f():\n    if x:\n        return"
+    assert shown(page)[1] == ("code", "def f(): if x: return")
+
+
+def test_items_of_numbered_html_lists_have_their_numbers():
+    page = markup.html_page(
+        "<ol start=3><li>three<ul><li>bullet</ul><li><p>four</p><li></li></ol><p>after</p>"
+        "<ol><li>one</ol><li>stray"
+    )
+    assert page.text.splitlines() == [
+        "3. three", "", "bullet", "", "4. four", "", "after", "", "1. one", "", "stray"
+    ]  # fmt: skip
+    assert [each[-1] for each in shown(page)] == [  # type: ignore[index]
+        "3. three", "bullet", "4. four", "after", "1. one", "stray",
+    ]  # fmt: skip

@@ -189,12 +189,12 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
         file_type.PDF: ("pdf", 2),
         file_type.DOCX: ("office", 3),
         file_type.PPTX: ("slides", 3),
-        file_type.XLSX: ("tables", 3),
-        "text/csv": ("tables", 4),
-        "text/html": ("markup", 3),
-        "text/markdown": ("markup", 3),
-        "text/plain": ("markup", 3),
-        "message/rfc822": ("mail", 3),
+        file_type.XLSX: ("tables", 4),
+        "text/csv": ("tables", 5),
+        "text/html": ("markup", 4),
+        "text/markdown": ("markup", 4),
+        "text/plain": ("markup", 4),
+        "message/rfc822": ("mail", 4),
         **{f"image/{kind}": ("images", 1) for kind in images},
     }
 

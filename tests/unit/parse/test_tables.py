@@ -68,6 +68,35 @@ def test_a_title_above_a_sheet_is_its_caption_and_headers_may_have_two_rows(tmp_
     assert page.text.startswith("S\n\nTrade of the harbour\nIn tonnes\nPort\tWool\t\tSlate\n")
 
 
+def test_a_year_heads_its_column_if_other_numbers_are_below_it(tmp_path: Path):
+    rows = "Item,2025,Growth\n,H1,\nRevenue,1200.5,8%\n"
+    [page] = ranges(put(tmp_path, "a.csv", rows.encode()), CSV, 3000)
+    assert shown(page)[0][1] == 2  # type: ignore[index]
+    [page] = ranges(put(tmp_path, "b.csv", b"Ann,1998,x\nBo,2001,y\nCy,2003,z\n"), CSV, 3000)
+    assert shown(page)[0][1] == 0  # type: ignore[index]
+    [page] = ranges(put(tmp_path, "c.csv", b"Ann,1998,7\nBo,2001,8\n"), CSV, 3000)
+    assert shown(page)[0][1] == 0  # type: ignore[index]
+
+
+def test_tables_below_each_other_in_a_sheet_are_two(tmp_path: Path):
+    content = (
+        b"A,B,\n1,2,\n,,\nTotal,2\n\nC,D,E\nx,y,z\nu,v,w\n\nPort,2024,2025\nHull,7,8\n\nNote,,\n"
+    )
+    [page] = ranges(put(tmp_path, "a.csv", content), CSV, 3000)
+    assert shown(page) == [
+        ("table", 1, [["A", "B"], ["1", "2"], ["Total", "2"]]),
+        ("table", 1, [["C", "D", "E"], ["x", "y", "z"], ["u", "v", "w"]]),
+        ("table", 1, [["Port", "2024", "2025"], ["Hull", "7", "8"], ["Note", "", ""]]),
+    ]
+    assert page.text.split() == content.decode().replace(",", " ").split()
+
+
+def test_an_empty_row_inside_a_table_cuts_nothing(tmp_path: Path):
+    content = b"Name,Role\nAnn,mate\n\nBo,cook\nCy,boy\n\n,\nTotal,3\n"
+    [page] = ranges(put(tmp_path, "a.csv", content), CSV, 3000)
+    assert [each[0] for each in shown(page)] == ["table"]  # type: ignore[index]
+
+
 def with_sheet(content: bytes, more: str, rows: str | None = None) -> bytes:
     """A workbook with more XML after the rows of its first sheet, or with other rows."""
     name = "xl/worksheets/sheet1.xml"

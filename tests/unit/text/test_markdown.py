@@ -63,12 +63,19 @@ def test_a_table_whose_rows_span_is_html():
         ("1. no item", r"1\. no item"),
         ("<script>", r"\<script>"),
         ("[a](javascript:b) *c*", r"\[a\](javascript:b) \*c\*"),
-        ("AT&T", "AT&amp;T"),
+        ("AT&T", "AT&T"),
+        ("&lt;b>", "&amp;lt;b>"),
     ],
 )
 def test_the_words_of_a_paragraph_mean_nothing_in_markdown(text: str, expected: str):
     block = Block(BlockKind.PARAGRAPH, ((0, 1),))
     assert markdown.of_block(block, page(text)) == expected
+
+
+def test_code_keeps_its_lines_and_their_indents():
+    text = PageText("before\n  def f():\n      return", [(0, 6), (9, 12), (13, 17), (24, 30)])
+    block = Block(BlockKind.CODE, ((1, 4),))
+    assert markdown.of_block(block, text) == "    def f():\n        return"
 
 
 def test_headings_and_items_have_their_marks_and_running_lines_are_left_out():
