@@ -15,7 +15,7 @@ from quire.ingest.fetch import DocumentFile
 from quire.model.context import TaskContext
 from quire.model.pages import Outline, Page, PageFailure
 from quire.model.pipeline import digest
-from quire.parse import formats
+from quire.parse import formats, ocr
 from quire.parse.limits import TextBudget
 from quire.store.db import dialect
 from quire.store.documents import generation_pages, pages
@@ -156,7 +156,8 @@ def _with_earlier_ocr(ctx: TaskContext, file: DocumentFile, result: ReadPages, p
         return page
     _count_reused(result, "ocr", earlier.seconds)
     result.reused_ocr.add(page.number)
-    return page._replace(text=earlier.text, words=earlier.words)
+    found = ocr.blocks_of(earlier.text, earlier.words, page.height)
+    return page._replace(text=earlier.text, words=earlier.words, blocks=found)
 
 
 def _page_of_image(

@@ -25,6 +25,7 @@ class ImageParser(ocr.OcrParser):
     """Image files, by Pillow and OCR."""
 
     name = "images"
+    version = 2
     library = "pillow"
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:

@@ -3,6 +3,9 @@
 Pages may be rotated. Text detection on a small copy tells horizontal from vertical lines, and
 the model that classifies single lines tells upright from upside down, so an upright page costs
 little extra. The page is then rotated as needed and read, and the boxes are rotated back.
+
+Words are where the recogniser saw their characters. Blocks follow from words and boxes alone, as
+in a PDF, so a page that an earlier release recognised gets them without another OCR.
 """
 
 import functools
@@ -13,6 +16,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.errors import Permanent, install_hint
+from quire.model import blocks
+from quire.model.blocks import BlockSource
 from quire.model.pages import Page
 from quire.parse import word_boxes
 from quire.parse.parser import BuiltinParser, OcrMode, ReadOptions, installed_version
@@ -28,6 +33,9 @@ VERSION = 1
 _THUMBNAIL_SIDE = 600  # pixels: enough to detect the direction of lines
 _VOTING_LINES = 9
 _MIN_COLUMN_LINES = 4
+#: By how much a line of larger letters is higher, and its letters wider; capitals are wider.
+_HIGHER, _WIDER, _UPPER = 1.15, 1.15, 1.3
+_MUCH_HIGHER, _FEW = 1.5, 8  # for lines of few characters
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
@@ -35,6 +43,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 class _Line(NamedTuple):
     text: str
     box: Box
+    words: tuple[tuple[float, float], ...]  # left and right of each
 
 
 def is_installed() -> bool:
@@ -88,9 +97,70 @@ def read_page(
     text = "\n".join(line.text for line in lines)
     if not text:
         return page
-    boxes = _rotate_back(_word_boxes(lines), turns, pixels.shape)
+    upright = _word_boxes(lines)
+    boxes = _rotate_back(upright, turns, pixels.shape)
     boxes *= [width / pixels.shape[1], height / pixels.shape[0]] * 2
-    return page._replace(text=text, words=word_boxes.pack(boxes))
+    found = _blocks(text.split(), upright, pixels.shape[turns % 2])
+    return page._replace(text=text, words=word_boxes.pack(boxes), blocks=found)
+
+
+def blocks_of(text: str, words: bytes, height: float) -> bytes:
+    """Return the blocks of a page that was recognised earlier."""
+    import numpy as np
+
+    found = word_boxes.unpack(words, text)
+    if not found:
+        return b""
+    return _blocks([each.text for each in found], np.array([each[:4] for each in found]), height)
+
+
+def _blocks(texts: Sequence[str], boxes: "Boxes", height: float) -> bytes:
+    """Find the blocks of words, whose boxes are those of their lines in height."""
+    import numpy as np
+
+    from quire.parse.pdf import structure
+    from quire.parse.pdf.lines import Words
+
+    left, top, wide, high = boxes.T
+    middle, high = top + high / 2, _sizes(texts, boxes)
+    bold = np.zeros(len(texts), bool)
+    words = Words(texts, left, middle - high / 2, left + wide, middle + high / 2, bold)
+    return blocks.pack(
+        [each._replace(source=BlockSource.OCR) for each in structure.blocks(words, height)]
+    )
+
+
+def _sizes(texts: Sequence[str], boxes: "Boxes") -> "Boxes":
+    """Return the height of each word's line: the usual one, unless its letters are of another size.
+
+    The detector draws boxes of lines in one size up to a third higher or lower. How wide letters
+    are tells more, but depends on the letters: both must agree.
+    """
+    import numpy as np
+
+    edges = np.flatnonzero(np.any(np.diff(boxes[:, [1, 3]], axis=0) != 0, axis=1)) + 1
+    lengths = np.array([len(text) for text in texts], float)
+    starts = np.concatenate([[0], edges])
+    counts = np.add.reduceat(lengths, starts)
+    widths = np.add.reduceat(boxes[:, 2], starts) / counts
+    stops = [*edges.tolist(), len(texts)]
+    is_upper = ["".join(texts[a:b]).isupper() for a, b in zip(starts.tolist(), stops, strict=True)]
+    widths = np.where(is_upper, widths / _UPPER, widths)
+    usual_height, usual_width = (_median(each, counts) for each in (boxes[starts, 3], widths))
+    higher, wider = boxes[starts, 3] / usual_height, widths / usual_width
+    is_larger = (higher > _HIGHER) & (wider > _WIDER)
+    is_smaller = (higher < 1 / _HIGHER) & (wider < 1 / _WIDER)
+    is_larger |= (higher > _MUCH_HIGHER) & (wider > 1) & (counts < _FEW)
+    sizes = np.where(is_larger | is_smaller, (higher + wider) / 2, 1.0) * usual_height
+    return np.repeat(sizes, np.diff([*starts.tolist(), len(texts)]))
+
+
+def _median(values: "Boxes", weights: "Boxes") -> float:
+    import numpy as np
+
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    return max(float(values[order][np.searchsorted(total, total[-1] / 2)]), 1e-6)
 
 
 @functools.cache
@@ -175,25 +245,54 @@ def _confidence(line: "Pixels") -> float:
 
 
 def _read_lines(pixels: "Pixels") -> list[_Line]:
-    found = rapidocr()(pixels, use_det=True, use_cls=False, use_rec=True)
+    found = _recognised(pixels)
+    texts, characters = found.txts or (), found.word_results or ()
+    if len(characters) != len(texts):
+        characters = ((),) * len(texts)
     lines = [
-        _Line(" ".join(text.replace("\0", " ").split()), tuple(box))
-        for text, box in zip(found.txts or (), _boxes(found).tolist(), strict=True)
+        _line(text, tuple(box), signs)
+        for text, box, signs in zip(texts, _boxes(found).tolist(), characters, strict=True)
     ]
     lines = [line for line in lines if line.text]
     order = reading_order([line.box for line in lines], pixels.shape[1])
     return [lines[index] for index in order]
 
 
+def _recognised(pixels: "Pixels") -> Any:
+    read = functools.partial(rapidocr(), pixels, use_det=True, use_cls=False, use_rec=True)
+    try:
+        return read(return_word_box=True, return_single_char_box=True)
+    except IndexError:  # RapidOCR 3.10 raises it if a line is nothing but blanks
+        return read(return_word_box=False)
+
+
+def _line(read: str, box: Box, characters: Sequence[Any]) -> _Line:
+    """Return a line with the places of its words."""
+    text = " ".join(read.replace("\0", " ").split())
+    signs = [(sign, quad[0][0], quad[1][0]) for sign, _, quad in characters]
+    words = text.split()
+    if "".join(sign for sign, _, _ in signs) != "".join(words):
+        # The recogniser tells no places: a word has its share of the line.
+        width = (box[2] - box[0]) / max(len(text), 1)
+        spans = word_boxes.spans(text)
+        return _Line(text, box, tuple((box[0] + a * width, box[0] + b * width) for a, b in spans))
+    found, at = [], 0
+    for word in words:
+        inside = signs[at : at + len(word)]
+        at += len(word)
+        found.append((float(inside[0][1]), float(max(inside[-1][2], inside[0][1] + 1))))
+    return _Line(text, box, tuple(found))
+
+
 def _word_boxes(lines: list[_Line]) -> "Boxes":
-    """Return x, y, width, height of each word: its share of the line by character count."""
+    """Return x, y, width, height of each word; it is as high as its line."""
     import numpy as np
 
-    rows = []
-    for text, (left, top, right, bottom) in lines:
-        char_width = (right - left) / len(text)
-        for start, stop in word_boxes.spans(text):
-            rows.append((left + start * char_width, top, (stop - start) * char_width, bottom - top))
+    rows = [
+        (left, line.box[1], right - left, line.box[3] - line.box[1])
+        for line in lines
+        for left, right in line.words
+    ]
     return np.array(rows, np.float64).reshape(-1, 4)
 
 

@@ -116,7 +116,7 @@ class PdfParser(ocr.OcrParser):
     """PDF files."""
 
     name = "pdf"
-    version = 2  # pages have blocks
+    version = 3  # pages of scans have blocks, too
     library = "pypdfium2"
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:

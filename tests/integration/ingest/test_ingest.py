@@ -342,6 +342,8 @@ def test_a_picture_that_was_recognised_is_not_recognised_again(shelf: Shelf):
     shelf.ingest(settings=settings)
     assert shelf.ledger("b.pdf") == {"ocr_reused": 1}
     assert shelf.texts("b.pdf") == shelf.texts("a.pdf")
+    first, second = (row.blocks for row in shelf.rows("pages"))
+    assert first == second and first  # found anew in the words that were recognised
     shelf.ingest(settings={**settings, "chunk_tokens": 64, "overlap": 8})
     assert shelf.ledger("a.pdf") == {"ocr_reused": 1}
 

@@ -6,13 +6,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pypdfium2
 import pytest
 
+from benchmarks.ingest import reading_score, reports
+from benchmarks.ingest.reports import TruePage
 from quire.demo import samples
-from quire.model.pages import Page
+from quire.model.blocks import BlockKind, BlockSource, PageText, unpack
+from quire.model.pages import Page, Word
 from quire.parse import file_type, formats, ocr, word_boxes
 from quire.parse.parser import ReadOptions
+from quire.parse.pdf import text
 from tests import documents
 from tests.documents import put
 
@@ -112,3 +120,91 @@ def test_cells_of_a_table_are_read_row_by_row():
     boxes = [cell for row in rows for cell in reversed(row)]
     read = [boxes[index] for index in ocr.reading_order(boxes, 1000)]
     assert read == [cell for row in rows for cell in row]
+
+
+@pytest.fixture(scope="module")
+def scan() -> tuple[TruePage, Page, list[Word]]:
+    """A page of a generated report with a table, as a scan; and the words of the report itself."""
+    report = reports.make(2)
+    with pypdfium2.PdfDocument(report.content) as document:
+        page = document[3]
+        pixels = np.ascontiguousarray(page.render(scale=150 / 72).to_numpy()[:, :, :3])
+        found = text.extract(page)
+        boxes = word_boxes.unpack(word_boxes.pack(found.boxes, found.breaks), found.text)
+        return report.pages[3], ocr.read_page(4, pixels, *page.get_size()), boxes
+
+
+def test_the_table_of_a_scan_is_found_with_its_numbers_below_their_headers(
+    scan: tuple[TruePage, Page, list[Word]],
+):
+    truth, page, _ = scan
+    spans = word_boxes.word_spans(page)
+    found = unpack(page.blocks, len(spans))
+    assert {block.source for block in found} == {BlockSource.OCR}
+    score = reading_score.Score()
+    tables = [block.table for block in found if block.table]
+    reading_score._add_tables(score, truth, PageText(page.text, spans), tables)
+    assert reading_score.f1(score.cells) > 0.9
+    assert reading_score.share(score.lookups) > 0.9
+    headings = [
+        PageText(page.text, spans).of(block.runs)
+        for block in found
+        if block.kind == BlockKind.HEADING
+    ]
+    assert headings == truth.headings
+
+
+def test_words_of_a_scan_are_where_the_recogniser_saw_them(
+    scan: tuple[TruePage, Page, list[Word]],
+):
+    _, page, truth = scan
+    errors = [
+        min(abs(word.x - true.x) + abs(word.x + word.width - true.x - true.width) for true in near)
+        for word in word_boxes.unpack(page.words, page.text)
+        if (near := [each for each in truth if each.text == word.text and abs(each.y - word.y) < 6])
+    ]
+    assert len(errors) > 100
+    assert np.median(errors) < 3 and np.percentile(errors, 95) < 6  # points, of both sides
+
+
+def test_blocks_of_a_recognised_page_follow_from_its_text_and_its_words(
+    scan: tuple[TruePage, Page, list[Word]],
+):
+    _, page, _ = scan
+    spans = word_boxes.word_spans(page)
+    again = unpack(ocr.blocks_of(page.text, page.words, page.height), len(spans))
+    first = unpack(page.blocks, len(spans))
+    assert [(each.kind, each.runs) for each in again] == [(each.kind, each.runs) for each in first]
+    assert ocr.blocks_of("", b"", 842) == b""
+    assert ocr.blocks_of("one two", b"damaged", 842) == b""
+
+
+@pytest.mark.parametrize(
+    "signs",
+    [
+        (),
+        [("x", 1.0, [[0, 0], [9, 0], [9, 9], [0, 9]])],
+        [(sign, 1.0, [[5, 0], [5, 0], [5, 9], [5, 9]]) for sign in "onetwo"],
+    ],
+)
+def test_a_line_whose_characters_have_no_place_is_divided_evenly(signs: Any):
+    line = ocr._line(" one \0two", (10.0, 0.0, 80.0, 9.0), signs)
+    assert line.text == "one two"
+    assert all(left < right for left, right in line.words)
+    if len(signs) < 6:
+        assert line.words == ((10.0, 40.0), (50.0, 80.0))
+
+
+def test_a_line_of_blanks_does_not_fail_its_page(monkeypatch: pytest.MonkeyPatch):
+    class Engine:
+        """As RapidOCR 3.10 is on a line of blanks."""
+
+        def __call__(self, pixels: object, **how: object) -> Any:
+            if how["return_word_box"]:
+                raise IndexError("tuple index out of range")
+            return SimpleNamespace(txts=("a b",), boxes=[[[0, 0], [9, 0], [9, 9], [0, 9]]],
+                                   word_results=None)  # fmt: skip
+
+    monkeypatch.setattr(ocr, "rapidocr", Engine)
+    [line] = ocr._read_lines(np.zeros((9, 9, 3), np.uint8))
+    assert line.text == "a b" and len(line.words) == 2

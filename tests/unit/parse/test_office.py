@@ -186,7 +186,7 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
     names = {kind: (each["parser"], each["version"]) for kind, each in recipes.items()}
     images = ("png", "jpeg", "tiff", "webp", "gif", "bmp")
     assert names == {
-        file_type.PDF: ("pdf", 2),
+        file_type.PDF: ("pdf", 3),
         file_type.DOCX: ("office", 3),
         file_type.PPTX: ("slides", 3),
         file_type.XLSX: ("tables", 4),
@@ -195,7 +195,7 @@ def test_stored_reuse_keys_keep_the_names_and_versions_of_parsers():
         "text/markdown": ("markup", 4),
         "text/plain": ("markup", 4),
         "message/rfc822": ("mail", 4),
-        **{f"image/{kind}": ("images", 1) for kind in images},
+        **{f"image/{kind}": ("images", 2) for kind in images},
     }
 
 
