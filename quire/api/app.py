@@ -23,6 +23,7 @@ from quire.api.routes import (
     sign_in,
     single_sign_on,
     status,
+    synonyms,
     tenants,
     tokens,
     uploads,
@@ -46,7 +47,8 @@ HEADERS = {
 
 ROUTES = (
     health, metrics, events, sign_in, single_sign_on, sessions, tokens, users, tenants, jobs,
-    kinds, uploads, documents, search, corpora, status, interactive_docs,
+    kinds, uploads, documents, search, corpora, synonyms, status,
+    interactive_docs,
 )  # fmt: skip
 _DESCRIPTION = (
     "Submit and manage jobs, upload and search documents. Authenticate with "

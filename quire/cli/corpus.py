@@ -1,11 +1,13 @@
 """`quire corpus`: named sets of documents and their pipeline settings."""
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quire import format
 from quire.cli import console, options, session
 from quire.control import corpora
+from quire.errors import BadInput
 
 if TYPE_CHECKING:
     from quire.settings import Settings
@@ -14,6 +16,13 @@ app = options.Group(
     "Create, list, show, change or delete corpora.", cls=options.OfNames, no_args_is_help=True
 )
 Name = Annotated[str, options.argument("NAME", "Name of the corpus.")]
+File = Annotated[
+    Path | None, options.argument("FILE", "CSV: words that mean the same, a row each.")
+]
+Starter = Annotated[
+    str | None, options.option("NAME", "A list that is part of Quire: finance.", "--list")
+]
+Remove = Annotated[bool, options.flag("Remove the synonyms.", "--remove")]
 Pairs = Annotated[list[str], options.argument("KEY=VALUE", "Settings, as in chunk_tokens=200.")]
 
 
@@ -91,6 +100,44 @@ def change(name: Name, pairs: Pairs, json: options.Json = False) -> None:
                 "Its documents change at the next `quire ingest` of their source: "
                 f"{corpora.consequence(changed)}."
             )
+
+
+@app.command()
+def synonyms(
+    name: Name,
+    file: File = None,
+    list: Starter = None,
+    remove: Remove = False,
+    json: options.Json = False,
+) -> None:
+    """Show the synonyms of a corpus, or replace them by a file or a list of Quire's."""
+    from quire.control import synonyms as verbs
+
+    if sum(map(bool, (file, list, remove))) > 1:
+        raise BadInput("synonyms: give one of FILE, --list and --remove. Nothing was changed.")
+    with session.open_app() as opened:
+        if remove:
+            verbs.remove(opened.caller, name)
+        elif file or list:
+            given = None if file is None else _read(file)
+            verbs.replace(opened.caller, name, verbs.content(given, list))
+        found = verbs.shown(opened.caller, name)
+    if json:
+        console.as_json(found)
+    elif file or list or remove:
+        console.say(f"corpus {name}: {format.count(found['rows'], 'row')} of synonyms.")
+    elif found["csv"]:
+        console.say(format.clean(found["csv"].rstrip("\n")))
+    else:
+        console.say(f"corpus {name} has no synonyms.")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise BadInput(f"{file}: cannot be read ({reason}). Nothing was changed.") from error
 
 
 @app.command()

@@ -29,6 +29,9 @@ Mode = Annotated[
     str, options.option("MODE", "text (by words), vector (by meaning) or hybrid (both).")
 ]
 
+#: What the fields of a hit's explanation are called.
+FIELDS = {"text": "text", "heads": "first lines", "name": "name", "all_pages": "document"}
+
 
 def search(
     query: Query,
@@ -91,13 +94,16 @@ def explained(why: Mapping[str, Any]) -> str:
         for key, name in (("page", "page"), ("document", "document"), ("vector", "meaning"))
         if why[key]
     ]
-    found = [
-        f"{each['word']} ({', '.join(name for name in ('text', 'heads') if name in each)})"
-        for each in why["words"]
-    ]
-    words = f"; words: {', '.join(found)}" if found else ""
+    words = f"; words: {', '.join(map(_word, why['words']))}" if why["words"] else ""
     name = "; the name matches" if why["name"] else ""
     return f"{' + '.join(shares) or 'no score'}{words}{name}"
+
+
+def _word(each: Mapping[str, Any]) -> str:
+    """Say where a word of the query was found, and what it is a synonym of."""
+    where = ", ".join(name for key, name in FIELDS.items() if key in each)
+    of = f" for {each['synonym_of']}" if "synonym_of" in each else ""
+    return f"{each['word']}{of} ({where})"
 
 
 def _draw(items: Sequence[Mapping[str, Any]]) -> None:

@@ -5,7 +5,6 @@ nearest vectors: always as many as the longest answer needs, so that the first h
 the number of hits asked for.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +14,7 @@ from quire.store.search import fulltext, vectors
 from quire.store.search import search as store
 from quire.store.search.chunk_filter import ChunkFilter
 from quire.store.search.search import Place, SearchPlan
-from quire.text import fields, query, rank, words
+from quire.text import fields, rank, words
 from quire.text.query import Query
 from quire.text.rank import Counts, DocumentScore, Weights
 
@@ -70,7 +69,7 @@ class Ranking(NamedTuple):
     pages: list[RankedPage]
     coverage: float  # share of the query's words in the best chunks
     has_words: bool  # some page has some word
-    has_unknown: bool = False  # no chunk has one of the words
+    missing: tuple[int, ...] = ()  # terms of the query that no document in scope has
 
 
 def rank_pages(conn: Connection, wanted: Wanted, mode: str) -> Ranking:
@@ -89,39 +88,6 @@ def rank_pages(conn: Connection, wanted: Wanted, mode: str) -> Ranking:
     return _score(conn, wanted, places, found, cosines)
 
 
-def corrections(conn: Connection, wanted: Wanted) -> dict[str, str]:
-    """Return, for words that no document in scope has, the most frequent one a letter away.
-
-    Only words of documents in scope are suggested.
-    """
-    forms = [list(term.forms) for term in wanted.query.terms]
-    within = store.plan(conn, wanted.scope)
-    entries = {form: [form, fields.NAME + form] for some in forms for form in some}
-    listed = [entry for some in entries.values() for entry in some]
-    there = _frequencies(conn, within, listed)
-    is_known = [any(there[e] for form in some for e in entries[form]) for some in forms]
-    found = {}
-    for word in query.misspelt(wanted.query, is_known):
-        near = {each: words.analyse([each], "")[0] for each in query.edits(word)}
-        counts = _frequencies(
-            conn, within, [e for form in set(near.values()) for e in (form, fields.NAME + form)]
-        )
-        best = max(near, key=lambda each: counts[near[each]] + counts[fields.NAME + near[each]])
-        if counts[near[best]] + counts[fields.NAME + near[best]]:
-            found[word] = best
-    return found
-
-
-def _frequencies(conn: Connection, within: SearchPlan, entries: Sequence[str]) -> Counter[str]:
-    matched = store.match_documents(conn, within, sorted(set(entries)))
-    return Counter(
-        {
-            entry: sum(document in matched.lengths for document in ids)
-            for entry, ids in matched.found.items()
-        }
-    )
-
-
 class _Words:
     """What words find: documents, and the chunks that have terms."""
 
@@ -135,6 +101,8 @@ class _Words:
         )
         self._index = fulltext.open_index(conn, wanted.scope.tenant, asked)
         self.documents, self._chunks = self._rank_documents()
+        #: Chunks in scope with each term, as far as the index knows them.
+        self._chunks_with: Sequence[int] = [0] * len(terms)
         self.presence, self.weights = self._look_up()
 
     def _rank_documents(self) -> tuple[dict[int, DocumentScore], dict[int, int]]:
@@ -157,14 +125,26 @@ class _Words:
         if few is not None:
             ids = few.ids()
             found = index.within(ids)
-            frequencies = found.frequencies(len(self.factors))
-            return found, Weights.of(frequencies, len(ids), self.factors)
+            self._chunks_with = found.frequencies(len(self.factors))
+            return found, Weights.of(self._chunks_with, len(ids), self.factors)
+        if self._within.scope == Scope(self._wanted.scope.tenant):
+            self._chunks_with = index.frequencies
         weights = Weights.of(index.frequencies, index.total, self.factors)
 
         def weigh(frequencies: Sequence[int], total: int) -> Sequence[float]:
             return Weights.of(frequencies, total, self.factors).by_term
 
         return index.anywhere(weigh, BEST_CHUNKS), weights
+
+    def missing(self, scored: Sequence[Counts]) -> tuple[int, ...]:
+        """Return the terms that nothing in scope has; what is out of scope must not matter."""
+        return tuple(
+            at
+            for at, chunks in enumerate(self._chunks_with)
+            if not chunks
+            and not any(each.name[at] or each.text[at] for each in self.documents.values())
+            and not any(each.times[at] for each in scored)
+        )
 
     def best_documents(self) -> list[int]:
         """Return the best documents, as many as have not too many chunks."""
@@ -226,14 +206,15 @@ class _Words:
 
 
 def _document_terms(query: Query) -> list[tuple[list[str], float]]:
-    """Return the forms and the weights of what is asked of documents: no phrases or prefixes."""
+    """Return the forms and the weights of what is asked of documents: no phrases or prefixes.
+
+    The terms of the query come first, those without such forms too, in its order.
+    """
     found = [
-        (form, term.weight)
+        ([form for form in term.forms if not form.endswith("*") and " " not in form], term.weight)
         for term in query.terms
-        for form in term.forms
-        if not form.endswith("*") and " " not in form
     ]
-    return [([form], weight) for form, weight in found] + [([each], 1.0) for each in query.joined]
+    return found + [([each], 1.0) for each in query.joined]
 
 
 class _Nearness:
@@ -332,7 +313,7 @@ def _score(
     )
     shortfall = rank.shortfall(covered, share)
     pages = _ordered([places[at] for at in chosen], parts, shortfall, bool(terms))
-    return Ranking(pages, share, has_words, not all(weights.by_term))
+    return Ranking(pages, share, has_words, found.missing([*own, *headed]) if found else ())
 
 
 def _ordered(

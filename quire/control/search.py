@@ -4,12 +4,13 @@ The query is embedded between two transactions, as an endpoint may take its time
 is found comes from the second, so that all hits of a document belong to one generation.
 """
 
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from quire.control import corpora, ranking
+from quire.control import corpora, ranking, spelling
 from quire.control.ranking import RankedPage, Ranking, Wanted
 from quire.errors import BadInput, QuireError
 from quire.model.search import ChunkLocation, Model, Scope
@@ -17,11 +18,11 @@ from quire.parse import file_type
 from quire.parse import word_boxes as boxing
 from quire.store import Connection
 from quire.store.db.engine import Database
+from quire.store.documents import corpora as corpus_rows
 from quire.store.search import search as store
-from quire.text import fields, query, rank, snippets
+from quire.text import fields, query, rank, snippets, synonyms, words
 from quire.text.embed.embedder import Embedder, open_embedder
 from quire.text.query import Query
-from quire.text.words import split_words
 
 MODES = ("hybrid", "text", "vector")
 MOST = 100
@@ -67,22 +68,12 @@ def search(
     filters = Scope(
         tenant, None, tuple(documents), tuple((where or {}).items()), media_type, is_closed
     )
-    wanted, notes = _prepared(db, filters, corpus, text, mode, embedder)
-    used = mode if wanted.points or mode == "text" else "text"
+    asked = _prepared(db, filters, corpus, text, mode, embedder)
+    notes = asked.notes
+    used = mode if asked.wanted.points or mode == "text" else "text"
     with db.read() as conn:
-        found, places = Ranking([], 0.0, False), list[ChunkLocation]()
-        corrected: dict[str, str] = {}
-        scope = _named(conn, wanted)
-        if scope is not None:
-            wanted = wanted._replace(scope=scope)
-            found = ranking.rank_pages(conn, wanted, used)
-            if found.has_unknown:
-                corrected = ranking.corrections(conn, wanted)
-            if corrected:
-                spoken = _languages(conn, scope)
-                wanted = wanted._replace(query=_corrected(wanted.query, corrected, spoken))
-                found = ranking.rank_pages(conn, wanted, used)
-            places = store.locate(conn, [page.place for page in found.pages[:limit]])
+        wanted, found, corrected = _ranked(conn, asked, used)
+        places = store.locate(conn, [page.place for page in found.pages[:limit]])
     scores = _scores(found, used)
     items = [
         _hit(place, score, wanted.query) | (_explained(page, wanted.query) if explain else {})
@@ -90,8 +81,12 @@ def search(
     ]
     if wanted.query.terms and not found.has_words and used != "vector":
         notes.append(NO_WORDS if items else NOTHING if used == "hybrid" else "")
+    corrected = {word: _as_written(better, items) for word, better in corrected.items()}
     for word, better in corrected.items():
-        notes.append(f"No document contains {word!r}; {better!r} was searched for instead.")
+        notes.append(
+            f"No document contains {word!r}; {better!r} was searched for instead. "
+            "Put a word in quotes to search for it as it is."
+        )
     took = round((time.perf_counter() - began) * 1000, 1)
     answer = {"items": items, "mode": used, "took_ms": took}
     if corrected:
@@ -113,17 +108,26 @@ def _checked(text: str, limit: int, mode: str) -> str:
     return text
 
 
+class _Asked(NamedTuple):
+    wanted: Wanted
+    languages: list[str]
+    parse: Callable[..., Query]  # again, with other words for some
+    notes: list[str]  # for the user
+
+
 def _prepared(
     db: Database, filters: Scope, corpus: str | None, text: str, mode: str, embedder: Open
-) -> tuple[Wanted, list[str]]:
-    """Parse and embed the query; returns what to search for, and notes for the user."""
+) -> _Asked:
+    """Parse and embed the query."""
     with db.read() as conn:
         found = None if corpus is None else corpora.find(conn, filters.tenant, corpus)
         scope = filters._replace(corpus_id=found.id if found else None)
         of_corpus = scope.corpus_id if scope.is_closed else None
         used = [] if mode == "text" else store.models_in_use(conn, scope.tenant, of_corpus)
         spoken = _languages(conn, scope)
-    parsed = query.parse(text, spoken)
+        lists = corpus_rows.synonyms(conn, scope.tenant, scope.corpus_id)
+    parse = functools.partial(query.parse, text, spoken, list(map(synonyms.indexed, lists)))
+    parsed = parse()
     scope = scope._replace(media_type=_media_type(parsed.media_types, filters.media_type))
     points, notes = [], [CUT] if parsed.is_cut else []
     for model, settings in used if parsed.plain else []:
@@ -133,7 +137,22 @@ def _prepared(
             notes.append(f"{error} Documents embedded with {model.name} were searched by words.")
     if mode != "text" and spoken and not used:
         notes.append("No document has embeddings, so the search was by words only.")
-    return Wanted(scope, parsed, points), notes
+    return _Asked(Wanted(scope, parsed, points), spoken, parse, notes)
+
+
+def _ranked(conn: Connection, asked: _Asked, mode: str) -> tuple[Wanted, Ranking, dict[str, str]]:
+    """Rank the pages; returns also what was searched for instead of words that are not there."""
+    scope = _named(conn, asked.wanted)
+    if scope is None:
+        return asked.wanted, Ranking([], 0.0, False), {}
+    wanted = asked.wanted._replace(scope=scope)
+    found = ranking.rank_pages(conn, wanted, mode)
+    missing = [wanted.query.terms[at] for at in found.missing]
+    instead = spelling.corrections(conn, scope, missing, asked.languages)
+    if instead:
+        wanted = wanted._replace(query=asked.parse(instead=instead))
+        found = ranking.rank_pages(conn, wanted, mode)
+    return wanted, found, instead
 
 
 def _languages(conn: Connection, scope: Scope) -> list[str]:
@@ -189,14 +208,6 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
     return found
 
 
-def _corrected(asked: Query, better: Mapping[str, str], languages: Sequence[str]) -> Query:
-    """Ask for other words instead of those that no document has."""
-    words = [better.get(word, word) for word in split_words(asked.plain)]
-    fixed = query.parse(" ".join(words), languages)
-    phrases = [term for term in asked.terms if " " in term.word]
-    return asked._replace(terms=tuple(dict.fromkeys([*phrases, *fixed.terms])), joined=fixed.joined)
-
-
 def _scores(found: Ranking, mode: str) -> list[float]:
     """Scale scores so that the first one tells how good the best page is."""
     best = max((page.parts.cosine or 0.0 for page in found.pages), default=0.0)
@@ -208,24 +219,35 @@ def _scores(found: Ranking, mode: str) -> list[float]:
 def _explained(page: RankedPage, asked: Query) -> dict[str, Any]:
     """Say what each field, each word and the vector gave."""
     parts, document = page.parts, page.parts.document
-    by_term: dict[str, tuple[float, ...]] = {
+    name = tuple(rank.NAME * each for each in document.name) if document else ()
+    by_field: dict[str, tuple[float, ...]] = {
         "text": parts.chunk, "heads": tuple(rank.HEADS * each for each in parts.heads),
+        "name": name, "all_pages": document.text if document else (),
     }  # fmt: skip
-    words = []
+    found = []
     for at, term in enumerate(asked.terms):
-        given = {name: round(some[at], 3) for name, some in by_term.items() if some and some[at]}
+        given = {field: round(some[at], 3) for field, some in by_field.items() if some and some[at]}
         if given:
-            words.append({"word": term.word, **given})
+            of = {"synonym_of": term.synonym_of} if term.synonym_of else {}
+            found.append({"word": term.word, **of, **given})
     why: dict[str, Any] = {
         "page": round(page.shares[0], 3),
         "document": round(page.shares[1], 3),
         "vector": round(page.shares[2], 3),
-        "words": words,
-        "name": round(rank.NAME * sum(document.name), 3) if document else 0.0,
-        "all_pages": round(sum(document.text), 3) if document else 0.0,
+        "words": found,
+        "name": round(sum(name), 3),
+        "all_pages": round(sum(by_field["all_pages"]), 3),
         "cosine": None if parts.cosine is None else round(parts.cosine, 3),
     }
     return {"why": why}
+
+
+def _as_written(better: str, items: Sequence[Mapping[str, Any]]) -> str:
+    """Return a word as the hits have it: a guess may only have the same stem."""
+    stem = words.stem([better], "")
+    marked = [hit["text"][start:stop].lower() for hit in items for start, stop in hit["highlights"]]
+    shown = [each for each in marked if words.stem([each], "") == stem]
+    return better if better in shown else next(iter(shown), better)
 
 
 def _hit(place: ChunkLocation, score: float, asked: Query) -> dict[str, Any]:

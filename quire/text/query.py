@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from quire.errors import BadInput
-from quire.text import words
+from quire.text import synonyms, words
 from quire.text.language import STOP_WORDS
 
 #: Maximum characters of a query, and maximum number of its terms: the first ones.
 MAX_CHARS, MAX_TERMS = 10_000, 32
-#: Weight of a word that only a synonym asks for.
-SYNONYM_WEIGHT = 0.5
+#: Weight of a word that only a synonym asks for, and how many of these count.
+SYNONYM_WEIGHT, MAX_SYNONYMS = 0.5, 16
 FIELDS = ("name", "type", "year")
 _FIELD = re.compile(rf'(?<!\S)({"|".join(FIELDS)}):("[^"]*"|\S+)', re.IGNORECASE)
 _PHRASE = re.compile(r'["“”„«»]([^"“”„«»]*)["“”„«»]')
@@ -67,11 +67,6 @@ _QUESTION_WORDS = frozenset(
     ]
 )
 _LONGEST_JOINED = 3
-#: Letters of a word that is taken for misspelt.
-_SHORTEST, _LONGEST = 4, 24
-
-#: Word sequences (analysed) → the phrases that mean the same.
-Synonyms = Mapping[tuple[str, ...], Sequence[str]]
 
 
 class Term(NamedTuple):
@@ -84,6 +79,8 @@ class Term(NamedTuple):
     fts5: tuple[str, ...]
     forms: tuple[str, ...]  # as `words.tsvector_input` analyses text
     weight: float = 1.0
+    synonym_of: str = ""  # the words of the query that it means the same as
+    is_exact: bool = False  # in quotes
 
 
 class Query(NamedTuple):
@@ -97,8 +94,16 @@ class Query(NamedTuple):
     is_cut: bool = False  # only the first terms are used
 
 
-def parse(text: str, languages: Sequence[str] = (), synonyms: Synonyms | None = None) -> Query:
-    """Parse a query, in time proportional to its length."""
+def parse(
+    text: str,
+    languages: Sequence[str] = (),
+    lists: Sequence[synonyms.Synonyms] = (),
+    instead: Mapping[str, str] | None = None,
+) -> Query:
+    """Parse a query, in time proportional to its length.
+
+    `lists` are synonyms; `instead` has other words for some that are not in quotes.
+    """
     if len(text) > MAX_CHARS:
         raise BadInput(
             f"search: the query has {len(text):,} characters (at most {MAX_CHARS:,}). Nothing was "
@@ -112,22 +117,33 @@ def parse(text: str, languages: Sequence[str] = (), synonyms: Synonyms | None = 
     kinds = list(dict.fromkeys(languages)) or [""]
     phrases = [found for found in map(words.split_words, _PHRASE.findall(plain)) if found]
     singles = words.split_words(_PHRASE.sub(" ", plain))
+    if instead:
+        singles = words.split_words(" ".join([instead.get(word, word) for word in singles]))
     distinct_words = list(dict.fromkeys(singles))
     asked = _content(distinct_words, kinds)
     if not (asked or phrases):
         asked = [word for word in distinct_words if word not in _QUESTION_WORDS] or distinct_words
     terms = [_phrase(each, kinds) for each in phrases]
     terms += [term for word in asked for term in _terms_of(word, kinds)]
-    terms += _synonyms(asked, kinds, synonyms or {})
-    distinct = list({term.forms: term for term in reversed(terms) if term.forms}.values())[::-1]
+    written = _distinct(terms)
+    other = _distinct([*written, *_synonyms(asked, kinds, lists)])[len(written) :]
     return Query(
         plain,
-        tuple(distinct[:MAX_TERMS]),
+        (*written[:MAX_TERMS], *other[:MAX_SYNONYMS]),
         tuple(_joined([*singles, *(word for each in phrases for word in each)])),
         tuple(_name_words(fields)),
         tuple(fields["type"]),
-        len(distinct) > MAX_TERMS,
+        len(written) > MAX_TERMS,
     )
+
+
+def _distinct(terms: Sequence[Term]) -> list[Term]:
+    """Return the first of the terms with the same forms."""
+    found: dict[tuple[str, ...], Term] = {}
+    for term in terms:
+        found.setdefault(term.forms, term)
+    found.pop((), None)
+    return list(found.values())
 
 
 def _content(singles: list[str], languages: list[str]) -> list[str]:
@@ -167,7 +183,7 @@ def _terms_of(word: str, languages: list[str]) -> list[Term]:
 
 def _phrase(found: list[str], languages: list[str]) -> Term:
     fts5, simple = (words.phrase_forms(found, languages, simple=each) for each in (False, True))
-    return Term(" ".join(found), tuple(fts5), tuple(simple))
+    return Term(" ".join(found), tuple(fts5), tuple(simple), is_exact=True)
 
 
 def _joined(singles: Sequence[str]) -> list[str]:
@@ -178,24 +194,6 @@ def _joined(singles: Sequence[str]) -> list[str]:
             if not any(map(words.is_spaceless, some[at : at + count])):
                 found["".join(some[at : at + count])] = None
     return words.tsvector_input(" ".join(found), "").split()
-
-
-def misspelt(query: Query, known: Iterable[bool]) -> list[str]:
-    """Return the words that no document has and that may be misspelt, given which are known."""
-    unknown = (term.word for term, is_known in zip(query.terms, known, strict=True) if not is_known)
-    return [word for word in unknown if word.isalpha() and _SHORTEST <= len(word) <= _LONGEST][:2]
-
-
-def edits(word: str) -> list[str]:
-    """Return the words at one letter less, more, changed or swapped; swapped ones first."""
-    splits = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    letters = sorted({*"abcdefghijklmnopqrstuvwxyz", *word})
-    swapped = [a + b[1] + b[0] + b[2:] for a, b in splits if len(b) > 1]
-    less = [a + b[1:] for a, b in splits if b]
-    changed = [a + c + b[1:] for a, b in splits if b for c in letters]
-    more = [a + c + b for a, b in splits for c in letters]
-    found = dict.fromkeys([*swapped, *less, *more, *changed])
-    return [each for each in found if each != word]
 
 
 def _name_words(fields: Mapping[str, Sequence[str]]) -> Iterable[str]:
@@ -209,34 +207,15 @@ def _name_words(fields: Mapping[str, Sequence[str]]) -> Iterable[str]:
         yield _year(digits)
 
 
-def synonyms_of(rows: Iterable[Sequence[str]]) -> Synonyms:
-    """Index rows of phrases that mean the same by each of their phrases."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        for phrase in row:
-            others = [each for each in row if each != phrase]
-            found.setdefault(_key(words.split_words(phrase)), []).extend(others)
-    found.pop((), None)
-    return found
-
-
-def _key(singles: Iterable[str]) -> tuple[str, ...]:
-    kept = [word for word in singles if word not in STOP_WORDS["en"]]
-    return tuple(words.stem(kept, ""))
-
-
-def _synonyms(asked: list[str], languages: list[str], synonyms: Synonyms) -> list[Term]:
-    if not synonyms:
-        return []
-    stems = words.stem(asked, "")
-    longest = max(map(len, synonyms))
-    found: dict[str, None] = {}
-    for start in range(len(stems)):
-        for stop in range(start + 1, min(start + longest, len(stems)) + 1):
-            for phrase in synonyms.get(tuple(stems[start:stop]), ()):
-                found |= dict.fromkeys(_content(words.split_words(phrase), languages))
+def _synonyms(
+    asked: list[str], languages: list[str], lists: Sequence[synonyms.Synonyms]
+) -> list[Term]:
+    found: dict[str, str] = {}
+    for phrase, of in synonyms.find(asked, lists).items():
+        for word in _content(words.split_words(phrase), languages):
+            found.setdefault(word, of)
     return [
-        term._replace(weight=SYNONYM_WEIGHT)
-        for word in found
+        term._replace(weight=SYNONYM_WEIGHT, synonym_of=of)
+        for word, of in found.items()
         for term in _terms_of(word, languages)
     ]

@@ -114,8 +114,12 @@ def fold(word: str) -> str:
 
 def stem_all(words: list[str], languages: Iterable[str]) -> list[list[str]]:
     """Return the stems of lower-case words, once per distinct stemmer of the languages."""
-    languages_by_stemmer = {_stemmer_name(language): language for language in sorted(languages)}
-    return [stem(words, language) for language in languages_by_stemmer.values()]
+    return [stem(words, language) for language in with_own_stemmer(languages)]
+
+
+def with_own_stemmer(languages: Iterable[str]) -> list[str]:
+    """Return one of the languages for each distinct stemmer."""
+    return list({_stemmer_name(language): language for language in sorted(languages)}.values())
 
 
 def _stemmer_name(language: str) -> str:

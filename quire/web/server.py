@@ -32,7 +32,7 @@ from quire.errors import DatabaseUnavailable, Refused
 from quire.runtime.signals import STOP_SIGNALS, ParentPipe
 from quire.runtime.worker import health
 from quire.settings import Settings
-from quire.web import admin, assets, corpora, documents, jobs, overview, search
+from quire.web import admin, assets, corpora, documents, jobs, overview, search, synonyms
 from quire.web.connection_caps import ConnectionCaps
 from quire.web.header_timeout import HeaderTimeoutProtocol
 from quire.web.rendering import error_page, wants_page
@@ -50,7 +50,7 @@ STALLED_MS = 30_000
 
 def create(app: App) -> FastAPI:
     """Create the web application: API, dashboard and static files."""
-    pages = (overview, jobs, documents, corpora, search, admin, assets)
+    pages = (overview, jobs, documents, corpora, synonyms, search, admin, assets)
     api = frame.create_api(app, *(each.router for each in pages))
     known: Any = api.exception_handlers[HTTPException]
 

@@ -68,6 +68,29 @@ def test_it_reads_searches_and_ingests_into_its_corpus_only(each_house: House):
     assert whole["corpora"] == ["letters", "memos"]
 
 
+def test_it_learns_no_word_and_no_synonym_of_another_corpus(each_house: House):
+    house = each_house
+    letters = bound(house)
+    bound(house, "memos")
+    send(house, letters, "letter.txt", "The tide turns at noon.")
+    send(house, house.member, "memo.txt", "A porcupine of sales.", "memos")
+    house.member.put("/api/synonyms/memos", json={"csv": "noon,midday,porcupine"})
+
+    def found(client: TestClient, query: str) -> dict[str, Any]:
+        params = {"q": query, "mode": "text", "explain": "true"}
+        answer = client.get("/api/search", params=params).json()
+        return {key: answer.get(key) for key in ("did_you_mean", "items")}
+
+    whole = found(house.member, "porcupnie")
+    assert whole["did_you_mean"] == {"porcupnie": "porcupine"}
+    for query in ("porcupnie", "porcupine", "midday"):
+        assert found(letters, query) == {"did_you_mean": None, "items": []}
+    assert found(letters, "tdie")["did_you_mean"] == {"tdie": "tide"}
+    assert letters.get("/api/synonyms/memos").status_code == 404
+    assert letters.get("/api/synonyms/letters").json()["rows"] == 0
+    assert letters.put("/api/synonyms/letters", json={"list": "finance"}).status_code == 403
+
+
 def test_another_corpus_is_answered_as_one_that_does_not_exist(house: House):
     letters = bound(house)
     bound(house, "memos")

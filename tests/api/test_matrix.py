@@ -128,6 +128,11 @@ TABLE: dict[str, Row] = {
     "PATCH /api/corpora/{name:path}": Row(
         WRITE, GONE, path="/api/corpora/plain", send=json(settings={"page_size": 9})
     ),
+    "GET /api/synonyms/{name:path}": Row(READ, GONE, path="/api/synonyms/plain"),
+    "PUT /api/synonyms/{name:path}": Row(
+        WRITE, GONE, path="/api/synonyms/plain", send=json(list="finance")
+    ),
+    "DELETE /api/synonyms/{name:path}": Row(WRITE, GONE, path="/api/synonyms/plain"),
     "DELETE /api/corpora/{name:path}": Row(WRITE, GONE, path="/api/corpora/plain"),
     "GET /api/workers": Row(READ),
     "GET /api/status": Row(READ),
@@ -150,6 +155,10 @@ TABLE: dict[str, Row] = {
     "GET /corpora/{name:path}": Row(READ, GONE, path="/corpora/plain"),
     "POST /corpora/{name:path}": Row(
         WRITE, GONE, path="/corpora/plain", send=form(page_size="8", sure="yes")
+    ),
+    "GET /synonyms/{name:path}": Row(READ, GONE, path="/synonyms/plain"),
+    "POST /synonyms/{name:path}": Row(
+        WRITE, GONE, path="/synonyms/plain", send=form(csv="sales,turnover")
     ),
     "POST /kinds/{name}/{verb}": Row(OPERATE, FORBIDDEN, path="/kinds/wait/pause"),
     "GET /search": Row(READ),
@@ -189,6 +198,7 @@ BOUND = frozenset(
         "GET /api/documents/{document_id}/tokens", "GET /api/documents/{document_id}/chunks",
         "GET /api/documents/{document_id}/file", "GET /api/documents/{document_id}/thumbnail",
         "GET /api/search", "GET /api/corpora", "GET /api/corpora/{name:path}",
+        "GET /api/synonyms/{name:path}",
     }
 )  # fmt: skip
 #: Of these, where it may not name what is of another corpus.

@@ -63,6 +63,25 @@ def test_a_corpus_lives(each_house: House):
     assert member.get(place).status_code == 404
 
 
+def test_the_synonyms_of_a_corpus_are_replaced_and_removed(each_house: House):
+    member, place = each_house.member, "/api/synonyms/a%2Fb"
+    member.post("/api/corpora", json={"name": "a/b", "settings": PLAIN})
+    assert member.get(place).json() == {"corpus": "a/b", "rows": 0, "csv": ""}
+    made = member.put(place, json={"csv": "capex,capital expenditure"})
+    assert (made.status_code, made.json()["rows"]) == (200, 1)
+    assert member.put(place, json={"list": "finance"}).json()["rows"] > 40
+    for body in (
+        {}, {"csv": "alone"}, {"csv": "x" * 100_001}, {"csv": "a,b", "list": "finance"},
+        {"list": "nowhere"}, {"csv": 'a,"b'},
+    ):  # fmt: skip
+        assert member.put(place, json=body).status_code == 422, body
+    assert member.get(place).json()["rows"] > 40
+    assert each_house.viewer.put(place, json={"list": "finance"}).status_code == 403
+    assert member.delete(place).status_code == 204
+    assert member.get(place).json()["rows"] == 0
+    assert member.get("/api/synonyms/none").status_code == 404
+
+
 def test_a_corpus_that_cannot_be_is_refused(each_house: House):
     for body in (
         {}, {"name": ""}, {"name": " a"}, {"name": "a\0"}, {"name": "x" * 101},

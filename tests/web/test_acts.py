@@ -33,6 +33,20 @@ def test_a_corpus_is_created_changed_and_deleted_by_forms(each_front: Front):
     assert "no such corpus" in visitor.get(place, 404).text
 
 
+def test_synonyms_are_written_chosen_and_removed_by_a_form(each_front: Front):
+    corpora.create(each_front.shelf.app.caller, "a/b", {})
+    visitor, place = each_front.visitor("member"), "/synonyms/a%2Fb"
+    assert "/synonyms/a/b" in visitor.get("/corpora/a%2Fb").links
+    page = visitor.send(visitor.get(place), place, csv="sales,turnover\r\nfcf,<free> cash flow\r\n")
+    assert "2 rows" in page.text
+    assert "fcf,&lt;free&gt; cash flow" in page.source
+    assert "line 1 has 1 phrases" in visitor.send(page, place, 422, csv="alone").text
+    page = visitor.send(page, place, starter="finance")
+    assert "capex,capital expenditure" in page.text
+    assert "0 rows" in visitor.send(page, place, csv=" ").text
+    assert not each_front.visitor("viewer").get(place).has_form(place)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -15,6 +15,7 @@ from pydantic import (
 
 from quire.control.submission_checks import LONGEST
 from quire.model.contracts import ATTEMPTS
+from quire.text.synonyms import MAX_CHARS
 
 LARGEST_ID = 2**63 - 1
 MAX_LIMIT = 1000
@@ -133,6 +134,15 @@ class CorpusChange(RequestModel):
     """New values of settings of a corpus."""
 
     settings: Settings = Field(examples=[{"chunk_tokens": 200}])
+
+
+class Synonyms(RequestModel):
+    """A list of synonyms: CSV, or the name of one that is part of Quire."""
+
+    csv: Annotated[str, Field(max_length=MAX_CHARS)] | None = Field(
+        None, examples=["capex,capital expenditure"]
+    )
+    list: Short | None = Field(None, description="`finance`, instead of `csv`.")
 
 
 class Reindex(RequestModel):

@@ -426,6 +426,14 @@ class CorpusChanged(CorpusDetails):
     changed: list[str]
 
 
+class Synonyms(ResponseModel):
+    """The synonyms of a corpus: CSV, a row for each meaning; empty if there are none."""
+
+    corpus: str
+    rows: int
+    csv: str
+
+
 class Worker(ResponseModel):
     """A process that runs tasks."""
 

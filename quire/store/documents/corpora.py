@@ -41,7 +41,8 @@ def get_or_create(conn: sa.Connection, tenant: str, name: str, *, now: Instant) 
 
 def find(conn: sa.Connection, tenant: str, name: str) -> Corpus | None:
     """Return a corpus of a tenant, if it exists."""
-    row = conn.execute(sa.select(corpora).where(c.tenant == tenant, c.name == name)).one_or_none()
+    mine = sa.select(c.id, c.name, c.settings).where(c.tenant == tenant, c.name == name)
+    row = conn.execute(mine).one_or_none()
     return None if row is None else Corpus(row.id, row.name, json.loads(row.settings))
 
 
@@ -66,6 +67,19 @@ def change(conn: sa.Connection, corpus_id: int, settings: Mapping[str, Any]) -> 
         .where(c.id == corpus_id)
         .values(settings=json.dumps(dict(settings), sort_keys=True))
     )
+
+
+def set_synonyms(conn: sa.Connection, corpus_id: int, csv: str | None) -> None:
+    """Replace or remove the synonyms of a corpus."""
+    conn.execute(sa.update(corpora).where(c.id == corpus_id).values(synonyms=csv))
+
+
+def synonyms(conn: sa.Connection, tenant: str, corpus_id: int | None = None) -> list[str]:
+    """Return the synonyms of a corpus, or of all corpora of a tenant; equal lists once."""
+    query = sa.select(c.synonyms).where(c.tenant == tenant, c.synonyms.is_not(None)).order_by(c.id)
+    if corpus_id is not None:
+        query = query.where(c.id == corpus_id)
+    return list(dict.fromkeys(conn.scalars(query)))
 
 
 def delete(conn: sa.Connection, corpus_id: int) -> int:

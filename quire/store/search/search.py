@@ -154,6 +154,32 @@ def match_documents(
     )
 
 
+def entries_in(conn: sa.Connection, scope: Scope, entries: Sequence[str]) -> dict[str, list[int]]:
+    """Return which documents in scope have entries that most documents lack, up to the maximum.
+
+    Of a scope with very many documents, the first count.
+    """
+    lists = document_entries.matching(conn, scope.tenant, entries, 1)
+    some = [entry for entry, ids in zip(entries, lists, strict=True) if ids]
+    mine = None
+    if scope != Scope(scope.tenant):
+        given = _parameters(conn, scope, None)
+        mine = list(conn.scalars(_in_scope(conn, tuple(given)), given))
+    lists = document_entries.matching(conn, scope.tenant, some, MAX_LISTED_DOCUMENTS, mine)
+    return {entry: ids for entry, ids in zip(some, lists, strict=True) if ids}
+
+
+@dialect.statement
+def _in_scope(conn: sa.Connection, names: Names) -> sa.Select[Any]:
+    live = d.live_generation.is_not(None)
+    return (
+        sa.select(d.id)
+        .where(live, *_conditions(conn, names))
+        .order_by(d.id)
+        .limit(MAX_LISTED_DOCUMENTS)
+    )
+
+
 _AVERAGE = sa.select(sa.func.count(), sa.func.avg(w.length)).where(
     w.tenant == sa.bindparam("tenant")
 )

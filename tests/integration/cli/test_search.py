@@ -113,3 +113,28 @@ def test_what_cannot_be_asked_is_refused(quire, shelf, arguments, reason):
     ended = quire("search", *arguments)
     assert ended.code == 2
     assert reason in ended.err
+
+
+def test_synonyms_of_a_corpus_are_set_shown_and_removed(quire, shelf, tmp_path):
+    shelf.file("a.txt", "purchases of property", corpus="reports", model=None)
+    file = tmp_path / "own.csv"
+    file.write_text("# ours\ncapex,purchases of property\n")
+    assert "reports has no synonyms" in quire("corpus", "synonyms", "reports").out
+    assert "1 row of synonyms" in quire("corpus", "synonyms", "reports", str(file)).out
+    assert quire("corpus", "synonyms", "reports").out == file.read_text()
+    ended = quire("search", "capex", "--mode", "text", "--explain")
+    assert "purchases for capex (text, first lines, document)" in ended.out
+    shown = quire("corpus", "synonyms", "reports", "--list", "finance", "--json").json
+    assert shown["rows"] > 40
+    for wrong in ([str(tmp_path / "none.csv")], ["--list", "law"], [str(file), "--remove"]):
+        ended = quire("corpus", "synonyms", "reports", *wrong)
+        assert ended.code != 0
+        assert "Nothing was changed" in ended.err or "known: finance" in ended.err
+    assert "0 rows" in quire("corpus", "synonyms", "reports", "--remove").out
+
+
+def test_a_misspelt_word_is_told(quire, shelf):
+    shelf.file("a.txt", "Ships wait for the tide.", model=None)
+    ended = quire("search", "shisp", "--mode", "text")
+    assert "'ships' was searched for instead" in " ".join(ended.err.split())
+    assert "a.txt" in ended.out

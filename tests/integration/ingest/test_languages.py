@@ -51,3 +51,6 @@ def test_each_of_six_languages_is_found_in_other_forms_than_it_was_written_in(sh
     first = {key: [hit["name"] for hit in hits[:1]] for key, hits in found.items()}
     assert first == {key: [f"{key[0]}.txt"] for key in found}
     assert [key for key, hits in found.items() if not hits[0]["highlights"]] == []
+    for misspelt, meant in (("überschwemtm", "überschwemmt"), ("ditse", "dites")):
+        answer = search(shelf.db, "default", misspelt, mode="text")
+        assert answer.get("did_you_mean") == ({misspelt: meant} if misspelt[0] == "ü" else None)

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from quire.errors import BadInput
-from quire.text.query import MAX_CHARS, MAX_TERMS, SYNONYM_WEIGHT, parse, synonyms_of
+from quire.text import synonyms
+from quire.text.query import MAX_CHARS, MAX_TERMS, SYNONYM_WEIGHT, parse
 
 
 def words(text: str, **how) -> list[str]:
@@ -48,14 +49,16 @@ def test_neighbours_are_joined_for_names():
 
 
 def test_synonyms_ask_for_the_other_phrases_at_a_lower_weight():
-    synonyms = synonyms_of([["capital expenditure", "capex", "purchases of property"], ["a", ""]])
-    found = parse("the capital expenditures of Acme", ["en"], synonyms).terms
+    lists = [synonyms.index([["capital expenditure", "capex", "purchases of property"]])]
+    found = parse("the capital expenditures of Acme", ["en"], lists).terms
     assert [(term.word, term.weight) for term in found] == [
         ("capital", 1.0), ("expenditures", 1.0), ("acme", 1.0), ("capex", SYNONYM_WEIGHT),
         ("purchases", SYNONYM_WEIGHT), ("property", SYNONYM_WEIGHT),
     ]  # fmt: skip
-    assert words("capital of expenditure", synonyms=synonyms)[-1] == "property"
-    assert words("capital gains", synonyms=synonyms) == ["capital", "gains"]
+    assert [term.synonym_of for term in found][2:] == ["", *["capital expenditures"] * 3]
+    assert words("capital of expenditure", lists=lists)[-1] == "property"
+    assert words("capital gains", lists=lists) == ["capital", "gains"]
+    assert not parse("capital gains", ["en"], lists).is_cut
 
 
 def test_a_long_query_is_cut_and_a_longer_one_refused_in_linear_time():

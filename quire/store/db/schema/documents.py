@@ -22,6 +22,7 @@ corpora = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("settings", sa.Text, nullable=False, server_default="{}"),
     sa.Column("created_at", Time, nullable=False),
+    sa.Column("synonyms", sa.Text),  # CSV
     sa.UniqueConstraint("tenant", "name", name="uq_corpora"),
 )
 
