@@ -33,6 +33,8 @@ WIDTH = 240
 
 NO_WORDS = "No document contains these words. These are the closest by meaning."
 NOTHING = "No document contains these words, and none is close in meaning."
+NOT_ONE = "No document contains these words."
+EMPTY = "The query has no words."
 CUT = f"Only the first {query.MAX_TERMS} words of the query were used."
 _TYPES = {
     "csv": "text/csv", "docx": file_type.DOCX, "eml": "message/rfc822", "html": "text/html",
@@ -79,8 +81,8 @@ def search(
         _hit(place, score, wanted.query) | (_explained(page, wanted.query) if explain else {})
         for place, score, page in zip(places, scores, found.pages, strict=False)
     ]
-    if wanted.query.terms and not found.has_words and used != "vector":
-        notes.append(NO_WORDS if items else NOTHING if used == "hybrid" else "")
+    if used != "vector":
+        notes.append(_note_of_words(wanted, found, used))
     corrected = {word: _as_written(better, items) for word, better in corrected.items()}
     for word, better in corrected.items():
         notes.append(
@@ -240,6 +242,17 @@ def _explained(page: RankedPage, asked: Query) -> dict[str, Any]:
         "cosine": None if parts.cosine is None else round(parts.cosine, 3),
     }
     return {"why": why}
+
+
+def _note_of_words(wanted: Wanted, found: Ranking, mode: str) -> str:
+    """Say what words found if it was nothing."""
+    if not wanted.query.terms:
+        return EMPTY
+    if found.has_words:
+        return ""
+    if mode == "text":
+        return NOT_ONE
+    return NO_WORDS if found.pages else NOTHING
 
 
 def _as_written(better: str, items: Sequence[Mapping[str, Any]]) -> str:

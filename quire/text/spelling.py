@@ -5,6 +5,8 @@ It only makes guesses; which of them are words, the index of the documents in sc
 
 from collections.abc import Iterator
 
+from quire.text.words import is_spaceless
+
 #: Letters of a word that is taken for misspelt, and of one with two mistakes.
 SHORTEST, LONGEST = 4, 24
 SHORTEST_OF_TWO, LONGEST_OF_TWO = 7, 15
@@ -16,8 +18,8 @@ _SHORTEST_PART = 3
 
 
 def is_candidate(word: str) -> bool:
-    """Tell whether a word can be guessed: letters only, and not too few."""
-    return word.isalpha() and SHORTEST <= len(word) <= LONGEST
+    """Tell whether a word can be guessed: letters of a script with spaces, and not too few."""
+    return word.isalpha() and not is_spaceless(word) and SHORTEST <= len(word) <= LONGEST
 
 
 def one_edit(word: str) -> list[str]:

@@ -37,3 +37,5 @@ def test_guesses_are_bounded():
     assert not spelling.is_candidate(longest + "x")
     assert not spelling.is_candidate("a1b2")
     assert not spelling.is_candidate("abc")
+    assert not spelling.is_candidate("年度报告")
+    assert spelling.is_candidate("отчёт")
