@@ -95,16 +95,17 @@ def pack(blocks: Sequence[Block]) -> bytes:
     """Pack the blocks of a page."""
     if not blocks:
         return b""
-    numbers = array("i", [len(blocks)])
+    numbers = [len(blocks)]
     at = 0
     for block in blocks:
         numbers.extend((block.kind, block.level, block.confidence, block.source))
         at = _add_runs(numbers, block.runs, at)
         if block.kind == BlockKind.TABLE:
             _add_table(numbers, block.table or Table(0, 0, 0, ()))
+    packed = array("i", numbers)
     if sys.byteorder == "big":
-        numbers.byteswap()
-    return bytes([_LAYOUT]) + zlib.compress(numbers.tobytes(), 1)
+        packed.byteswap()
+    return bytes([_LAYOUT]) + zlib.compress(packed.tobytes(), 1)
 
 
 def unpack(packed: bytes, words: int) -> list[Block]:
@@ -128,7 +129,7 @@ def unpack(packed: bytes, words: int) -> list[Block]:
     return _Unpacking(numbers, words).blocks()
 
 
-def _add_runs(numbers: "array[int]", runs: Runs, at: int) -> int:
+def _add_runs(numbers: list[int], runs: Runs, at: int) -> int:
     numbers.append(len(runs))
     for first, stop in runs:
         # Differences are small, which compresses well.
@@ -137,7 +138,7 @@ def _add_runs(numbers: "array[int]", runs: Runs, at: int) -> int:
     return at
 
 
-def _add_table(numbers: "array[int]", table: Table) -> None:
+def _add_table(numbers: list[int], table: Table) -> None:
     numbers.extend((table.rows, table.columns, table.header_rows, len(table.cells)))
     at = 0
     for cell in table.cells:

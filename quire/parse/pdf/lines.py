@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.model.blocks import Runs
+from quire.model.blocks import Runs, join_runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,30 +49,21 @@ class Words(NamedTuple):
     right: "Numbers"
     bottom: "Numbers"
     bold: "Flags"
+    kinds: "npt.NDArray[np.int8]"  # IS_NUMBER and the like
 
 
-class Segment:
+class Segment(NamedTuple):
     """Words that stand together on one line."""
 
-    __slots__ = (
-        "bold", "bottom", "height", "is_number", "left", "right", "runs", "text", "top",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        runs: Runs,
-        sides: Sequence[float],
-        text: str,
-        *,
-        is_number: bool,
-        bold: bool,
-    ) -> None:
-        self.runs = runs
-        self.left, self.top, self.right, self.bottom = sides
-        self.height = self.bottom - self.top  # of the font box
-        self.text = text
-        self.is_number = is_number
-        self.bold = bold
+    runs: Runs
+    left: float
+    top: float
+    right: float
+    bottom: float
+    height: float  # of the font box
+    text: str
+    is_number: bool
+    bold: bool
 
     @property
     def first(self) -> int:
@@ -81,41 +72,35 @@ class Segment:
 
     def joined(self, other: "Segment", *, is_number: bool) -> "Segment":
         """Return this segment with the one to its right."""
+        top, bottom = min(self.top, other.top), max(self.bottom, other.bottom)
         return Segment(
-            (*self.runs, *other.runs) if self.runs[-1][1] != other.runs[0][0]
-            else (*self.runs[:-1], (self.runs[-1][0], other.runs[0][1]), *other.runs[1:]),
-            (
-                min(self.left, other.left), min(self.top, other.top),
-                max(self.right, other.right), max(self.bottom, other.bottom),
-            ),
-            f"{self.text} {other.text}",
-            is_number=is_number,
-            bold=self.bold and other.bold,
+            join_runs((*self.runs, *other.runs)),
+            min(self.left, other.left), top, max(self.right, other.right), bottom, bottom - top,
+            f"{self.text} {other.text}", is_number, self.bold and other.bold,
         )  # fmt: skip
 
 
 class Row:
     """Segments at one height, from left to right."""
 
-    __slots__ = ("bottom", "segments", "top")
+    __slots__ = ("bottom", "numbers", "segments", "top")
 
     def __init__(self, segments: list[Segment]) -> None:
         self.segments = segments
         self.top, self.bottom = segments[0].top, segments[0].bottom
-        for each in segments[1:]:
-            self.top, self.bottom = min(self.top, each.top), max(self.bottom, each.bottom)
+        self.numbers = 0  # segments that are numbers; a dash alone shows nothing
+        for each in segments:
+            if each.top < self.top:
+                self.top = each.top
+            if each.bottom > self.bottom:
+                self.bottom = each.bottom
+            if each.is_number and _DIGIT.search(each.text) is not None:
+                self.numbers += 1
 
     @property
     def height(self) -> float:
         """The height of the largest font box."""
-        return max(each.bottom - each.top for each in self.segments)
-
-    @property
-    def numbers(self) -> int:
-        """How many segments are numbers; a dash alone shows nothing."""
-        return sum(
-            each.is_number and _DIGIT.search(each.text) is not None for each in self.segments
-        )
+        return max(each.height for each in self.segments)
 
 
 def is_number(text: str) -> bool:
@@ -123,19 +108,21 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
-_IS_NUMBER, _IS_SIGN, _IS_END = 1, 2, 4
+IS_NUMBER, IS_SIGN, IS_END = 1, 2, 4
+
+
+def kinds(texts: Sequence[str]) -> "npt.NDArray[np.int8]":
+    """Return whether words are numbers or signs beside them, as flags."""
+    import numpy as np
+
+    # Long words without a digit are none, and looking them up would take longer than to see that.
+    found = [0 if len(text) > 4 and text[:-1].isalpha() else _kind(text) for text in texts]
+    return np.frombuffer(bytes(found), np.int8)
 
 
 @functools.lru_cache(20_000)
 def _kind(text: str) -> int:
-    """Return whether a word is a number or a sign beside one, as flags."""
-    return _IS_NUMBER * is_number(text) | _IS_SIGN * (text in _SIGNS) | _IS_END * (text in _ENDS)
-
-
-def is_value(texts: Sequence[str]) -> bool:
-    """Tell whether words are a number, with the signs around it."""
-    rest = [text for text in texts if text not in _SIGNS and text not in _ENDS]
-    return bool(rest) and all(map(is_number, rest))
+    return IS_NUMBER * is_number(text) | IS_SIGN * (text in _SIGNS) | IS_END * (text in _ENDS)
 
 
 def upright(words: Words) -> Words:
@@ -165,8 +152,7 @@ def segments(words: Words) -> list[Segment]:
     count = len(words.texts)
     if not count:
         return []
-    kinds = np.fromiter(map(_kind, words.texts), np.int8, count)
-    numeric, sign = (kinds & _IS_NUMBER) > 0, (kinds & _IS_SIGN) > 0
+    numeric, sign = (words.kinds & IS_NUMBER) > 0, (words.kinds & IS_SIGN) > 0
     left, top, right, bottom = words.left, words.top, words.right, words.bottom
     height = bottom - top
     overlap = np.minimum(bottom[1:], bottom[:-1]) - np.maximum(top[1:], top[:-1])
@@ -180,36 +166,34 @@ def segments(words: Words) -> list[Segment]:
     is_cut = ~is_same_line | (gap > widest) | (gap < -_JUMP_BACK)
     starts = np.concatenate([[0], np.flatnonzero(is_cut) + 1])
     stops = np.concatenate([starts[1:], [count]])
-    sides = np.stack(
-        [
-            np.minimum.reduceat(left, starts), np.minimum.reduceat(top, starts),
-            np.maximum.reduceat(right, starts), np.maximum.reduceat(bottom, starts),
-        ],
-        axis=1,
-    )  # fmt: skip
-    all_values = np.logical_and.reduceat(kinds > 0, starts)
-    is_value = (all_values & np.logical_or.reduceat(numeric, starts)).tolist()
-    bold = np.logical_and.reduceat(words.bold, starts).tolist()
+    low, high = np.minimum.reduceat(top, starts), np.maximum.reduceat(bottom, starts)
+    is_value = np.logical_and.reduceat(words.kinds > 0, starts)
+    is_value &= np.logical_or.reduceat(numeric, starts)
+    runs = list(zip(starts.tolist(), stops.tolist(), strict=True))
     texts = words.texts
-    return [
-        Segment(((first, stop),), box, " ".join(texts[first:stop]), is_number=number, bold=heavy)
-        for first, stop, box, number, heavy in zip(
-            starts.tolist(), stops.tolist(), sides.tolist(), is_value, bold, strict=True
-        )
-    ]
+    columns = (
+        zip(runs),  # each segment has one run
+        np.minimum.reduceat(left, starts).tolist(), low.tolist(),
+        np.maximum.reduceat(right, starts).tolist(), high.tolist(), (high - low).tolist(),
+        [" ".join(texts[first:stop]) for first, stop in runs],
+        is_value.tolist(), np.logical_and.reduceat(words.bold, starts).tolist(),
+    )  # fmt: skip
+    # As Segment._make, which checks the length of each.
+    return list(map(functools.partial(tuple.__new__, Segment), zip(*columns, strict=True)))
 
 
 def rows(found: Sequence[Segment]) -> list[Row]:
     """Group segments by height, from the top of the page down."""
     grouped: list[list[Segment]] = []
+    top = bottom = height = float("-inf")  # of the first segment of a row
     for each in sorted(found, key=lambda s: s.top + s.bottom):
-        if grouped:
-            reference = grouped[-1][0]
-            overlap = min(reference.bottom, each.bottom) - max(reference.top, each.top)
-            if overlap > _SAME_LINE * min(reference.height, each.height):
-                grouped[-1].append(each)
-                continue
-        grouped.append([each])
+        _, _, upper, _, lower, high, *_ = each
+        overlap = (lower if lower < bottom else bottom) - (upper if upper > top else top)
+        if grouped and overlap > _SAME_LINE * (high if high < height else height):
+            grouped[-1].append(each)
+        else:
+            grouped.append([each])
+            top, bottom, height = upper, lower, high
     return [
         Row(each if len(each) < 2 else _with_signs(sorted(each, key=lambda s: s.left)))
         for each in grouped

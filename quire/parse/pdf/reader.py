@@ -7,6 +7,7 @@ A page that fails yields a PageFailure; the pages after it are still read.
 import atexit
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -17,9 +18,8 @@ from quire.model.blocks import pack
 from quire.model.pages import Outline, Page, PageFailure
 from quire.parse import ocr, word_boxes
 from quire.parse.parser import ReadOptions, ReadRequest
-from quire.parse.pdf import bookmarks, page_keys, rulings, structure
+from quire.parse.pdf import bookmarks, lines, page_keys, rulings, structure
 from quire.parse.pdf import text as pdf_text
-from quire.parse.pdf.lines import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,7 +116,7 @@ class PdfParser(ocr.OcrParser):
     """PDF files."""
 
     name = "pdf"
-    version = 3  # pages of scans have blocks, too
+    version = 3  # pages of scans have blocks; drawn edges are joined; formulas are no tables
     library = "pypdfium2"
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
@@ -203,7 +203,7 @@ def _read_page(document: Any, number: int, request: ReadRequest) -> Page:
 
 def _blocks(page: Any, found: pdf_text.PageText, titles: Sequence[tuple[str, int]]) -> bytes:
     """Return the packed structure of a page."""
-    width, height = page.get_size()
+    height = page.get_height()
     left, top, wide, high = found.boxes.T
     if found.breaks:
         spans = word_boxes.spans(found.text, found.breaks)
@@ -212,12 +212,8 @@ def _blocks(page: Any, found: pdf_text.PageText, titles: Sequence[tuple[str, int
         texts = found.text.split()
     if len(texts) != len(found.boxes):
         return b""
-    words = Words(texts, left, top, left + wide, top + high, found.bold)
-    corners = rulings.path_corners(page)
-    edges = None
-    if corners.size:
-        edges = rulings.edges(pdf_text.displayed(page, corners), width, height)
-    return pack(structure.blocks(words, height, titles, edges))
+    words = lines.Words(texts, left, top, left + wide, top + high, found.bold, lines.kinds(texts))
+    return pack(structure.blocks(words, height, titles, partial(rulings.drawn, page)))
 
 
 def _needs_ocr(page: Any, text: str, area: float) -> bool:

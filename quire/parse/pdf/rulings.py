@@ -6,23 +6,26 @@ told by the lines of numbers in the cells.
 
 import ctypes
 import functools
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, repeat
+from itertools import compress, pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quire.model.blocks import BlockSource, Cell, Table, runs_of
-from quire.parse.pdf.lines import Segment, Words, is_number, is_value
+from quire.model.blocks import BlockSource, Cell, Table
+from quire.parse.pdf.lines import IS_END, IS_NUMBER, IS_SIGN, Words
 from quire.parse.pdf.table_finder import Found
+from quire.parse.pdf.text import displayed
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Boxes = npt.NDArray[np.float64]
+    Flags = npt.NDArray[np.bool_]
+    Indexes = npt.NDArray[np.intp]
 
 MAX_OBJECTS = 20_000  # of a page; more are a drawing
 MAX_EDGES = 3_000
+MAX_LINES = 1_000  # of joined edges, level or steep; a page has no more rows or columns
 MAX_CELLS = 20_000
 _MAX_SEGMENTS = 6
 _THIN = 3.0  # points
@@ -36,8 +39,8 @@ _LINE = 0  # FPDF_SEGMENT_LINETO
 class Edges(NamedTuple):
     """Straight lines: rows of place, start, stop."""
 
-    horizontal: list[tuple[float, float, float]]
-    vertical: list[tuple[float, float, float]]
+    horizontal: "Boxes"
+    vertical: "Boxes"
 
 
 class _Functions(NamedTuple):
@@ -71,6 +74,12 @@ def _functions() -> _Functions:
     )
 
 
+def drawn(page: Any) -> Edges | None:
+    """Return the edges of a page as it is displayed, or None if it has too few or too many."""
+    corners = path_corners(page)
+    return edges(displayed(page, corners), *page.get_size()) if corners.size else None
+
+
 def path_corners(page: Any) -> "Boxes":
     """Return left, bottom, right, top of each simple path of a page, in its own space."""
     import numpy as np
@@ -78,88 +87,116 @@ def path_corners(page: Any) -> "Boxes":
     pdfium = _functions()
     handle = ctypes.cast(page.raw, ctypes.c_void_p).value
     count = pdfium.count(handle)
-    if not 4 <= count <= MAX_OBJECTS:
+    paths: list[int] = []
+    if 4 <= count <= MAX_OBJECTS:
+        objects = list(map(pdfium.get, repeat(handle), range(count)))
+        kinds = map(pdfium.kind, objects)
+        paths = [each for each, kind in zip(objects, kinds, strict=True) if kind == _PATH]
+    if len(paths) < 4:
         return np.zeros((4, 0))
-    objects = list(map(pdfium.get, repeat(handle), range(count)))
-    paths = [
-        each
-        for each, kind in zip(objects, map(pdfium.kind, objects), strict=True)
-        if kind == _PATH and _is_straight(each)
-    ]
+    paths, lengths = _straight(paths)
     if not 4 <= len(paths) <= MAX_EDGES:
         return np.zeros((4, 0))
-    sides = (ctypes.c_float * 4)()
-    start = ctypes.addressof(sides)
-    places = [start, start + 4, start + 8, start + 12]
-    found = [
-        tuple(sides)
-        for each in paths
-        if pdfium.bounds(each, *places) and (pdfium.segments(each) > 2 or _is_level(sides))
-    ]
-    return np.array(found, np.float64).reshape(-1, 4).T
+    sides = np.zeros((len(paths), 4), np.float32)
+    at = range(sides.ctypes.data, sides.ctypes.data + 16 * len(paths), 16)
+    places = (range(at.start + side, at.stop + side, 16) for side in (0, 4, 8, 12))
+    has_bounds = list(map(pdfium.bounds, paths, *places))
+    # A single line that is slanted is no edge.
+    is_level = np.minimum(sides[:, 2] - sides[:, 0], sides[:, 3] - sides[:, 1]) <= _THIN
+    keep = np.array(has_bounds, np.bool_) & (is_level | (np.array(lengths) > 2))
+    corners: Boxes = sides[keep].astype(np.float64).T
+    return corners
 
 
-def _is_level(sides: Any) -> bool:
-    """Tell whether a single line is horizontal or vertical."""
-    return bool(min(sides[2] - sides[0], sides[3] - sides[1]) <= _THIN)
-
-
-def _is_straight(path: int) -> bool:
-    """Tell whether a path has few segments, the first of them a line and not a curve."""
+def _straight(paths: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the paths of few segments whose first one is a line and no curve, and how many."""
     pdfium = _functions()
-    if not 1 < pdfium.segments(path) <= _MAX_SEGMENTS:
-        return False
-    return bool(pdfium.segment_kind(pdfium.segment(path, 1)) == _LINE)
+    counts = list(map(pdfium.segments, paths))
+    is_short = [1 < count <= _MAX_SEGMENTS for count in counts]
+    paths, counts = list(compress(paths, is_short)), list(compress(counts, is_short))
+    kinds = map(pdfium.segment_kind, map(pdfium.segment, paths, repeat(1)))
+    is_line = [kind == _LINE for kind in kinds]
+    return list(compress(paths, is_line)), list(compress(counts, is_line))
 
 
 def edges(boxes: "Boxes", width: float, height: float) -> Edges:
     """Return the edges of lines and rectangles (x, y, width, height of each)."""
-    found = Edges([], [])
-    for x, y, w, h in boxes.tolist():
-        if w > 0.98 * width and h > 0.9 * height:
-            continue  # the background
-        if h <= _THIN and w > _SHORT:
-            found.horizontal.append((y + h / 2, x, x + w))
-        elif w <= _THIN and h > _SHORT:
-            found.vertical.append((x + w / 2, y, y + h))
-        elif w > _SHORT and h > _SHORT:
-            found.horizontal.extend([(y, x, x + w), (y + h, x, x + w)])
-            found.vertical.extend([(x, y, y + h), (x + w, y, y + h)])
-    return found
+    import numpy as np
+
+    is_background = (boxes[:, 2] > 0.98 * width) & (boxes[:, 3] > 0.9 * height)
+    x, y, w, h = boxes[~is_background].T
+    level = (h <= _THIN) & (w > _SHORT)
+    steep = ~level & (w <= _THIN) & (h > _SHORT)
+    whole = ~level & ~steep & (w > _SHORT) & (h > _SHORT)
+    right, low = x + w, y + h
+    horizontal = [
+        np.stack([y + h / 2, x, right])[:, level],
+        np.stack([y, x, right])[:, whole], np.stack([low, x, right])[:, whole],
+    ]  # fmt: skip
+    vertical = [
+        np.stack([x + w / 2, y, low])[:, steep],
+        np.stack([x, y, low])[:, whole], np.stack([right, y, low])[:, whole],
+    ]  # fmt: skip
+    return Edges(*(_joined(np.concatenate(some, 1).T) for some in (horizontal, vertical)))
+
+
+def _joined(edges: "Boxes") -> "Boxes":
+    """Join edges on one line that touch or overlap, as those of neighbouring cells do."""
+    import numpy as np
+
+    if len(edges) < 2:
+        return edges
+    place, start, stop = edges[np.lexsort((edges[:, 1], edges[:, 0]))].T
+    is_new_line = np.diff(place, prepend=-np.inf) > 0
+    # Lines one after the other on one axis, so that the furthest stop so far is never of another.
+    span = max(stop.max() - start.min(), 0) + 1
+    shift = np.cumsum(is_new_line) * (2 * span)
+    furthest = np.maximum.accumulate(stop + shift)
+    is_new = is_new_line.copy()
+    is_new[1:] |= start[1:] + shift[1:] > furthest[:-1]
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(place)) - 1
+    return np.stack([place[first], start[first], (furthest - shift)[last]], 1)
 
 
 def find(words: Words, lines: Edges) -> list[Found]:
     """Return the tables that edges form, from the top of the page down."""
     found = []
     for group in _connected(lines):
-        grid = _Grid(group)
-        if grid.is_one and (between := grid.undrawn_rows(words)):
-            grid = _Grid(group._replace(horizontal=[*group.horizontal, *between]))
-        if grid.is_one and (table := grid.table(words)) is not None:
+        grid = _Grid(group, words)
+        if grid.is_one and len(between := grid.undrawn_rows()):
+            grid = _Grid(group._replace(horizontal=_with(group.horizontal, between)), words)
+        if grid.is_one and (table := grid.table()) is not None:
             found.append(table)
-    return sorted(found, key=lambda each: each.segments[0].top)
+    return sorted(found, key=lambda each: each.top)
+
+
+def _with(edges: "Boxes", more: Sequence[tuple[float, float, float]]) -> "Boxes":
+    import numpy as np
+
+    return np.concatenate([edges, np.array(more)])
 
 
 def _connected(lines: Edges) -> Iterator[Edges]:
-    """Yield the edges that touch each other, group by group."""
+    """Yield the edges that touch each other, group by group, as far as they may be a grid."""
     import numpy as np
 
-    if len(lines.horizontal) < 2 or len(lines.vertical) < 2:
+    if not all(1 < len(some) <= MAX_LINES for some in lines):
         return
-    if len(lines.horizontal) > MAX_EDGES or len(lines.vertical) > MAX_EDGES:
-        return
-    y, left, right = np.array(lines.horizontal).T
-    x, top, bottom = np.array(lines.vertical).T
+    y, left, right = lines.horizontal.T
+    x, top, bottom = lines.vertical.T
     touches = (
         (x[None] >= left[:, None] - _NEAR)
         & (x[None] <= right[:, None] + _NEAR)
         & (y[:, None] >= top[None] - _NEAR)
         & (y[:, None] <= bottom[None] + _NEAR)
     )
-    rest = np.ones(len(y), np.bool_)
+    # A group of two columns has an edge that touches two others.
+    rest = touches.sum(axis=1) > 1
     while rest.any():
         mine, crossing = np.zeros(len(y), np.bool_), np.zeros(len(x), np.bool_)
-        new = rest & (np.cumsum(rest) == 1)
+        new = np.zeros(len(y), np.bool_)
+        new[rest.argmax()] = True
         # Each edge is followed once, however long the chain that it is in.
         while new.any():
             mine |= new
@@ -167,181 +204,192 @@ def _connected(lines: Edges) -> Iterator[Edges]:
             crossing |= reached
             new = touches[:, reached].any(axis=1) & ~mine
         rest &= ~mine
-        yield Edges(
-            [lines.horizontal[i] for i in np.flatnonzero(mine)],
-            [lines.vertical[i] for i in np.flatnonzero(crossing)],
-        )
+        yield Edges(lines.horizontal[mine], lines.vertical[crossing])
 
 
-def _places(edges: Sequence[tuple[float, float, float]]) -> list[float]:
+def _places(edges: "Boxes") -> list[float]:
     """Return the distinct places of edges, those that nearly touch as one."""
     found: list[float] = []
-    for place in sorted(each[0] for each in edges):
+    for place in sorted(edges[:, 0].tolist()):
         if not found or place - found[-1] > _NEAR:
             found.append(place)
     return found
 
 
 class _Grid:
-    """Connected edges as rows and columns."""
+    """Connected edges as rows and columns, and the words of the page in them."""
 
-    def __init__(self, lines: Edges) -> None:
+    def __init__(self, lines: Edges, words: Words) -> None:
+        import numpy as np
+
         self._lines = lines
-        self._x = _places(lines.vertical)
-        self._y = _places(lines.horizontal)
+        self._words = words
+        self._x = np.array(_places(lines.vertical))
+        self._y = np.array(_places(lines.horizontal))
         self.rows, self.columns = len(self._y) - 1, len(self._x) - 1
+        if not self.is_one:
+            return
+        column = np.searchsorted(self._x, (words.left + words.right) / 2) - 1
+        row = np.searchsorted(self._y, (words.top + words.bottom) / 2) - 1
+        inside = (column >= 0) & (column < self.columns) & (row >= 0) & (row < self.rows)
+        self._inside = np.flatnonzero(inside)
+        self._column, self._row = column[inside], row[inside]
 
     @property
     def is_one(self) -> bool:
         """Whether there are at least two rows and two columns, and not too many cells."""
         return self.rows > 1 and self.columns > 1 and self.rows * self.columns <= MAX_CELLS
 
-    def table(self, words: Words) -> Found | None:
+    def table(self) -> Found | None:
         """Return the table, or None if it is empty, a form of boxes, or has no lines in it."""
         import numpy as np
 
-        column, row, inside = self._place(words)
-        roots = self._roots()
-        held: dict[tuple[int, int], list[int]] = {}
-        for word in np.flatnonzero(inside).tolist():
-            held.setdefault(roots[int(row[word])][int(column[word])], []).append(word)
-        if len(held) < 4 or np.count_nonzero(inside) > _MAX_WORDS * len(held):
+        words, roots = self._inside, self._roots()
+        place = roots[self._row, self._column]
+        order = np.argsort(place, kind="stable")
+        words, place = words[order], place[order]
+        starts = _starts(place)
+        held = place[starts]
+        if len(held) < 4 or len(words) > _MAX_WORDS * len(held):
             return None
-        spans = self._spans(roots)
-        if sum(down * across for down, across in spans.values()) > self.rows * self.columns:
-            spans = dict.fromkeys(spans, (1, 1))  # cells that are no rectangles
-        cells = [
-            Cell(*place, spans[place][0], spans[place][1], runs_of(inner))
-            for place, inner in sorted(held.items())
-        ]
-        sides = np.stack([words.left, words.top, words.right, words.bottom]).T.tolist()
-        segments = [_segment(words, sides, each) for each in held.values()]
-        if len({cell.column for cell in cells}) < 2:
+        if len(np.unique(held % self.columns)) < 2:
             return None
-        heads = _header_rows(cells, segments, words)
-        table = Table(self.rows, self.columns, heads, tuple(cells))
-        return Found(_without_empty(table), segments, 95, BlockSource.RULES)
+        down, across = self._spans(roots)
+        row, column = np.divmod(held, self.columns)
+        heads = self._header_rows(words, starts, row, column)
+        rows, columns = np.unique(row), np.unique(column)
+        below, after = (
+            np.searchsorted(rows, row + down[held]), np.searchsorted(columns, column + across[held])
+        )  # fmt: skip
+        row, column = np.searchsorted(rows, row), np.searchsorted(columns, column)
+        cells = map(Cell._make, zip(
+            row.tolist(), column.tolist(), (below - row).tolist(), (after - column).tolist(),
+            _runs(words, starts), strict=True,
+        ))  # fmt: skip
+        # Rows and columns without text, which double lines leave, are left out.
+        heads = min(int(np.count_nonzero(rows < heads)), len(rows) - 1)
+        table = Table(len(rows), len(columns), heads, tuple(cells))
+        return Found(
+            table, next(_runs(np.sort(words), np.zeros(1, np.intp))),
+            float(self._words.left[words].min()), float(self._words.top[words].min()),
+            float(self._words.right[words].max()), float(self._words.bottom[words].max()),
+            95, BlockSource.RULES,
+        )  # fmt: skip
 
-    def _place(self, words: Words) -> Any:
-        """Return column and row of each word, and whether it is in the grid."""
+    def _header_rows(
+        self, words: "Indexes", starts: "Indexes", row: "Indexes", column: "Indexes"
+    ) -> int:
+        """Count the rows above the first one with a number; of a table of words, one."""
         import numpy as np
 
-        middle_x, middle_y = (words.left + words.right) / 2, (words.top + words.bottom) / 2
-        column = np.searchsorted(np.array(self._x), middle_x) - 1
-        row = np.searchsorted(np.array(self._y), middle_y) - 1
-        inside = (column >= 0) & (column < self.columns) & (row >= 0) & (row < self.rows)
-        return column, row, inside
+        kinds = self._words.kinds[words]
+        is_value = np.logical_and.reduceat(kinds > 0, starts) & np.logical_or.reduceat(
+            (kinds & (IS_NUMBER | IS_SIGN | IS_END)) == IS_NUMBER, starts
+        )
+        numeric = np.flatnonzero(is_value & (column > 0))
+        stops = np.append(starts[1:], len(words))
+        for each in numeric.tolist():
+            # Years are no numbers here: a row of them is a header.
+            is_single = stops[each] - starts[each] == 1
+            if not is_single or not _is_year(self._words.texts[words[starts[each]]]):
+                return int(row[each])
+        return int(row[0]) + 1
 
-    def undrawn_rows(self, words: Words) -> list[tuple[float, float, float]]:
+    def undrawn_rows(self) -> list[tuple[float, float, float]]:
         """Return edges between lines of numbers that no edge divides, in most cells of a row."""
         import numpy as np
 
-        column, row, inside = self._place(words)
-        numeric = np.fromiter(map(is_number, words.texts), np.bool_, len(words.texts)) & inside
-        lines: dict[int, dict[int, list[int]]] = {}
-        for word in np.flatnonzero(numeric).tolist():
-            cell = lines.setdefault(int(row[word]), {}).setdefault(int(column[word]), [])
-            cell.append(word)
+        is_number = (self._words.kinds[self._inside] & IS_NUMBER) > 0
+        row, column = self._row[is_number], self._column[is_number]
+        top = np.rint(self._words.top[self._inside[is_number]])
+        order = np.lexsort((top, column, row))
+        y, x, place = row[order], column[order], top[order]
+        if not ((y[1:] == y[:-1]) & (x[1:] == x[:-1]) & (place[1:] != place[:-1])).any():
+            return []  # no cell has two lines
         found: list[tuple[float, float, float]] = []
+        lines: dict[int, dict[int, list[float]]] = {}
+        for at, cell, line in zip(row.tolist(), column.tolist(), top.tolist(), strict=True):
+            lines.setdefault(at, {}).setdefault(cell, []).append(line)
         for cells in lines.values():
-            tops = [sorted({round(float(words.top[w])) for w in inner}) for inner in cells.values()]
+            tops = [sorted(set(each)) for each in cells.values()]
             counts = [len(each) for each in tops]
             usual = max(counts, key=counts.count)
             if len(cells) < 2 or usual < 2 or counts.count(usual) < 0.6 * len(counts):
                 continue
             best = tops[counts.index(usual)]
-            found += [(top - 0.5, self._x[0], self._x[-1]) for top in best[1:]]
+            found += [(line - 0.5, self._x[0], self._x[-1]) for line in best[1:]]
         return found
 
-    def _roots(self) -> list[list[tuple[int, int]]]:
+    def _roots(self) -> "Indexes":
         """Return for each place of the grid the first place of the cell that covers it."""
-        right = self._walls(self._lines.vertical, self._x, self._y)
-        below = self._walls(self._lines.horizontal, self._y, self._x)
-        roots: list[list[tuple[int, int]]] = []
+        import numpy as np
+
+        places = np.arange(self.rows * self.columns).reshape(self.rows, self.columns)
+        left = _walls(self._lines.vertical, self._x, self._y)[:-1].T
+        above = _walls(self._lines.horizontal, self._y, self._x)[:-1]
+        left[:, 0] = above[0] = True
+        if left.all() and above.all():
+            return places
+        first = np.maximum.accumulate(np.where(left, np.arange(self.columns), 0), axis=1)
         for row in range(self.rows):
-            line: list[tuple[int, int]] = []
-            for column in range(self.columns):
-                root = (row, column)
-                if column and not right[column][row]:
-                    root = line[column - 1]
-                elif row and not below[row][column]:
-                    root = roots[row - 1][column]
-                line.append(root)
-            roots.append(line)
-        return roots
+            # What has a line neither to its left nor above belongs to the cell on its left.
+            if row:
+                places[row] = np.where(above[row], places[row], places[row - 1])
+            places[row] = places[row][first[row]]
+        return places
 
-    def _walls(
-        self,
-        edges: Sequence[tuple[float, float, float]],
-        places: Sequence[float],
-        across: Sequence[float],
-    ) -> list[list[bool]]:
-        """Tell for each place, and each interval across it, whether an edge is drawn there."""
-        walls = [[False] * (len(across) - 1) for _ in places]
-        middles = [(one + other) / 2 for one, other in pairwise(across)]
-        at = 0
-        for place, start, stop in sorted(edges):
-            while at + 1 < len(places) and abs(places[at + 1] - place) <= abs(places[at] - place):
-                at += 1
-            first = bisect_left(middles, start - _NEAR)
-            for index in range(first, bisect_right(middles, stop + _NEAR)):
-                walls[at][index] = True
-        return walls
+    def _spans(self, roots: "Indexes") -> "tuple[Indexes, Indexes]":
+        """Return rows and columns of the cell that begins at a place, by place."""
+        import numpy as np
 
-    def _spans(self, roots: Sequence[Sequence[tuple[int, int]]]) -> dict[tuple[int, int], Any]:
-        spans: dict[tuple[int, int], tuple[int, int]] = {}
-        for row, line in enumerate(roots):
-            for column, root in enumerate(line):
-                down, across = spans.get(root, (1, 1))
-                spans[root] = max(down, row - root[0] + 1), max(across, column - root[1] + 1)
-        return spans
+        size = self.rows * self.columns
+        down, across = np.ones(size, np.intp), np.ones(size, np.intp)
+        flat = roots.ravel()
+        row, column = np.divmod(np.arange(size), self.columns)
+        np.maximum.at(down, flat, row - flat // self.columns + 1)
+        np.maximum.at(across, flat, column - flat % self.columns + 1)
+        begins = flat == np.arange(size)
+        if (down * across)[begins].sum() > size:  # cells that are no rectangles
+            down[:], across[:] = 1, 1
+        return down, across
 
 
-def _segment(words: Words, all_sides: list[list[float]], inner: Sequence[int]) -> Segment:
-    left, top, right, bottom = zip(*(all_sides[word] for word in inner), strict=True)
-    sides = min(left), min(top), max(right), max(bottom)
-    texts = [words.texts[word] for word in inner]
-    return Segment(
-        runs_of(inner), sides, " ".join(texts),
-        is_number=is_value(texts), bold=all(words.bold[word] for word in inner),
-    )  # fmt: skip
+def _walls(edges: "Boxes", places: "Boxes", across: "Boxes") -> "Flags":
+    """Tell for each place, and each interval across it, whether an edge is drawn there."""
+    import numpy as np
+
+    place, start, stop = edges.T
+    at = np.searchsorted((places[1:] + places[:-1]) / 2, place, side="right")
+    middles = (across[1:] + across[:-1]) / 2
+    first = np.searchsorted(middles, start - _NEAR)
+    last = np.maximum(np.searchsorted(middles, stop + _NEAR, side="right"), first)
+    steps = np.zeros((len(places), len(across)), np.intp)
+    np.add.at(steps, (at, first), 1)
+    np.add.at(steps, (at, last), -1)
+    return steps.cumsum(axis=1)[:, :-1] > 0
 
 
-def _header_rows(cells: Sequence[Cell], segments: Sequence[Segment], words: Words) -> int:
-    """Count the rows above the first one with a number; of a table of words, one."""
-    texts = {each.runs: each for each in segments}
-    numeric = [c.row for c in cells if c.column and texts[c.runs].is_number]
-    first = min(cell.row for cell in cells)
-    # Years are no numbers here: a row of them is a header.
-    real = [
-        c.row
-        for c in cells
-        if c.column and texts[c.runs].is_number and not _is_year(texts[c.runs].text)
-    ]
-    if not numeric:
-        return first + 1
-    return min(real, default=first + 1)
+def _starts(places: "Indexes") -> "Indexes":
+    """Return where a new place begins in a sorted row of places."""
+    import numpy as np
+
+    return np.flatnonzero(np.diff(places, prepend=-1))
+
+
+def _runs(words: "Indexes", starts: "Indexes") -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield the runs of the words of each cell."""
+    import numpy as np
+
+    is_new = np.diff(words, prepend=-2) != 1
+    is_new[starts] = True
+    begins = np.flatnonzero(is_new)
+    first = words[begins]
+    stop = words[np.append(begins[1:], len(words)) - 1] + 1
+    runs = list(zip(first.tolist(), stop.tolist(), strict=True))
+    bounds = [*np.searchsorted(begins, starts).tolist(), len(runs)]
+    for at, end in pairwise(bounds):
+        yield tuple(runs[at:end])
 
 
 def _is_year(text: str) -> bool:
     return len(text) == 4 and text.isdigit() and text[:2] in ("19", "20")
-
-
-def _without_empty(table: Table) -> Table:
-    """Leave out rows and columns without text, which double lines leave."""
-    rows = sorted({cell.row for cell in table.cells})
-    columns = sorted({cell.column for cell in table.cells})
-    cells = tuple(
-        Cell(
-            bisect_left(rows, cell.row), bisect_left(columns, cell.column),
-            bisect_left(rows, cell.row + cell.row_span) - bisect_left(rows, cell.row),
-            bisect_left(columns, cell.column + cell.column_span)
-            - bisect_left(columns, cell.column),
-            cell.runs,
-        )
-        for cell in table.cells
-    )  # fmt: skip
-    heads = sum(row < table.header_rows for row in rows)
-    return table._replace(
-        rows=len(rows), columns=len(columns), header_rows=min(heads, len(rows) - 1), cells=cells
-    )

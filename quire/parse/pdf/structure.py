@@ -6,7 +6,7 @@ stands. Lines that repeat at the edges are found when a document is shown (`mode
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from quire.model.blocks import (
     BlockSource,
     Runs,
     join_runs,
-    runs_of,
     words_of,
 )
 from quire.parse.pdf import lines, rulings, table_finder
@@ -35,10 +34,11 @@ _LOW = 0.6  # footnotes stand below this share of the page's height
 _LONGEST_HEADING = 200  # characters
 _LONGEST_BOLD_HEADING = 120
 _MAX_HEADING_LINES = 3
+_MIN_NEIGHBOURS = 2  # segments beside others on a page that may have a table
 _MIN_TEXT = 200  # characters outside of tables that show what is usual on a page
 
 _BULLET = re.compile(r"[•●▪■◦○‣⁃∙·➢►✓❖\uf0b7\uf0a7–—*-](?=\s)")
-_LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)](?=\s+\S)")
+_ITEM = re.compile(_BULLET.pattern + r"|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)](?=\s+\S)")
 _SECTION = re.compile(
     r"(?:item|part|chapter|section|article|note|appendix|annex|schedule|kapitel|abschnitt)\s+"
     r"[\dIVX]{1,4}[A-Z]?\b|(?P<number>\d{1,3}(?:\.\d{1,3}){0,5})\.?\s+(?=[^\W\d_])"
@@ -67,13 +67,9 @@ class Line(NamedTuple):
     top: float
     right: float
     bottom: float
+    height: float  # of the font box
     text: str
     bold: bool
-
-    @property
-    def height(self) -> float:
-        """The height of the font box."""
-        return self.bottom - self.top
 
 
 class PageShape(NamedTuple):
@@ -100,21 +96,27 @@ def blocks(
     words: Words,
     height: float,
     titles: Sequence[tuple[str, int]] = (),
-    edges: rulings.Edges | None = None,
+    drawn: Callable[[], rulings.Edges | None] = lambda: None,
 ) -> list[Block]:
     """Return the blocks of a page in reading order.
 
     `titles` are the entries of the file's outline that point to this page, with their levels;
-    `edges` the lines that are drawn on it.
+    `drawn` returns the lines that are drawn on it, and is called if it may have a table.
     """
     turned = lines.upright(words)
     is_turned = turned is not words
     segments = lines.segments(turned)
     if not segments:
         return []
-    grids = rulings.find(words, edges) if edges is not None and not is_turned else []
-    free = _without(segments, grids)
-    found = table_finder.find(lines.rows(free))
+    rows = lines.rows(segments)
+    free, grids = segments, []
+    if not is_turned and sum(len(row.segments) - 1 for row in rows) >= _MIN_NEIGHBOURS:
+        edges = drawn()
+        grids = rulings.find(words, edges) if edges is not None else []
+    if grids:
+        free = _without(segments, grids)
+        rows = lines.rows(free)
+    found = table_finder.find(rows)
     free = _without(free, found)
     is_text = sum(len(each.text) for each in free) >= _MIN_TEXT
     shape = _shape(free if is_text else segments, float("inf") if is_turned else height)
@@ -126,7 +128,9 @@ def blocks(
 
 def _without(segments: Sequence[Segment], tables: Sequence[table_finder.Found]) -> list[Segment]:
     """Leave out the segments of tables, some of which were joined there."""
-    inside = {word for table in tables for each in table.segments for word in words_of(each.runs)}
+    if not tables:
+        return list(segments)
+    inside = {word for table in tables for word in words_of(table.runs)}
     return [each for each in segments if each.first not in inside]
 
 
@@ -148,19 +152,11 @@ def _shape(segments: Sequence[Segment], height: float) -> PageShape:
 
 
 def _table(found: table_finder.Found) -> _Placed:
-    table = found.table
-    words = {word for cell in table.cells for word in words_of(cell.runs)}
-    for runs in (table.caption, table.unit, *table.footnotes):
-        words.update(words_of(runs))
     block = Block(
-        BlockKind.TABLE, runs_of(sorted(words)), confidence=found.confidence,
-        source=found.source, table=table,
+        BlockKind.TABLE, found.runs, confidence=found.confidence,
+        source=found.source, table=found.table,
     )  # fmt: skip
-    s = found.segments
-    return _Placed(
-        block, min(e.left for e in s), min(e.top for e in s),
-        max(e.right for e in s), max(e.bottom for e in s),
-    )  # fmt: skip
+    return _Placed(block, found.left, found.top, found.right, found.bottom)
 
 
 def _lines(segments: Sequence[Segment]) -> list[Line]:
@@ -170,9 +166,8 @@ def _lines(segments: Sequence[Segment]) -> list[Line]:
         if found and _is_same_line(found[-1], each):
             found[-1] = _joined(found[-1], each)
         else:
-            found.append(
-                Line(each.runs, each.left, each.top, each.right, each.bottom, each.text, each.bold)
-            )
+            runs, left, top, right, bottom, height, text, _, bold = each
+            found.append(Line(runs, left, top, right, bottom, height, text, bold))
     return found
 
 
@@ -190,7 +185,7 @@ def _joined(line: Line, segment: Segment) -> Line:
     )  # fmt: skip
     return Line(
         (*line.runs, *segment.runs), line.left, high, max(line.right, segment.right), low,
-        f"{line.text} {segment.text}", line.bold and segment.bold,
+        low - high, f"{line.text} {segment.text}", line.bold and segment.bold,
     )  # fmt: skip
 
 
@@ -258,7 +253,7 @@ def _kind(line: Line, shape: PageShape) -> BlockKind:
     is_small = line.height < _SMALLER * shape.text_height
     if is_small and line.top > _LOW * shape.height and _NOTE_MARK.match(line.text):
         return BlockKind.FOOTNOTE
-    if _BULLET.match(line.text) or _LIST_NUMBER.match(line.text):
+    if _ITEM.match(line.text):
         return BlockKind.LIST_ITEM
     return BlockKind.PARAGRAPH
 
@@ -290,12 +285,12 @@ def _heading(
 ) -> tuple[int, Block] | None:
     """Return the end of a heading that starts with this line, and the heading."""
     line = found[at]
-    if not lines.has_letters(line.text) or len(line.text) > _LONGEST_HEADING:
+    if len(line.text) > _LONGEST_HEADING:
         return None
     if titles and (told := _told(found, at, titles)) is not None:
         return told
     strength = _strength(line, shape)
-    if strength is None or not _stands_alone(found, at, shape):
+    if strength is None or not lines.has_letters(line.text) or not _stands_alone(found, at, shape):
         return None
     stop = at + 1
     while (
@@ -318,6 +313,12 @@ def _heading(
 def _told(found: Sequence[Line], at: int, titles: dict[str, int]) -> tuple[int, Block] | None:
     """Return the heading that the outline has for this line and those after it."""
     text = ""
+    first = _letters(found[at].text)
+    if not lines.has_letters(first):
+        return None
+    bare = first.lstrip("0123456789")
+    if not any(title.startswith((first, bare)) for title in titles):
+        return None
     for stop in range(at + 1, min(at + _MAX_HEADING_LINES, len(found)) + 1):
         text += _letters(found[stop - 1].text)
         # A title may leave out the number of its section.
@@ -331,20 +332,21 @@ def _told(found: Sequence[Line], at: int, titles: dict[str, int]) -> tuple[int, 
 def _strength(line: Line, shape: PageShape) -> int | None:
     """Return how sure it is that a line is set as a heading, in percent; or None."""
     text = line.text.rstrip()
+    strength = 85
+    if line.height <= _LARGER * shape.text_height:
+        if line.height < _SMALLER * shape.text_height or len(text) > _LONGEST_BOLD_HEADING:
+            return None
+        strength = 75 if line.bold and not shape.is_bold else 65
+        if strength == 65 and not _is_capitals(text):
+            return None
     if text.endswith(_SENTENCE_END) and not _SECTION.match(text):
         return None
-    if _BULLET.match(text) or _CAPTION.match(text):
-        return None
-    if line.height > _LARGER * shape.text_height:
-        return 85
-    if line.height < _SMALLER * shape.text_height or len(text) > _LONGEST_BOLD_HEADING:
-        return None
-    if line.bold and not shape.is_bold:
-        return 75
-    return 65 if _is_capitals(text) else None
+    return None if _BULLET.match(text) or _CAPTION.match(text) else strength
 
 
 def _is_capitals(text: str) -> bool:
+    if not text.isupper():
+        return False
     letters = [each for each in text if each.isalpha()]
     return len(letters) >= 4 and all(each.isupper() for each in letters)
 

@@ -50,7 +50,11 @@ class Found(NamedTuple):
     """A table and what it takes of the page."""
 
     table: Table
-    segments: list[Segment]  # all of the table, with caption, unit and footnotes
+    runs: Runs  # all of the table, with caption, unit and footnotes
+    left: float
+    top: float
+    right: float
+    bottom: float
     confidence: int
     source: BlockSource = BlockSource.LAYOUT
 
@@ -184,8 +188,10 @@ class _Region:
         """Return the table, or None if the rows are none."""
         body = self._rows[self._body : self.stop]
         data = [row for row in body if len(row.segments) > 1]
+        if len(data) < 2:
+            return None
         numbers = sum(row.numbers for row in data)
-        has_numbers = numbers >= _MIN_NUMBERS and len(data) > 1
+        has_numbers = numbers >= _MIN_NUMBERS
         self._columns = self._find_columns(data)
         if not 2 <= len(self._columns) <= _MAX_COLUMNS or not (
             self._are_numbers(data) if has_numbers else self._is_text_table(data)
@@ -265,7 +271,11 @@ class _Region:
             len(header_rows) or int(not any(row.numbers for row in body)), tuple(cells),
             _runs(caption), _runs(unit), tuple(_runs(note) for note in notes),
         )  # fmt: skip
-        return Found(table, used, self._confidence(body))
+        runs = join_runs(sorted({run for each in used for run in each.runs}))
+        return Found(
+            table, runs, min(s.left for s in used), min(s.top for s in used),
+            max(s.right for s in used), max(s.bottom for s in used), self._confidence(body),
+        )  # fmt: skip
 
     def _confidence(self, body: Sequence[Row]) -> int:
         filled = sum(len(row.segments) for row in body) / (len(body) * len(self._columns))
@@ -505,10 +515,12 @@ def _touching(columns: Sequence[_Column], segment: Segment) -> bool:
 def _overlapped(columns: Sequence[_Column], segment: Segment) -> tuple[int, int]:
     """Return the first and last column that a segment lies in, or the nearest one."""
     slack = 0.25 * segment.height
+    left, right = segment.left, segment.right
     found = [
         index
-        for index, column in enumerate(columns)
-        if min(segment.right, column.right) - max(segment.left, column.left) > slack
+        for index, (start, stop) in enumerate(columns)
+        # A call of min or max would take longer than the rest.
+        if (stop if stop < right else right) - (start if start > left else left) > slack
     ]
     if segment.is_number and found:
         # A number has one column: that whose right side is nearest.
@@ -567,7 +579,7 @@ def _apart(line: Sequence[_Placed]) -> list[_Placed]:
     """End each cell before the next one: lines that were stacked may have overlapped."""
     ends = [each.column for each in line[1:]] + [line[-1].column + line[-1].span]
     return [
-        each._replace(span=min(each.span, end - each.column))
+        each if each.column + each.span <= end else each._replace(span=end - each.column)
         for each, end in zip(line, ends, strict=True)
     ]
 
@@ -577,4 +589,6 @@ def _is_continuation(row: Row) -> bool:
 
 
 def _runs(segments: Sequence[Segment]) -> Runs:
+    if len(segments) == 1:
+        return segments[0].runs
     return join_runs(run for each in segments for run in each.runs)
