@@ -118,13 +118,14 @@ def _blocks(texts: Sequence[str], boxes: "Boxes", height: float) -> bytes:
     """Find the blocks of words, whose boxes are those of their lines in height."""
     import numpy as np
 
-    from quire.parse.pdf import structure
-    from quire.parse.pdf.lines import Words
+    from quire.parse.pdf import lines, structure
 
     left, top, wide, high = boxes.T
     middle, high = top + high / 2, _sizes(texts, boxes)
     bold = np.zeros(len(texts), bool)
-    words = Words(texts, left, middle - high / 2, left + wide, middle + high / 2, bold)
+    words = lines.Words(
+        texts, left, middle - high / 2, left + wide, middle + high / 2, bold, lines.kinds(texts)
+    )
     return blocks.pack(
         [each._replace(source=BlockSource.OCR) for each in structure.blocks(words, height)]
     )
