@@ -20,12 +20,14 @@ FOLDER_MODE, FILE_MODE, UMASK = 0o700, 0o600, 0o077
 TRUSTED_ONLY = frozenset({
     "plugins", "url", "token", "database_url", "broker_url", "blobs", "bucket_endpoint",
     "gdrive_credentials", "gdrive_endpoint", "embed_url", "embed_api_key", "secret_key",
+    "rerank_url", "rerank_key",
     "source_credentials", "source_endpoint",
 })  # fmt: skip
 #: Secrets, and the setting that says where each of them is sent.
 SENT_TO = {
     "token": "url",
     "embed_api_key": "embed_url",
+    "rerank_key": "rerank_url",
     "gdrive_credentials": "gdrive_endpoint",
     "oidc_client_secret": "oidc_issuer",
     "source_credentials": "source_endpoint",

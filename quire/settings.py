@@ -147,6 +147,15 @@ class Settings:
         0.0, "Rate limit for (estimated) tokens sent to it, per home and machine. 0: no limit."
     )
 
+    rerank_url: str = _setting(
+        "",
+        "Base URL of a Cohere- or Jina-compatible rerank API, which orders the best hits of a "
+        "search. Empty: off.",
+        "Reranking",
+    )
+    rerank_key: str = _setting("", "API key for it.")
+    rerank_model: str = _setting("", "Model that it is asked for.")
+
     api_host: str = _setting(
         "127.0.0.1", "Address the API and the dashboard listen on.", "API and dashboard"
     )
@@ -316,6 +325,10 @@ def _checked(s: Settings) -> Settings:
 def _check_urls(s: Settings) -> None:
     if s.public_url and not s.public_url.startswith(("http://", "https://")):
         raise BadInput(f"QUIRE_PUBLIC_URL: {s.public_url!r} is not an http or https URL.")
+    if s.rerank_url and not (s.rerank_url.startswith(("http://", "https://")) and s.rerank_model):
+        raise BadInput(
+            "QUIRE_RERANK_URL: expected an http or https URL, and QUIRE_RERANK_MODEL with it."
+        )
     for each in s.trusted_proxies:
         try:
             ipaddress.ip_network(each)

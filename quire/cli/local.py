@@ -72,6 +72,7 @@ class LocalBackend:
     def search(self, query: str, *, document: Sequence[int] | None, **how: Any) -> Json:
         """Search the documents."""
         from quire.control import search
+        from quire.ingest.resources import reranker_of
 
         def embedder(name: str) -> "Embedder":
             from quire.ingest.resources import embedder_of
@@ -85,6 +86,7 @@ class LocalBackend:
             query,
             documents=document or (),
             embedder=embedder,
+            reranker=reranker_of(asdict(self.app.settings)),
             **how,
         )
 

@@ -96,7 +96,12 @@ def explained(why: Mapping[str, Any]) -> str:
     ]
     words = f"; words: {', '.join(map(_word, why['words']))}" if why["words"] else ""
     name = "; the name matches" if why["name"] else ""
-    return f"{' + '.join(shares) or 'no score'}{words}{name}"
+    given = " + ".join(shares) or "no score"
+    if "rerank" in why:
+        given = (
+            f"reranked {why['rerank']['score']:.2f}, before at {why['rerank']['before']}; {given}"
+        )
+    return f"{given}{words}{name}"
 
 
 def _word(each: Mapping[str, Any]) -> str:

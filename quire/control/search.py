@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quire.control import corpora, ranking, spelling
-from quire.control.ranking import RankedPage, Ranking, Wanted
+from quire.control import corpora, ranking, reranking, spelling
+from quire.control.ranking import Ranking, Wanted
+from quire.control.reranking import Hit
 from quire.errors import BadInput, QuireError
 from quire.model.search import ChunkLocation, Model, Scope
 from quire.parse import file_type
@@ -23,6 +24,7 @@ from quire.store.search import search as store
 from quire.text import fields, query, rank, snippets, synonyms, words
 from quire.text.embed.embedder import Embedder, open_embedder
 from quire.text.query import Query
+from quire.text.rerank import Reranker
 
 MODES = ("hybrid", "text", "vector")
 MOST = 100
@@ -60,6 +62,7 @@ def search(
     explain: bool = False,
     is_closed: bool = False,
     embedder: Open = open_embedder,
+    reranker: Reranker | None = None,
 ) -> dict[str, Any]:
     """Search a tenant's live documents; returns the best pages, each with its best passage.
 
@@ -75,11 +78,15 @@ def search(
     used = mode if asked.wanted.points or mode == "text" else "text"
     with db.read() as conn:
         wanted, found, corrected = _ranked(conn, asked, used)
-        places = store.locate(conn, [page.place for page in found.pages[:limit]])
-    scores = _scores(found, used)
+        hits = _located(conn, found, used, reranking.depth(limit, reranker), bool(reranker))
+    reranked = {}
+    if reranker:
+        hits, failure = reranking.rerank(reranker, wanted.query.plain, hits)
+        notes.append(failure)
+        reranked["reranked"] = not failure
     items = [
-        _hit(place, score, wanted.query) | (_explained(page, wanted.query) if explain else {})
-        for place, score, page in zip(places, scores, found.pages, strict=False)
+        _hit(hit, wanted.query) | (_explained(hit, wanted.query) if explain else {})
+        for hit in hits[:limit]
     ]
     if used != "vector":
         notes.append(_note_of_words(wanted, found, used))
@@ -90,7 +97,7 @@ def search(
             "Put a word in quotes to search for it as it is."
         )
     took = round((time.perf_counter() - began) * 1000, 1)
-    answer = {"items": items, "mode": used, "took_ms": took}
+    answer = {"items": items, "mode": used, "took_ms": took, **reranked}
     if corrected:
         answer["did_you_mean"] = corrected
     note = " ".join(filter(None, notes))
@@ -210,6 +217,20 @@ def _point(model: Model, settings: str, text: str, embedder: Open) -> bytes:
     return found
 
 
+def _located(
+    conn: Connection, found: Ranking, mode: str, depth: int, with_texts: bool
+) -> list[Hit]:
+    """Return what a result shows of the best pages, and the texts that a reranker reads."""
+    pages = found.pages[:depth]
+    places = store.locate(conn, [page.place for page in pages])
+    ids = [place.chunk_id for place in places] if with_texts else []
+    contents = store.chunk_contents(conn, ids) if ids else {}
+    return [
+        Hit(page, place, score, f"{place.name}\n{contents[place.chunk_id].text}" if ids else "")
+        for page, place, score in zip(pages, places, _scores(found, mode), strict=False)
+    ]
+
+
 def _scores(found: Ranking, mode: str) -> list[float]:
     """Scale scores so that the first one tells how good the best page is."""
     best = max((page.parts.cosine or 0.0 for page in found.pages), default=0.0)
@@ -218,9 +239,9 @@ def _scores(found: Ranking, mode: str) -> list[float]:
     return rank.scale_scores([page.score for page in found.pages], best)
 
 
-def _explained(page: RankedPage, asked: Query) -> dict[str, Any]:
-    """Say what each field, each word and the vector gave."""
-    parts, document = page.parts, page.parts.document
+def _explained(hit: Hit, asked: Query) -> dict[str, Any]:
+    """Say what each field, each word, the vector and the reranker gave."""
+    page, parts, document = hit.page, hit.page.parts, hit.page.parts.document
     name = tuple(rank.NAME * each for each in document.name) if document else ()
     by_field: dict[str, tuple[float, ...]] = {
         "text": parts.chunk, "heads": tuple(rank.HEADS * each for each in parts.heads),
@@ -241,6 +262,8 @@ def _explained(page: RankedPage, asked: Query) -> dict[str, Any]:
         "all_pages": round(sum(by_field["all_pages"]), 3),
         "cosine": None if parts.cosine is None else round(parts.cosine, 3),
     }
+    if hit.relevance is not None:
+        why["rerank"] = {"score": round(hit.relevance, 3), "before": hit.rank_before}
     return {"why": why}
 
 
@@ -263,7 +286,8 @@ def _as_written(better: str, items: Sequence[Mapping[str, Any]]) -> str:
     return better if better in shown else next(iter(shown), better)
 
 
-def _hit(place: ChunkLocation, score: float, asked: Query) -> dict[str, Any]:
+def _hit(found: Hit, asked: Query) -> dict[str, Any]:
+    place = found.place
     terms = [list(term.fts5) for term in asked.terms]
     text, marks = snippets.snippet(place.text, terms, WIDTH)
     return {
@@ -271,7 +295,7 @@ def _hit(place: ChunkLocation, score: float, asked: Query) -> dict[str, Any]:
         "name": place.name,
         "page": place.page,
         "label": place.label,
-        "score": round(score, 6),
+        "score": round(found.score, 6),
         "text": text,
         "highlights": [list(mark) for mark in marks],
         "boxes": _boxes(place, text, marks),

@@ -11,7 +11,14 @@ from quire.store.db import urls
 
 #: Secret settings, masked in output.
 SECRET = frozenset(
-    {"embed_api_key", "oidc_client_secret", "secret_key", "source_credentials", "token"}
+    {
+        "embed_api_key",
+        "oidc_client_secret",
+        "rerank_key",
+        "secret_key",
+        "source_credentials",
+        "token",
+    }
 )
 MASK = "***"
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quire.sandbox.box import BoxDied, Sandbox
     from quire.store.access.secrets import Sealer
     from quire.text.embed.embedder import Embedder
+    from quire.text.rerank import Reranker
 
 #: Seconds between two reports of a waiting task, far below the stall timeout.
 REPORT_INTERVAL = 20.0
@@ -172,6 +173,14 @@ def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder"
         tokens_per_minute=tokens,
         shared=home / f"embed-{name}.ratelimit" if is_shared else None,
     )
+
+
+def reranker_of(settings: Mapping[str, Any]) -> "Reranker | None":
+    """Open the reranker that the settings name, if any."""
+    from quire.text.rerank import open_reranker
+
+    names = ("rerank_url", "rerank_model", "rerank_key")
+    return open_reranker(*(str(settings.get(name) or "") for name in names))
 
 
 def reader(ctx: "TaskContext", tenant: str) -> "Reader":

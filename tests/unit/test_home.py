@@ -125,7 +125,12 @@ def test_a_found_home_of_root_runs_no_code_and_names_no_server_for_another_user(
 
 @pytest.mark.parametrize(
     ("secret", "receiver"),
-    [("token", "url"), ("embed_api_key", "embed_url"), ("gdrive_credentials", "gdrive_endpoint")],
+    [
+        ("token", "url"),
+        ("embed_api_key", "embed_url"),
+        ("gdrive_credentials", "gdrive_endpoint"),
+        ("rerank_key", "rerank_url"),
+    ],
 )
 def test_a_secret_of_the_environment_never_goes_to_a_server_of_a_found_file(
     ground, secret, receiver
@@ -135,6 +140,7 @@ def test_a_secret_of_the_environment_never_goes_to_a_server_of_a_found_file(
     with pytest.raises(BadInput, match=f"QUIRE_{secret.upper()}: would be sent") as refused:
         settings.load(environ)
     assert "s3cr3t" not in str(refused.value)
+    environ["QUIRE_RERANK_MODEL"] = "cross"  # which its URL needs
     named = {**environ, f"QUIRE_{receiver.upper()}": "http://127.0.0.1:9"}
     assert getattr(settings.load(named), secret) == "s3cr3t"
     assert getattr(settings.load({**environ, "QUIRE_HOME": str(home)}), secret) == "s3cr3t"

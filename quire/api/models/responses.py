@@ -403,6 +403,11 @@ class SearchResults(ResponseModel):
     items: list[Hit]
     mode: str
     took_ms: float
+    note: str = Field("", description="What was done differently, for the user to read.")
+    did_you_mean: dict[str, str] = Field(
+        {}, description="Words that no document has, and what was searched for instead."
+    )
+    reranked: bool = Field(False, description="Whether a reranker gave the order and scores.")
 
 
 class Corpus(ResponseModel):

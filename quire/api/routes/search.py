@@ -13,7 +13,7 @@ from quire.api.state import app_state_of
 from quire.control import queries
 from quire.control import search as control
 from quire.errors import BadInput
-from quire.ingest.resources import embedder_of
+from quire.ingest.resources import embedder_of, reranker_of
 from quire.model.pipeline import Pipeline
 
 router = Router(prefix="/api/search", tags=["search"])
@@ -61,6 +61,7 @@ def search(
         explain=explain,
         is_closed=caller.corpus is not None,
         embedder=lambda name: embedder_of(settings, Pipeline(embedder=name)),
+        reranker=reranker_of(settings),
     )
     if caller.corpus is not None:
         found["items"] = [{**each, "corpora": [caller.corpus.name]} for each in found["items"]]

@@ -10,6 +10,7 @@ import pytest
 
 from quire.settings import load
 from quire.store import open_database
+from tests import reranking
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
 
@@ -28,6 +29,11 @@ HIT = {
 def quire(quire_on_each: Run) -> Run:
     """All of these on each database."""
     return quire_on_each
+
+
+@pytest.fixture
+def reranker() -> Iterator[reranking.Server]:
+    yield from reranking.serving()
 
 
 @pytest.fixture
@@ -138,3 +144,21 @@ def test_a_misspelt_word_is_told(quire, shelf):
     ended = quire("search", "shisp", "--mode", "text")
     assert "'ships' was searched for instead" in " ".join(ended.err.split())
     assert "a.txt" in ended.out
+
+
+def test_hits_are_reranked_by_the_endpoint_of_the_settings(quire, shelf, reranker, monkeypatch):
+    shelf.file("first.txt", "tide tide tide", model=None)
+    shelf.file("second.txt", "the tide and the moon", model=None)
+    reranker.score = lambda text: 0.9 if "moon" in text else 0.1
+    monkeypatch.setenv("QUIRE_RERANK_URL", reranker.url)
+    assert "QUIRE_RERANK_MODEL" in quire("search", "tide").err
+    monkeypatch.setenv("QUIRE_RERANK_MODEL", "cross")
+    monkeypatch.setenv("QUIRE_RERANK_KEY", "sk-1")
+    ended = quire("search", "tide", "--mode", "text", "--explain")
+    assert ended.out.split()[:2] == ["1", "second.txt"]
+    assert "reranked 0.90, before at " in ended.out
+    assert reranker.headers[0]["Authorization"] == "Bearer sk-1"
+    reranker.script.append((500, {}, b"oops"))
+    ended = quire("search", "tide", "--mode", "text")
+    assert "The hits were not reranked" in " ".join(ended.err.split())
+    assert ended.out.split()[:2] == ["1", "first.txt"]
