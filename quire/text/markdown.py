@@ -62,7 +62,7 @@ def rows(table: Table, text: PageText) -> list[list[str]]:
 def table_html(table: Table, text: PageText) -> str:
     """Return a table as HTML, with the spans of its cells."""
     lines = [""] * table.rows
-    for row, _, cell in _places(table):
+    for row, _, cell in places(table):
         lines[row] += _cell_html(cell, "th" if row < table.header_rows else "td", text)
     return "\n".join(["<table>", *(f"<tr>{line}</tr>" for line in lines), "</table>"])
 
@@ -76,7 +76,7 @@ def table_csv(grid: Iterable[Sequence[str]]) -> str:
     return written.getvalue()
 
 
-def _places(table: Table) -> Iterator[tuple[int, int, Cell | None]]:
+def places(table: Table) -> Iterator[tuple[int, int, Cell | None]]:
     """Yield row, column and cell of each place that no other cell covers."""
     starts = {(cell.row, cell.column): cell for cell in table.cells}
     covered = [bytearray(table.columns) for _ in range(table.rows)]  # a span may be huge

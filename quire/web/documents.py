@@ -1,17 +1,21 @@
 """Document pages: the gallery with upload, and one document with its pages and history."""
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
+from anyio import to_thread
 from fastapi import APIRouter, Form, Query, Request, Response
 
 from quire import format
 from quire.api.auth.authenticate import Reader, Writer
 from quire.api.models import requests
 from quire.api.routes import uploads
+from quire.api.state import app_state_of
 from quire.control import corpora, document_content, documents, queries
+from quire.control.caller import Caller
 from quire.control.explain import document as explain_document
 from quire.model.states import DocumentState, parse_states
-from quire.web import page_range_strip
+from quire.web import page_range_strip, structure
 from quire.web.rendering import PageRoute, back, cursor_of, page, with_distinct_names
 
 router = APIRouter(prefix="/documents", route_class=PageRoute, include_in_schema=False)
@@ -19,6 +23,7 @@ PAGE = 24
 FILTERS = ("state", "corpus", "type", "q")
 
 Asked = Annotated[str, Query(max_length=200)]
+View = Annotated[Literal["", "structure", "text", "tables", "outline"], Query()]
 
 
 @router.get("")
@@ -56,25 +61,45 @@ async def upload(request: Request, caller: Writer) -> Response:
 
 
 @router.get("/{document_id}")
-def one(
+async def one(
     request: Request,
     caller: Reader,
     document_id: requests.DocumentId,
     page_number: Annotated[int, Query(alias="page", ge=1, le=2**31 - 1)] = 1,
     q: Annotated[str, Query(max_length=2000)] = "",
+    view: View = "",
+    cursor: Asked = "",
 ) -> Response:
     """Show one document at a page, with the matches of a query highlighted."""
+    kept = {"page": page_number, "view": view, "q": q.strip(), "cursor": cursor, "chunks": ""}
+    # Tables and outline are read from all pages.
+    limiter = app_state_of(request).long_answers if view in ("tables", "outline") else None
+    render = partial(_document, request, caller, document_id, kept)
+    return await to_thread.run_sync(render, limiter=limiter)
+
+
+def _document(request: Request, caller: Caller, document_id: int, kept: dict[str, Any]) -> Response:
     document = queries.document(caller, document_id)
     for each in document["generations"]:
         each["reuse_words"] = format.reuse(each["reused"])
     ranges = queries.page_ranges(caller, document_id=document_id)
     explained = explain_document.explain_document(caller, document_id)
+    shown = document_content.displayed_page(caller, document_id, kept["page"], kept["q"])
+    # The matches of a query are places in the plain text.
+    view = kept["view"] or ("text" if kept["q"] else "structure")
+    found: dict[str, Any] | None = None
+    if view == "structure" and shown and shown["text"]:
+        found = structure.of_page(caller, document_id, kept["page"])
+    elif view == "tables":
+        found = structure.tables(caller, document_id, cursor_of(kept["cursor"]))
+    elif view == "outline":
+        found = structure.outline(caller, document_id)
     return page(
         request, "document.html", document=document, explained=explained,
         reuse_lines=[explained["reuse"]] if explained["reuse"] else [],
-        page=document_content.displayed_page(caller, document_id, page_number, q), 
+        page=shown, view=view, found=found, kept=kept,
         attempts=queries.attempts_of_document(caller, document_id),
-        kept={"page": page_number, "q": q.strip(), "chunks": ""}, **page_range_strip.shown(ranges),
+        **page_range_strip.shown(ranges),
     )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from benchmarks.ingest import reports
+from benchmarks.ingest.reports import Canvas, Style
 from quire.api import page_renderer
 from quire.control import corpora
 from quire.demo import samples
@@ -44,6 +46,19 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         browser.close()
 
 
+def report() -> bytes:
+    """A report of one page: a heading and a table."""
+    style = Style("Helvetica", 10, 1.3, "bold", "none", False, 14.0, 1)
+    canvas = Canvas(style)
+    canvas.text(60, 60, "Harbour dues", 18)
+    rows = (("", "2021", "2020"), ("Berths", "1,204", "(97)"), ("Cranes", "800", "750"))
+    for index, (label, *values) in enumerate(rows):
+        canvas.text(60, 100 + 14 * index, label, 10)
+        for x, value in zip((400, 500), values, strict=True):
+            canvas.right(x, 100 + 14 * index, value, 10)
+    return reports._file(style, [canvas])
+
+
 class Stage:
     """A home with documents in it, its server and its worker, and pages that look at it."""
 
@@ -60,13 +75,14 @@ class Stage:
         book = samples.pdf([samples.text_page([f"Chapter {n}", *lines]) for n in range(1, 16)])
         for name, content in {"book.pdf": book, "broken.pdf": book[:300]}.items():
             (folder / name).write_bytes(content)
+        (folder / "report.pdf").write_bytes(report())
         (folder / "<img src=x onerror=alert(1)>.txt").write_text("<script>alert(1)</script> tide")
         self.known["ingest"] = self.site.submit("ingest", sources=[str(folder)], settings=PLAIN)
         self.site.until_over(self.known["ingest"])
         self.known["done"] = self.site.submit("i.nothing")
         self.site.until_over(self.known["done"])
         found = {row.name: row.id for row in self.site.rows("documents")}
-        self.known["book"] = found["book.pdf"]
+        self.known |= {"book": found["book.pdf"], "report": found["report.pdf"]}
         corpora.create(self.site.app.caller, "letters", {"chunk_tokens": 200, "delimiter": "\n"})
 
     @contextlib.contextmanager

@@ -15,6 +15,7 @@ from tests.browser.conftest import Stage
 pytestmark = pytest.mark.browser
 
 PLACES = ("/", "/jobs", "/jobs/{ingest}", "/jobs/{done}", "/documents", "/documents/{book}?q=tide",
+          "/documents/{report}", "/documents/{report}?view=tables", "/documents/{report}?view=outline",
           "/search", "/search?q=tide+quay", "/workers", "/settings", "/tokens", "/users",
           "/jobs/{done}/delete", "/corpora", "/corpora/letters", "/corpora/letters?ask=delete",
           "/audit")  # fmt: skip
@@ -135,6 +136,22 @@ def test_a_job_that_is_deleted_while_it_is_shown_says_so(stage: Stage):
         page.clock.fast_forward(31_000)
         expect(page.locator("#notice")).to_have_text("What was shown here has been deleted.")
         expect(page.locator("h1")).to_have_text("Not found")
+
+
+def test_a_cell_and_its_place_on_the_page_are_highlighted_together(stage: Stage):
+    with stage.page() as page:
+        page.goto(f"/documents/{stage.known['report']}")
+        cell = page.locator(".blocks td", has_text="1,204")
+        lit = page.locator(".sheet .lit")
+        expect(lit).to_have_attribute("width", "0")
+        cell.hover()
+        expect(lit).not_to_have_attribute("width", "0")
+        spot = lit.bounding_box()
+        assert spot is not None
+        page.mouse.move(5, 5)
+        expect(lit).to_have_attribute("width", "0")
+        page.mouse.move(spot["x"] + spot["width"] / 2, spot["y"] + spot["height"] / 2)
+        expect(page.locator(".blocks .lit")).to_have_text("1,204")
 
 
 def test_files_are_uploaded_by_choosing_them(stage: Stage, tmp_path: Path):

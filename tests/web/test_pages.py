@@ -27,6 +27,8 @@ def full(known: dict[str, int]) -> list[str]:
     ones = [f"/jobs/{known[name]}" for name in ("ingest", "waiting", "stopped", "cancelled")]
     ones += [f"/documents/{known[name]}" for name in ("book", "broken", "evil")]
     ones += [f"/documents/{known['book']}?page=3&q=tide", f"/documents/{known['book']}?page=99"]
+    views = ("structure", "text", "tables", "outline")
+    ones += [f"/documents/{known[name]}?view={each}" for name in ("book", "evil") for each in views]
     asks = [f"/jobs/{known['stopped']}/delete", f"/documents/{known['evil']}/delete"]
     sets = [CORPUS, f"{CORPUS}?ask=delete", "/corpora/plain"]
     return [*PLACES, *ones, *asks, *sets, "/jobs?q=tide", "/jobs/999999"]
