@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from quire.control import access, jobs
+from quire.control import access, jobs, synonyms
 from quire.model.states import JOB_DELETABLE, JOB_MOVES, JobState
 from quire.web import assets
-from tests import postgres, signing
+from tests import postgres, reranking, signing
 from tests.web.conftest import EVIL, Front
 from tests.web.reading import HTML, Page
 
@@ -30,7 +31,7 @@ def full(known: dict[str, int]) -> list[str]:
     views = ("structure", "text", "tables", "outline")
     ones += [f"/documents/{known[name]}?view={each}" for name in ("book", "evil") for each in views]
     asks = [f"/jobs/{known['stopped']}/delete", f"/documents/{known['evil']}/delete"]
-    sets = [CORPUS, f"{CORPUS}?ask=delete", "/corpora/plain"]
+    sets = [CORPUS, f"{CORPUS}?ask=delete", "/corpora/plain", "/synonyms/plain"]
     return [*PLACES, *ones, *asks, *sets, "/jobs?q=tide", "/jobs/999999"]
 
 
@@ -96,6 +97,30 @@ def test_a_document_shows_its_page_with_the_words_that_were_searched_marked(fron
     assert "<mark>tide</mark>" in page.source
     assert re.search(r'<path class="hit" d="M[\d.]+ ', page.source)
     assert f"/api/documents/{known['book']}/pages/" in page.source
+
+
+def test_a_search_says_what_it_did_and_why_each_page_is_there(tmp_path: Path):
+    for server in reranking.serving():
+        front = Front(tmp_path, rerank_url=server.url, rerank_model="cross")
+        visitor, _ = front.visitor(), front.fill()
+        synonyms.replace(front.shelf.app.caller, "plain", "flood,tide")
+        server.script.append((500, {}, b"oops"))
+        page = visitor.get("/search?q=flood+nooon&mode=text")
+        assert "'noon' was searched for instead" in page.text
+        assert "The hits were not reranked" in page.text
+        assert "tide (synonym of flood): text " in page.text
+        assert "Reranked" not in page.text
+        # An endpoint that failed is left alone for a while.
+        assert "is asked again in" in visitor.get("/search?q=tide&mode=text").text
+        front.close()
+
+
+def test_a_reranked_search_says_where_a_page_was_before(tmp_path: Path):
+    for server in reranking.serving():
+        front = Front(tmp_path, rerank_url=server.url, rerank_model="cross")
+        visitor, _ = front.visitor(), front.fill()
+        assert "Reranked 0." in visitor.get("/search?q=tide&mode=text").text
+        front.close()
 
 
 def test_text_of_a_document_is_shown_as_text_with_marks_in_it(front: Front):
