@@ -15,7 +15,8 @@ from tests.browser.conftest import Stage
 pytestmark = pytest.mark.browser
 
 PLACES = ("/", "/jobs", "/jobs/{ingest}", "/jobs/{done}", "/documents", "/documents/{book}?q=tide",
-          "/documents/{report}", "/documents/{report}?view=tables", "/documents/{report}?view=outline",
+          "/documents/{report}", "/documents/{report}?view=tables",
+          "/documents/{report}?view=outline",
           "/search", "/search?q=tide+quay", "/workers", "/settings", "/tokens", "/users",
           "/jobs/{done}/delete", "/corpora", "/corpora/letters", "/corpora/letters?ask=delete",
           "/audit")  # fmt: skip
