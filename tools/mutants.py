@@ -48,6 +48,7 @@ _FILES = {
     "poison": "tests/store/documents/test_poison_pages.py",
     "hnsw": "tests/store/search/test_hnsw.py",
     "liveness": "tests/unit/test_liveness.py",
+    "failover": "tests/integration/database/test_failover.py",
     "network": "tests/integration/database/test_network.py",
 }
 
@@ -434,6 +435,12 @@ MUTANTS = [
         "        finally:\n            # Also where",
         "        except ZeroDivisionError:\n            raise\n        else:\n            # Also",
         "worker_turn::test_what_was_claimed_is_held_if_the_rest_of_the_turn_fails",
+    ),
+    _mutant(
+        "calls.not_replicated", "quire/store/db/postgres.py",
+        "            self._is_replicated = False\n", "            pass\n",
+        "failover::test_a_submission_that_no_standby_has_stored_is_not_confirmed",
+        "failover::test_a_commit_whose_wait_for_the_standby_is_cancelled_is_not_confirmed",
     ),
     _mutant(
         "calls.forgotten", "quire/store/db/direct_calls.py",

@@ -66,10 +66,31 @@ class AnswerTimeout(psycopg.OperationalError):
     """The server did not answer in time; the connection was closed."""
 
 
+class NotReplicated(psycopg.OperationalError):
+    """A commit was cancelled while it waited for a synchronous standby; the connection was closed.
+
+    It has happened on the primary, and PostgreSQL only warns. A timeout of the statement is enough,
+    if that is the call of a procedure that commits.
+    """
+
+
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that closes itself if a result does not arrive within `answer_timeout`."""
+    """A connection that closes itself if a result does not arrive within `answer_timeout`.
+
+    It also does if what is committed may not be on the standby that should have it.
+    """
 
     answer_timeout = 35.0
+    _is_replicated = True
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.add_notice_handler(self._noticed)
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        # By the name of the routine: the message is in the language of the server.
+        if notice.source_function == "SyncRepWaitForLSN":
+            self._is_replicated = False
 
     def __del__(self, *_: Any) -> None:
         """Suppress psycopg's warning: a disposed pool drops connections that are being returned.
@@ -98,6 +119,9 @@ class TimedConnection(psycopg.Connection[Any]):
                     )
                 wanted = gen.send(ready)
         except StopIteration as done:
+            if not self._is_replicated:
+                self.pgconn.finish()
+                raise NotReplicated("the wait for the synchronous standby was cancelled") from None
             answer: R = done.value
             return answer
 

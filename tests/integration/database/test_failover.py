@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ import httpx
 import pytest
 
 from quire.app import App
-from quire.errors import DatabaseUnavailable
+from quire.errors import DatabaseUnavailable, Unconfirmed
 from quire.settings import load
 from quire.store import open_database
 from quire.store.db import postgres as link
+from quire.store.queue import kinds
 from tests import documents, postgres
 from tests.integration.processes import HANDLERS, SCHEDULER, Running, Site, pause
 from tests.proxy import Proxy
 from tests.shelf import PLAIN
 from tests.standbys import Pair, ask, paired, tell
+from tests.store.stage import Stage
 from tests.waiting import until
 
 CHAOS, NOTES = 12, 6
@@ -288,6 +291,34 @@ def test_what_no_standby_has_stored_is_confirmed_to_nobody_and_made_once(pair: P
         assert site.effects() == ["b", "held"]
         assert_all_are_up(worker)
         site.assert_healthy()
+
+
+def test_a_submission_that_no_standby_has_stored_is_not_confirmed(pair: Pair):
+    """The procedure commits inside a statement, whose timeout ends the wait for the standby."""
+    pair.wait_for_standby()
+    with contextlib.closing(open_database(pair.url, lease_seconds=6)) as db:
+        stage = Stage(db)
+        first = stage.one()
+        pair.standby.stop("immediate")
+        with pytest.raises(Unconfirmed):
+            stage.one()
+        pair.standby.start()
+        last = stage.one()
+        assert [row.id for row in stage.rows("jobs")] == [first, first + 1, last]
+
+
+def test_a_commit_whose_wait_for_the_standby_is_cancelled_is_not_confirmed(pair: Pair):
+    pair.wait_for_standby()
+    with contextlib.closing(open_database(pair.url)) as db:
+        stage = Stage(db)
+        pair.standby.stop("immediate")
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(db.write, lambda conn, now: kinds.pause(conn, "noop", now.wall))
+            waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            until(lambda: ask(pair.primary, f"SELECT count(*) {waiting}") == [(1,)])
+            tell(pair.primary, f"SELECT pg_cancel_backend(pid) {waiting}")
+            assert isinstance(made.exception(), Unconfirmed)
+        assert stage.rows("kinds", name="noop")[0].paused_at is not None
 
 
 def test_a_standby_that_lagged_behind_forgets_the_last_moments_and_the_rest_is_sound(
