@@ -443,6 +443,16 @@ MUTANTS = [
         "failover::test_a_commit_whose_wait_for_the_standby_is_cancelled_is_not_confirmed",
     ),
     _mutant(
+        "calls.nul", "quire/store/db/direct_calls.py",
+        'if any(b"\\0" in each for each in given if each):', "if False:",
+        "plain_submit::test_a_kind_that_cannot_be_a_name_is_refused_and_not_cut",
+    ),
+    _mutant(
+        "submit.kind", "quire/control/submission_checks.py",
+        '    _storable("kind", submission.kind)\n', "",
+        "plain_submit::test_a_kind_that_cannot_be_a_name_is_refused_and_not_cut",
+    ),
+    _mutant(
         "calls.forgotten", "quire/store/db/direct_calls.py",
         '_FORGOTTEN = ("26000", "42P05")', "_FORGOTTEN = ()",
         "worker_turn::test_sessions_that_forgot_their_statements_are_replaced",

@@ -125,6 +125,7 @@ def one(submission: Submission) -> None:
 
 
 def _names(submission: Submission) -> None:
+    _storable("kind", submission.kind)
     if submission.platform is not None:
         _text("platform", submission.platform)
     if submission.account is not None:
@@ -143,6 +144,10 @@ def _text(name: str, value: object) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
         got = f"{len(value)}" if isinstance(value, str) else type(value).__name__
         raise BadInput(f"{name}: expected 1 to {LONGEST} characters, got {got}.")
+    _storable(name, value)
+
+
+def _storable(name: str, value: str) -> None:
     if "\0" in value or not is_unicode(value):
         raise BadInput(f"{name}: {value!r} contains a character that cannot be stored.")
 

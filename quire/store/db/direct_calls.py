@@ -40,6 +40,7 @@ class _Session:
         from psycopg import errors, generators, pq
 
         self._conn = conn
+        self._refused = errors.DataError
         self._cursor = conn.cursor()
         self._execute, self._ok = generators.execute, pq.ExecStatus.TUPLES_OK
         self._failed = errors.error_from_result
@@ -56,6 +57,9 @@ class _Session:
                 raise self._failed(prepared)
             self._names[text] = name
         given = [None if value is None else str(value).encode() for value in values]
+        # libpq takes a text up to its first NUL.
+        if any(b"\0" in each for each in given if each):
+            raise self._refused("a NUL character cannot be stored")
         server.send_query_prepared(name, given)
         # The driver's own wait, because it ends when the server does not answer.
         [result] = conn.wait(self._execute(server))

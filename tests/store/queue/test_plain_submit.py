@@ -86,6 +86,16 @@ def test_many_jobs_that_are_alike_are_stored_by_one_call(
     stage.inspect()
 
 
+@pytest.mark.parametrize("kind", ["noop\0", "noop\0more", "\ud800"])
+def test_a_kind_that_cannot_be_a_name_is_refused_and_not_cut(stage: Stage, kind: str):
+    stage.one()
+    with pytest.raises(BadInput, match="kind: "):
+        stage.one(kind)
+    if kind.isascii():
+        assert plain_submit.submit(stage.db, plain(kind)) is None
+    assert stage.count("jobs") == 1
+
+
 def test_many_jobs_with_one_key_are_stored_once(stage: Stage):
     stage.one()
     submissions = [Submission("noop", {"n": n}) for n in range(3)]
