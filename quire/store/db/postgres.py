@@ -148,6 +148,8 @@ def connect_args(lease: float) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": int(timeouts.unacknowledged * 1000),
         "application_name": "quire",
+        # Whatever the environment or the database says: `direct_calls` encodes texts itself.
+        "client_encoding": "UTF8",
         "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -94,6 +95,21 @@ def test_a_kind_that_cannot_be_a_name_is_refused_and_not_cut(stage: Stage, kind:
     if kind.isascii():
         assert plain_submit.submit(stage.db, plain(kind)) is None
     assert stage.count("jobs") == 1
+
+
+def test_texts_are_the_same_on_both_paths_whatever_the_encoding_of_the_environment(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with closing(open_database(pg_url)) as db:
+        stage = Stage(db)
+        stage.one()
+        submission = Submission("noop", platform="Büro")
+        for key, submit in (("ä", stage.submit), ("ö", functools.partial(generally, stage))):
+            [job_id] = submit(submission)
+            assert stage.job(job_id).platform == "Büro"
+            assert plain_submit.submit(db, plain(key=key)) is not None
+        assert {row.key for row in stage.rows("submissions")} >= {"ä", "ö"}
 
 
 def test_many_jobs_with_one_key_are_stored_once(stage: Stage):
