@@ -9,7 +9,9 @@ from typing import LiteralString
 import psycopg
 import pytest
 
+from tests import documents
 from tests.integration.processes import Site, is_alive
+from tests.shelf import PLAIN
 from tests.waiting import stays, until
 
 WAITING = (
@@ -118,3 +120,30 @@ def test_a_handlers_last_transaction_and_its_worker_do_not_deadlock(pg_site: Sit
     with psycopg.connect(site.url) as conn:
         assert count(conn, DEADLOCKS) == 0
     site.assert_healthy()
+
+
+def test_documents_that_share_pages_are_taken_in_by_several_children_without_a_deadlock(
+    pg_site: Site, tmp_path: Path
+):
+    site = pg_site
+    # Pages that the documents have in common, in another order in each of them.
+    common = [f"page {n} of the appendix that every report has" for n in range(12)]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for n in range(12):
+            own = [*common[n:], f"report {n} of {folder}", *common[:n]]
+            (tmp_path / folder / f"{n}.pdf").write_bytes(documents.pdf(*own))
+    settings = {**PLAIN, "page_size": 4}
+    for _ in range(2):
+        site.worker(concurrency=2)
+    jobs = [
+        site.submit("ingest", sources=[str(tmp_path / folder)], settings=settings)
+        for folder in ("a", "b", "a")
+    ]
+    assert site.until_over(jobs, within=200) == {"completed": 3}
+    assert {row.outcome for row in site.rows("attempts")} <= {"done", "skipped", "returned"}
+    assert {row.state for row in site.rows("documents")} == {"success"}
+    assert site.rows("tasks", kind="ingest.range")
+    site.app.close()  # a session tells its statistics when it ends
+    with psycopg.connect(site.url, autocommit=True) as watcher:
+        assert count(watcher, DEADLOCKS) == 0
