@@ -87,5 +87,5 @@ def _watched(some: Sequence[psutil.Process], seconds: float) -> IdleUsage:
 
 
 def cpu_seconds(some: Sequence[psutil.Process]) -> float:
-    """Return the CPU time that processes have used."""
-    return sum(sum(one.cpu_times()[:2]) for one in some)
+    """Return the CPU time of processes, with that of their children that have ended."""
+    return sum(sum(one.cpu_times()[:4]) for one in some)

@@ -11,6 +11,8 @@ from quire.model.records import MAX_PRIORITY, MIN_PRIORITY, Submission
 #: The end of the year 9999; databases cannot store later times.
 LATEST = 253_402_300_799.0
 LONGEST = 200
+#: Lists and objects of a payload inside each other: what looks into one calls itself for each.
+MAX_DEPTH = 100
 _settings = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _new_encoder: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 # Created once: `JSONEncoder.encode` creates one per call, which takes longer than a small payload.
@@ -31,6 +33,11 @@ def payload(submission: Submission, limit: int) -> str:
         text = encoded(submission.payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"payload: not JSON ({error}). Nothing was submitted.") from error
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(submission.payload):
+        raise BadInput(
+            f"payload: lists and objects are nested more than {MAX_DEPTH} deep. Nothing was "
+            "submitted."
+        )
     if "\\u0000" in text and _has_nul(submission.payload):
         raise BadInput("payload: a NUL character cannot be stored. Nothing was submitted.")
     if len(text) > limit:
@@ -158,6 +165,21 @@ def is_unicode(value: str) -> bool:
         value.encode()
     except UnicodeEncodeError:  # a lone surrogate
         return False
+    return True
+
+
+def _is_deep(payload: dict[str, Any]) -> bool:
+    level: list[Any] = [payload]
+    for _ in range(MAX_DEPTH):
+        inside = [
+            each
+            for one in level
+            for each in (one.values() if isinstance(one, dict) else one)
+            if isinstance(each, dict | list | tuple)
+        ]
+        if not inside:
+            return False
+        level = inside
     return True
 
 

@@ -453,3 +453,21 @@ def test_a_key_that_is_none_is_refused_without_showing_it():
             secret_key.parse(text, "QUIRE_SECRET_KEY")
         assert text not in str(refused.value)
     assert secret_key.parse(secret_key.new_key(), "here").first.id
+
+
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_a_payload_nested_deeper_than_anything_that_looks_into_it_is_refused(
+    house: House, brackets: str
+):
+    secret = '"https://user:hunter2@example.org/?sig=hunter2"'
+    opening, closing = {"[]": ("[", "]"), "{}": ('{"a":', "}")}[brackets]
+    for depth, expected in ((98, 201), (99, 201), (100, 422), (500, 422), (900, 422)):
+        body = f'{{"kind":"errand","payload":{{"x":{opening * depth}{secret}{closing * depth}}}}}'
+        headers = {"Content-Type": "application/json"}
+        made = house.member.post("/api/jobs", content=body, headers=headers)
+        assert made.status_code == expected, (depth, made.text)
+        if expected == 201:
+            shown = house.member.get(f"/api/jobs/{made.json()['id']}")
+            assert (shown.status_code, "hunter2" in shown.text) == (200, False)
+    listed = house.member.get("/api/jobs")
+    assert (listed.status_code, len(listed.json()["items"])) == (200, 2)
