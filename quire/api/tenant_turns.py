@@ -5,6 +5,9 @@ things at once would leave others a fortieth of it. A tenant waits for itself in
 run in the order in which they came. As long as only one tenant asks, there is no limit. Who shows
 a token or cookie for the first time waits for others at the same address who do.
 
+So many wait at most: who closes connections and opens others could queue without end. A question
+whose client is gone when its turn comes is not answered.
+
 A request has its turn from before it is authenticated until its response begins. What streams, or
 waits in a queue of its own, ends its turn before.
 """
@@ -17,13 +20,18 @@ from time import monotonic
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.errors import Transient
+
 #: Requests of one tenant that run at a time, while others ask too.
 AT_A_TIME = 1
+#: Requests of one tenant, or of one address, that may wait for a turn.
+MAX_WAITING = 200
 #: Seconds after its last request for which a tenant counts as asking.
 ASKING_SECONDS = 10.0
 #: Tokens and cookies whose tenant is remembered; the first are forgotten first.
 MAX_SECRETS = 10_000
 _STATE = "tenant_turn"
+_ASKING = frozenset({"GET", "HEAD"})
 #: A tenant, or an address from which somebody asks who is not known yet; whether it is a tenant.
 Whose = tuple[str, bool]
 
@@ -43,6 +51,10 @@ class TenantTurns:
         """Return whose token or cookie this was when it was last good, or None."""
         return self._tenants.get(hash(secret))
 
+    def forget(self, secret: str) -> None:
+        """Forget a token or cookie that is no longer good: it waits among the unknown from now."""
+        self._tenants.pop(hash(secret), None)
+
     def remember(self, secret: str, tenant: str) -> None:
         """Remember whose token or cookie is good."""
         self._tenants[hash(secret)] = tenant
@@ -59,13 +71,23 @@ class TenantTurns:
         await self._enter(request, (address, False))
 
     async def _enter(self, request: Request, whose: Whose) -> None:
-        if self._waiting.get(whose) or not self._may_run(whose):
+        must_wait = bool(self._waiting.get(whose)) or not self._may_run(whose)
+        if must_wait:
             await self._wait(whose)
         else:
             self._running[whose] += 1
         request.scope.setdefault("state", {})[_STATE] = lambda: self._leave(whose)
+        # Only of a request without a body, of which nothing can be lost by looking.
+        if must_wait and request.method in _ASKING and await request.is_disconnected():
+            end_turn(request)
+            raise Transient("request: its client is gone.")
 
     async def _wait(self, whose: Whose) -> None:
+        if len(self._waiting.get(whose, ())) >= MAX_WAITING:
+            raise Transient(
+                f"requests: {MAX_WAITING} of yours wait already. Try again in a moment.",
+                retry_after=1.0,
+            )
         turn = asyncio.get_running_loop().create_future()
         self._waiting[whose].append(turn)
         try:

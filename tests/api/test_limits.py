@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +16,7 @@ import httpx
 import pytest
 
 from quire.api import upload_slots
+from quire.api.auth.authenticate import CorpusReader
 from quire.api.body_limits import BodyLimitMiddleware
 from quire.api.routes import uploads
 from quire.control import tenants
@@ -234,3 +238,40 @@ def test_a_job_that_costs_next_to_nothing_would_go_before_all_others_and_is_refu
         assert refused.status_code == 422, refused.text
         assert "cost" in refused.text
     assert house.member.post("/api/jobs", json={"kind": "errand", "cost": 1}).status_code == 201
+
+
+def test_requests_whose_clients_have_gone_are_dropped_when_their_turn_comes(house: House):
+    """With real sockets. One request of the tenant holds its turn until the others have gone."""
+    turns = house.api.state.app_state.turns
+    both = (house.member, house.foreigner)
+    member, foreigner = (str(each.headers["Authorization"]) for each in both)
+    held, may_go_on = threading.Event(), threading.Event()
+
+    def hold(caller: CorpusReader) -> str:
+        held.set()
+        assert may_go_on.wait(30)
+        return caller.tenant
+
+    house.api.add_api_route("/api/hold", hold)
+    with house.served() as port, ThreadPoolExecutor() as pool:
+        url = f"http://127.0.0.1:{port}"
+        for whose in (member, foreigner):  # so that two tenants ask, and are known
+            assert httpx.get(f"{url}/api/me", headers={"Authorization": whose}).is_success
+        first = pool.submit(
+            httpx.get, f"{url}/api/hold", headers={"Authorization": member}, timeout=60
+        )
+        assert held.wait(30)
+        socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for sock in socks:
+            lines = ("GET /api/jobs HTTP/1.1", "Host: localhost", f"Authorization: {member}")
+            sock.sendall("\r\n".join([*lines, "", ""]).encode())
+        until(lambda: sum(map(len, turns._waiting.values())) == 20, what="they do not wait")
+        for sock in socks:
+            sock.close()
+        live = pool.submit(httpx.get, f"{url}/api/me", headers={"Authorization": member})
+        until(lambda: sum(map(len, turns._waiting.values())) == 21, what="it does not wait")
+        may_go_on.set()
+        assert (first.result().json(), live.result().status_code) == ("default", 200)
+    shown = house.operator.get("/metrics").text
+    [counted] = re.findall(r'requests_total\{[^}]*"/api/jobs"[^}]*"503"[^}]*\} (\d+)', shown)
+    assert int(counted) == 20

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from starlette.requests import Request
 
 from quire.api import tenant_turns
-from quire.api.tenant_turns import TenantTurns, TurnMiddleware, end_turn
+from quire.api.tenant_turns import MAX_WAITING, TenantTurns, TurnMiddleware, end_turn
+from quire.errors import Transient
 
 
 async def others_run() -> None:
@@ -28,6 +29,7 @@ class Street:
         self.running: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._gone: set[str] = set()
 
     async def ask(self, *names: str) -> None:
         """Ask for each of `TENANTnumber`."""
@@ -41,13 +43,30 @@ class Street:
         await self._tasks[name]
         await others_run()
 
+    def task(self, name: str) -> asyncio.Task[None]:
+        return self._tasks[name]
+
+    async def settled(self, names: Iterable[str]) -> None:
+        """Wait until these have been answered, whatever the answer is."""
+        await asyncio.gather(*(self._tasks[name] for name in names), return_exceptions=True)
+        await others_run()
+
     async def drop(self, name: str) -> None:
         self._tasks[name].cancel()
         await asyncio.gather(self._tasks[name], return_exceptions=True)
         await others_run()
 
+    def leave(self, *names: str) -> None:
+        """Close connections; the server goes on as if nothing had happened."""
+        self._gone |= set(names)
+
+    async def _received(self, name: str) -> dict[str, Any]:
+        return {"type": "http.disconnect" if name in self._gone else "http.request"}
+
     async def _serve(self, name: str) -> None:
-        request = Request({"type": "http", "state": {}})
+        request = Request(
+            {"type": "http", "state": {}, "method": "GET"}, lambda: self._received(name)
+        )
         try:
             await self.turns.enter(request, name.rstrip("0123456789"))
             self.running.append(name)
@@ -140,7 +159,9 @@ def test_a_turn_ends_when_the_response_begins():
         await street.end("acme1")
         await street.end("acme2")
         await street.ask("acme3")
-        waiting = asyncio.create_task(TurnMiddleware(app)({"type": "http"}, receive, send))
+        waiting = asyncio.create_task(
+            TurnMiddleware(app)({"type": "http", "method": "POST"}, receive, send)
+        )
         await others_run()
         await street.ask("acme4")
         await street.end("acme3")
@@ -160,9 +181,9 @@ def test_the_secrets_that_are_remembered_are_bounded(monkeypatch):
 
 def test_those_who_are_not_known_yet_wait_for_each_other_and_hold_no_tenant_back():
     async def story(street: Street) -> None:
-        stranger = Request({"type": "http", "state": {}})
+        stranger = Request({"type": "http", "state": {}, "method": "POST"})
         await street.turns.enter_unknown(stranger, "192.0.2.1")
-        second = Request({"type": "http", "state": {}})
+        second = Request({"type": "http", "state": {}, "method": "POST"})
         waiting = asyncio.create_task(street.turns.enter_unknown(second, "192.0.2.1"))
         await street.ask("acme1", "acme2")
         assert street.running == ["acme1", "acme2"]
@@ -171,3 +192,37 @@ def test_those_who_are_not_known_yet_wait_for_each_other_and_hold_no_tenant_back
         await waiting
 
     told(story)
+
+
+def test_so_many_wait_and_the_next_one_is_told_to_come_back():
+    async def story(street: Street) -> None:
+        await street.ask("other1", "acme0")
+        await street.ask(*(f"acme{n}" for n in range(1, MAX_WAITING + 2)))
+        last = street.task(f"acme{MAX_WAITING + 1}")
+        assert isinstance(last.exception(), Transient)
+        assert sorted(street.running) == ["acme0", "other1"]
+        await street.ask("other2")  # others wait in a line of their own
+        await street.end("other1")
+        assert sorted(street.running) == ["acme0", "other2"]
+
+    told(story)
+
+
+def test_who_has_gone_meanwhile_keeps_nobody_waiting():
+    async def story(street: Street) -> None:
+        await street.ask("other1", "acme0", *(f"acme{n}" for n in range(1, 8)))
+        street.leave(*(f"acme{n}" for n in range(1, 7)))
+        await street.end("acme0")
+        await street.settled(f"acme{n}" for n in range(1, 7))
+        assert sorted(street.running) == ["acme7", "other1"]
+
+    told(story)
+
+
+def test_a_token_that_is_no_longer_good_waits_among_the_unknown():
+    turns = TenantTurns()
+    turns.remember("secret", "acme")
+    assert turns.tenant_of("secret") == "acme"
+    turns.forget("secret")
+    turns.forget("secret")
+    assert turns.tenant_of("secret") is None

@@ -271,7 +271,11 @@ async def viewer_in_turn(
         await turns.enter_unknown(request, network(address_of(request)))
     else:
         await turns.enter(request, tenant)
-    viewer = await run_in_threadpool(viewer_of, request, sent)
+    try:
+        viewer = await run_in_threadpool(viewer_of, request, sent)
+    except NotSignedIn:
+        turns.forget(secret)
+        raise
     if viewer.tenant != tenant:
         end_turn(request)
         turns.remember(secret, viewer.tenant)
