@@ -116,6 +116,8 @@ def unpack(packed: bytes, words: int) -> list[Block]:
         raise InvalidBlocks("unknown layout")
     # What a page of so many words can need, so that a few bytes cannot fill the memory.
     longest = _NUMBER_BYTES * (1_000 + 60 * words)
+    if len(packed) > longest + 1_000:  # empty parts of a packed stream unpack to nothing
+        raise InvalidBlocks("longer than a page of its words can have")
     unpacking = zlib.decompressobj()
     try:
         plain = unpacking.decompress(packed[1:], longest)

@@ -136,8 +136,13 @@ class BoxedReader(PlainReader):
             key = _text(question.get("image"), 100)
             return {"known": known_image is not None and known_image(key)}
 
+        before = 0
         for message in self._ask(request, path, answer=answer):
-            yield _page(message)
+            page = _page(message)
+            if not before < page.number <= limits.MAX_PAGES:
+                raise _invalid("pages out of order")
+            yield page
+            before = page.number
 
     def thumbnail(self, path: Path, media_type: str) -> bytes | None:
         """Return page 1 as a small JPEG, or None if it cannot be rendered."""
@@ -208,6 +213,8 @@ def _outline(media_type: str, message: Message) -> Outline:
     keys = tuple(message.body.decode("ascii", "replace").split("\n")) if head.get("keyed") else None
     if unit not in _UNITS or length < 1 or (keys is not None and len(keys) != length):
         raise _invalid("an outline that is none")
+    if length > limits.MAX_PAGES:
+        raise Unreadable(f"has {length:,} pages (at most {limits.MAX_PAGES:,}).")
     return Outline(media_type, unit, length, keys, None if scans is None else _number(scans))
 
 
@@ -219,6 +226,8 @@ def _page(message: Message) -> Page | PageFailure:
     text_size, words_size = map(_number, _list(message.head.get("sizes"), 2))
     if via not in _VIA or (end := text_size + words_size) > len(message.body):
         raise _invalid("a page that is none")
+    if words_size > word_boxes.most_bytes(text_size):
+        raise _invalid("boxes of more words than the text can have")
     page = Page(
         _number(number),
         message.body[:text_size].decode("utf-8", "replace"),

@@ -12,6 +12,8 @@ PAGE_CHARACTERS = 2_000_000
 WHOLE_CHARACTERS = 50_000_000
 #: Characters that one task reads: a whole file, or one range of pages of a large one.
 TASK_CHARACTERS = 200_000_000
+#: Pages of a file, whatever says so: a box that was taken over may name any number.
+MAX_PAGES = 1_000_000
 #: Characters of a cell; Excel has the same limit. The rest of the cell is cut off.
 CELL_CHARACTERS = 32_767
 #: Bytes of a small picture of page 1; 300 by 300 pixels have at most 270,000.

@@ -78,6 +78,11 @@ def word_spans(page: Page) -> list[tuple[int, int]]:
     return _read(page.words, page.text)[0] or spans(page.text)
 
 
+def most_bytes(characters: int) -> int:
+    """Return how long the packed boxes of a text can be: at most one of each character."""
+    return _HEAD.size + 64 + 20 * characters
+
+
 def count(packed: bytes) -> int:
     """Return how many words have boxes, without unpacking them."""
     found: tuple[int, ...] = _HEAD.unpack_from(packed) if len(packed) >= _HEAD.size else (0, 0, 0)

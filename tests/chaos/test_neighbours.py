@@ -17,7 +17,8 @@ from tests.unit.parse.test_hostile_files import FILES
 
 #: Seconds of each half, and between two rounds of the victim.
 CALM, LOUD, PAUSE = 10.0, 30.0, 0.2
-#: How often the 95th percentile of calm; and the seconds until a child takes up an upload.
+#: How often the median of calm: without turns it was thirty times. Of the 95th percentile one run
+#: tells little. And the seconds until a child takes up an upload.
 MOST, START = 8.0, 2.0
 
 
@@ -59,7 +60,7 @@ def test_a_tenant_that_does_its_worst_delays_another_one_within_limits(place: Si
         place.open_gate()
         assert p(0.95, loud["read"]) < START
         for name in ASKED:
-            assert p(0.95, loud[name]) < MOST * p(0.95, calm[name]), name
+            assert p(0.5, loud[name]) < MOST * p(0.5, calm[name]), name
 
 
 @pytest.mark.chaos

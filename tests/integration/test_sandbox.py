@@ -18,11 +18,14 @@ from typing import Any
 
 import pytest
 
-from quire.errors import Permanent, Refused
+from quire.errors import Permanent, Refused, Unreadable
+from quire.model.pages import Page
+from quire.parse import limits
 from quire.parse.boxed_reader import BoxedReader
 from quire.parse.parser import ReadOptions
 from quire.sandbox import confine, landlock, seccomp
 from quire.sandbox.box import BoxDied, Sandbox, TookTooLong
+from quire.sandbox.messages import Message
 from tests.waiting import until
 
 Attempt = Any
@@ -208,11 +211,11 @@ def test_a_box_ends_with_its_owner_though_a_fork_of_it_lives(tmp_path: Path, fil
 
 
 LIES: list[list[Any]] = [
-    [{"page": [1, 1e400, 1, "text", None, None], "text": 0}],
-    [{"page": [-1, 1, 1, "text", None, None], "text": 0}],
-    [{"page": [1, 1, 1, "evil", None, None], "text": 0}],
-    [{"page": [1, 1, 1, "text", 5, None], "text": 0}],
-    [{"page": [1, 1, 1, "text", None, None], "text": 5}],
+    [{"page": [1, 1e400, 1, "text", None, None], "sizes": [0, 0]}],
+    [{"page": [-1, 1, 1, "text", None, None], "sizes": [0, 0]}],
+    [{"page": [1, 1, 1, "evil", None, None], "sizes": [0, 0]}],
+    [{"page": [1, 1, 1, "text", 5, None], "sizes": [0, 0]}],
+    [{"page": [1, 1, 1, "text", None, None], "sizes": [5, 0]}],
     [{"page": "x"}],
     [{"failed": [1]}],
     [{}],
@@ -235,6 +238,53 @@ def test_what_a_box_answers_is_checked_as_the_input_of_a_stranger(
         list(reader.read(file, "application/pdf", ReadOptions(), 1, 1))
     with pytest.raises(Permanent, match="reading process answered"):
         reader.inspect(file, "application/pdf", ReadOptions())
+
+
+def page(number: int) -> dict[str, Any]:
+    return {"page": [number, 10, 10, "none", None, None], "sizes": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    "numbers", [(1, 1), (2, 1), (0,), (2_000_000_000,), (1, limits.MAX_PAGES + 1)], ids=str
+)
+def test_pages_that_a_box_repeats_or_makes_up_take_no_memory_of_its_owner(
+    sandbox: Sandbox, file: Path, numbers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(died: BoxDied) -> Any:
+        raise died
+
+    reader, ask = BoxedReader(sandbox, "acme", fail), sandbox.ask
+    answers: list[Any] = [page(number) for number in numbers]
+
+    def answering(owner: str, _: dict[str, Any], file: Path, **more: Any) -> Iterator[Message]:
+        return ask(owner, {"do": "answer", "answers": answers}, file, **more)
+
+    monkeypatch.setattr(sandbox, "ask", answering)
+    with pytest.raises(Permanent, match="pages out of order"):
+        list(reader.read(file, "application/pdf", ReadOptions(), 1, 1))
+    answers[:] = [{"unit": "page", "length": 2_000_000_000, "scans": None}]
+    with pytest.raises(Unreadable, match="at most 1,000,000"):
+        reader.inspect(file, "application/pdf", ReadOptions())
+
+
+def test_a_box_cannot_fill_the_database_with_boxes_of_no_words(
+    sandbox: Sandbox, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(died: BoxDied) -> Any:
+        raise died
+
+    reader, ask = BoxedReader(sandbox, "acme", fail), sandbox.ask
+    given = {"do": "answer", "bytes": 1 << 20, "answers": [{**page(1), "sizes": [1000, 0]}]}
+
+    def answering(owner: str, _: dict[str, Any], file: Path, **more: Any) -> Iterator[Message]:
+        return ask(owner, given, file, **more)
+
+    monkeypatch.setattr(sandbox, "ask", answering)
+    [found] = list(reader.read(file, "application/pdf", ReadOptions(), 1, 1))
+    assert isinstance(found, Page) and not found.blocks and len(found.text) == 1000
+    given["answers"] = [{**page(1), "sizes": [1000, (1 << 20) - 1000]}]
+    with pytest.raises(Permanent, match="more words than the text can have"):
+        list(reader.read(file, "application/pdf", ReadOptions(), 1, 1))
 
 
 def test_a_machine_that_cannot_make_a_whole_box_is_refused_only_if_one_is_required(

@@ -115,3 +115,17 @@ def test_numbers_that_pass_name_each_word_of_the_page_at_most_once(numbers: list
         return
     named = [word for block in found for word in words_of(block.runs)]
     assert len(named) <= 20 and all(0 <= word < 20 for word in named)
+
+
+def test_what_unpacks_to_little_and_is_long_itself_is_refused():
+    plain = array("i", [0]).tobytes()
+    packer = zlib.compressobj(0)
+    head = packer.compress(plain) + packer.flush(zlib.Z_FULL_FLUSH)
+    empty = b"\x00\x00\x00\xff\xff"  # a part that unpacks to nothing
+    for count, is_short in ((10, True), (100_000, False)):
+        whole = b"\x01" + head + empty * count + packer.copy().flush()
+        if is_short:
+            assert unpack(whole, 5) == []
+        else:
+            with pytest.raises(InvalidBlocks, match="longer than"):
+                unpack(whole, 5)
