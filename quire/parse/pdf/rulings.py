@@ -32,6 +32,11 @@ _THIN = 3.0  # points
 _SHORT = 4.0
 _NEAR = 2.5  # edges that nearly touch are one
 _MAX_WORDS = 40  # in an average cell; more is a page laid out in boxes
+_MAX_WORDS_APART = 12  # the same if few cells stand beside each other
+#: Shares of cells that are no rectangles, above which edges are a drawing; and what is few text.
+_MANY_ODD = 0.1
+_FEW_ODD = 0.05
+_FEW_HELD = 0.5
 _PATH = 2  # FPDF_PAGEOBJ_PATH
 _LINE = 0  # FPDF_SEGMENT_LINETO
 
@@ -250,12 +255,13 @@ class _Grid:
         words, place = words[order], place[order]
         starts = _starts(place)
         held = place[starts]
-        if len(held) < 4 or len(words) > _MAX_WORDS * len(held):
-            return None
-        if len(np.unique(held % self.columns)) < 2:
-            return None
-        down, across = self._spans(roots)
         row, column = np.divmod(held, self.columns)
+        is_lattice = self.columns > 2 and len(np.unique(roots)) == roots.size
+        if not _is_table(row, column, len(words), is_lattice=is_lattice):
+            return None
+        down, across, is_drawing = self._spans(roots, len(held))
+        if is_drawing:
+            return None
         heads = self._header_rows(words, starts, row, column)
         rows, columns = np.unique(row), np.unique(column)
         below, after = (
@@ -338,8 +344,11 @@ class _Grid:
             places[row] = places[row][first[row]]
         return places
 
-    def _spans(self, roots: "Indexes") -> "tuple[Indexes, Indexes]":
-        """Return rows and columns of the cell that begins at a place, by place."""
+    def _spans(self, roots: "Indexes", held: int) -> "tuple[Indexes, Indexes, bool]":
+        """Return rows and columns of the cell that begins at a place, by place.
+
+        Also tell whether the edges are those of a drawing: many of its cells are no rectangles.
+        """
         import numpy as np
 
         size = self.rows * self.columns
@@ -349,9 +358,29 @@ class _Grid:
         np.maximum.at(down, flat, row - flat // self.columns + 1)
         np.maximum.at(across, flat, column - flat % self.columns + 1)
         begins = flat == np.arange(size)
-        if (down * across)[begins].sum() > size:  # cells that are no rectangles
+        area = (down * across)[begins]
+        odd = np.count_nonzero(area != np.bincount(flat, minlength=size)[begins])
+        if area.sum() > size:
             down[:], across[:] = 1, 1
-        return down, across
+        few = _FEW_ODD if held < _FEW_HELD * len(area) else _MANY_ODD
+        return down, across, bool(odd > few * len(area))
+
+
+def _is_table(row: "Indexes", column: "Indexes", words: int, *, is_lattice: bool) -> bool:
+    """Tell whether the cells that hold words stand beside each other, as those of a table do.
+
+    In a lattice of many cells most may be empty.
+    """
+    import numpy as np
+
+    count = len(row)
+    if count < 4 or words > _MAX_WORDS * count or len(np.unique(column)) < 2:
+        return False
+    in_row = np.bincount(row)
+    beside = int(in_row[in_row > 1].sum())
+    if beside < 6 and np.count_nonzero(in_row > 1) < 2 and not is_lattice:
+        return False  # a box, a diagram, or lines with a background
+    return beside >= count / 2 or words <= _MAX_WORDS_APART * count
 
 
 def _walls(edges: "Boxes", places: "Boxes", across: "Boxes") -> "Flags":

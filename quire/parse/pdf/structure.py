@@ -39,6 +39,7 @@ _MIN_TEXT = 200  # characters outside of tables that show what is usual on a pag
 
 _BULLET = re.compile(r"[•●▪■◦○‣⁃∙·➢►✓❖\uf0b7\uf0a7–—*-](?=\s)")
 _ITEM = re.compile(_BULLET.pattern + r"|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)](?=\s+\S)")
+_ENTRY = re.compile(r"(?:(?:\.\s?){4,}|…{2,}|_{4,})\s*\d{1,4}$")  # of a table of contents
 _SECTION = re.compile(
     r"(?:item|part|chapter|section|article|note|appendix|annex|schedule|kapitel|abschnitt)\s+"
     r"[\dIVX]{1,4}[A-Z]?\b|(?P<number>\d{1,3}(?:\.\d{1,3}){0,5})\.?\s+(?=[^\W\d_])"
@@ -114,23 +115,25 @@ def blocks(
         edges = drawn()
         grids = rulings.find(words, edges) if edges is not None else []
     if grids:
-        free = _without(segments, grids)
+        free = _without(segments, [each.runs for each in grids])
         rows = lines.rows(free)
-    found = table_finder.find(rows)
-    free = _without(free, found)
+    found, entries = table_finder.find(rows)
+    free = _without(free, [each.runs for each in found])
+    free = _without(free, [each.runs for entry in entries for each in entry])
     is_text = sum(len(each.text) for each in free) >= _MIN_TEXT
     shape = _shape(free if is_text else segments, float("inf") if is_turned else height)
     placed = [_table(each) for each in (*grids, *found)]
+    placed += map(_entry, entries)
     text = _lines(free)
     placed += _text_blocks(text, shape, _keys(titles))
     return [each.block for each in _in_order(placed)]
 
 
-def _without(segments: Sequence[Segment], tables: Sequence[table_finder.Found]) -> list[Segment]:
-    """Leave out the segments of tables, some of which were joined there."""
-    if not tables:
+def _without(segments: Sequence[Segment], taken: Sequence[Runs]) -> list[Segment]:
+    """Leave out the segments of tables and the like, some of which were joined there."""
+    if not taken:
         return list(segments)
-    inside = {word for table in tables for word in words_of(table.runs)}
+    inside = {word for runs in taken for word in words_of(runs)}
     return [each for each in segments if each.first not in inside]
 
 
@@ -157,6 +160,15 @@ def _table(found: table_finder.Found) -> _Placed:
         source=found.source, table=found.table,
     )  # fmt: skip
     return _Placed(block, found.left, found.top, found.right, found.bottom)
+
+
+def _entry(segments: Sequence[Segment]) -> _Placed:
+    runs = join_runs(run for each in segments for run in each.runs)
+    block = Block(BlockKind.LIST_ITEM, runs, 1, confidence=80)
+    left, right = segments[0].left, segments[-1].right
+    return _Placed(
+        block, left, min(s.top for s in segments), right, max(s.bottom for s in segments)
+    )
 
 
 def _lines(segments: Sequence[Segment]) -> list[Line]:
@@ -253,7 +265,7 @@ def _kind(line: Line, shape: PageShape) -> BlockKind:
     is_small = line.height < _SMALLER * shape.text_height
     if is_small and line.top > _LOW * shape.height and _NOTE_MARK.match(line.text):
         return BlockKind.FOOTNOTE
-    if _ITEM.match(line.text):
+    if _ITEM.match(line.text) or (line.text[-1].isdigit() and _ENTRY.search(line.text)):
         return BlockKind.LIST_ITEM
     return BlockKind.PARAGRAPH
 

@@ -8,7 +8,8 @@ columns are.
 
 import re
 from collections.abc import Iterator, Sequence
-from statistics import median
+from itertools import pairwise
+from statistics import fmean, median, pstdev
 from typing import NamedTuple
 
 from quire.model.blocks import BlockSource, Cell, Runs, Table, join_runs
@@ -17,6 +18,7 @@ from quire.parse.pdf.lines import Row, Segment
 #: Heights of a line between rows of one table, and above a header line.
 _MAX_ROW_GAP = 3.2
 _MAX_HEADER_GAP = 1.6
+_WRAPPED_GAP = 0.3
 _MAX_HEADER_LINES = 8
 _MAX_LABEL_LINES = 3  # rows in a row with only a label
 _MIN_NUMBERS = 3
@@ -24,6 +26,13 @@ _MAX_COLUMNS = 200  # more are no table that a person reads
 _MIN_TEXT_ROWS = 3
 _MIN_TEXT_COLUMNS = 3
 _FULL = 0.8  # share of its column that a line of running text fills
+_LONG = 25  # characters
+_MIN_FILLED = 0.45  # share of the places of a table
+_MIN_LENGTH = 1.6  # characters of an average cell
+_FEW_MATH = 0.1
+_UNEVEN = 0.2
+_OVERLAP = 0.35  # of a line's height
+_MIN_ENTRIES = 4  # of a table of contents
 _RARE = 0.1  # share of rows that may cross a gap between columns
 
 _LIST_MARK = re.compile(r"\(?(?:\d{1,3}|[ivxIVX]{1,5}|[A-Za-z])[.)]|[•●▪■◦–—*·-]")
@@ -44,6 +53,11 @@ _SHORT_UNIT = re.compile(
 )
 _CAPTION = re.compile(r"(?:table|exhibit|schedule|tabelle|tableau)\s+[\dIVXA-Z]", re.IGNORECASE)
 _NOTE = re.compile(r"(?:\(\w{1,2}\)|\*{1,3}|[†‡§]|\w\)|[\d¹²³]{1,2})(?=\s|$)")
+
+
+_MATH = re.compile(r"[=≠≈≡∈∉⊆⊂⊃∪∩∑∏∂∇√∫⇒⇔→↦∘◦≤≥∀∃∞⊗⊕∧∨¬]")
+_LEADERS = re.compile(r"(?:\.\s?){4,}|…{2,}|_{4,}")
+_SECTION = re.compile(r"(?:[A-Z]|[IVX]{1,5}|\d{1,3})(?:\.\d{1,3}){0,5}\.?")
 
 
 class Found(NamedTuple):
@@ -81,9 +95,10 @@ def is_caption(text: str) -> bool:
     return _CAPTION.match(text) is not None
 
 
-def find(rows: Sequence[Row]) -> list[Found]:
-    """Return the tables of a page, from the top down."""
+def find(rows: Sequence[Row]) -> tuple[list[Found], list[list[Segment]]]:
+    """Return the tables of a page, from the top down, and the entries of a table of contents."""
     found: list[Found] = []
+    entries: list[list[Segment]] = []
     floor = 0
     for first, stop in _regions(rows):
         if first < floor:
@@ -92,7 +107,8 @@ def find(rows: Sequence[Row]) -> list[Found]:
         if (one := region.table()) is not None:
             found.append(one)
             floor = region.stop
-    return found
+        entries += region.entries
+    return found, entries
 
 
 def _regions(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
@@ -128,7 +144,9 @@ def _region_end(rows: Sequence[Row], first: int) -> int:
         if _is_data(row):
             stop, labels = at + 1, 0
             edge = _number_edge(row, edge)
-        elif labels < _MAX_LABEL_LINES and _is_label(row, edge):
+        elif labels < _MAX_LABEL_LINES and (
+            _is_label(row, edge) or _is_wrapped(row, before, rows[stop - 1])
+        ):
             labels += 1
         else:
             break
@@ -152,6 +170,19 @@ def _is_label(row: Row, edge: float) -> bool:
     # The name of a section may run over the numbers below it.
     is_section = len(segments) == 1 and (first.bold or first.text.endswith(":"))
     return last.right < edge + first.height or (is_section and len(first.text) <= 80)
+
+
+def _is_wrapped(row: Row, before: Row, data: Row) -> bool:
+    """Tell whether a row has only the next line of a text that stands right of the first column."""
+    if len(row.segments) > 1 or len(data.segments) < 3:
+        return False
+    if row.top - before.bottom > _WRAPPED_GAP * row.height:
+        return False
+    line = row.segments[0]
+    return any(
+        abs(each.left - line.left) < 0.3 * line.height and not each.is_number
+        for each in data.segments[1:]
+    )
 
 
 def _is_year(segment: Segment) -> bool:
@@ -183,6 +214,7 @@ class _Region:
         self._body = body
         self._height = median(row.height for row in rows[body:stop])
         self._columns: list[_Column] = []
+        self.entries: list[list[Segment]] = []  # of a table of contents, which is no table
 
     def table(self) -> Found | None:
         """Return the table, or None if the rows are none."""
@@ -196,6 +228,11 @@ class _Region:
         if not 2 <= len(self._columns) <= _MAX_COLUMNS or not (
             self._are_numbers(data) if has_numbers else self._is_text_table(data)
         ):
+            return None
+        if _is_contents(data) and (_has_leaders(data) or not self._headers()[0]):
+            self.entries = [row.segments for row in data]
+            return None
+        if self._is_sparse(data) or _is_formula(body, data):
             return None
         labels = self._labels_above()
         self._body -= labels
@@ -228,20 +265,17 @@ class _Region:
 
     def _are_numbers(self, data: Sequence[Row]) -> bool:
         """Tell whether rows with numbers are a table, and not text that is set in columns."""
-        full = rows_of_text = 0
-        for row in data:
-            longest = max((s for s in row.segments), key=lambda s: len(s.text))
-            rows_of_text += not longest.is_number
-            # A line of running text has many words, and more than one such stands in a row.
-            full += sum(len(s.text) > 25 for s in row.segments) > 1
+        full = sum(map(_is_prose, data))
         if full > len(data) / 2:
-            return self._is_text_table(data)
+            return False
         with_numbers = sum(row.numbers > 0 for row in data)
         return with_numbers >= 2 and with_numbers >= len(data) / 2
 
     def _is_text_table(self, data: Sequence[Row]) -> bool:
         columns = self._columns
         if len(data) < _MIN_TEXT_ROWS or len(columns) < _MIN_TEXT_COLUMNS:
+            return False
+        if sum(map(_is_prose, data)) > len(data) / 2:
             return False
         shares, placed = [], 0
         for row in data:
@@ -250,6 +284,12 @@ class _Region:
                 shares.append((each.right - each.left) / max(column.right - column.left, 1.0))
             placed += len(row.segments)
         return placed >= 0.6 * len(data) * len(columns) and median(shares) < _FULL
+
+    def _is_sparse(self, data: Sequence[Row]) -> bool:
+        """Tell whether most places are empty, as between the labels of a chart."""
+        placed = sum(len(row.segments) for row in data)
+        places = len(data) * len(self._columns)
+        return placed < _MIN_FILLED * places or (len(data) < 3 and placed < 6)
 
     def _built(self, body: Sequence[Row]) -> Found:
         headers, unit, caption = self._headers()
@@ -431,6 +471,53 @@ class _Region:
                 break
             self.stop += 1
         return notes
+
+
+def _is_prose(row: Row) -> bool:
+    """Tell whether a row has lines of running text side by side: each has many words."""
+    return sum(len(each.text) > _LONG for each in row.segments) > 1
+
+
+def _is_formula(body: Sequence[Row], data: Sequence[Row]) -> bool:
+    """Tell whether rows are set mathematics: signs of it, in lines that overlap or differ in size.
+
+    The labels of axes are taken for it, too: they have hardly more than one character each.
+    """
+    found = [each for row in data for each in row.segments]
+    if fmean(len(each.text) for each in found) < _MIN_LENGTH:
+        return True
+    if sum(_MATH.search(each.text) is not None for each in found) < _FEW_MATH * len(found):
+        return False
+    heights = [each.height for each in found]
+    is_uneven = pstdev(heights) > _UNEVEN * fmean(heights)
+    overlaps = sum(
+        above.bottom - below.top > _OVERLAP * min(above.height, below.height)
+        for above, below in pairwise(body)
+    )
+    return is_uneven or overlaps > _UNEVEN * len(body)
+
+
+def _is_contents(data: Sequence[Row]) -> bool:
+    """Tell whether rows are a table of contents: texts, each with its page, which never falls."""
+    if len(data) < _MIN_ENTRIES:
+        return False
+    pages = [row.segments[-1].text for row in data]
+    if not all(page.isdecimal() and len(page) < 5 for page in pages):
+        return False
+    numbers = list(map(int, pages))
+    if any(before > after for before, after in pairwise(numbers)):
+        return False
+    # Without leaders: the number of a section, its title, and nothing else.
+    return _has_leaders(data) or all(
+        len(row.segments) == 3
+        and not row.segments[1].is_number
+        and _SECTION.fullmatch(row.segments[0].text)
+        for row in data
+    )
+
+
+def _has_leaders(data: Sequence[Row]) -> bool:
+    return sum(_LEADERS.search(row.segments[-2].text) is not None for row in data) > len(data) / 2
 
 
 def _number_columns(data: Sequence[Row], height: float) -> list[_Column]:

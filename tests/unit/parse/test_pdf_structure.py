@@ -353,3 +353,118 @@ def test_slanted_lines_and_circles_of_a_drawing_are_no_grid(tmp_path: Path):
             canvas.line(x, y, x + 60, y + 60)
             canvas.line(x + 60, y, x, y + 60)
     assert tables(tmp_path, canvas) == []
+
+
+def test_the_labels_of_a_chart_are_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index, name in enumerate(["Never", "Sometimes", "Often", "Always", "Unknown"]):
+        canvas.text(60, 100 + 20 * index, name, 10)
+        canvas.text(170 + 45 * (index * 3 % 5), 100 + 20 * index, f"{index * 7 + 3}%", 10)
+    for mark in range(8):
+        canvas.text(150 + 40 * mark, 205, f"{10 * mark}%", 8)
+    assert tables(tmp_path, canvas) == []
+
+
+def test_a_formula_over_several_lines_is_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index in range(3):
+        y = 100 + 16 * index
+        canvas.text(100, y, f"f{index} =", 10)
+        canvas.text(150, y - 5, f"{index + 1}", 7)
+        canvas.text(150, y + 5, "2", 7)
+        canvas.text(180, y, "x +", 10)
+        canvas.text(230, y - 5, "3", 7)
+        canvas.text(230, y + 5, "4", 7)
+    assert tables(tmp_path, canvas) == []
+
+
+@pytest.mark.parametrize("leaders", [True, False])
+def test_a_table_of_contents_is_a_list_of_its_entries(leaders: bool, tmp_path: Path):
+    canvas = Canvas(STYLE)
+    names = ["Scope", "Method", "Results", "Outlook", "Sources"]
+    for index, name in enumerate(names):
+        y = 100 + 16 * index
+        if not leaders:
+            canvas.text(60, y, f"{index + 1}", 10)
+        canvas.text(90, y, name + " ." * (60 - len(name)) * leaders, 10)
+        canvas.right(500, y, str(3 + 4 * index), 10)
+    found = one(tmp_path, canvas)
+    assert not any(block.table for block in found[1])
+    items = texts(found, BlockKind.LIST_ITEM)
+    assert len(items) == len(names)
+    assert items[1].endswith(" 7")
+    assert "Method" in items[1]
+
+
+def test_a_ranking_under_a_header_is_a_table_and_no_table_of_contents(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    rows = [("Rank", "Boat", "Hours"), ("1", "Tern", "20"), ("2", "Gull", "22"), ("3", "Auk", "29")]
+    for index, row in enumerate([*rows, ("4", "Kite", "31")]):
+        for x, text in zip((60, 120, 300), row, strict=True):
+            canvas.text(x, 100 + 14 * index, text, 10)
+    [grid] = tables(tmp_path, canvas)
+    assert grid[0] == ["Rank", "Boat", "Hours"]
+    assert grid[4] == ["4", "Kite", "31"]
+
+
+def test_lines_on_backgrounds_of_different_width_are_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index, left in enumerate([60, 90, 60, 120, 75, 60]):
+        canvas.fill(left, 100 + 14 * index, 460 - 5 * index - left, 14)
+        canvas.text(left + 2, 110 + 14 * index, "a line of a quotation on grey ground", 10)
+    assert tables(tmp_path, canvas) == []
+
+
+def test_a_plot_with_lines_of_a_grid_is_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for step in range(6):
+        canvas.line(100, 100 + 40 * step, 300 - 10 * step, 100 + 40 * step)
+        canvas.line(100 + 40 * step, 100 + 12 * step, 100 + 40 * step, 300)
+        canvas.text(90, 296 - 40 * step, str(step), 8)
+        canvas.text(104 + 40 * step, 296, str(step), 8)
+    canvas.text(150, 150, "A", 10)
+    canvas.text(230, 210, "B", 10)
+    assert tables(tmp_path, canvas) == []
+
+
+def test_edges_that_are_drawn_in_short_pieces_are_one_grid(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for row in range(5):
+        canvas.line(60, 100 + 20 * row, 360, 100 + 20 * row)
+    for column in range(4):
+        for piece in range(10):  # none of which reaches from one line to the next
+            x, y = 60 + 100 * column, 100 + 8 * piece
+            canvas.line(x, y, x, y + 8.3)
+    for row in range(4):
+        for column in range(3):
+            canvas.text(70 + 100 * column, 114 + 20 * row, f"cell {row}{column}", 10)
+    [grid] = tables(tmp_path, canvas)
+    assert grid == [[f"cell {row}{column}" for column in range(3)] for row in range(4)]
+
+
+def test_a_text_that_is_wrapped_beside_others_stays_in_its_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index in range(4):
+        y = 100 + 24 * index
+        for x, text in (
+            (60, f"D-{index}"),
+            (160, f"12/0{index}/2019"),
+            (260, "transport of staff"),
+        ):
+            canvas.text(x, y, text, 10)
+        canvas.right(500, y, f"{index}4.00", 10)
+        canvas.text(260, y + 12, "to the harbour and back", 10)
+    [grid] = tables(tmp_path, canvas)
+    assert len(grid) >= 7
+    assert [row[3] for row in grid if row[0]] == ["04.00", "14.00", "24.00", "34.00"]
+
+
+def test_three_columns_of_prose_under_a_page_number_are_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    canvas.text(60, 60, "47704", 10)
+    canvas.text(150, 60, "Register of Proposed Rules, Thursday, August 6", 10)
+    for index in range(4):
+        for column in range(3):
+            text = "the lines of one of three columns"[: 33 - 6 * ((index + column) % 3 != 0)]
+            canvas.text(60 + 170 * column, 80 + 13 * index, text, 10)
+    assert tables(tmp_path, canvas) == []
