@@ -27,9 +27,12 @@ _MIN_TEXT_ROWS = 3
 _MIN_TEXT_COLUMNS = 3
 _FULL = 0.8  # share of its column that a line of running text fills
 _LONG = 25  # characters
+_NUMBERED = 0.7  # share of the lines of a listing
+_NEARLY_FULL = 0.9
 _MIN_FILLED = 0.45  # share of the places of a table
 _MIN_LENGTH = 1.6  # characters of an average cell
 _FEW_MATH = 0.1
+_MUCH_MATH = 0.2
 _UNEVEN = 0.2
 _OVERLAP = 0.35  # of a line's height
 _MIN_ENTRIES = 4  # of a table of contents
@@ -232,7 +235,7 @@ class _Region:
         if _is_contents(data) and (_has_leaders(data) or not self._headers()[0]):
             self.entries = [row.segments for row in data]
             return None
-        if self._is_sparse(data) or _is_formula(body, data):
+        if self._is_sparse(data) or self._is_listing(body) or _is_formula(body, data):
             return None
         labels = self._labels_above()
         self._body -= labels
@@ -290,6 +293,18 @@ class _Region:
         placed = sum(len(row.segments) for row in data)
         places = len(data) * len(self._columns)
         return placed < _MIN_FILLED * places or (len(data) < 3 and placed < 6)
+
+    def _is_listing(self, body: Sequence[Row]) -> bool:
+        """Tell whether rows are lines of text or code, each with its number."""
+        firsts = [row.segments[0].text for row in body]
+        numbers = [int(text) if text.isdecimal() and len(text) < 5 else 0 for text in firsts]
+        steps = sum(after - before == 1 for before, after in pairwise(numbers))
+        others = sum(row.numbers > 1 for row in body)
+        if steps < _NUMBERED * (len(body) - 1) or others > _RARE * len(body):
+            return False
+        columns = len(self._columns)
+        is_full = sum(len(row.segments) == columns for row in body) > _NEARLY_FULL * len(body)
+        return columns == 2 or not is_full
 
     def _built(self, body: Sequence[Row]) -> Found:
         headers, unit, caption = self._headers()
@@ -486,8 +501,9 @@ def _is_formula(body: Sequence[Row], data: Sequence[Row]) -> bool:
     found = [each for row in data for each in row.segments]
     if fmean(len(each.text) for each in found) < _MIN_LENGTH:
         return True
-    if sum(_MATH.search(each.text) is not None for each in found) < _FEW_MATH * len(found):
-        return False
+    signs = sum(_MATH.search(each.text) is not None for each in found) / len(found)
+    if not _FEW_MATH <= signs < _MUCH_MATH:
+        return signs >= _MUCH_MATH
     heights = [each.height for each in found]
     is_uneven = pstdev(heights) > _UNEVEN * fmean(heights)
     overlaps = sum(

@@ -468,3 +468,13 @@ def test_three_columns_of_prose_under_a_page_number_are_no_table(tmp_path: Path)
             text = "the lines of one of three columns"[: 33 - 6 * ((index + column) % 3 != 0)]
             canvas.text(60 + 170 * column, 80 + 13 * index, text, 10)
     assert tables(tmp_path, canvas) == []
+
+
+def test_code_with_numbered_lines_is_no_table(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    code = ["for each", "if it   is", "take   it", "else   keep", "end", "print   all"]
+    for index, line in enumerate(code):
+        canvas.text(60, 100 + 13 * index, f"{index + 1}", 10)
+        for part, text in enumerate(line.split("   ")):
+            canvas.text(90 + 10 * (index % 3) + 70 * part, 100 + 13 * index, text, 10)
+    assert tables(tmp_path, canvas) == []
