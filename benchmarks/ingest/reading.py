@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.figures import Figure, at_least, at_most
-from benchmarks.ingest import reading_score, reports
+from benchmarks.ingest import reading_score, real_tables, reports
 from benchmarks.ingest.sizes import IngestSizes
 from benchmarks.ingest.worker import temporary_folder
 from benchmarks.installation import Backend
@@ -33,3 +33,5 @@ def measure(backend: Backend, sizes: IngestSizes) -> Iterator[Figure]:
     false = 100 * found.false_tables / max(found.prose_pages, 1)
     yield Figure("false tables in 100 pages of prose", false, "", target=at_most(1.0))
     yield Figure("reading and scoring", 1000 * seconds / pages, "ms/page")
+    if sizes.corpus is not None:
+        yield from real_tables.measure(sizes.corpus)

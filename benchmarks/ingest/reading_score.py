@@ -134,13 +134,13 @@ def _add_tables(total: Score, truth: TruePage, text: PageText, found: Sequence[T
     for table in truth.tables:
         whole = table.lines
         grids = [(_expanded(text, each), each) for each in left]
-        best = max(grids, key=lambda g: _matched(whole, g[0]), default=None)
+        best = max(grids, key=lambda g: matched(whole, g[0]), default=None)
         total.cells["true"] += sum(bool(key(t)) for row in whole for t in _once(row))
         if best is not None:
             left.remove(best[1])
             grid, model = best
             total.cells["found"] += sum(bool(key(t)) for row in text.grid(model) for t in row)
-            total.cells["right"] += _matched([_once(row) for row in whole], text.grid(model))
+            total.cells["right"] += matched([_once(row) for row in whole], text.grid(model))
             _add_lookups(total.lookups, table, grid, model)
         else:
             _add_lookups(total.lookups, table, [], None)
@@ -169,7 +169,7 @@ def _expanded(text: PageText, table: Table) -> list[list[str]]:
     return grid
 
 
-def _matched(truth: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> int:
+def matched(truth: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> int:
     """Return how many cells match if rows are aligned in order."""
     before = [0] * (len(found) + 1)
     rows = [[key(t) for t in row if key(t)] for row in found]
