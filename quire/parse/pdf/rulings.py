@@ -27,6 +27,7 @@ MAX_OBJECTS = 20_000  # of a page; more are a drawing
 MAX_EDGES = 3_000
 MAX_LINES = 1_000  # of joined edges, level or steep; a page has no more rows or columns
 MAX_CELLS = 20_000
+_MIN_LINES = 3  # of two rows, and of two columns
 _MAX_SEGMENTS = 6
 _THIN = 3.0  # points
 _SHORT = 4.0
@@ -133,6 +134,9 @@ def edges(boxes: "Boxes", width: float, height: float) -> Edges:
     level = (h <= _THIN) & (w > _SHORT)
     steep = ~level & (w <= _THIN) & (h > _SHORT)
     whole = ~level & ~steep & (w > _SHORT) & (h > _SHORT)
+    both = 2 * np.count_nonzero(whole)
+    if min(np.count_nonzero(level), np.count_nonzero(steep)) + both < _MIN_LINES:
+        return Edges(np.zeros((0, 3)), np.zeros((0, 3)))
     right, low = x + w, y + h
     horizontal = [
         np.stack([y + h / 2, x, right])[:, level],

@@ -34,6 +34,7 @@ _LOW = 0.6  # footnotes stand below this share of the page's height
 _LONGEST_HEADING = 200  # characters
 _LONGEST_BOLD_HEADING = 120
 _MAX_HEADING_LINES = 3
+_HEAD = 20  # characters of a line that tell that it is no title
 _MIN_NEIGHBOURS = 2  # segments beside others on a page that may have a table
 _MIN_TEXT = 200  # characters outside of tables that show what is usual on a page
 
@@ -325,11 +326,11 @@ def _heading(
 def _told(found: Sequence[Line], at: int, titles: dict[str, int]) -> tuple[int, Block] | None:
     """Return the heading that the outline has for this line and those after it."""
     text = ""
-    first = _letters(found[at].text)
-    if not lines.has_letters(first):
+    head = _letters(found[at].text[:_HEAD])
+    begins = head, head.lstrip("0123456789")
+    if not any(title.startswith(begins) for title in titles):
         return None
-    bare = first.lstrip("0123456789")
-    if not any(title.startswith((first, bare)) for title in titles):
+    if not lines.has_letters(found[at].text):
         return None
     for stop in range(at + 1, min(at + _MAX_HEADING_LINES, len(found)) + 1):
         text += _letters(found[stop - 1].text)
