@@ -24,7 +24,7 @@ COMMANDS = {
     "search": ("search:search", "Search the documents; the best pages come first."),
     "documents": ("documents:listing", "List documents, newest first."),
     "document": ("documents:app", "Show, explain, save, reindex or delete one document."),
-    "corpus": ("corpus:app", "Create, list, show, change or delete corpora."),
+    "corpus": ("corpus:app", "Create, list, show, change, reindex or delete corpora."),
     "submit": ("submit:submit", "Submit one job, or many."),
     "status": ("status:status", "Show counts of jobs, tasks and documents, and the workers."),
     "jobs": ("jobs:app", "List jobs, or change all that match."),

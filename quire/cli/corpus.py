@@ -1,8 +1,12 @@
 """`quire corpus`: named sets of documents and their pipeline settings."""
 
 import shlex
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from quire import format
 from quire.cli import console, options, session
@@ -10,10 +14,13 @@ from quire.control import corpora
 from quire.errors import BadInput
 
 if TYPE_CHECKING:
+    from quire.control.corpus_reindex import Plan
     from quire.settings import Settings
 
 app = options.Group(
-    "Create, list, show, change or delete corpora.", cls=options.OfNames, no_args_is_help=True
+    "Create, list, show, change, reindex or delete corpora.",
+    cls=options.OfNames,
+    no_args_is_help=True,
 )
 Name = Annotated[str, options.argument("NAME", "Name of the corpus.")]
 File = Annotated[
@@ -138,6 +145,69 @@ def _read(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise BadInput(f"{file}: cannot be read ({reason}). Nothing was changed.") from error
+
+
+@app.command()
+def reindex(
+    name: Name,
+    dry_run: Annotated[bool, options.flag("Only say what it would cost.", "--dry-run")] = False,
+    yes: options.Yes = False,
+    wait: Annotated[
+        bool, options.flag("Wait until it finishes. Exits with 1 unless it succeeded.", "--wait")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Index documents again that today's settings and parsers would index differently.
+
+    First says what it costs, and asks. The current versions stay searchable until the new ones
+    have been indexed; text that was recognised by OCR is reused.
+    """
+    from quire.cli.ingest import follow
+    from quire.control import corpus_reindex
+
+    session.load_plugins()
+    with session.open_app() as opened:
+        plan = corpus_reindex.plan(opened.caller, name, asdict(opened.settings))
+        if not json:
+            console.show(console.facts(_cost(plan)))
+        if dry_run or not plan.documents:
+            if json:
+                console.as_json({"id": None, **plan._asdict()})
+            elif not plan.documents:
+                console.say("Nothing is outdated. No job was submitted.")
+            return
+        if not yes:
+            _ask(name, plan.documents)
+        job_id = corpus_reindex.start(opened.caller, name)
+        if wait:
+            raise typer.Exit(follow.to_the_end(opened, job_id, json=json))
+    if json:
+        console.as_json({"id": job_id, **plan._asdict()})
+    else:
+        console.say(f"job {job_id} indexes them. Follow it with: quire job show {job_id} --watch")
+
+
+def _ask(name: str, number: int) -> None:
+    documents = format.count(number, "document")
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"corpus {name}: {documents} would be indexed again, and there is no terminal to ask "
+            "for confirmation. Nothing was changed. Add --yes."
+        )
+    if not typer.confirm(f"{documents} will be indexed again. Continue?"):
+        console.say("Nothing was changed.")
+        raise typer.Exit(1)
+
+
+def _cost(plan: "Plan") -> dict[str, str]:
+    counts = {
+        "documents": plan.documents, "unchanged": plan.unchanged, "busy": plan.busy,
+        "not indexed": plan.not_indexed, "pages to read": plan.pages,
+        "OCR reused": plan.ocr_pages, "pages kept": plan.kept_pages, "chunks": plan.chunks,
+    }  # fmt: skip
+    shown = {key: f"{value:,}" for key, value in counts.items() if value or key == "documents"}
+    took = {"reading took": format.span(plan.seconds)} if plan.seconds else {}
+    return {**shown, **took}
 
 
 @app.command()

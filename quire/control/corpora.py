@@ -9,25 +9,13 @@ from quire.clock import Instant
 from quire.control.caller import Caller, verb
 from quire.control.queries import missing_corpus
 from quire.errors import BadInput, Conflict
-from quire.model.pipeline import Pipeline, described, parsed
+from quire.model.pipeline import REPEATED, Pipeline, described, parsed
 from quire.parse import plugin_parser
 from quire.store import Connection
 from quire.store.access import users
 from quire.store.documents import corpora
 
 LONGEST_NAME = 100
-#: First pipeline stage that a changed setting repeats for documents that are already indexed.
-REPEATED = {
-    "parser": "read",
-    "row_size": "read",
-    "ocr": "read",
-    "ocr_languages": "read",
-    "chunk_tokens": "cut",
-    "overlap": "cut",
-    "delimiter": "cut",
-    "language": "cut",
-    "embedder": "embed",
-}
 STAGES = {
     "read": "their pages are parsed, chunked and embedded again",
     "cut": "their text is chunked and embedded again; no page is parsed again",

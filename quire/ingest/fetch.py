@@ -140,16 +140,21 @@ def _identify(ctx: TaskContext, build: Build, stored: str, path: Path) -> Docume
     pipeline = Pipeline().merged(build.settings)
     embedder = resources.embedder_with_dimensions(ctx, pipeline)
     media_type = resources.reader(ctx, build.tenant).detect(path, build.name)
-    recipe = digest(
-        formats.recipe(media_type, options_of(pipeline)),
-        pipeline.cut(),
-        pipeline.row_size,
-        embedder.name,
-    )
+    recipe = recipe_of(media_type, pipeline, embedder.name)
     return DocumentFile(
         build, stored, path, media_type, recipe, pipeline, embedder,
         cut_id=0, model_id=None, uses_tsvector=not ctx.database.stems_words,
     )  # fmt: skip
+
+
+def recipe_of(media_type: str, pipeline: Pipeline, embedder: str) -> str:
+    """Return the digest of everything besides the file that decides what is indexed."""
+    return digest(
+        formats.recipe(media_type, options_of(pipeline)),
+        pipeline.cut(),
+        pipeline.row_size,
+        embedder,
+    )
 
 
 def _record(

@@ -91,8 +91,9 @@ def run(
     retry_failed: bool = False,
     options: Mapping[str, Any] | None = None,
     uploads: Sequence[Mapping[str, Any]] = (),
+    outdated: bool = False,
 ) -> None:
-    """List every source of a job.
+    """List every source of a job, or queue what is outdated in a corpus.
 
     `uploads` are for the record: their documents were queued when the job was submitted.
     """
@@ -106,6 +107,8 @@ def run(
     )  # fmt: skip
     summary = _Summary()
     failed: list[_CannotList] = []
+    if outdated:
+        summary.counts.update(_queue_outdated(ctx, request))
     for at, url in enumerate(sources):
         try:
             _list_source(ctx, at, url, request, summary)
@@ -130,6 +133,13 @@ def _begin(
         "pipeline": asdict(pipeline),
         "at": tx.now.wall,
     }
+
+
+def _queue_outdated(ctx: TaskContext, request: _Request) -> Counter[str]:
+    from quire.ingest import outdated
+
+    settings = admission.canonical_json(request.pipeline)
+    return outdated.queue(ctx, request.corpus_id or 0, settings)
 
 
 def _round(ctx: TaskContext) -> int:

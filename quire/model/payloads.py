@@ -159,7 +159,12 @@ BUILT_IN: dict[str, Payload] = {
             "options": _options,
         },
         required=("sources",),
-        own={"uploads": _objects, "document": _id, "sources": _texts("sources", _MANY, _MANY)},
+        own={
+            "uploads": _objects,
+            "document": _id,
+            "outdated": _flag,
+            "sources": _texts("sources", _MANY, _MANY),
+        },
     ),
     "ingest.document": Payload({}, own=_FILE),
     "ingest.range": Payload({}, own={"document": _id, "unit": _text}),

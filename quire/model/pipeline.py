@@ -15,6 +15,19 @@ from quire.errors import BadInput
 #: Increased when the same settings give different chunks.
 CUT_VERSION = 2
 
+#: First stage that a changed setting repeats for documents that are already indexed.
+REPEATED = {
+    "parser": "read",
+    "row_size": "read",
+    "ocr": "read",
+    "ocr_languages": "read",
+    "chunk_tokens": "cut",
+    "overlap": "cut",
+    "delimiter": "cut",
+    "language": "cut",
+    "embedder": "embed",
+}
+
 
 def _setting(default: Any, sentence: str) -> Any:
     return field(default=default, metadata={"doc": sentence})

@@ -12,7 +12,7 @@ from quire.api.routes.corpora import Name
 from quire.control import corpora as verbs
 from quire.errors import BadInput
 from quire.model.access import Scope
-from quire.model.pipeline import described
+from quire.model.pipeline import REPEATED, described
 from quire.parse import plugin_parser
 from quire.web.rendering import PageRoute, back, page
 
@@ -77,7 +77,7 @@ def one(
     rows = [
         {"name": key, "value": value, "text": escaped(value), "default": default, "sentence": doc,
          "shown": format.setting(escaped(value)), "usual": format.setting(escaped(default)),
-         "cost": COSTS.get(verbs.REPEATED.get(key, ""), "unchanged"),
+         "cost": COSTS.get(REPEATED.get(key, ""), "unchanged"),
          "choices": _choices(key, value)}
         for key, value, default, doc in verbs.explained(corpus["pipeline"])
     ]  # fmt: skip

@@ -133,6 +133,9 @@ TABLE: dict[str, Row] = {
         WRITE, GONE, path="/api/synonyms/plain", send=json(list="finance")
     ),
     "DELETE /api/synonyms/{name:path}": Row(WRITE, GONE, path="/api/synonyms/plain"),
+    "POST /api/corpora/{name:path}/reindex": Row(
+        WRITE, GONE, path="/api/corpora/plain/reindex", send=json(dry_run=True)
+    ),
     "DELETE /api/corpora/{name:path}": Row(WRITE, GONE, path="/api/corpora/plain"),
     "GET /api/workers": Row(READ),
     "GET /api/status": Row(READ),

@@ -145,6 +145,14 @@ class Synonyms(RequestModel):
     list: Short | None = Field(None, description="`finance`, instead of `csv`.")
 
 
+class CorpusReindex(RequestModel):
+    """Options for indexing a corpus again."""
+
+    dry_run: Annotated[
+        StrictBool, Field(description="Only say what it would cost; nothing is submitted.")
+    ] = False
+
+
 class Reindex(RequestModel):
     """Options for indexing a document again."""
 

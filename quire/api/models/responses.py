@@ -439,6 +439,21 @@ class Synonyms(ResponseModel):
     csv: str
 
 
+class CorpusReindex(ResponseModel):
+    """What indexing a corpus again costs."""
+
+    id: int | None = Field(description="The job; null after a dry run.")
+    documents: int = Field(description="Documents that are indexed again.")
+    unchanged: int
+    busy: int = Field(description="Outdated, but queued or being indexed already.")
+    not_indexed: int = Field(description="Without a searchable version, or without a file.")
+    pages: int = Field(description="Pages that are read again, at most.")
+    ocr_pages: int = Field(description="Pages whose recognised text is reused.")
+    kept_pages: int = Field(description="Pages that are only split or embedded again.")
+    chunks: int = Field(description="Chunks that may be embedded again, at most.")
+    seconds: float = Field(description="What reading these pages took, one after the other.")
+
+
 class Worker(ResponseModel):
     """A process that runs tasks."""
 

@@ -1,5 +1,6 @@
 """Corpora: named sets of documents with pipeline settings."""
 
+from dataclasses import asdict
 from typing import Annotated
 from urllib.parse import quote
 
@@ -9,7 +10,9 @@ from quire.api.auth.authenticate import CorpusReader, Writer
 from quire.api.models import requests
 from quire.api.models import responses as models
 from quire.api.responses import ApiResponse, Router, with_etag
+from quire.api.state import app_state_of
 from quire.control import corpora as verbs
+from quire.control import corpus_reindex
 
 router = Router(prefix="/api/corpora", tags=["corpora"])
 Name = Annotated[str, Path(max_length=100, pattern=requests.PLAIN, description="Name of a corpus.")]
@@ -43,6 +46,26 @@ def change(caller: Writer, name: Name, body: requests.CorpusChange) -> Response:
     return ApiResponse(
         {**verbs.shown(caller, name), "changed": changed, "consequence": consequence}
     )
+
+
+@router.on(
+    "POST", "/{name:path}/reindex", "Index what is outdated again", models.CorpusReindex, 404,
+    status=201,
+)  # fmt: skip
+def reindex(
+    request: Request, caller: Writer, name: Name, body: requests.CorpusReindex | None = None
+) -> Response:
+    """Index the documents again that today's settings and parsers would index differently.
+
+    With `dry_run`, only say what that costs.
+    """
+    settings = asdict(app_state_of(request).settings)
+    plan = corpus_reindex.plan(caller, name, settings)._asdict()
+    if body is not None and body.dry_run:
+        return ApiResponse({"id": None, **plan})
+    job_id = corpus_reindex.start(caller, name)
+    place = {"Location": f"/api/jobs/{job_id}"}
+    return ApiResponse({"id": job_id, **plan}, 201, headers=place)
 
 
 @router.on("DELETE", "/{name:path}", "Delete a corpus", None, 404, status=204)

@@ -16,7 +16,14 @@ from quire.model.records import About, Owner
 from quire.model.states import TASK_FINAL, TASK_OPEN, DocumentState, TaskState
 from quire.store.db import dialect
 from quire.store.db.engine import TransactionConflict
-from quire.store.db.schema.documents import contents, documents
+from quire.store.db.schema.documents import (
+    contents,
+    corpus_documents,
+    documents,
+    generation_pages,
+    generations,
+    pages,
+)
 from quire.store.db.schema.queue import is_state, kinds, tasks
 from quire.store.documents import admission, corpora
 from quire.store.documents.transition import move_documents
@@ -83,6 +90,45 @@ def payload_of(conn: sa.Connection, row: Any) -> dict[str, Any]:
         return {"digest": row.seen, "size": size}
     item = {"uri": row.uri, "name": row.name, "folder": row.folder}
     return {"source": row.source, "options": {}, "item": item}
+
+
+def of_corpus(conn: sa.Connection, corpus_id: int, *, after: int = 0, limit: int) -> Sequence[Any]:
+    """Return documents of a corpus that can be searched, with what they were made from."""
+    cd, g, c = corpus_documents.c, generations.c, contents.c
+    return conn.execute(
+        sa.select(
+            d.id, d.uri, d.name, d.folder, d.parent_id, d.source, d.seen, d.state, d.settings,
+            d.chunks, g.recipe, g.settings.label("pipeline"), g.media_type.label("made_as"),
+            g.digest.label("made_of"), c.size.label("size_of"),
+        )
+        .join(documents, d.id == cd.document_id)
+        .join(
+            generations, sa.and_(g.document_id == d.id, g.generation == d.live_generation)
+        )
+        .join(contents, sa.and_(c.tenant == d.tenant, c.digest == g.digest))
+        .where(cd.corpus_id == corpus_id, d.id > after)
+        .order_by(d.id)
+        .limit(limit)
+    ).all()  # fmt: skip
+
+
+def page_counts(
+    conn: sa.Connection, document_ids: Sequence[int]
+) -> Sequence[tuple[int, str, int, float | None]]:
+    """Return document, how pages were read, how many, and how many seconds that took."""
+    gp, p = generation_pages.c, pages.c
+    query = (
+        sa.select(d.id, p.via, sa.func.count(), sa.func.sum(p.seconds))
+        .join(
+            generation_pages,
+            sa.and_(gp.document_id == d.id, gp.generation == d.live_generation),
+        )
+        .join(pages, p.id == gp.page_id)
+        .where(dialect.id_in(conn, d.id, "ids"))
+        .group_by(d.id, p.via)
+    )
+    rows = conn.execute(query, {"ids": dialect.encode_ids(conn, sorted(document_ids))})
+    return [(i, via, count, seconds) for i, via, count, seconds in rows]
 
 
 def lock(conn: sa.Connection, tenant: str, document_id: int) -> list[int]:
