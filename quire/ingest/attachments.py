@@ -8,6 +8,7 @@ from quire.ingest import resources
 from quire.ingest.fetch import DocumentFile, store_bytes
 from quire.ingest.listing import spawn_document
 from quire.model.context import TaskContext
+from quire.parse import formats
 from quire.store import Transaction
 from quire.store.documents import admission, corpora
 from quire.store.queue import owners
@@ -23,11 +24,11 @@ class StoredAttachment(NamedTuple):
 
 def extract(ctx: TaskContext, file: DocumentFile) -> list[StoredAttachment] | None:
     """Store the attachments of a file as blobs; None if its type cannot have any."""
-    if file.media_type != "message/rfc822":
+    if file.media_type not in formats.MESSAGES:
         return None
     reader = resources.reader(ctx, file.build.tenant)
     found = []
-    for at, each in enumerate(reader.attachments(file.path)):
+    for at, each in enumerate(reader.attachments(file.path, file.media_type)):
         ctx.check()
         digest = store_bytes(ctx, file.build.tenant, each.content, f"attached-{at}")
         found.append(StoredAttachment(each.name, digest, len(each.content)))

@@ -105,9 +105,7 @@ def _draw(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
 
 
 def _attachments(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
-    from quire.parse.mail import attachments
-
-    for each in attachments(path):
+    for each in formats.attachments(path, request["media_type"]):
         yield Message({"name": each.name}, each.content)
 
 

@@ -51,8 +51,8 @@ class Reader(Protocol):
     def thumbnail(self, path: Path, media_type: str) -> bytes | None:
         """Return page 1 as a small JPEG, or None if it cannot be rendered."""
 
-    def attachments(self, path: Path) -> Iterator[Attachment]:
-        """Yield the files inside an e-mail."""
+    def attachments(self, path: Path, media_type: str) -> Iterator[Attachment]:
+        """Yield the files inside a message."""
 
 
 class PlainReader:
@@ -84,11 +84,9 @@ class PlainReader:
 
         return thumbnail(path, media_type)
 
-    def attachments(self, path: Path) -> Iterator[Attachment]:
-        """Yield the files inside an e-mail."""
-        from quire.parse.mail import attachments
-
-        yield from attachments(path)
+    def attachments(self, path: Path, media_type: str) -> Iterator[Attachment]:
+        """Yield the files inside a message."""
+        yield from formats.attachments(path, media_type)
 
 
 class BoxedReader(PlainReader):
@@ -153,9 +151,9 @@ class BoxedReader(PlainReader):
             return None
         return found[0].body[: limits.THUMBNAIL_BYTES] if found else None
 
-    def attachments(self, path: Path) -> Iterator[Attachment]:
-        """Yield the files inside an e-mail."""
-        for message in self._ask({"do": "attachments"}, path):
+    def attachments(self, path: Path, media_type: str) -> Iterator[Attachment]:
+        """Yield the files inside a message."""
+        for message in self._ask({"do": "attachments", "media_type": media_type}, path):
             name = encoding.clean(_text(message.head.get("name"), 200)).replace("/", "_")
             yield Attachment(name or "attachment", message.body)
 

@@ -6,6 +6,7 @@ archive, or unknown) and a plugin has declared the suffix.
 
 import re
 import zipfile
+import zlib
 from pathlib import Path
 
 from quire.parse import plugin_parser
@@ -14,6 +15,14 @@ PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+DOC = "application/msword"
+XLS = "application/vnd.ms-excel"
+PPT = "application/vnd.ms-powerpoint"
+MSG = "application/vnd.ms-outlook"
+RTF = "application/rtf"
+ODT = "application/vnd.oasis.opendocument.text"
+ODS = "application/vnd.oasis.opendocument.spreadsheet"
+EPUB = "application/epub+zip"
 ENCRYPTED_OFFICE = "application/x-ole-encrypted"
 UNKNOWN = "application/octet-stream"
 
@@ -31,7 +40,7 @@ _MAGIC = (
     (b"\x1f\x8b", "application/gzip"),
     (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
     (b"Rar!\x1a\x07", "application/vnd.rar"),
-    (b"{\\rtf", "application/rtf"),
+    (b"{\\rtf", RTF),
     (b"%!PS", "application/postscript"),
 )
 _BITMAP = re.compile(rb"BM.{4}\0\0\0\0.{3}\0[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.DOTALL)
@@ -94,12 +103,36 @@ def _detect_binary(path: Path, head: bytes) -> str | None:
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _detect_zip(path, head)
     if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
-        with path.open("rb") as file:
-            is_encrypted = "EncryptedPackage".encode("utf-16-le") in file.read(1 << 20)
-        return ENCRYPTED_OFFICE if is_encrypted else "application/x-ole-storage"
+        return _detect_compound(path, head)
     if b"%PDF-" in head[:1032]:  # up to 1024 bytes may precede the header
         return PDF
     return None
+
+
+#: Streams of compound files, and what a file with them is.
+_STREAMS = {
+    "EncryptedPackage": ENCRYPTED_OFFICE,
+    "__properties_version1.0": MSG,
+    "WordDocument": DOC,
+    "PowerPoint Document": PPT,
+    "Workbook": XLS,
+    "Book": XLS,
+}
+
+
+def _detect_compound(path: Path, head: bytes) -> str:
+    """Tell by the names of its streams what a compound file of old Office programs is."""
+    sector = 4096 if head[30:32] == b"\x0c\0" else 512
+    first = int.from_bytes(head[48:52], "little")
+    with path.open("rb") as file:
+        names = file.read(1 << 20)
+        file.seek(min((first + 1) * sector, path.stat().st_size))
+        names += file.read(1 << 16)  # the directory
+    for name, found in _STREAMS.items():
+        # The name of a stream ends with a zero.
+        if f"{name}\0".encode("utf-16-le") in names:
+            return found
+    return "application/x-ole-storage"
 
 
 def _detect_zip(path: Path, head: bytes) -> str:
@@ -108,6 +141,8 @@ def _detect_zip(path: Path, head: bytes) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
+            if told := _declared(archive):
+                return told
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         # Truncated: the directory at the end is gone, but each member's header has its name.
         with path.open("rb") as file:
@@ -118,6 +153,25 @@ def _detect_zip(path: Path, head: bytes) -> str:
             if any(name.startswith(folder) for name in names):
                 return found
     return "application/zip"
+
+
+def _declared(archive: zipfile.ZipFile) -> str | None:
+    """Return the type that an archive declares in a member that is not the first, or is packed."""
+    if "mimetype" not in archive.NameToInfo:
+        return None
+    try:
+        with archive.open("mimetype") as member:
+            found = member.read(100).decode("ascii").strip()
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        RuntimeError,
+        EOFError,
+        NotImplementedError,
+        ValueError,
+    ):
+        return None
+    return found if found in (ODT, ODS, EPUB) else None
 
 
 def _detect_text(head: bytes, suffix: str) -> str:

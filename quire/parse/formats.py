@@ -1,20 +1,25 @@
 """All supported formats: the parser of each media type, built in or from a plugin."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quire.errors import Unreadable
-from quire.model.pages import Outline, Page, PageFailure
-from quire.parse import file_type, plugin_parser
+from quire.model.pages import Attachment, Outline, Page, PageFailure
+from quire.parse import file_type, mail, msg, plugin_parser
+from quire.parse.epub import EpubParser
 from quire.parse.image import ImageParser
-from quire.parse.mail import MailParser
 from quire.parse.markup import MarkupParser
 from quire.parse.office.docx import DocxParser
+from quire.parse.office.odt import OdtParser
 from quire.parse.office.pptx import PptxParser
 from quire.parse.parser import Parser, ReadOptions, ReadRequest
 from quire.parse.pdf.reader import PdfParser
+from quire.parse.rtf import RtfParser
 from quire.parse.tables.reader import TableParser
+
+#: Types of files that hold others.
+MESSAGES = ("message/rfc822", file_type.MSG)
 
 
 class Format(NamedTuple):
@@ -31,16 +36,31 @@ FORMATS: dict[str, Format] = {
     file_type.DOCX: Format("DOCX", DocxParser()),
     file_type.PPTX: Format("PPTX", PptxParser()),
     file_type.XLSX: Format("XLSX", _TABLES),
+    file_type.XLS: Format("XLS", _TABLES),
+    file_type.ODS: Format("ODS", _TABLES),
+    file_type.ODT: Format("ODT", OdtParser()),
+    file_type.RTF: Format("RTF", RtfParser()),
+    file_type.EPUB: Format("EPUB", EpubParser()),
     "text/csv": Format("CSV", _TABLES),
     "text/html": Format("HTML", _MARKUP),
     "text/markdown": Format("Markdown", _MARKUP),
     "text/plain": Format("plain text", _MARKUP),
-    "message/rfc822": Format("EML", MailParser()),
+    "message/rfc822": Format("EML", mail.MailParser()),
+    file_type.MSG: Format("MSG", msg.MsgParser()),
     **{
         f"image/{kind}": Format(kind.upper(), _IMAGES)
         for kind in ("png", "jpeg", "tiff", "webp", "gif", "bmp")
     },
 }
+
+#: Types that plugins read before Quire did: a plugin that names one still reads it.
+_YIELDING = frozenset(
+    (file_type.EPUB, file_type.ODT, file_type.ODS, file_type.RTF, file_type.MSG, file_type.XLS)
+)
+
+#: Old formats that no library reads that we could use, and the format to save them as.
+_OLD = {file_type.DOC: "Word", file_type.PPT: "PowerPoint"}
+_NEW = {file_type.DOC: "DOCX", file_type.PPT: "PPTX"}
 
 
 def inspect(path: Path, media_type: str, options: ReadOptions | None = None) -> Outline:
@@ -65,9 +85,15 @@ def read(
     return parser.read(ReadRequest(path, media_type, options, first, last, known_image))
 
 
+def attachments(path: Path, media_type: str) -> Sequence[Attachment]:
+    """Return the files inside a message."""
+    read = msg.attachments if media_type == file_type.MSG else mail.attachments
+    return read(path)
+
+
 def is_builtin(media_type: str, options: ReadOptions) -> bool:
     """Tell whether no plugin reads a media type."""
-    is_known = media_type in FORMATS
+    is_known = media_type in FORMATS and media_type not in _YIELDING
     return plugin_parser.choose(options.parser, media_type, is_builtin=is_known) is None
 
 
@@ -81,7 +107,8 @@ def recipe(media_type: str, options: ReadOptions) -> dict[str, Any]:
 
 def _find_parser(media_type: str, options: ReadOptions) -> Parser | None:
     builtin = FORMATS.get(media_type)
-    kind = plugin_parser.choose(options.parser, media_type, is_builtin=builtin is not None)
+    is_known = builtin is not None and media_type not in _YIELDING
+    kind = plugin_parser.choose(options.parser, media_type, is_builtin=is_known)
     if kind is not None:
         return plugin_parser.PluginParser(kind)
     return builtin.parser if builtin else None
@@ -94,6 +121,11 @@ def _parser(path: Path, media_type: str, options: ReadOptions) -> Parser:
     if media_type == file_type.ENCRYPTED_OFFICE:
         raise Unreadable(
             f"{path.name}: is protected by a password. Remove the protection and ingest it again."
+        )
+    if media_type in _OLD:
+        raise Unreadable(
+            f"{path.name}: is a file of an old {_OLD[media_type]}, which is not supported. "
+            f"Save it as {_NEW[media_type]} and ingest that."
         )
     labels = [*dict.fromkeys(form.label for form in FORMATS.values()), *plugin_parser.labels()]
     raise Unreadable(

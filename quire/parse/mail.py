@@ -2,7 +2,7 @@
 
 import email
 import email.policy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from pathlib import Path
 from typing import cast
@@ -28,34 +28,39 @@ class MailParser(BuiltinParser):
 
     def inspect(self, path: Path, media_type: str, options: ReadOptions) -> Outline:
         """Raise Unreadable if the message is too large to be read at once."""
-        _check_size(path)
+        check_size(path)
         return Outline(media_type, "whole", 1)
 
     def read(self, request: ReadRequest) -> Iterator[Page | PageFailure]:
         """Yield the headers and the body, then what the body quotes."""
         message = _message(request.path)
+        headers = {name: _header(message, name) for name in _HEADERS}
+        yield from pages(headers, list(_pieces(message)))
+
+
+def pages(headers: Mapping[str, str], texts: Sequence[tuple[Page, Page]]) -> Iterator[Page]:
+    """Compose a message: its headers and what the sender wrote, then what that quotes."""
+    page = Composer()
+    for name in _HEADERS:
+        if found := composer.line(headers[name]):
+            is_subject = name == "Subject"
+            kind = BlockKind.HEADING if is_subject else BlockKind.PARAGRAPH
+            runs = page.write(f"{name}: {found}", LINE_BREAK)
+            # The name of the header is not a part of the heading.
+            runs = ((runs[0][0] + is_subject, runs[0][1]),)
+            page.block(kind, runs, int(is_subject))
+    own = [each for each, _ in texts if each.text]
+    older = [each for _, each in texts if each.text]
+    if not own:  # a message that only forwards
+        own, older = older, []
+    for each in own:
+        page.append(each)
+    yield page.page(1)
+    if older:
         page = Composer()
-        for name in _HEADERS:
-            if found := composer.line(_header(message, name)):
-                is_subject = name == "Subject"
-                kind = BlockKind.HEADING if is_subject else BlockKind.PARAGRAPH
-                runs = page.write(f"{name}: {found}", LINE_BREAK)
-                # The name of the header is not a part of the heading.
-                runs = ((runs[0][0] + is_subject, runs[0][1]),)
-                page.block(kind, runs, int(is_subject))
-        pieces = list(_pieces(message))
-        own = [each for each, _ in pieces if each.text]
-        older = [each for _, each in pieces if each.text]
-        if not own:  # a message that only forwards
-            own, older = older, []
-        for each in own:
+        for each in older:
             page.append(each)
-        yield page.page(1)
-        if older:
-            page = Composer()
-            for each in older:
-                page.append(each)
-            yield page.page(2, "quoted text")
+        yield page.page(2, "quoted text")
 
 
 def attachments(path: Path) -> list[Attachment]:
@@ -68,14 +73,15 @@ def attachments(path: Path) -> list[Attachment]:
     return found
 
 
-def _check_size(path: Path) -> None:
+def check_size(path: Path) -> None:
+    """Raise Unreadable if a message is too large to be read at once."""
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise Unreadable(f"{path.name}: has {size >> 20:,} MiB (at most {MAX_BYTES >> 20} MiB).")
 
 
 def _message(path: Path) -> Message:
-    _check_size(path)
+    check_size(path)
     with path.open("rb") as file:
         return email.message_from_binary_file(file, policy=email.policy.compat32)
 
@@ -115,16 +121,24 @@ def _is_text(part: Message) -> bool:
 
 
 def _chosen(alternatives: Sequence[Message]) -> list[tuple[Page, Page]]:
-    """Return the plain alternatives, or those in HTML if only these have text or a table."""
-    plain = [each for each in alternatives if each.get_content_type() == "text/plain"]
-    written = [_plain_pages(_text(each)) for each in plain]
+    by_type: dict[str, list[str]] = {"text/plain": [], "text/html": []}
+    for each in alternatives:
+        by_type[each.get_content_type()].append(_text(each))
+    return chosen(by_type["text/plain"], by_type["text/html"])
+
+
+def chosen(plain: Sequence[str], html: Sequence[str]) -> list[tuple[Page, Page]]:
+    """Return the plain texts, or those in HTML if only these have text or a table.
+
+    Each comes as what the sender wrote, and what that quotes.
+    """
+    written = [_plain_pages(each) for each in plain]
     has_text = any(own.text or older.text for own, older in written)
-    others = [_text(each) for each in alternatives if each.get_content_type() == "text/html"]
-    if has_text and not any("<table" in each.lower() for each in others):
+    if has_text and not any("<table" in each.lower() for each in html):
         return written
     composed = [
         (markup.html_page(own), markup.html_page(older))
-        for own, older in map(quoted.split_html, others)
+        for own, older in map(quoted.split_html, html)
     ]
     is_better = not has_text or any(_has_table(own) for own, _ in composed)
     return composed if is_better else written
@@ -152,14 +166,14 @@ def _name(part: Message) -> str | None:
     if part.get_content_type() == "message/rfc822":
         inner = part.get_payload(0) if part.is_multipart() else None
         subject = _header(inner, "Subject") if isinstance(inner, Message) else ""
-        return _safe_name(f"{subject or 'message'}.eml")
+        return safe_name(f"{subject or 'message'}.eml")
     name = part.get_filename()
     if name:
-        return _safe_name(_decoded(name))
+        return safe_name(_decoded(name))
     return "attachment" if part.get_content_disposition() == "attachment" else None
 
 
-def _safe_name(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return the base name without characters that file systems and terminals mishandle."""
     last = encoding.clean(name).replace("\\", "/").rpartition("/")[2]
     return " ".join(last.split()).strip(". ")[-200:] or "attachment"

@@ -31,6 +31,7 @@ from quire.errors import QuireError
 from quire.parse import file_type, formats
 from quire.parse.parser import ReadOptions
 from tests import scratch
+from tests.compound import message
 from tests.documents import TEXT, bomb, docx_with_entities, pdf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -293,6 +294,26 @@ def _sheet() -> bytes:
     return samples.xlsx({"One": [["name", "value"], ["a", 1.5], ["b", 2]], "Two": [["x"]]})
 
 
+_RTF = (
+    b"{\\rtf1\\ansicpg1252{\\stylesheet{\\s1 heading 1;}}\\pard\\s1 A\\par\\pard b\\'e9\\u8364?"
+    b"\\page{\\footnote n}\\trowd\\intbl x\\cell y\\cell\\row{\\listtext 1.\\tab}i\\par}"
+)
+_ODT = samples.zipped(
+    {
+        "mimetype": file_type.ODT,
+        "content.xml": "<d xmlns:t='u'><t:body><t:h t:outline-level='1'>A</t:h><t:list>"
+        "<t:list-item><t:p>i</t:p></t:list-item></t:list><t:table><t:table-row>"
+        "<t:table-cell t:number-rows-spanned='2' t:number-columns-repeated='3'><t:p>c</t:p>"
+        "</t:table-cell></t:table-row></t:table><t:p>x<t:soft-page-break/>y</t:p></t:body></d>",
+    }
+)
+_EPUB = samples.zipped(
+    {
+        "META-INF/container.xml": "<c><rootfile full-path='x.opf'/></c>",
+        "x.opf": "<p><item id='a' href='a.xhtml' media-type='html'/><itemref idref='a'/></p>",
+        "a.xhtml": "<html><h1>A</h1></html>",
+    }
+)
 _DOCX = samples.docx([*TEXT, "A third paragraph."])
 _PPTX = samples.pptx([["Title", *TEXT], ["Second", "text"]])
 _HTML = (
@@ -313,6 +334,10 @@ TARGETS: dict[str, Callable[[], Target]] = {
         read, [_HTML, _MAIL, _DOCX, _PPTX, _sheet(), pdf(*TEXT), b"a,b\n1,2\n", b"# T\n\ntext"]
     ),
     "docx": plain(file_type.DOCX, _DOCX, docx_with_entities(), bomb(_DOCX, 1 << 20)),
+    "rtf": plain(file_type.RTF, _RTF),
+    "msg": plain(file_type.MSG, message()),
+    "odt.xml": member(_ODT, "content.xml", file_type.ODT),
+    "epub.opf": member(_EPUB, "x.opf", file_type.EPUB),
     "docx.xml": member(_DOCX, "word/document.xml", file_type.DOCX),
     "pptx.xml": member(_PPTX, "ppt/presentation.xml", file_type.PPTX),
     "pptx.rels": member(_PPTX, "ppt/_rels/presentation.xml.rels", file_type.PPTX),

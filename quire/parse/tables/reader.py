@@ -22,8 +22,8 @@ class _OpenTable:
     """An open file and the position up to which the rows of a sheet have been read."""
 
     def __init__(self, path: Path, media_type: str) -> None:
-        read = delimited.sheets if media_type == "text/csv" else workbook.sheets
-        self.sheets = read(path)
+        is_csv = media_type == "text/csv"
+        self.sheets = delimited.sheets(path) if is_csv else workbook.sheets(path, media_type)
         self._heads: dict[int, Head] = {}
         self._sheet: Sheet | None = None
         self._next = 0
@@ -43,7 +43,7 @@ class _OpenTable:
 
 
 class TableParser(BuiltinParser):
-    """XLSX and CSV; a page is a sheet, or a range of its rows if it is long."""
+    """XLSX, XLS, ODS and CSV; a page is a sheet, or a range of its rows if it is long."""
 
     name = "tables"
     version = 4

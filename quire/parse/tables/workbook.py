@@ -1,4 +1,4 @@
-"""Workbooks (XLSX): values by calamine, shown in the number formats of their cells."""
+"""Workbooks (XLSX, XLS, ODS): values by calamine; of XLSX in the number formats of their cells."""
 
 import datetime
 import itertools
@@ -11,6 +11,7 @@ from typing import IO, Any
 from xml.parsers import expat
 
 from quire.errors import Unreadable
+from quire.parse import file_type
 from quire.parse.limits import CELL_CHARACTERS
 from quire.parse.office import archive, ooxml
 from quire.parse.office.relations import relationships
@@ -26,18 +27,23 @@ _ROW_NUMBER = re.compile(rb"\sr=[\"'][A-Z]{0,3}(\d{1,7})[\"']")
 _STYLED_CELL = re.compile(rb'<(?:x:)?c r="([A-Z]{1,3})(\d{1,7})" s="(\d{1,5})"')
 _LONGEST_CELL = 40
 _CHUNK_BYTES = 1 << 20
+_ODS_BODY = "content.xml"
 _WORKBOOK, _STYLES = "xl/workbook.xml", "xl/styles.xml"
 
 
-def sheets(path: Path) -> list[Sheet]:
+def sheets(path: Path, media_type: str = file_type.XLSX) -> list[Sheet]:
     """Return the sheets that have rows, in workbook order."""
     import python_calamine
 
-    archive.check(path)
-    _check_extent(path)
+    if media_type == file_type.XLSX:
+        archive.check(path)
+        _check_extent(path)
+    elif media_type == file_type.ODS:
+        archive.check(path)
+        _check_repeated(path)
     try:
         book = python_calamine.CalamineWorkbook.from_path(path)
-        formats = _formats(path)
+        formats = _formats(path) if media_type == file_type.XLSX else Formats(path, (), {})
         return [sheet for each in book.sheets_metadata for sheet in _sheet(book, each, formats)]
     except python_calamine.PasswordError as error:
         raise Unreadable(
@@ -198,6 +204,58 @@ def _check_extent(path: Path) -> None:
                     f"{path.name}: a sheet spans {height:,} rows by {width:,} columns "
                     f"(at most {MAX_CELLS:,} cells). Delete its stray cells and ingest it again."
                 )
+
+
+def _check_repeated(path: Path) -> None:
+    """Raise Unreadable if a sheet of OpenDocument repeats cells beyond what fits in memory.
+
+    Rows and cells without values fill a sheet to its end; calamine leaves those out.
+    """
+    with archive.open_archive(path) as members:
+        if _ODS_BODY not in members.NameToInfo:
+            raise Unreadable(f"{path.name}: is damaged: {_ODS_BODY} is missing.")
+        counter = _RepeatedCells()
+        with members.open(_ODS_BODY) as file:
+            try:
+                ooxml.read(file, counter)
+            except expat.ExpatError as error:
+                raise Unreadable(f"{path.name}: is damaged ({error}).") from error
+    if counter.most > MAX_CELLS:
+        raise Unreadable(
+            f"{path.name}: a sheet spans {counter.most:,} cells (at most {MAX_CELLS:,}). "
+            "Delete its stray cells and ingest it again."
+        )
+
+
+class _RepeatedCells:
+    """Counts rows times columns up to the last value of each sheet."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._row = self._width = self._height = self._columns = 0
+        self._again = 1
+
+    def start(self, name: str, attributes: ooxml.Attributes) -> None:
+        """Take the start of an element."""
+        if name == "table":
+            self._row = self._width = self._height = 0
+        elif name == "table-row":
+            repeated = ooxml.attribute(attributes, "number-rows-repeated")
+            self._again, self._columns = ooxml.number(repeated, 1), 0
+            self._row += self._again
+        elif name in ("table-cell", "covered-table-cell"):
+            repeated = ooxml.attribute(attributes, "number-columns-repeated")
+            self._columns += ooxml.number(repeated, 1)
+            if ooxml.attribute(attributes, "value-type"):
+                self._width = max(self._width, self._columns)
+                self._height = self._row
+                self.most = max(self.most, self._width * self._height)
+
+    def end(self, name: str) -> None:
+        """Take the end of an element."""
+
+    def characters(self, text: str) -> None:
+        """Only attributes count."""
 
 
 def _find_distinct(pattern: re.Pattern[bytes], file: IO[bytes]) -> set[bytes]:

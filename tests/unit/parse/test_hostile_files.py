@@ -14,7 +14,7 @@ from PIL import Image
 from quire.demo import samples
 from quire.errors import QuireError, Unreadable
 from quire.model.pages import Page, PageFailure
-from quire.parse import file_type, limits, word_boxes
+from quire.parse import file_type, formats, limits, word_boxes
 from quire.parse.boxed_reader import SERVER, BoxedReader
 from quire.parse.limits import TextBudget
 from quire.parse.office import archive
@@ -127,8 +127,8 @@ def test_a_hostile_file_fails_alone_or_is_read(name: str, reader: BoxedReader, t
         budget = TextBudget(is_whole=outline.unit == "whole")
         found = [budget.checked(page) for page in pages]
         reader.thumbnail(path, media_type)
-        if media_type == "message/rfc822":
-            for each in reader.attachments(path):
+        if media_type in formats.MESSAGES:
+            for each in reader.attachments(path, media_type):
                 assert "/" not in each.name
     except QuireError as error:
         assert str(error)

@@ -56,9 +56,9 @@ def read(path: Path, media_type: str, name: str = "auto") -> list[Any]:
     return list(formats.read(path, media_type, ReadOptions(name), 1, 1))
 
 
-def test_a_type_without_a_reader_of_ours_is_read_by_the_plugin(tmp_path: Path):
+def test_a_type_that_plugins_read_before_us_is_read_by_the_plugin(tmp_path: Path):
     path = put(tmp_path, "a.epub", BOOK)
-    with pytest.raises(Unreadable, match="not supported"):
+    with pytest.raises(Unreadable, match="its list of contents is missing"):
         formats.inspect(path, EPUB)
     equip(reading(["one", Page(2, "two", label="chapter 2")]))
     assert formats.inspect(path, EPUB)[1:3] == ("whole", 1)
