@@ -316,7 +316,8 @@ MUTANTS = [
     ),
     # Plain turns
     _mutant(
-        "plain.fence", Q + "plain_turn.py", "t.fence == run.c.fence, ", "",
+        "plain.fence", Q + "plain_turn.py", "*(t.id == run.c.id, t.fence == run.c.fence),",
+        "t.id == run.c.id,",
         "plain_turn::test_a_zombie_does_not_end_the_run_of_the_new_holder",
     ),
     _mutant(
@@ -338,8 +339,8 @@ MUTANTS = [
         "plain_turn::test_a_locked_job_is_not_waited_for",
     ),
     _mutant(
-        "plain.end.state", Q + "plain_turn.py",
-        "t.fence == run.c.fence, _is_now(source)),", "t.fence == run.c.fence),",
+        "plain.end.state", Q + "transition.py",
+        "sa.update(tasks).where(is_now).values", "sa.update(tasks).values",
         "plain_turn::test_a_run_that_has_ended_is_not_ended_again",
     ),
     _mutant(

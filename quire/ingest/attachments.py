@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from quire.ingest import resources
 from quire.ingest.fetch import DocumentFile, store_bytes
-from quire.ingest.listing import spawn_document
 from quire.model.context import TaskContext
 from quire.parse import formats
 from quire.store import Transaction
@@ -72,4 +71,4 @@ def queue(
     admitted = admission.admit(conn, request, listed, now=tx.now)
     for one, each in zip(admitted, found, strict=True):
         if one.should_index:
-            spawn_document(tx, one, {"digest": each.digest, "size": each.size})
+            resources.spawn_document(tx, one, {"digest": each.digest, "size": each.size})

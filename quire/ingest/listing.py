@@ -19,7 +19,6 @@ from quire.ingest import resources
 from quire.model.admission import failed_sources_text
 from quire.model.context import TaskContext
 from quire.model.pipeline import Pipeline
-from quire.model.records import About
 from quire.parse import plugin_parser
 from quire.store import Transaction
 from quire.store.documents import admission, corpora
@@ -261,7 +260,7 @@ def _admit_page(
         if one.should_index:
             fields = {k: v for k, v in item._asdict().items() if v is not None}
             payload = {"source": url, "options": dict(request.options), "item": fields}
-            spawn_document(tx, one, payload)
+            resources.spawn_document(tx, one, payload)
     if sealer is not None:
         sealer.store(tx.connection, used_at=tx.now.wall)
     counts = Counter(one.why for one in admitted)
@@ -284,15 +283,6 @@ def _matched_patterns(request: _Request, items: Sequence[Item]) -> list[str]:
     patterns = [each for each in request.options.get("include") or () if each]
     matchers = {each: matcher([each]) for each in patterns}
     return [each for each, matches in matchers.items() if matches and any(map(matches, paths))]
-
-
-def spawn_document(tx: Transaction, one: admission.Admitted, payload: Mapping[str, Any]) -> None:
-    """Queue the task of a document."""
-    tx.spawn(
-        "ingest.document",
-        {"document": one.document_id, **payload},
-        about=About.whole(one.document_id, one.generation),
-    )
 
 
 def _mark_missing(

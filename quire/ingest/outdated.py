@@ -14,7 +14,6 @@ from typing import Any
 from quire.errors import BadInput
 from quire.ingest import resources
 from quire.ingest.fetch import recipe_of
-from quire.ingest.listing import spawn_document
 from quire.model.context import TaskContext
 from quire.model.pipeline import REPEATED, Pipeline
 from quire.store import Transaction
@@ -93,5 +92,5 @@ def _admit(
         for row, one in zip(inside, admitted, strict=True):
             counts[one.why] += 1
             if one.should_index:
-                spawn_document(tx, one, {"digest": row.made_of, "size": row.size_of})
+                resources.spawn_document(tx, one, {"digest": row.made_of, "size": row.size_of})
     return counts

@@ -1,4 +1,4 @@
-"""Opens the sources and embedders that jobs name, and the reader of files, with the settings."""
+"""What several stages share: sources, embedders and the reader of files; the task of a document."""
 
 import atexit
 import faulthandler
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from quire.errors import Forbidden
 from quire.model.places import BUCKETS, Type, granted_hosts
-from quire.model.records import LOCAL
+from quire.model.records import LOCAL, About
 from quire.url_secrets import masked
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from quire.model.pipeline import Pipeline
     from quire.parse.boxed_reader import Reader
     from quire.sandbox.box import BoxDied, Sandbox
+    from quire.store import Transaction
     from quire.store.access.secrets import Sealer
+    from quire.store.documents.admission import Admitted
     from quire.text.embed.embedder import Embedder
     from quire.text.rerank import Reranker
 
@@ -262,3 +264,12 @@ def embedder_with_dimensions(ctx: "TaskContext", pipeline: "Pipeline") -> "Embed
             found.dimensions = vectors.dimensions_of(conn, found.name)
         found.detect_dimensions(Waiting(ctx))
     return found
+
+
+def spawn_document(tx: "Transaction", one: "Admitted", payload: Mapping[str, Any]) -> None:
+    """Queue the task of a document."""
+    tx.spawn(
+        "ingest.document",
+        {"document": one.document_id, **payload},
+        about=About.whole(one.document_id, one.generation),
+    )

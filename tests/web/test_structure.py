@@ -26,7 +26,7 @@ def statement(title: str, *rows: tuple[str, ...]) -> Canvas:
 def take_in(front: Front, *pages: Canvas) -> int:
     front.shelf.put("report.pdf", reports._file(STYLE, pages))
     front.shelf.ingest(settings=PLAIN)
-    return front.shelf.document("report.pdf").id
+    return int(front.shelf.document("report.pdf").id)
 
 
 SALES = (("", "2021", "2020"), ("Sales", "1,204", "(97)"), ("Costs", "800", "750"))

@@ -10,7 +10,7 @@ import pytest
 from quire.control import corpora
 from quire.control.caller import Caller
 from quire.errors import BadInput, Conflict, NotFound
-from quire.model.pipeline import Pipeline, described
+from quire.model.pipeline import REPEATED, Pipeline, described
 from tests.shelf import PLAIN, Shelf, open_shelf
 
 
@@ -73,7 +73,7 @@ def test_documents_follow_the_settings_at_the_next_ingest(shelf: Shelf):
 
 def test_every_setting_is_explained_and_its_consequence_known():
     names = {name for name, _, _ in described()}
-    assert set(corpora.REPEATED) <= names
+    assert set(REPEATED) <= names
     listed = corpora.explained({name: default for name, default, _ in described()})
     assert [each[0] for each in listed] == [name for name, _, _ in described()]
     assert "pages are parsed, chunked" in corpora.consequence(["ocr", "overlap"])
