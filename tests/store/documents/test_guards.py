@@ -17,6 +17,7 @@ from quire.model.records import About
 from quire.store.db import dialect
 from quire.store.db.schema.documents import documents
 from quire.store.db.schema.documents import pages as pages_table
+from quire.store.db.schema.queue import tasks
 from quire.store.documents import (
     admission,
     failures,
@@ -30,7 +31,7 @@ from quire.store.queue import fenced, job_actions, job_transition, owners
 from quire.store.search import vectors
 from tests.store.queue.test_concurrency import later
 from tests.store.shelf import DIMENSIONS, SOURCE, Filing, Shelf
-from tests.store.stage import Stage
+from tests.store.stage import Stage, ending
 
 
 @pytest.fixture
@@ -92,6 +93,23 @@ def test_an_older_generation_is_not_swapped_in(shelf: Shelf):
     with shelf.db.begin() as conn, pytest.raises(Overtaken):
         generations.swap(conn, old.document_id, old.generation, now=shelf.stage.now())
     assert state_of(shelf, old) == ("indexing", 2)
+
+
+def test_rows_that_an_earlier_release_gave_to_a_task_of_their_own_are_missed(shelf: Shelf):
+    """They are not in the list of pages, which says of all others that they were not read."""
+    filing = shelf.queue("a.csv")
+    shelf.begin(filing)
+    shelf.fill(filing, ["the first rows"])
+    rows = shelf.stage.one()
+    [lease] = shelf.stage.claim()
+    shelf.stage.settle(ending(lease, "fail", "failed", error="the disk is full"))
+    with shelf.db.begin() as conn:
+        about = {"document_id": filing.document_id, "generation": 1, "from_page": 11, "to_page": 20}
+        conn.execute(sa.update(tasks).where(tasks.c.job_id == rows).values(about))
+        # A task of a document that has failed counts as done.
+        conn.exec_driver_sql(f"UPDATE jobs SET cost_done = cost_total WHERE id = {rows}")
+    assert shelf.swap(filing).failure == "Some rows were not read: the disk is full"
+    assert state_of(shelf, filing) == ("failed", 1)
 
 
 def test_a_blob_that_is_put_again_is_no_longer_marked(shelf: Shelf):
