@@ -663,7 +663,7 @@ MUTANTS = [
     _mutant(
         "admission.nolock", D + "admission.py",
         "    take_turn(conn, request.owner.tenant)\n", "",
-        "admission::test_two_listings_at_once_insert_each_document_once",
+        "documents::test_a_listing_waits_for_another_one_of_its_tenant",
     ),
     _mutant(
         "admission.documents.nolock", D + "admission.py",

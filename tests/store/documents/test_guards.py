@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import sqlalchemy as sa
 
@@ -170,6 +172,24 @@ def test_an_overtaking_ends_a_task_that_was_added_meanwhile(pg_stage: Stage):
     assert pg_stage.task(added).state == "skipped"
     again = shelf.queue("a.txt")
     assert again.generation == 2
+
+
+def test_a_listing_waits_for_another_one_of_its_tenant(pg_stage: Stage):
+    jobs = pg_stage.many(2)
+    files = [admission.ListedFile(f"file:///d/{n}", f"{n}", "s") for n in range(3)]
+
+    def admit(conn: sa.Connection, now: Instant, job: int) -> list[admission.Admitted]:
+        owner = owners.lock_or_create(conn, "default", f"user {job}")
+        wish = admission.AdmissionRequest(owner, job, "file:///d", "{}")
+        return admission.admit(conn, wish, files, now=now)
+
+    with pg_stage.db.begin() as conn:
+        first = admit(conn, pg_stage.now(), jobs[0])
+        thread, second = later(lambda: pg_stage.db.write(partial(admit, job=jobs[1])))
+        pg_stage.wait_until_one_waits(thread)
+    thread.join()
+    assert [one.why for one in (*first, *second[0])] == ["new"] * 3 + ["waiting"] * 3
+    assert len(pg_stage.rows("documents")) == 3
 
 
 def test_a_listing_waits_for_a_swap_before_it_decides(pg_stage: Stage):
