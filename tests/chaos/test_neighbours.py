@@ -50,7 +50,7 @@ def test_a_tenant_that_does_its_worst_delays_another_one_within_limits(place: Si
     with neighbours(place, documents=60) as both:
         measured(both, 2.0)
         calm = measured(both, CALM)
-        with attacking(both.url, both.book, "i.burns", both.tokens) as end:
+        with attacking(both.url, both.book, "i.burns", both.tokens, niceness=19) as end:
             pause(2.0)
             loud = measured(both, LOUD)
             print("attacker:", dict(end()))

@@ -23,6 +23,7 @@ from quire.store.db.schema.documents import vectors as vector_rows
 from quire.store.documents import corpora
 from quire.store.search import exact_scan, fulltext, sampled_gin, vectors
 from quire.store.search import search as store
+from quire.text import words
 from tests.store.shelf import DIMENSIONS, Shelf, vector_of
 from tests.store.stage import Stage
 
@@ -549,6 +550,22 @@ def test_odd_queries_are_only_words(shelf: Shelf, query: str):
     shelf.file("a", "alpha")
     assert hits(shelf, f"{query} alpha") == [("a", 1)]
     assert hits(shelf, f"alpha{query}", mode="hybrid")
+
+
+@pytest.mark.parametrize("query", ["2½", "½", "no3⁄4", "paŀlid", "a\u19b0b", "\u1b06b", "\u37aa"])
+def test_a_word_that_analysis_takes_apart_is_found_and_never_an_error(shelf: Shelf, query: str):
+    shelf.file("a", f"{query} cups of alpha")
+    shelf.file("b", "beta")
+    assert hits(shelf, f"{query} alpha")[0] == ("a", 1)
+    assert hits(shelf, f"beta {query}")
+
+
+def test_no_letter_makes_the_index_of_documents_fail(shelf: Shelf):
+    shelf.file("a", "alpha")
+    letters = map(chr, (*range(0x80, 0x3000), *range(0xA000, 0xABFF), *range(0x1D400, 0x1D800)))
+    found = {word for each in letters for word in words.analyse(words.split_words(f"a{each}b"), "")}
+    with shelf.db.read() as conn:
+        assert not any(document_entries.matching(conn, "default", sorted(found), 9))
 
 
 def test_an_empty_database_has_no_hits(shelf: Shelf):
