@@ -106,7 +106,8 @@ def matching(
     if not _has_table(conn, tenant):
         return [[] for _ in entries]
     table = table_of(tenant)
-    only = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
+    # The plus makes it a filter on matches; otherwise FTS5 is queried once per id.
+    only = "" if within is None else "AND +rowid IN (SELECT value FROM json_each(?))"
     one = f"SELECT rowid FROM {table} WHERE {table} MATCH value {only} LIMIT {most}"  # noqa: S608
     quoted = dialect.encode_rows(list(map(_quoted, entries)))
     ids = () if within is None else (dialect.encode_ids(conn, within),)
