@@ -20,7 +20,7 @@ FOLDER_MODE, FILE_MODE, UMASK = 0o700, 0o600, 0o077
 TRUSTED_ONLY = frozenset({
     "plugins", "url", "token", "database_url", "broker_url", "blobs", "bucket_endpoint",
     "gdrive_credentials", "gdrive_endpoint", "embed_url", "embed_api_key", "secret_key",
-    "rerank_url", "rerank_key",
+    "rerank_url", "rerank_key", "rerank_model",
     "source_credentials", "source_endpoint",
 })  # fmt: skip
 #: Secrets, and the setting that says where each of them is sent.

@@ -154,7 +154,9 @@ class Settings:
         "Reranking",
     )
     rerank_key: str = _setting("", "API key for it.")
-    rerank_model: str = _setting("", "Model that it is asked for.")
+    rerank_model: str = _setting(
+        "", "Model that it is asked for. Without a URL: folder of an ONNX cross-encoder."
+    )
 
     api_host: str = _setting(
         "127.0.0.1", "Address the API and the dashboard listen on.", "API and dashboard"
@@ -328,6 +330,11 @@ def _check_urls(s: Settings) -> None:
     if s.rerank_url and not (s.rerank_url.startswith(("http://", "https://")) and s.rerank_model):
         raise BadInput(
             "QUIRE_RERANK_URL: expected an http or https URL, and QUIRE_RERANK_MODEL with it."
+        )
+    if s.rerank_model and not s.rerank_url and not Path(s.rerank_model).is_dir():
+        raise BadInput(
+            f"QUIRE_RERANK_MODEL: {s.rerank_model} is not a folder. Name the folder of an ONNX "
+            "cross-encoder, or set QUIRE_RERANK_URL for a model of a server."
         )
     for each in s.trusted_proxies:
         try:

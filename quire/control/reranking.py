@@ -7,7 +7,7 @@ from quire import log
 from quire.control.ranking import RankedPage
 from quire.errors import QuireError
 from quire.model.search import ChunkLocation
-from quire.text.rerank import MAX_TEXTS, Reranker
+from quire.text.rerank import Reranker
 
 
 class Hit(NamedTuple):
@@ -23,12 +23,12 @@ class Hit(NamedTuple):
 
 def depth(limit: int, reranker: Reranker | None) -> int:
     """Return how many hits to find: always as many as are reranked, whatever is asked for."""
-    return max(limit, MAX_TEXTS) if reranker else limit
+    return max(limit, reranker.most) if reranker else limit
 
 
 def rerank(reranker: Reranker, query: str, hits: Sequence[Hit]) -> tuple[list[Hit], str]:
     """Order the first hits by their relevance; returns a note for the user if that failed."""
-    best, others = hits[:MAX_TEXTS], hits[MAX_TEXTS:]
+    best, others = hits[: reranker.most], hits[reranker.most :]
     if not best or not query:
         return list(hits), ""
     try:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quire.errors import BadInput, Permanent, QuireError, Transient
@@ -32,12 +33,18 @@ class Reranker(Protocol):
     def name(self) -> str:
         """The model."""
 
+    @property
+    def most(self) -> int:
+        """Number of passages of a search that it scores."""
+
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return how relevant each text is, from 0 to 1; raise QuireError if that fails."""
 
 
 class Endpoint:
     """A model of an endpoint."""
+
+    most = MAX_TEXTS
 
     def __init__(
         self,
@@ -129,16 +136,23 @@ def scaled(scores: Sequence[float]) -> list[float]:
     """Return scores from 0 to 1: what a model gives beyond that are logits."""
     if all(0 <= score <= 1 for score in scores):
         return list(scores)
-    return [1 / (1 + math.exp(-max(-60.0, min(60.0, score)))) for score in scores]
+    return list(map(logistic, scores))
+
+
+def logistic(logit: float) -> float:
+    """Return a score from 0 to 1."""
+    return 1 / (1 + math.exp(-max(-60.0, min(60.0, logit))))
 
 
 _lock = threading.Lock()
 
 
 def open_reranker(url: str, model: str, key: str = "") -> Reranker | None:
-    """Open the reranker of an endpoint, once a process; None if none is set."""
+    """Open the reranker of an endpoint or a folder, once a process; None if none is set."""
     if not url:
-        return None
+        from quire.text.cross_encoder import open_folder
+
+        return open_folder(Path(model)) if model else None
     with _lock:
         return _opened(url, model, key)
 

@@ -140,7 +140,8 @@ def test_a_secret_of_the_environment_never_goes_to_a_server_of_a_found_file(
     with pytest.raises(BadInput, match=f"QUIRE_{secret.upper()}: would be sent") as refused:
         settings.load(environ)
     assert "s3cr3t" not in str(refused.value)
-    environ["QUIRE_RERANK_MODEL"] = "cross"  # which its URL needs
+    if secret == "rerank_key":  # which is nothing without a model
+        environ["QUIRE_RERANK_MODEL"] = "cross"
     named = {**environ, f"QUIRE_{receiver.upper()}": "http://127.0.0.1:9"}
     assert getattr(settings.load(named), secret) == "s3cr3t"
     assert getattr(settings.load({**environ, "QUIRE_HOME": str(home)}), secret) == "s3cr3t"

@@ -70,6 +70,9 @@ def test_a_list_in_the_file_is_a_list(tmp_path):
         ("QUIRE_HEARTBEAT_INTERVAL", "60"),
         ("QUIRE_HEARTBEAT_INTERVAL", "0"),
         ("QUIRE_LEASE_SECONDS", "nan"),
+        ("QUIRE_RERANK_URL", "http://127.0.0.1:9"),  # without a model
+        ("QUIRE_RERANK_URL", "ftp://127.0.0.1:9"),
+        ("QUIRE_RERANK_MODEL", "no-such-folder"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(tmp_path, name, value):

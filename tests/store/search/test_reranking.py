@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quire.control.search import search
+from quire.text.cross_encoder import CrossEncoder
 from quire.text.rerank import MAX_TEXTS, Endpoint
+from tests import cross_encoders
 from tests.reranking import Server, serving
 from tests.store.shelf import Shelf
 from tests.store.stage import Stage
@@ -83,6 +86,21 @@ def test_without_an_answer_the_order_is_that_of_the_search_and_it_says_so(
         assert found["note"].endswith("The hits were not reranked.")
         assert found["reranked"] is False
         assert all("rerank" not in hit["why"] for hit in found["items"])
+
+
+def test_a_cross_encoder_of_a_folder_orders_hits(shelf: Shelf, tmp_path: Path):
+    shelf.file("first", "tide noon tide")
+    shelf.file("second", "tide and a ship and the moon")
+    encoder = CrossEncoder(cross_encoders.make(tmp_path / "tiny"))
+
+    def ordered(query: str) -> list[str]:
+        found = search(shelf.db, shelf.tenant, query, mode="text", reranker=encoder)
+        assert found["reranked"]
+        return [hit["name"] for hit in found["items"]]
+
+    # Unlike the index of words, it counts small words, as long as something finds the page.
+    assert ordered("and and and tide") == ["second", "first"]
+    assert ordered("noon tide") == ["first", "second"]
 
 
 def test_nothing_found_asks_nobody(shelf: Shelf, server: Server):
