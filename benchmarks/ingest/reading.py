@@ -4,10 +4,12 @@ The reading code may be tuned on one half of the reports; the figures are of the
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.figures import Figure, at_least, at_most
-from benchmarks.ingest import reading_score, real_tables, reports
+from benchmarks.ingest import column_pages, reading_score, real_tables, reports
 from benchmarks.ingest.sizes import IngestSizes
 from benchmarks.ingest.worker import temporary_folder
 from benchmarks.installation import Backend
@@ -33,5 +35,22 @@ def measure(backend: Backend, sizes: IngestSizes) -> Iterator[Figure]:
     false = 100 * found.false_tables / max(found.prose_pages, 1)
     yield Figure("false tables in 100 pages of prose", false, "", target=at_most(1.0))
     yield Figure("reading and scoring", 1000 * seconds / pages, "ms/page")
+    yield from _columns(sizes.reports, folder)
     if sizes.corpus is not None:
         yield from real_tables.measure(sizes.corpus)
+
+
+def _columns(count: int, folder: Path) -> Iterator[Figure]:
+    """Read pages in columns, whose files go across them or not, and forms."""
+    counts: dict[str, Counter[str]] = {}
+    for made in map(column_pages.make, range(3 * count)):
+        if not made.is_for_tuning:
+            path = folder / f"columns-{made.number}.pdf"
+            path.write_bytes(made.content)
+            [(text, blocks, _, _)] = reading_score.read(path)
+            counted = counts.setdefault(made.kind, Counter())
+            reading_score.add_neighbours(counted, made.paragraphs, text, blocks)
+    for kind, counted in sorted(counts.items()):
+        note = f"{counted['true']} pairs of paragraphs on generated pages"
+        share = reading_score.share(counted)
+        yield Figure(f"order, {kind}", share, "", target=at_least(0.97), note=note)

@@ -129,6 +129,21 @@ def _add_order(
         counts["right"] += 0 <= one < other
 
 
+def add_neighbours(
+    counts: Counter[str], paragraphs: Sequence[str], text: PageText, blocks: Sequence[Block]
+) -> None:
+    """Count the paragraphs that are read right before the one that follows them on the page."""
+    read = " ".join(text.of(block.runs) for block in blocks)
+    before = -1
+    for number, paragraph in enumerate(paragraphs):
+        first = " ".join(paragraph.split()[:4])
+        place = read.find(first, before + 1)
+        if number:
+            counts["true"] += 1
+            counts["right"] += place >= 0
+        before = place if place >= 0 else read.find(first)
+
+
 def _add_tables(total: Score, truth: TruePage, text: PageText, found: Sequence[Table]) -> None:
     left = list(found)
     for table in truth.tables:

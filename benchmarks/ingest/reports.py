@@ -491,10 +491,10 @@ def make(number: int) -> Report:
         kind()
         truths.append(writer.page)
         pages.append(writer.canvas)
-    return Report(number, _file(writer.style, pages), truths)
+    return Report(number, file_of(writer.style, pages), truths)
 
 
-def _file(style: Style, pages: Sequence[Canvas]) -> bytes:
+def file_of(style: Style, pages: Sequence[Canvas]) -> bytes:
     import pikepdf
 
     file = pikepdf.new()

@@ -20,7 +20,7 @@ from quire.model.blocks import (
     join_runs,
     words_of,
 )
-from quire.parse.pdf import lines, rulings, table_finder
+from quire.parse.pdf import columns, lines, rulings, table_finder
 from quire.parse.pdf.lines import Segment, Words
 
 #: Heights of the font box.
@@ -125,9 +125,11 @@ def blocks(
     shape = _shape(free if is_text else segments, float("inf") if is_turned else height)
     placed = [_table(each) for each in (*grids, *found)]
     placed += map(_entry, entries)
-    text = _lines(free)
-    placed += _text_blocks(text, shape, _keys(titles))
-    return [each.block for each in _in_order(placed)]
+    ordered = columns.in_order(free) if _are_beside(rows) else None
+    text = _text_blocks(_lines(ordered or free), shape, _keys(titles))
+    if ordered is None:
+        return [each.block for each in _in_order([*placed, *text])]
+    return [each.block for each in _inserted(placed, text)]
 
 
 def _without(segments: Sequence[Segment], taken: Sequence[Runs]) -> list[Segment]:
@@ -400,6 +402,25 @@ def _level(line: Line, shape: PageShape) -> int:
         if ratio > least:
             return level
     return 4 if line.text.isupper() else 5
+
+
+def _are_beside(rows: Sequence[lines.Row]) -> bool:
+    """Tell whether so many rows have texts beside each other that there may be columns."""
+    return sum(len(row.segments) > 1 for row in rows) >= columns.MIN_LINES
+
+
+def _inserted(placed: Sequence[_Placed], text: Sequence[_Placed]) -> list[_Placed]:
+    """Put tables into text that is in order: after the last text that stands above them."""
+    found = list(text)
+    for each in sorted(placed, key=lambda one: one.top):
+        above = [
+            index
+            for index, other in enumerate(found, start=1)
+            if other.bottom <= each.top + 1.0
+            and min(other.right, each.right) > max(other.left, each.left)
+        ]
+        found.insert(max(above, default=0), each)
+    return found
 
 
 def _in_order(placed: Sequence[_Placed]) -> list[_Placed]:

@@ -47,7 +47,7 @@ def report(*, years: int = 9, number: int = 9, edited: int = 0) -> bytes:
         if page == 3:
             _statement(canvas, years, number)
         canvases.append(canvas)
-    return reports._file(STYLE, canvases)
+    return reports.file_of(STYLE, canvases)
 
 
 def _statement(canvas: Canvas, years: int, number: int) -> None:
@@ -191,7 +191,7 @@ def test_a_chunk_is_found_by_the_heading_above_it_which_is_not_in_its_text(shelf
     canvas.text(60, 60, "Zanzibar expedition", 15, bold=True)
     for line in range(50):
         canvas.text(60, 90 + 14 * line, f"line {line} of a long text about ships and the tides", 10)
-    shelf.put("voyage.pdf", reports._file(STYLE, [canvas]))
+    shelf.put("voyage.pdf", reports.file_of(STYLE, [canvas]))
     shelf.ingest(settings={**PLAIN, "chunk_tokens": "100"})
     caller, document = shelf.app.caller, shelf.document("voyage.pdf").id
     found = content.chunks(caller, document, limit=50, cursor=None)["items"]
@@ -234,7 +234,7 @@ def test_a_table_that_goes_on_on_the_next_page_says_so_and_its_csv_is_one(shelf:
                 canvas.right(400, y, f"{page},{100 + line}", 10)
                 canvas.right(500, y, f"{page},{200 + line}", 10)
         canvases.append(canvas)
-    shelf.put("long.pdf", reports._file(STYLE, canvases))
+    shelf.put("long.pdf", reports.file_of(STYLE, canvases))
     shelf.ingest(settings=PLAIN)
     found = structure.tables_as_text(shelf.app.caller, shelf.document("long.pdf").id)
     assert [each.details["continues"] for each in found] == [False, True, False]

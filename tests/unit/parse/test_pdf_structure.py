@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pikepdf
 import pytest
 
-from benchmarks.ingest import reading_score, reports
+from benchmarks.ingest import column_pages, reading_score, reports
 from benchmarks.ingest.reports import Canvas, Style
 from quire.model.blocks import Block, BlockKind, PageText
 from quire.parse.pdf import rulings
@@ -21,7 +22,7 @@ STYLE = Style("Helvetica", 10, 1.3, "bold", "none", False, 14.0, 1)
 
 
 def read(folder: Path, *pages: Canvas) -> list[tuple[PageText, list[Block]]]:
-    path = put(folder, "page.pdf", reports._file(STYLE, pages))
+    path = put(folder, "page.pdf", reports.file_of(STYLE, pages))
     return [(text, blocks) for text, blocks, _, _ in reading_score.read(path)]
 
 
@@ -198,7 +199,7 @@ def test_list_items_keep_their_lines_and_a_page_number_is_no_text(tmp_path: Path
 @pytest.mark.parametrize("turned", [90, 270])
 def test_a_table_on_a_turned_page_is_read(turned: int, tmp_path: Path):
     page = statement(("", "2021", "2020"), ("Sales", "1,204", "(97)"), ("Costs", "800", "9"))
-    content = reports._file(STYLE, [page])
+    content = reports.file_of(STYLE, [page])
     with pikepdf.open(io.BytesIO(content)) as opened:
         opened.pages[0].obj.Rotate = turned
         opened.save(tmp_path / "turned.pdf")
@@ -222,7 +223,7 @@ def test_bookmarks_that_lead_in_circles_or_nowhere_end(tmp_path: Path):
     canvas = Canvas(STYLE)
     canvas.text(60, 80, "The harbour", 10)
     prose(canvas, 60, 110, 9, "the left column goes on and on in lines that are quite long")
-    content = reports._file(STYLE, [canvas])
+    content = reports.file_of(STYLE, [canvas])
     with pikepdf.open(io.BytesIO(content)) as opened:
         page = opened.pages[0].obj
         first = opened.make_indirect(
@@ -285,7 +286,7 @@ def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str
                 canvas.text(10 + 3.4 * (index // 2), 20 + 2 * (index % 2), "1", 1.4)
             else:
                 canvas.text(60 + 35 * (index % 13), 10 + 1.7 * (index // 13), f"{index}", 1.4)
-        path = put(tmp_path, f"{count}.pdf", reports._file(STYLE, [canvas]))
+        path = put(tmp_path, f"{count}.pdf", reports.file_of(STYLE, [canvas]))
         taken = []
         for _ in range(3):
             started = time.process_time()
@@ -338,7 +339,9 @@ def test_drawn_cells_that_are_no_rectangles_do_not_overlap(tmp_path: Path):
     canvas.line(60, 140, 260, 140)
     canvas.line(160, 120, 160, 140)
     canvas.line(260, 120, 260, 160)
-    [(_, blocks, _, _)] = reading_score.read(put(tmp_path, "l.pdf", reports._file(STYLE, [canvas])))
+    [(_, blocks, _, _)] = reading_score.read(
+        put(tmp_path, "l.pdf", reports.file_of(STYLE, [canvas]))
+    )
     [table] = [block.table for block in blocks if block.table]
     area = sum(cell.row_span * cell.column_span for cell in table.cells)
     assert area <= table.rows * table.columns
@@ -478,3 +481,35 @@ def test_code_with_numbered_lines_is_no_table(tmp_path: Path):
         for part, text in enumerate(line.split("   ")):
             canvas.text(90 + 10 * (index % 3) + 70 * part, 100 + 13 * index, text, 10)
     assert tables(tmp_path, canvas) == []
+
+
+@pytest.mark.parametrize("kind", ["turns", "columns", "form"])
+def test_columns_are_read_one_after_the_other_and_forms_line_by_line(kind: str, tmp_path: Path):
+    counts = Counter[str]()
+    made = [page for page in map(column_pages.make, range(40)) if page.kind == kind]
+    for page in made:
+        path = put(tmp_path, f"{page.number}.pdf", page.content)
+        [(text, blocks, _, _)] = reading_score.read(path)
+        reading_score.add_neighbours(counts, page.paragraphs, text, blocks)
+    assert counts["true"] > 60
+    assert reading_score.share(counts) >= 0.97
+
+
+def test_a_table_between_columns_that_are_read_stays_in_its_place(tmp_path: Path):
+    canvas = Canvas(STYLE)
+    for index in range(24):
+        side = "first" if index < 12 else "second"
+        for x in (60, 320):
+            canvas.text(x, 100 + 13 * index, f"the {side} lines of a column at {x}", 10)
+    for row in range(3):
+        for column, x in enumerate((60, 180, 300)):
+            canvas.text(x, 430 + 14 * row, f"{row}{column}1.5" if column else "Sales", 10)
+    canvas.text(60, 490, "a line of text below the table, over both columns of the page", 10)
+    text, blocks = one(tmp_path, canvas)
+    read = [text.of(block.runs) for block in blocks]
+    kinds = [block.kind for block in blocks]
+    at = kinds.index(BlockKind.TABLE)
+    whole = " ".join(read)
+    assert whole.rindex("at 60") < whole.index("at 320")
+    assert "at 320" in read[at - 1]
+    assert "below the table" in read[at + 1]
