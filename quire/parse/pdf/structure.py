@@ -40,7 +40,7 @@ _MIN_TEXT = 200  # characters outside of tables that show what is usual on a pag
 
 _BULLET = re.compile(r"[•●▪■◦○‣⁃∙·➢►✓❖\uf0b7\uf0a7–—*-](?=\s)")
 _ITEM = re.compile(_BULLET.pattern + r"|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)](?=\s+\S)")
-_ENTRY = re.compile(r"(?:(?:\.\s?){4,}|…{2,}|_{4,})\s*\d{1,4}$")  # of a table of contents
+_LEADERS = ("....", "____", "……")
 _SECTION = re.compile(
     r"(?:item|part|chapter|section|article|note|appendix|annex|schedule|kapitel|abschnitt)\s+"
     r"[\dIVX]{1,4}[A-Z]?\b|(?P<number>\d{1,3}(?:\.\d{1,3}){0,5})\.?\s+(?=[^\W\d_])"
@@ -268,9 +268,15 @@ def _kind(line: Line, shape: PageShape) -> BlockKind:
     is_small = line.height < _SMALLER * shape.text_height
     if is_small and line.top > _LOW * shape.height and _NOTE_MARK.match(line.text):
         return BlockKind.FOOTNOTE
-    if _ITEM.match(line.text) or (line.text[-1].isdigit() and _ENTRY.search(line.text)):
+    if _ITEM.match(line.text) or _is_entry(line.text):
         return BlockKind.LIST_ITEM
     return BlockKind.PARAGRAPH
+
+
+def _is_entry(text: str) -> bool:
+    """Tell whether a line is one of a table of contents: leaders to the number of a page."""
+    title = text.rstrip("0123456789")
+    return title != text and title[-10:].replace(" ", "").endswith(_LEADERS)
 
 
 def _goes_on(last: Line, line: Line, first: Line, kind: BlockKind, shape: PageShape) -> bool:
