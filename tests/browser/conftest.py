@@ -56,7 +56,7 @@ def report() -> bytes:
         canvas.text(60, 100 + 14 * index, label, 10)
         for x, value in zip((400, 500), values, strict=True):
             canvas.right(x, 100 + 14 * index, value, 10)
-    return reports._file(style, [canvas])
+    return reports.file_of(style, [canvas])
 
 
 class Stage:

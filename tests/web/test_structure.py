@@ -24,7 +24,7 @@ def statement(title: str, *rows: tuple[str, ...]) -> Canvas:
 
 
 def take_in(front: Front, *pages: Canvas) -> int:
-    front.shelf.put("report.pdf", reports._file(STYLE, pages))
+    front.shelf.put("report.pdf", reports.file_of(STYLE, pages))
     front.shelf.ingest(settings=PLAIN)
     return int(front.shelf.document("report.pdf").id)
 
