@@ -369,6 +369,11 @@ MUTANTS = [
         "plain_turn::test_the_end_of_a_job_in_which_a_task_failed_is_left",
     ),
     _mutant(
+        "plain.end.walk", Q + "plain_turn.py",
+        "has_state(j.state, *JOB_ACTIVE)", "is_state(j.state, *JOB_ACTIVE)",
+        "plain_turn::test_each_row_is_found_by_an_index_however_small_the_tables_were",
+    ),
+    _mutant(
         "plain.end.order", Q + "plain_turn.py",
         "        .order_by(e.job_id)\n", "",
         "worker_turn::test_a_turn_locks_its_jobs_in_the_order_of_their_ids",

@@ -14,7 +14,7 @@ from quire.clock import Instant
 from quire.model.states import JOB_ACTIVE, JOB_MOVES
 from quire.store.db import dialect
 from quire.store.db.engine import TransactionConflict, on_ended
-from quire.store.db.schema.queue import is_state, jobs
+from quire.store.db.schema.queue import has_state, is_state, jobs
 from quire.store.queue.counters import POSITIONS, Delta
 
 j = jobs.c
@@ -143,7 +143,7 @@ def starting(begun: sa.FromClause, wall: Any) -> sa.Update:
     b = begun
     return (
         sa.update(jobs)
-        .where(j.id == b.c.id, is_state(j.state, *sorted(sources), target))
+        .where(j.id == b.c.id, has_state(j.state, *sorted(sources), target))
         .values(
             tasks_ready=j.tasks_ready - b.c.count,
             tasks_running=j.tasks_running + b.c.count,

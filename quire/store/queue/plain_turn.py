@@ -18,7 +18,16 @@ from quire.model.states import JOB_ACTIVE, TASK_MOVES, TaskState
 from quire.store.db import dialect
 from quire.store.db.direct_calls import Call
 from quire.store.db.engine import Database
-from quire.store.db.schema.queue import attempts, events, is_state, jobs, kinds, owners, tasks
+from quire.store.db.schema.queue import (
+    attempts,
+    events,
+    has_state,
+    is_state,
+    jobs,
+    kinds,
+    owners,
+    tasks,
+)
 from quire.store.queue import claim, job_transition, release, transition
 
 j, t = jobs.c, tasks.c
@@ -150,7 +159,7 @@ def _end_statement(engine: sa.Engine) -> tuple[str, dict[str, Any]]:
     run = dialect.array_rows("run", _RUN)
     source, target = TaskState.RUNNING, TASK_MOVES["finish"].target
     is_plain = (
-        is_state(j.state, *JOB_ACTIVE), j.exclusive_key.is_(None), sa.not_(j.has_successors),
+        has_state(j.state, *JOB_ACTIVE), j.exclusive_key.is_(None), sa.not_(j.has_successors),
         j.tasks_failed + j.tasks_lost + j.tasks_cancelled == 0,
     )  # fmt: skip
     ended = (

@@ -25,7 +25,7 @@ from quire.model.records import EndedTask
 from quire.model.states import TASK_FINAL, TASK_MOVES, Reason, TaskState
 from quire.store.db import bulk, dialect
 from quire.store.db.engine import on_ended
-from quire.store.db.schema.queue import attempts, is_state, owners, tasks
+from quire.store.db.schema.queue import attempts, has_state, is_state, owners, tasks
 from quire.store.queue import dependencies, events, job_transition, order
 from quire.store.queue.counters import Deltas, is_over
 
@@ -391,13 +391,9 @@ def _statement(
 
 
 def moving(move: str, source: TaskState, at: Any, **values: Any) -> sa.Update:
-    """Build an UPDATE that makes one move at the time `at`; the caller says of which tasks.
-
-    The state is compared with a parameter: where the planner sees it, it walks the index of all
-    tasks in that state, whose number it guesses, instead of finding each task by its id.
-    """
+    """Build an UPDATE that makes one move at the time `at`; the caller says of which tasks."""
     changed = effects(move, source, at) | values
-    is_now = t.state == sa.literal(source.value)
+    is_now = has_state(t.state, source)
     return sa.update(tasks).where(is_now).values(state=TASK_MOVES[move].target, **changed)
 
 

@@ -36,6 +36,16 @@ def is_state(column: sa.ColumnElement[str], *states: str) -> sa.ColumnElement[bo
     return column == quoted[0] if len(quoted) == 1 else column.in_(quoted)
 
 
+def has_state(column: sa.ColumnElement[str], *states: str) -> sa.ColumnElement[bool]:
+    """Compare with parameters, where rows are found by their ids.
+
+    A plan for any values of its parameters then uses no partial index. Where the planner sees the
+    states, it may walk the index of all rows in them, whose number it guesses.
+    """
+    given = [sa.literal(str(state)) for state in states]
+    return sa.or_(*(column == each for each in given))
+
+
 def partial_index(
     name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool] | str, unique: bool = False
 ) -> sa.Index:
