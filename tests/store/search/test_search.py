@@ -790,6 +790,17 @@ def test_every_statement_of_a_search_uses_indexes(full: Stage, monkeypatch):
             assert not re.search(f"Seq Scan on {WIDE}", plan), plan
 
 
+def test_entries_of_documents_are_looked_up_by_their_index_alone(full: Stage):
+    """Any other way decompresses the words of all documents of the tenant, for each entry."""
+    if not full.is_postgres:
+        return
+    asked = [plan for how in NARROW for plan in plans(full, **how) if "entries @>" in plan]
+    assert asked
+    for plan in asked:
+        assert "ix_document_words_entries" in plan
+        assert "ix_document_words_tenant" not in plan, plan
+
+
 def test_candidates_are_looked_up_from_the_chunk_on(full: Stage):
     """Without statistics SQLite would rather begin with all documents of the tenant."""
     if full.is_postgres:
