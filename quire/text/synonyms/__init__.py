@@ -4,6 +4,7 @@
 """
 
 import csv
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
@@ -16,10 +17,12 @@ from quire.text.language import STOP_WORDS
 MAX_CHARS, MAX_ROWS, MAX_PHRASES, MAX_WORDS = 100_000, 2_000, 20, 8
 #: Lists that are part of Quire.
 STARTERS = ("finance",)
-_LISTS_KEPT = 32
+#: Phrases that are found for a query, about: more would not be asked for.
+MAX_FOUND = 40
+_LISTS_KEPT = 16
 
-#: Stems of a phrase → the phrases that mean the same.
-Synonyms = Mapping[tuple[str, ...], Sequence[str]]
+#: Stems of a phrase → the rows that have it.
+Synonyms = Mapping[tuple[str, ...], Sequence[Sequence[str]]]
 
 
 def starter(name: str) -> str:
@@ -68,11 +71,10 @@ def _refusal(reason: str) -> BadInput:
 
 def index(rows: Iterable[Sequence[str]]) -> Synonyms:
     """Index rows by the stems of each of their phrases."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[str, ...], list[Sequence[str]]] = {}
     for row in rows:
         for phrase in row:
-            others = [each for each in row if each != phrase]
-            found.setdefault(_key(phrase), []).extend(others)
+            found.setdefault(_key(phrase), []).append(row)
     found.pop((), None)
     return found
 
@@ -105,8 +107,11 @@ def find(asked: Sequence[str], lists: Sequence[Synonyms]) -> dict[str, str]:
             ),
             start,
         )
-        for some in lists:
-            for phrase in some.get(stems[start:stop], ()):
-                found.setdefault(phrase, " ".join(asked[start:stop]))
+        mine = stems[start:stop]
+        for row in itertools.chain(*(some.get(mine, ()) for some in lists)):
+            others = (phrase for phrase in row if _key(phrase) != mine)
+            found |= dict.fromkeys(others, " ".join(asked[start:stop])) | found
+            if len(found) >= MAX_FOUND:
+                return found
         start = max(stop, start + 1)
     return found

@@ -40,6 +40,9 @@ def test_the_longest_phrase_is_meant():
     assert synonyms.find(["cost", "sales", "growth"], lists) == {"cogs": "cost sales"}
     assert synonyms.find(["sale"], lists) == {"turnover": "sale"}
     assert synonyms.find(["growth"], lists) == {}
+    # The first words that ask for a phrase are told.
+    twice = [synonyms.index([["a1", "b1", "c1"], ["d1", "b1"]])]
+    assert synonyms.find(["a1", "d1"], twice) == {"b1": "a1", "c1": "a1"}
 
 
 def test_many_synonyms_take_no_place_of_the_words_of_the_query():
