@@ -7,7 +7,7 @@ from quire import log
 from quire.control.ranking import RankedPage
 from quire.errors import QuireError
 from quire.model.search import ChunkLocation
-from quire.text.rerank import Reranker
+from quire.text.rerank.reranker import Reranker
 
 
 class Hit(NamedTuple):

@@ -24,7 +24,7 @@ from quire.store.search import search as store
 from quire.text import fields, query, rank, snippets, synonyms, words
 from quire.text.embed.embedder import Embedder, open_embedder
 from quire.text.query import Query
-from quire.text.rerank import Reranker
+from quire.text.rerank.reranker import Reranker
 
 MODES = ("hybrid", "text", "vector")
 MOST = 100

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quire.store.access.secrets import Sealer
     from quire.store.documents.admission import Admitted
     from quire.text.embed.embedder import Embedder
-    from quire.text.rerank import Reranker
+    from quire.text.rerank.reranker import Reranker
 
 #: Seconds between two reports of a waiting task, far below the stall timeout.
 REPORT_INTERVAL = 20.0
@@ -179,7 +179,7 @@ def embedder_of(settings: Mapping[str, Any], pipeline: "Pipeline") -> "Embedder"
 
 def reranker_of(settings: Mapping[str, Any]) -> "Reranker | None":
     """Open the reranker that the settings name, if any."""
-    from quire.text.rerank import open_reranker
+    from quire.text.rerank.reranker import open_reranker
 
     names = ("rerank_url", "rerank_model", "rerank_key")
     return open_reranker(*(str(settings.get(name) or "") for name in names))

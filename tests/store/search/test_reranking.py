@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from quire.control.search import search
-from quire.text.cross_encoder import CrossEncoder
-from quire.text.rerank import MAX_TEXTS, Endpoint
+from quire.text.rerank.cross_encoder import CrossEncoder
+from quire.text.rerank.endpoint import MAX_TEXTS, Endpoint
 from tests import cross_encoders
 from tests.reranking import Server, serving
 from tests.store.shelf import Shelf

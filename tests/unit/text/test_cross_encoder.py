@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from quire.errors import BadInput, Permanent
-from quire.text.cross_encoder import MAX_TEXTS, CrossEncoder, open_folder
-from quire.text.rerank import logistic, open_reranker
+from quire.text.rerank.cross_encoder import MAX_TEXTS, CrossEncoder
+from quire.text.rerank.reranker import open_reranker
+from quire.text.rerank.scores import logistic
 from tests import cross_encoders
 
 QUERY, TEXTS = "the tide and the moon", ["ship", "the tide", "moon tide tide", "", "noon " * 5_000]
@@ -32,8 +33,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(tmp_path: Path):
 
 def test_a_folder_is_opened_once(tmp_path: Path):
     folder = cross_encoders.make(tmp_path / "tiny")
-    assert open_folder(folder) is open_folder(folder)
-    assert open_reranker("", str(folder)) is open_folder(folder)
+    assert open_reranker("", str(folder)) is open_reranker("", str(folder))
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path):

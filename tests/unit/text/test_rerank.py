@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from quire.errors import BadInput, Permanent, QuireError, Transient
-from quire.text import rerank
-from quire.text.rerank import Endpoint, open_reranker
+from quire.text.rerank.endpoint import PAUSE, Endpoint
+from quire.text.rerank.reranker import open_reranker
+from quire.text.rerank.scores import MAX_CHARS, MAX_QUERY_CHARS
 from tests.reranking import DRIPS, HANGS, Server, results, serving
 
 
@@ -41,8 +42,8 @@ def test_texts_are_scored_in_their_order(server: Server):
 def test_what_is_sent_is_bounded(server: Server):
     Endpoint(server.url, "cross").scores("q" * 10_000, ["x" * 9_000])
     [asked], [headers] = server.asked, server.headers
-    assert len(asked["query"]) == rerank.MAX_QUERY_CHARS
-    assert [len(each) for each in asked["documents"]] == [rerank.MAX_CHARS]
+    assert len(asked["query"]) == MAX_QUERY_CHARS
+    assert [len(each) for each in asked["documents"]] == [MAX_CHARS]
     assert "Authorization" not in headers
 
 
@@ -118,11 +119,11 @@ def test_an_endpoint_that_failed_is_left_alone_for_a_while(server: Server):
     server.script.append((503, {}, b""))
     with pytest.raises(Permanent):
         endpoint.scores("q", ["a"])
-    clock.now = rerank.PAUSE / 2
+    clock.now = PAUSE / 2
     with pytest.raises(Transient, match="failed before and is asked again in 15 s"):
         endpoint.scores("q", ["a"])
     assert len(server.asked) == 1
-    clock.now = rerank.PAUSE
+    clock.now = PAUSE
     assert endpoint.scores("q", ["a"]) == [0.5]
 
 

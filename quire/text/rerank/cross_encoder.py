@@ -4,13 +4,12 @@ The folder is as Hugging Face has it: `tokenizer.json` beside `model.onnx`, or t
 """
 
 import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import BadInput, Permanent, install_hint
-from quire.text.rerank import MAX_CHARS, MAX_QUERY_CHARS, logistic
+from quire.text.rerank.scores import MAX_CHARS, MAX_QUERY_CHARS, logistic
 from quire.text.tokens import encodable
 
 if TYPE_CHECKING:
@@ -104,15 +103,3 @@ def _opened(model: Path, tokenizer: Path) -> tuple[Any, Any]:
         reason = f"{type(error).__name__}: {error}"[:300]
         raise BadInput(f"QUIRE_RERANK_MODEL: {model} cannot be opened ({reason}).") from error
     return reader, session
-
-
-_lock = threading.Lock()
-_opened_folders: dict[Path, CrossEncoder] = {}
-
-
-def open_folder(folder: Path) -> CrossEncoder:
-    """Open the model of a folder, once a process."""
-    with _lock:
-        if folder not in _opened_folders:
-            _opened_folders[folder] = CrossEncoder(folder)
-        return _opened_folders[folder]

@@ -6,39 +6,22 @@ is one attempt; an endpoint that failed is not asked again for a while.
 
 import json
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import BadInput, Permanent, QuireError, Transient
+from quire.text.rerank.scores import MAX_CHARS, MAX_QUERY_CHARS, scaled
 from quire.text.tokens import encodable
 
 if TYPE_CHECKING:
     import httpx
 
-#: Passages of a search that are scored, and characters of a passage and of the query that are sent.
-MAX_TEXTS, MAX_CHARS, MAX_QUERY_CHARS = 50, 2_000, 1_000
+#: Passages of a search that are scored.
+MAX_TEXTS = 50
 #: Seconds of one attempt, and until an endpoint that failed is asked again.
 TIMEOUT, PAUSE = 5.0, 30.0
 _MAX_ANSWER_BYTES = 4 << 20
-
-
-class Reranker(Protocol):
-    """Scores passages for a query."""
-
-    @property
-    def name(self) -> str:
-        """The model."""
-
-    @property
-    def most(self) -> int:
-        """Number of passages of a search that it scores."""
-
-    def scores(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return how relevant each text is, from 0 to 1; raise QuireError if that fails."""
 
 
 class Endpoint:
@@ -130,33 +113,3 @@ class Endpoint:
                 f"{len(found)}."
             )
         return scaled([found[at] for at in range(size)])
-
-
-def scaled(scores: Sequence[float]) -> list[float]:
-    """Return scores from 0 to 1: what a model gives beyond that are logits."""
-    if all(0 <= score <= 1 for score in scores):
-        return list(scores)
-    return list(map(logistic, scores))
-
-
-def logistic(logit: float) -> float:
-    """Return a score from 0 to 1."""
-    return 1 / (1 + math.exp(-max(-60.0, min(60.0, logit))))
-
-
-_lock = threading.Lock()
-
-
-def open_reranker(url: str, model: str, key: str = "") -> Reranker | None:
-    """Open the reranker of an endpoint or a folder, once a process; None if none is set."""
-    if not url:
-        from quire.text.cross_encoder import open_folder
-
-        return open_folder(Path(model)) if model else None
-    with _lock:
-        return _opened(url, model, key)
-
-
-@cache
-def _opened(url: str, model: str, key: str) -> Reranker:
-    return Endpoint(url, model, key)
