@@ -14,6 +14,7 @@ from quire.store.db import dialect
 from quire.store.db.schema.documents import document_words
 
 _GIN = "ix_document_words_entries"
+_PENDING_LIST_KB = 64  # the least that PostgreSQL takes
 _PREFIX = "document_entries"
 #: Where FTS5 ends a word, and we do not: at signs that analysis makes, as of a half, and at letters
 #: that were marks in the Unicode that it knows.
@@ -28,6 +29,14 @@ def create(conn: sa.Connection) -> None:
     # Its statistics would be the most common of hundreds of millions of words.
     conn.exec_driver_sql("ALTER TABLE document_words ALTER entries SET STATISTICS 0")
     conn.exec_driver_sql(f"CREATE INDEX IF NOT EXISTS {_GIN} ON document_words USING gin (entries)")
+
+
+def shorten_pending_list(conn: sa.Connection) -> None:
+    """Limit the list of rows that wait for the GIN index, and empty it (PostgreSQL)."""
+    if dialect.is_sqlite(conn):
+        return
+    conn.exec_driver_sql(f"ALTER INDEX {_GIN} SET (gin_pending_list_limit = {_PENDING_LIST_KB})")
+    conn.exec_driver_sql(f"SELECT gin_clean_pending_list('{_GIN}')")
 
 
 def table_of(tenant: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from quire.model.search import QueryTerms
-from quire.store.db import dialect
+from quire.store.db import dialect, document_entries
 from quire.store.documents import pages
 from quire.store.search import fulltext, sampled_gin
 from quire.text import rank
@@ -102,3 +102,27 @@ def test_a_rare_word_is_read_along_an_index_of_words(shelf: Shelf):
             plan = plans.explain(conn, statement, given)
             assert "Bitmap Index Scan on ix_chunks_words" in plan, plan
             assert "Seq Scan" not in plan, plan
+
+
+def test_entries_of_documents_are_looked_up_by_their_index_alone(pg_stage: Stage):
+    shelf = Shelf(pg_stage)
+    for n in range(3):
+        shelf.file(f"file {n}", f"tide {n}")
+    asked = []
+
+    def note(conn, cursor, statement, parameters, context, executemany):
+        if "document_words" in statement:
+            asked.append((statement, parameters))
+
+    with shelf.db.read() as conn:
+        sa.event.listen(shelf.db.engine, "before_cursor_execute", note)
+        for some in (None, [1, 2]):
+            document_entries.matching(conn, shelf.tenant, ["tide", "moon"], 1, some)
+        sa.event.remove(shelf.db.engine, "before_cursor_execute", note)
+        for statement, parameters in asked:
+            plan = "\n".join(
+                row[0] for row in conn.exec_driver_sql(f"EXPLAIN {statement}", parameters)
+            )
+            assert "Bitmap Index Scan on ix_document_words_entries" in plan, plan
+            assert "Index Scan using" not in plan and "Seq Scan" not in plan, plan
+    assert len(asked) == 2
