@@ -322,10 +322,14 @@ def _ordered(
     pages = rank.scaled([each.page for each in parts])
     documents = rank.scaled([each.document.total if each.document else 0.0 for each in parts])
     near = rank.spread([max(each.cosine or 0.0, 0.0) for each in parts])
+    words = rank.scaled(
+        [one + rank.DOCUMENT * two for one, two in zip(pages, documents, strict=True)]
+    )
+    has_documents = any(documents)
     ranked = []
     for at, place in enumerate(places):
-        of_document = documents[at] if any(documents) else None
-        weight = rank.vector_weight(shortfall, of_document) if has_terms else 1.0
+        of_document = documents[at] if has_documents else 1.0
+        weight = rank.vector_weight(shortfall, words[at], of_document) if has_terms else 1.0
         vector = weight * near[at] if parts[at].cosine is not None else 0.0
         shares = pages[at], rank.DOCUMENT * documents[at], vector
         ranked.append(RankedPage(place, sum(shares), parts[at], shares))

@@ -3,7 +3,8 @@
 A page scores by its best chunk and its first lines; a document by its name and its words, each
 counted once a page. Both are divided by the best score among the candidates and added, so that the
 right page of the right document comes first. Vectors are added with a weight that grows as words
-find less: they are poor at names, numbers and codes, and good at paraphrases.
+find less: they are poor at names, numbers and codes, and good at paraphrases. Where words find
+everything, vectors order the pages after the best one by words, which stays first.
 
 The weights are round and from flat regions; `benchmarks.ingest.reports` and
 `benchmarks.ingest.passages` measure them.
@@ -24,10 +25,8 @@ HEADS, NAME, DOCUMENT = 0.5, 1.5, 1.0
 NAMED = 0.25
 #: Of vectors, if words find everything, and if they find nothing. The weight falls between these
 #: two shares of the query's words in the best chunks, and with the number of terms found: three are
-#: no accident.
-_MIN_VECTOR, _MAX_VECTOR = 0.25, 12.0
-#: Of vectors on pages of the best document, if documents are ranked, too.
-_MIN_VECTOR_OF_DOCUMENT = 0.1
+#: no accident. The first is of what a page lacks to the best one by words: so that one stays first.
+_MIN_VECTOR, _MAX_VECTOR = 0.5, 12.0
 _LOW_COVERAGE, _HIGH_COVERAGE = 0.5, 0.8
 _WEIGHT_BY_TERMS = (1.0, 1.0, 0.5)
 #: Texts whose cosine is less are not returned for it alone, and none is if the best one is below
@@ -236,13 +235,12 @@ def shortfall(terms: int, share: float) -> float:
     return _WEIGHT_BY_TERMS[terms] * min(1.0, max(0.0, missing))
 
 
-def vector_weight(missing: float, document: float | None = None) -> float:
-    """Return the weight of a page's vector; `document` is the scaled score of its document.
+def vector_weight(missing: float, words: float, document: float = 1.0) -> float:
+    """Return the weight of a page's vector; `words` and `document` are scaled scores by words.
 
     Between documents, words decide: vectors are poor at names.
     """
-    least = _MIN_VECTOR if document is None else _MIN_VECTOR_OF_DOCUMENT * document
-    return least * (1 - missing) + _MAX_VECTOR * missing
+    return _MIN_VECTOR * (1 - words) * document * (1 - missing) + _MAX_VECTOR * missing
 
 
 def scaled(values: Sequence[float]) -> list[float]:

@@ -347,6 +347,18 @@ def test_a_misspelt_word_is_searched_for_as_the_nearest_word_in_scope(shelf: She
     assert answer("yeild", documents=[other.document_id])["did_you_mean"] == {"yeild": "yield"}
 
 
+def test_the_best_page_by_words_is_first_in_hybrid_search_too(shelf: Shelf):
+    dice = random.Random(8)
+    names = ("tide", "pilot", "ledger", "copper", "barley", "slate")
+    for n in range(12):
+        pages = [" ".join(dice.choices(names, k=7)) for _ in range(4)]
+        shelf.file(f"file {n}", *pages)
+    for query in ("tide pilot ledger", "copper barley slate tide", "ledger pilot barley"):
+        words, both = (hits(shelf, query, mode=mode, limit=100) for mode in ("text", "hybrid"))
+        assert both[0] == words[0]
+        assert both != words  # vectors order the others
+
+
 def test_a_hit_explains_what_gave_its_score(shelf: Shelf):
     shelf.file("AcmeWorks_2018.pdf", "cover", "Cash flows\npurchases of plant")
     shelf.file("Borgo.pdf", "Cash flows\nsale of plant")

@@ -54,8 +54,10 @@ class Library:
         near = rank.spread([max(0.0, float(each)) for each in cosines])
         best = max(counts, key=lambda each: sum(map(bool, each.times)))
         missing = shortfall(*rank.coverage([best], len(terms)))
-        weight = rank.vector_weight(missing)
-        both = [one + weight * two for one, two in zip(rank.scaled(scores), near, strict=True)]
+        both = [
+            one + rank.vector_weight(missing, one) * two
+            for one, two in zip(rank.scaled(scores), near, strict=True)
+        ]
         return [int(n) for n in np.argsort(-np.array(both), kind="stable")]
 
 
@@ -86,19 +88,19 @@ def test_our_bm25_ranks_as_fts5_does(library):
     assert recall(library.by_words, ALIKE) == recall(library.by_fts5, ALIKE)
 
 
-def test_vectors_hardly_count_if_words_find_everything_and_decide_if_they_find_nothing():
+def test_vectors_order_what_words_leave_open_and_decide_if_words_find_nothing():
     assert shortfall(3, 1.0) == shortfall(5, 0.1) == 0.0
     assert shortfall(0, 0.0) == 1.0
     assert 0 < shortfall(2, 0.5) <= shortfall(1, 0.5)
-    assert (
-        rank.vector_weight(0.0, 1.0)
-        < rank.vector_weight(0.0)
-        < 1.0
-        < rank.DOCUMENT + 1.0
-        < rank.vector_weight(1.0, 0.0)
-    )
+    assert rank.vector_weight(1.0, 1.0) > rank.DOCUMENT + 1.0
+    assert rank.vector_weight(0.0, 0.0) == 0.5
     # Where words find everything, vectors do not tell documents apart.
-    assert rank.vector_weight(0.0, 0.0) == 0.0
+    assert rank.vector_weight(0.0, 0.0, 0.0) == 0.0
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_the_best_page_by_words_stays_first_where_words_find_everything(words, document, near):
+    assert words + rank.vector_weight(0.0, words, document) * near <= 1.0
 
 
 @pytest.mark.parametrize(
