@@ -5,6 +5,7 @@ nearest vectors: always as many as the longest answer needs, so that the first h
 the number of hits asked for.
 """
 
+import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +17,7 @@ from quire.store.search.chunk_filter import ChunkFilter
 from quire.store.search.search import Place, SearchPlan
 from quire.text import fields, rank, words
 from quire.text.query import Query
-from quire.text.rank import Counts, DocumentScore, Weights
+from quire.text.rank import Counts, DocumentScore, DocumentScores, Weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
 #: Documents whose chunks are all candidates, and the chunks that these have at most.
 BEST_DOCUMENTS, BEST_DOCUMENT_CHUNKS = 10, 20_000
 #: Candidate chunks by words, over all and of the best documents, and by vectors.
-BEST_CHUNKS, BEST_OF_DOCUMENTS, NEAREST = 300, 400, 100
-#: Chunks whose texts are scored.
-SCORED = 300
+BEST_CHUNKS, BEST_OF_DOCUMENTS, NEAREST = 200, 250, 100
+#: A word that this many chunks of the tenant have is not misspelt: to look for others takes longer
+#: than the whole search.
+SPELT_RIGHT = 20
+#: Pages of the longest answer; chunks whose texts are scored, more if they are on fewer pages.
+MOST_PAGES, SCORED = 100, 150
 
 
 class Wanted(NamedTuple):
@@ -100,25 +104,31 @@ class _Words:
             tuple(words.tsquery([term.forms]) for term in terms),
         )
         self._index = fulltext.open_index(conn, wanted.scope.tenant, asked)
-        self.documents, self._chunks = self._rank_documents()
+        #: Chunks of each document.
+        self._sizes: dict[int, int] = {}
+        self.documents = self._rank_documents()
+        self._totals = self.documents.totals()
         #: Chunks in scope with each term, as far as the index knows them.
         self._chunks_with: Sequence[int] = [0] * len(terms)
         self.presence, self.weights = self._look_up()
 
-    def _rank_documents(self) -> tuple[dict[int, DocumentScore], dict[int, int]]:
+    def _rank_documents(self) -> DocumentScores:
         """Score the documents in scope by their names and words."""
         if self._within.documents == 1 and not self._wanted.query.names:
-            return {}, {}
+            return DocumentScores.none(len(self.factors))
         terms = _document_terms(self._wanted.query)
         forms = [each for each, _ in terms]
-        entries = {e for some in forms for form in some for e in fields.text_entries(form)}
-        entries |= {fields.NAME + form for some in forms for form in some}
+        joined = set(self._wanted.query.joined)
+        entries = {fields.NAME + form for some in forms for form in some}
+        for form in {form for some in forms for form in some} - joined:
+            entries.update(fields.text_entries(form))
         matched = store.match_documents(self._conn, self._within, sorted(entries))
-        scores = rank.score_documents(
-            matched.found, forms, [each for _, each in terms], matched.lengths,
+        ids, chunks = matched.documents[:, 0], matched.documents[:, 3]
+        self._sizes = dict(zip(ids.tolist(), chunks.tolist(), strict=True))
+        return rank.score_documents(
+            matched.found, forms, [each for _, each in terms], matched.documents,
             matched.total, matched.average,
         )  # fmt: skip
-        return scores, matched.chunks
 
     def _look_up(self) -> tuple[fulltext.Presence, Weights]:
         index, few = self._index, self._within.few
@@ -137,21 +147,27 @@ class _Words:
         return index.anywhere(weigh, BEST_CHUNKS), weights
 
     def missing(self, scored: Sequence[Counts]) -> tuple[int, ...]:
-        """Return the terms that nothing in scope has; what is out of scope must not matter."""
+        """Return the terms that nothing in scope has, and that may be misspelt.
+
+        A few chunks outside of the scope do not make a word right; and of a closed scope, what is
+        out of it must not matter.
+        """
+        is_closed = self._within.scope.is_closed
         return tuple(
             at
             for at, chunks in enumerate(self._chunks_with)
             if not chunks
-            and not any(each.name[at] or each.text[at] for each in self.documents.values())
+            and (is_closed or self._index.frequencies[at] < SPELT_RIGHT)
+            and not self.documents.has_term(at)
             and not any(each.times[at] for each in scored)
         )
 
     def best_documents(self) -> list[int]:
         """Return the best documents, as many as have not too many chunks."""
-        order = sorted(self.documents, key=lambda each: (-self.documents[each].total, each))
         found, room = list[int](), BEST_DOCUMENT_CHUNKS
-        for document in order[:BEST_DOCUMENTS]:
-            room -= self._chunks[document]
+        order = [(-total, document) for document, total in self._totals.items()]
+        for _, document in heapq.nsmallest(BEST_DOCUMENTS, order):
+            room -= self._sizes[document]
             if room < 0 and found:
                 break
             found.append(document)
@@ -161,21 +177,23 @@ class _Words:
         """Return the ids of the chunks that may be on the best pages."""
         weights = self.weights.by_term
         if self._within.few is not None:
-            found = self.presence.best(weights, BEST_CHUNKS + BEST_OF_DOCUMENTS)
-            return found + self._first_chunks()
-        best = self.best_documents()
-        found = list[int]()
-        if best:
-            scope = Scope(self._wanted.scope.tenant, documents=tuple(best))
-            own_ids = store.scope_chunks(self._conn, scope)
-            own = self._index.within(own_ids)
-            # What tells documents apart does not tell their pages apart.
-            inner = Weights.of(own.frequencies(len(self.factors)), len(own_ids), self.factors)
-            self.weights = self.weights.mean(inner)
-            found = own.best(self.weights.by_term, BEST_OF_DOCUMENTS)
-            self.presence = fulltext.join_presence(self.presence, own)
-        found += self.presence.best(weights, BEST_CHUNKS)
-        return found + self._first_chunks()
+            self.presence = self.presence.best(weights, BEST_CHUNKS + BEST_OF_DOCUMENTS)
+        else:
+            self.presence = self.presence.best(weights, BEST_CHUNKS)
+            self._add_best_documents()
+        return [*self.presence.ids.tolist(), *self._first_chunks()]
+
+    def _add_best_documents(self) -> None:
+        if not (best := self.best_documents()):
+            return
+        scope = Scope(self._wanted.scope.tenant, documents=tuple(best))
+        ids = store.scope_chunks(self._conn, scope)
+        own = self._index.within(ids)
+        # What tells documents apart does not tell their pages apart.
+        inner = Weights.of(own.frequencies(len(self.factors)), len(ids), self.factors)
+        self.weights = self.weights.mean(inner)
+        own = own.best(self.weights.by_term, BEST_OF_DOCUMENTS)
+        self.presence = fulltext.join_presence(self.presence, own)
 
     def _first_chunks(self) -> list[int]:
         """Return the first chunks of the best documents that are named by the query."""
@@ -186,23 +204,20 @@ class _Words:
         """Return the places whose texts are worth scoring."""
         if len(places) <= SCORED:
             return list(places)
-        scores = dict(
-            zip(
-                self.presence.ids.tolist(), self.presence.scores(self.weights.by_term).tolist(),
-                strict=True,
-            )
-        )  # fmt: skip
+        scores = self.presence.score_of(self.weights.by_term)
         by_chunk = [scores.get(place.chunk_id, 0.0) for place in places]
-        by_document = [
-            self.documents[place.document_id].total if place.document_id in self.documents else 0.0
-            for place in places
-        ]
+        by_document = [self._totals.get(place.document_id, 0.0) for place in places]
         guessed = [
             page + rank.DOCUMENT * document
             for page, document in zip(rank.scaled(by_chunk), rank.scaled(by_document), strict=True)
         ]
-        order = sorted(range(len(places)), key=lambda at: -guessed[at])
-        return [places[at] for at in sorted(order[:SCORED])]
+        found, pages = list[int](), set[tuple[int, int]]()
+        for at in sorted(range(len(places)), key=lambda at: -guessed[at]):
+            if len(found) >= SCORED and len(pages) >= MOST_PAGES:
+                break
+            found.append(at)
+            pages.add((places[at].document_id, places[at].page))
+        return [places[at] for at in sorted(found)]
 
 
 def _document_terms(query: Query) -> list[tuple[list[str], float]]:
@@ -273,20 +288,16 @@ def _score(
     terms = wanted.query.terms if found else ()
     weights = found.weights if found else Weights(())
     counter = rank.TermCounter([term.forms for term in terms])
-    contents = store.chunk_contents(conn, [place.chunk_id for place in places]) if found else {}
-    counts = {
-        each: counter.in_text(content.text, content.language) for each, content in contents.items()
-    }
+    texts = store.texts(conn, places) if found else []
     asked = [at for at, term in enumerate(terms) if term.weight == 1.0]
-    own = [counts.get(place.chunk_id, Counts(0, ())) for place in places]
+    own = [counter.in_text(each.text, each.language) for each in texts]
     by_chunk = rank.bm25(own, weights) if found else [()] * len(places)
-    headed = [counter.in_entries(place.heads or "") for place in places]
+    headed = [counter.in_entries(each.heads) for each in texts]
     by_heads = rank.bm25_of_heads(headed, weights) if found else [()] * len(places)
-    documents = found.documents if found else {}
-    names = [
-        documents[place.document_id].name if place.document_id in documents else ()
-        for place in places
-    ]
+    listed = dict.fromkeys(place.document_id for place in places)
+    documents = {each: found.documents.get(each) for each in listed} if found else {}
+    known = [documents.get(place.document_id) for place in places]
+    names = [each.name if each else () for each in known]
     by_chunk, by_heads = (
         [rank.discount(each, name) for each, name in zip(some, names, strict=True)]
         for some in (by_chunk, by_heads)

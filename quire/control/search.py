@@ -27,7 +27,7 @@ from quire.text.query import Query
 from quire.text.rerank.reranker import Reranker
 
 MODES = ("hybrid", "text", "vector")
-MOST = 100
+MOST = ranking.MOST_PAGES
 #: Maximum characters of a query.
 LONGEST = query.MAX_CHARS
 #: Characters of the snippet of a hit.
@@ -222,12 +222,13 @@ def _located(
 ) -> list[Hit]:
     """Return what a result shows of the best pages, and the texts that a reranker reads."""
     pages = found.pages[:depth]
-    places = store.locate(conn, [page.place for page in pages])
-    ids = [place.chunk_id for place in places] if with_texts else []
-    contents = store.chunk_contents(conn, ids) if ids else {}
+    at = [page.place for page in pages]
+    texts = [each.text for each in store.texts(conn, at)] if with_texts else [""] * len(at)
     return [
-        Hit(page, place, score, f"{place.name}\n{contents[place.chunk_id].text}" if ids else "")
-        for page, place, score in zip(pages, places, _scores(found, mode), strict=False)
+        Hit(page, place, score, f"{place.name}\n{text}" if with_texts else "")
+        for page, place, score, text in zip(
+            pages, store.locate(conn, at), _scores(found, mode), texts, strict=False
+        )
     ]
 
 

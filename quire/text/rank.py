@@ -11,11 +11,18 @@ The weights are round and from flat regions; `benchmarks.ingest.reports` and
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from quire.text import fields
 from quire.text.words import analyse, is_spaceless, split_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.int64]
+    Scores = npt.NDArray[np.float64]
 
 #: Weights of the fields: first lines beside the best chunk; a name beside the words of a document;
 #: the document beside the page.
@@ -67,6 +74,11 @@ class Counts(NamedTuple):
     times: tuple[int, ...]
 
 
+#: Words of texts that this process has analysed, by language: they make up most of any text.
+_analysed: dict[str, dict[str, str]] = {}
+_MAX_ANALYSED = 50_000
+
+
 class TermCounter:
     """Counts terms in texts; each different word is analysed once."""
 
@@ -80,47 +92,53 @@ class TermCounter:
                     self._others.append((number, form))
                 else:
                     self._singles.setdefault(form, []).append(number)
-        self._known: dict[str, dict[str, tuple[str, Sequence[int]]]] = {}
 
     def in_text(self, text: str, language: str) -> Counts:
         """Count the terms in a text."""
-        known = self._known.setdefault(language, {})
-        found = split_words(text)
-        if fresh := [word for word in set(found) if word not in known]:
-            self._learn(known, fresh, language)
-        looked_up = [known[word] for word in found]
+        entries = _entries(split_words(text), language)
         if self._others or not text.isascii():
-            return self.in_entries(" ".join([entry for entry, _ in looked_up]))
-        times = [0] * self._size
-        for _, numbers in looked_up:
-            for number in numbers:
-                times[number] += 1
-        return Counts(len(found), tuple(times))
+            return self.in_entries(" ".join(entries))
+        return self._counts(entries)
 
-    def _learn(
-        self, known: dict[str, tuple[str, Sequence[int]]], fresh: list[str], language: str
-    ) -> None:
-        plain = [word for word in fresh if not is_spaceless(word)]
-        for word, entry in zip(plain, analyse(plain, language), strict=True):
-            known[word] = entry, self._singles.get(entry, ())
-        for word in fresh:
-            if word not in known:
-                known[word] = " ".join(analyse([word], language)), ()
+    def _counts(self, entries: Sequence[str]) -> Counts:
+        singles, times = self._singles, [0] * self._size
+        for entry in [each for each in entries if each in singles]:
+            for number in singles[entry]:
+                times[number] += 1
+        return Counts(len(entries), tuple(times))
 
     def in_entries(self, entries: str) -> Counts:
         """Count the terms in an analysed text: its entries, separated by spaces."""
-        times = [0] * self._size
-        found = entries.split()
-        for entry in found:
-            for number in self._singles.get(entry, ()):
-                times[number] += 1
-        if self._others:
-            # Two spaces between entries: neighbouring phrases must not share one.
-            padded = f" {entries.replace(' ', '  ')} "
-            for number, form in self._others:
-                looked = f" {form[:-1]}" if form.endswith("*") else f" {form.replace(' ', '  ')} "
-                times[number] += padded.count(looked)
-        return Counts(len(found), tuple(times))
+        found = self._counts(entries.split())
+        if not self._others:
+            return found
+        times = list(found.times)
+        # Two spaces between entries: neighbouring phrases must not share one.
+        padded = f" {entries.replace(' ', '  ')} "
+        for number, form in self._others:
+            looked = f" {form[:-1]}" if form.endswith("*") else f" {form.replace(' ', '  ')} "
+            times[number] += padded.count(looked)
+        return Counts(found.length, tuple(times))
+
+
+def _entries(found: Sequence[str], language: str) -> Sequence[str]:
+    """Return the entry of each word; of a script without spaces, several, separated by spaces."""
+    known = _analysed.get(language, {})
+    entries = list(map(known.get, found))
+    if None in entries:
+        if len(known) > _MAX_ANALYSED:
+            known = {}
+        _analyse(set(found).difference(known), language, known)
+        # Set last: a thread that found the older words keeps them.
+        _analysed[language] = known
+        entries = list(map(known.get, found))
+    return cast(list[str], entries)
+
+
+def _analyse(fresh: set[str], language: str, known: dict[str, str]) -> None:
+    plain = [word for word in fresh if not is_spaceless(word)]
+    known.update(zip(plain, analyse(plain, language), strict=True))
+    known.update((word, " ".join(analyse([word], language))) for word in fresh.difference(plain))
 
 
 def bm25(
@@ -166,6 +184,43 @@ class DocumentScore(NamedTuple):
         return NAME * sum(self.name) + sum(self.text)
 
 
+class DocumentScores(Mapping[int, DocumentScore]):
+    """The scores of documents by their ids; kept in arrays, as there may be thousands."""
+
+    def __init__(self, ids: "Ids", names: "Scores", texts: "Scores") -> None:
+        self._ids, self._names, self._texts = ids, names, texts
+        self._at = {document: at for at, document in enumerate(ids.tolist())}
+
+    @classmethod
+    def none(cls, terms: int) -> "DocumentScores":
+        """Return the scores of no documents."""
+        import numpy as np
+
+        return cls(np.empty(0, np.int64), np.empty((terms, 0)), np.empty((terms, 0)))
+
+    def __getitem__(self, document: int) -> DocumentScore:
+        """Return the score of a document."""
+        at = self._at[document]
+        return DocumentScore(tuple(self._names[:, at].tolist()), tuple(self._texts[:, at].tolist()))
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the ids."""
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self._at)
+
+    def totals(self) -> dict[int, float]:
+        """Return the total score of each document."""
+        sums = NAME * self._names.sum(axis=0) + self._texts.sum(axis=0)
+        return dict(zip(self._at, sums.tolist(), strict=True))
+
+    def has_term(self, number: int) -> bool:
+        """Tell whether some document has a term."""
+        return bool(self._names[number].any() or self._texts[number].any())
+
+
 #: Documents that have each entry of the index of documents.
 Matching = Mapping[str, Sequence[int]]
 
@@ -174,50 +229,42 @@ def score_documents(
     found: Matching,
     terms: Sequence[Sequence[str]],
     factors: Sequence[float],
-    lengths: Mapping[int, tuple[int, int]],
+    lengths: "Ids",
     total: int,
     average: float,
-) -> dict[int, DocumentScore]:
+) -> DocumentScores:
     """Score documents by the entries that they have.
 
-    `lengths` has the words of the name and of the pages of each document; `total` and `average` are
-    the number of documents and the average length of their pages.
+    `lengths` has a row for each document, in order: its id, and the words of its name and of its
+    pages. `total` and `average` are the number of documents and the average length of their pages.
     """
-    size = len(terms)
-    names: dict[int, list[float]] = {}
-    texts: dict[int, list[float]] = {}
-    average_name = sum(each for each, _ in lengths.values()) / max(1, len(lengths)) or 1.0
+    import numpy as np
+
+    ids, of_name, of_pages = lengths[:, 0], lengths[:, 1], lengths[:, 2]
+    names, texts = np.zeros((len(terms), len(ids))), np.zeros((len(terms), len(ids)))
+    norm_name = _K1 * (1 - _B_NAME + _B_NAME * of_name / (of_name.mean() if len(ids) else 1.0))
+    norm_text = _K1 * (1 - _B + _B * of_pages / (average or 1.0))
     for number, forms in enumerate(terms):
-        named = _best_steps(found, forms, (fields.NAME,), lengths)
-        weight = Weights.of([len(named)], total, [factors[number]]).by_term[0]
-        for document in named:
-            norm = _K1 * (1 - _B_NAME + _B_NAME * lengths[document][0] / average_name)
-            names.setdefault(document, [0.0] * size)[number] = weight * (_K1 + 1) / (1 + norm)
-        stepped = _best_steps(found, forms, ("",), lengths)
-        weight = Weights.of([len(stepped)], total, [factors[number]]).by_term[0]
-        for document, times in stepped.items():
-            norm = _K1 * (1 - _B + _B * lengths[document][1] / (average or 1.0))
-            share = times * (_K1 + 1) / (times + norm)
-            texts.setdefault(document, [0.0] * size)[number] = weight * share
-    none = (0.0,) * size
-    return {
-        each: DocumentScore(tuple(names.get(each, none)), tuple(texts.get(each, none)))
-        for each in names.keys() | texts.keys()
-    }
+        for scores, marks, norm in ((names, fields.NAME, norm_name), (texts, "", norm_text)):
+            times = _best_steps(found, forms, marks, ids)
+            count = int(np.count_nonzero(times))
+            weight = Weights.of([count], total, [factors[number]]).by_term[0]
+            scores[number] = weight * times * (_K1 + 1) / (times + norm)
+    there = np.flatnonzero((names + texts).any(axis=0))
+    return DocumentScores(ids[there], names[:, there], texts[:, there])
 
 
-def _best_steps(
-    found: Matching, forms: Sequence[str], marks: Sequence[str], known: Mapping[int, object]
-) -> dict[int, int]:
+def _best_steps(found: Matching, forms: Sequence[str], mark: str, ids: "Ids") -> "Ids":
     """Return for each document the number of pages that its best form stands for."""
-    times: dict[int, int] = {}
+    import numpy as np
+
+    times = np.zeros(len(ids), np.int64)
     for form in forms:
-        for mark in marks:
-            entries = fields.text_entries(form) if not mark else [mark + form]
-            for entry, pages in zip(entries, fields.PAGES_OF_STEP, strict=False):
-                for document in found.get(entry, ()):
-                    if document in known and times.get(document, 0) < pages:
-                        times[document] = pages
+        entries = [mark + form] if mark else fields.text_entries(form)
+        for entry, pages in zip(entries, fields.PAGES_OF_STEP, strict=False):
+            if some := found.get(entry):
+                has = np.isin(ids, np.array(some, np.int64))
+                times[has] = np.maximum(times[has], pages)
     return times
 
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import gc
 import logging
 import os
 import selectors
@@ -76,6 +77,7 @@ def run(settings: Settings) -> int:
     lock = health.hold(settings, "api", server.url)
     log.event("api.started", url=server.url, pid=os.getpid())
     invite(app, server.url)
+    gc.freeze()  # what is loaded now stays; to scan it takes as long as two searches
     with _ending_with_parent(server):
         server.serve_until_told()
     app.close()

@@ -34,6 +34,14 @@ _IS_IN_ARRAY: sa.ColumnElement[Any] = sa.any_(sa.cast(_IDS, _ARRAY))
 KEEP_JOIN_ORDER = {"join_collapse_limit": "1", "from_collapse_limit": "1"}
 
 
+def numbers(text: str) -> "npt.NDArray[np.int64]":
+    """Parse an array of ids: a literal of PostgreSQL, or JSON."""
+    import numpy as np
+
+    # Several times as fast as a JSON parser, which makes an object of each number.
+    return np.fromstring(text[1:-1], np.int64, sep=",") if len(text) > 2 else np.empty(0, np.int64)
+
+
 class ChunkFilter(NamedTuple):
     """Allows the chunks of an array in `given`, or those that `select` finds with `given`."""
 
@@ -54,9 +62,7 @@ class ChunkFilter(NamedTuple):
         """Return the ids of the array, in order."""
         import numpy as np
 
-        listed = self.given["of_chunks"].strip("[]{}")
-        found = np.array(listed.split(",") if listed else [], np.int64)
-        return np.sort(found)
+        return np.sort(numbers(self.given["of_chunks"]))
 
     def has(self, conn: sa.Connection, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Test whether a column is the id of an allowed chunk."""

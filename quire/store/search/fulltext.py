@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from quire.model.search import QueryTerms
 from quire.store.db import dialect
 from quire.store.search import sampled_gin
-from quire.store.search.chunk_filter import KEEP_JOIN_ORDER
+from quire.store.search.chunk_filter import KEEP_JOIN_ORDER, numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
     Ids = npt.NDArray[np.int64]
 
-#: FTS5: a word in more chunks than this is common; in a small index none is.
-COMMON_CHUNKS, SMALL_INDEX = 4_000, 20_000
-#: FTS5: chunks of a common word that are looked up, if rarer words do not outweigh it.
-MAX_LISTED = 20_000
+#: FTS5: a word in more chunks than this is common; listing that many takes 2 ms.
+COMMON_CHUNKS = 40_000
 #: Blocks of consecutive ids that are the sample, and ids in each of them.
 SAMPLE_BLOCKS, SAMPLE_BLOCK = 16, 512
-#: Ids at most this far apart are looked up in one range.
-_GAP, _MAX_RANGES = 32, 400
+#: Ids at most this far apart are looked up in one range, which takes as long as to list this many
+#: chunks.
+_GAP, _RANGE_COST = 256, 1_500
 #: Returns the weight of each term, given the number of chunks that have it, and of all chunks.
 Weigh = Callable[[Sequence[int], int], Sequence[float]]
 
@@ -49,22 +48,32 @@ class Presence(NamedTuple):
         """Count the chunks that have each term."""
         return [int(((self.bits >> at) & 1).sum()) for at in range(terms)]
 
-    def best(self, weights: Sequence[float], most: int) -> list[int]:
-        """Return the chunks with the heaviest terms."""
+    def best(self, weights: Sequence[float], most: int) -> "Presence":
+        """Return the chunks with the heaviest terms; of equal ones, the first."""
         import numpy as np
 
         scores = self.scores(weights)
-        order = np.lexsort((self.ids, -scores))[:most]
-        return [int(each) for each in self.ids[order[scores[order] > 0]]]
+        likely = np.flatnonzero(scores >= max(_kth(scores, most), np.finfo(float).tiny))
+        order = np.lexsort((likely, -scores[likely]))[:most]
+        chosen = np.sort(likely[order])
+        return Presence(self.ids[chosen], self.bits[chosen])
 
     def scores(self, weights: Sequence[float]) -> "npt.NDArray[np.float64]":
         """Return the sum of the weights of the terms that each chunk has."""
         import numpy as np
 
         found = np.zeros(len(self.ids))
-        for at, weight in enumerate(weights):
-            found += ((self.bits >> at) & 1) * weight
+        each = np.arange(256)
+        for start in range(0, len(weights), 8):  # a table is faster than each bit
+            table = np.zeros(256)
+            for at, weight in enumerate(weights[start : start + 8]):
+                table += (each >> at & 1) * weight
+            found += table[self.bits >> start & 255]
         return found
+
+    def score_of(self, weights: Sequence[float]) -> dict[int, float]:
+        """Return the score of each chunk by its id."""
+        return dict(zip(self.ids.tolist(), self.scores(weights).tolist(), strict=True))
 
 
 class ChunkIndex:
@@ -94,12 +103,15 @@ def _merge(found: Sequence[tuple[int, "Ids"]]) -> Presence:
     """Return the union of the chunks of each term."""
     import numpy as np
 
-    none = np.empty(0, np.int64)
-    union = np.unique(np.concatenate([none, *(ids for _, ids in found)]))
-    bits = np.zeros(len(union), np.int64)
-    for at, ids in found:
-        bits[np.searchsorted(union, ids)] |= 1 << at
-    return Presence(union, bits)
+    if not (some := [(at, ids) for at, ids in found if len(ids)]):
+        return Presence(np.empty(0, np.int64), np.empty(0, np.int64))
+    first = min(int(ids.min()) for _, ids in some)
+    last = max(int(ids.max()) for _, ids in some)
+    bits = np.zeros(last - first + 1, np.uint32)  # faster than to sort, if SQLite has the chunks
+    for at, ids in some:
+        bits[ids - first] |= np.uint32(1 << at)
+    there = np.flatnonzero(bits)
+    return Presence(there + first, bits[there].astype(np.int64))
 
 
 def join_presence(first: Presence, second: Presence) -> Presence:
@@ -132,45 +144,37 @@ class _Fts5Index(ChunkIndex):
         self._index = dialect.words_table(tenant)
         self._is_there = dialect.has_words_table(conn, tenant)
         self.total = self._count_chunks() if self._is_there else 0
-        limit = self.total if self.total <= SMALL_INDEX else COMMON_CHUNKS
-        listed = self._listed(limit)
+        listed = self._listed()
         #: Chunks of the terms that are not common.
-        self._lists = {at: ids for at, ids in enumerate(listed) if len(ids) <= limit}
-        self.frequencies = [len(ids) for ids in listed]
-        for at in range(len(terms)):
-            if at not in self._lists:
-                self.frequencies[at] = self._estimate(at, limit)
+        self._lists = {at: ids for at, ids in enumerate(listed) if len(ids) <= COMMON_CHUNKS}
+        self.frequencies = [
+            len(ids) if at in self._lists else self._estimate(ids) for at, ids in enumerate(listed)
+        ]
 
     def within(self, ids: "Ids") -> Presence:
         import numpy as np
 
-        found = []
+        bits = np.zeros(len(ids), np.int64)
         for at in _rarest_first(self.frequencies):
-            if at in self._lists:
-                mine = np.intersect1d(self._lists[at], ids, assume_unique=True)
-            else:
-                mine = np.intersect1d(self._in(at, ids), ids, assume_unique=True)
-            found.append((at, mine))
-        return _merge(found)
+            known = self._lists[at] if at in self._lists else self._in(at, ids)
+            bits |= np.isin(ids, known, assume_unique=True).astype(np.int64) << at
+        return Presence(ids[bits > 0], bits[bits > 0])
 
     def anywhere(self, weigh: Weigh, most: int) -> Presence:
         weights = weigh(self.frequencies, self.total)
-        lists, order = dict(self._lists), _rarest_first(self.frequencies)
-        while True:
-            common = [at for at in order if at not in lists]
-            found = self._with_common(lists, common)
-            left = sum(weights[at] for at in common)
-            if not common or _kth(found.scores(weights), most) >= left:
-                return found
-            if self.frequencies[common[0]] > MAX_LISTED:
-                return join_presence(found, self._sampled(order))
-            [lists[common[0]]] = self._listed(None, [common[0]])
+        order = _rarest_first(self.frequencies)
+        common = [at for at in order if at not in self._lists]
+        found = self._with_common(common)
+        left = sum(weights[at] for at in common)
+        if not common or _kth(found.scores(weights), most) >= left:
+            return found
+        return join_presence(found, self._sampled(order))
 
-    def _with_common(self, lists: dict[int, "Ids"], common: Sequence[int]) -> Presence:
-        """Return the chunks of the lists, also with the bits of the common terms."""
+    def _with_common(self, common: Sequence[int]) -> Presence:
+        """Return the chunks of the terms that are not common, also with the bits of the others."""
         import numpy as np
 
-        found = [(at, ids) for at, ids in lists.items() if len(ids)]
+        found = [(at, ids) for at, ids in self._lists.items() if len(ids)]
         if not found:
             return _merge([])
         rare = " OR ".join(f"({self._terms[at]})" for at, _ in found)
@@ -188,15 +192,21 @@ class _Fts5Index(ChunkIndex):
         return _merge([(at, self._in_ranges(at, blocks)) for at in order])
 
     @functools.cached_property
-    def _blocks(self) -> tuple[tuple[int, int], ...]:
-        """Return ranges of ids that are spread evenly over the index."""
+    def _ends(self) -> tuple[int, int]:
+        """Return the first and the last id of the index."""
         first, last = self._conn.exec_driver_sql(
             f"SELECT (SELECT min(id) FROM {self._index}_docsize), "  # noqa: S608
             f"(SELECT max(id) FROM {self._index}_docsize)"
         ).one()
+        return first, last
+
+    @functools.cached_property
+    def _blocks(self) -> list[tuple[int, int]]:
+        """Return ranges of ids that are spread evenly over the index."""
+        first, last = self._ends
         step = max(1, (last - first + 1) // SAMPLE_BLOCKS)
         size = min(step, SAMPLE_BLOCK)
-        return tuple((at, at + size - 1) for at in range(first, last + 1, step))
+        return [(at, at + size - 1) for at in range(first, last + 1, step)]
 
     def _count_chunks(self) -> int:
         """Return the number of indexed chunks, the first number of FTS5's averages record."""
@@ -205,27 +215,25 @@ class _Fts5Index(ChunkIndex):
         ).scalar_one_or_none()
         return _varint(block) if block else 0
 
-    def _listed(self, limit: int | None, which: Sequence[int] | None = None) -> list["Ids"]:
-        """Return the chunks of terms, up to one more than a limit."""
+    def _listed(self) -> list["Ids"]:
+        """Return the chunks of each term, up to one more than the limit."""
         if not self._is_there:
             import numpy as np
 
             return [np.empty(0, np.int64) for _ in self._terms]
-        terms = self._terms if which is None else [self._terms[at] for at in which]
-        most = "" if limit is None else f"LIMIT {limit + 1}"
-        one = f"SELECT rowid FROM {self._index} WHERE {self._index} MATCH value {most}"  # noqa: S608
+        one = f"SELECT rowid FROM {self._index} WHERE {self._index} MATCH value LIMIT ?"  # noqa: S608
         found = self._conn.exec_driver_sql(
             f"SELECT (SELECT json_group_array(rowid) FROM ({one})) FROM json_each(?)",  # noqa: S608
-            (dialect.encode_rows(terms),),
+            (COMMON_CHUNKS + 1, dialect.encode_rows(self._terms)),
         )
-        return [_array(ids) for (ids,) in found]
+        return [numbers(ids) for (ids,) in found]
 
     def _rows(self, query: str, *given: Any) -> list["Ids"]:
         found = self._conn.exec_driver_sql(
             f"SELECT json_group_array(rowid) FROM ({query})",  # noqa: S608
             given,
         )
-        return [_array(ids) for (ids,) in found]
+        return [numbers(ids) for (ids,) in found]
 
     def _in(self, at: int, ids: "Ids") -> "Ids":
         """Return at least those of the chunks that have a term."""
@@ -235,7 +243,7 @@ class _Fts5Index(ChunkIndex):
             return ids
         ends = np.flatnonzero(np.diff(ids) > _GAP)
         firsts, lasts = ids[np.r_[0, ends + 1]], ids[np.r_[ends, len(ids) - 1]]
-        if len(firsts) <= _MAX_RANGES:
+        if len(firsts) * _RANGE_COST < self.frequencies[at]:
             return self._in_ranges(at, list(zip(firsts.tolist(), lasts.tolist(), strict=True)))
         # The plus makes it a filter on matches; otherwise FTS5 is queried once per id.
         query = (
@@ -253,27 +261,11 @@ class _Fts5Index(ChunkIndex):
         )
         return self._rows(query, dialect.encode_rows(ranges), self._terms[at])[0]
 
-    def _estimate(self, at: int, least: int) -> int:
-        """Estimate how many chunks have a common term from the sample."""
-        blocks = self._blocks
-        sampled = self._sample_size
-        share = len(self._in_ranges(at, blocks)) / max(1, sampled)
-        return max(least + 1, min(self.total, round(share * self.total)))
-
-    @functools.cached_property
-    def _sample_size(self) -> int:
-        counted = self._conn.exec_driver_sql(
-            f"SELECT count(*) FROM json_each(?) span CROSS JOIN {self._index}_docsize "  # noqa: S608
-            f"WHERE {self._index}_docsize.id BETWEEN span.value ->> 0 AND span.value ->> 1",
-            (dialect.encode_rows(self._blocks),),
-        )
-        return int(counted.scalar_one())
-
-
-def _array(text: str) -> "Ids":
-    import numpy as np
-
-    return np.array(dialect.decode_rows(text), np.int64)
+    def _estimate(self, listed: "Ids") -> int:
+        """Estimate how many chunks have a common term from the first ones that have it."""
+        first, last = self._ends
+        share = (last - first + 1) / (int(listed.max()) - first + 1)
+        return max(COMMON_CHUNKS + 1, min(self.total, round(share * len(listed))))
 
 
 def _varint(block: bytes) -> int:

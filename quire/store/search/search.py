@@ -122,8 +122,8 @@ class DocumentMatches(NamedTuple):
     """Which documents in scope have which entries of the index of documents."""
 
     found: dict[str, list[int]]
-    lengths: dict[int, tuple[int, int]]  # words of the name, and of all pages
-    chunks: dict[int, int]
+    #: A row for each document, in order: id, words of the name and of all pages, chunks.
+    documents: "Ids"
     total: int  # documents, and the average length of their pages
     average: float
 
@@ -132,6 +132,8 @@ def match_documents(
     conn: sa.Connection, within: SearchPlan, entries: Sequence[str]
 ) -> DocumentMatches:
     """Look up entries in the index of documents."""
+    import numpy as np
+
     scope = within.scope
     most = MAX_LISTED_DOCUMENTS
     inside = _documents_of(conn, scope) if scope.is_closed else None
@@ -144,11 +146,11 @@ def match_documents(
         found |= zip(common, lists, strict=True)
     given = _parameters(conn, scope, None) | {"ids": dialect.encode_ids(conn, some)}
     rows = conn.execute(_lengths(conn, tuple(given)), given).all() if some else []
+    sizes = np.array([tuple(row) for row in rows], np.int64).reshape(-1, 4)
     count, average = _average(conn, scope.tenant, inside)
     return DocumentMatches(
         found,
-        {row.document_id: (row.words, row.length) for row in rows},
-        {row.document_id: row.chunks or 0 for row in rows},
+        sizes[np.argsort(sizes[:, 0])],
         within.documents or count,
         float(average or 1.0),
     )
@@ -213,8 +215,9 @@ def _live_documents(conn: sa.Connection, names: Names) -> sa.Select[Any]:
 @dialect.statement
 def _lengths(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     spaces = sa.func.length(w.name) - sa.func.length(sa.func.replace(w.name, " ", ""))
+    count = sa.func.coalesce(d.chunks, 0)
     return (
-        sa.select(w.document_id, (spaces + 1).label("words"), w.length, d.chunks)
+        sa.select(w.document_id, (spaces + 1).label("words"), w.length, count)
         .join(documents, sa.and_(d.id == w.document_id, d.live_generation == w.generation))
         .where(
             dialect.id_in(conn, w.document_id, "ids"),
@@ -251,12 +254,11 @@ def _first_chunks(conn: sa.Connection) -> sa.Select[Any]:
 
 
 class Place(NamedTuple):
-    """A chunk on its first page in a document, and the words of the first lines of that page."""
+    """A chunk on its first page in a document."""
 
     chunk_id: int
     document_id: int
     page: int
-    heads: str | None
 
 
 def places(conn: sa.Connection, scope: Scope, ids: Sequence[int]) -> list[Place]:
@@ -274,16 +276,45 @@ def places(conn: sa.Connection, scope: Scope, ids: Sequence[int]) -> list[Place]
 @dialect.statement
 def _places(conn: sa.Connection, names: Names) -> sa.Select[Any]:
     at = _first_pages(conn, names)
+    return sa.select(at.c.chunk, at.c.document, at.c.number).order_by(at.c.rank, at.c.document)
+
+
+class PlaceText(NamedTuple):
+    """What a place is scored by: its chunk as the full-text index has it, so with its context,
+    the chunk's language, and the words of the first lines of the page."""
+
+    text: str
+    language: str
+    heads: str
+
+
+def texts(conn: sa.Connection, found: Sequence[Place]) -> list[PlaceText]:
+    """Return the texts of places, in their order."""
+    rows = [[*place, at] for at, place in enumerate(found)]
+    return [
+        PlaceText(searchable(text, context), language, heads or "")
+        for text, context, language, heads in conn.execute(
+            _texts(conn), {"ids": dialect.encode_rows(rows)}
+        )
+    ]
+
+
+@dialect.statement
+def _texts(conn: sa.Connection) -> sa.Select[Any]:
+    c = chunks.c
+    kinds = {"chunk": "int", "document": "int", "number": "int", "rank": "int"}
+    at = dialect.json_rows(conn, "ids", kinds)
     of_page = sa.and_(
         gp.document_id == d.id, gp.generation == d.live_generation, gp.number == at.c.number
     )
     return (
-        sa.select(at.c.chunk, at.c.document, at.c.number, pages.c.heads)
+        sa.select(c.text, c.context, c.language, pages.c.heads)
         .select_from(at)
         .join(documents, d.id == at.c.document)
         .join(generation_pages, of_page)
         .join(pages, pages.c.id == gp.page_id)
-        .order_by(at.c.rank, at.c.document)
+        .join(chunks, c.id == at.c.chunk)
+        .order_by(at.c.rank)
     )
 
 
@@ -326,25 +357,6 @@ def locate(conn: sa.Connection, found: Sequence[Place]) -> list[ChunkLocation]:
         location._replace(corpora=tuple(named.get(location.document_id, ())))
         for location in first.values()
     ]
-
-
-class ChunkContent(NamedTuple):
-    """Text and language of a chunk."""
-
-    text: str
-    language: str
-
-
-def chunk_contents(conn: sa.Connection, ids: Sequence[int]) -> dict[int, ChunkContent]:
-    """Return the texts of chunks as the full-text index has them, so with their context."""
-    rows = conn.execute(_contents(conn), {"ids": dialect.encode_ids(conn, ids)})
-    return {row.id: ChunkContent(searchable(row.text, row.context), row.language) for row in rows}
-
-
-@dialect.statement
-def _contents(conn: sa.Connection) -> sa.Select[Any]:
-    c = chunks.c
-    return sa.select(c.id, c.text, c.context, c.language).where(dialect.id_in(conn, c.id, "ids"))
 
 
 def models_in_use(

@@ -38,7 +38,7 @@ def found(shelf: Shelf, *terms: str, limit: int = 10) -> list[int]:
         index = fulltext.open_index(conn, shelf.tenant, QueryTerms(terms, terms))
         weights = rank.Weights.of(index.frequencies, index.total).by_term
         there = index.anywhere(lambda counts, total: weights, limit)
-        return there.best(weights, limit)
+        return list(there.best(weights, limit).ids.tolist())
 
 
 def texts_of(shelf: Shelf, ids: list[int]) -> list[str]:

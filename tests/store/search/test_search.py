@@ -192,8 +192,6 @@ def test_common_words_are_looked_for_where_rare_ones_find_too_little(shelf: Shel
 def few(monkeypatch: pytest.MonkeyPatch, common: int) -> None:
     """Let words in more chunks than these be common, on both databases."""
     monkeypatch.setattr(fulltext, "COMMON_CHUNKS", common)
-    monkeypatch.setattr(fulltext, "SMALL_INDEX", 0)
-    monkeypatch.setattr(fulltext, "MAX_LISTED", common)
     monkeypatch.setattr(sampled_gin, "MAX_RANKED", common)
 
 
@@ -347,6 +345,24 @@ def test_a_misspelt_word_is_searched_for_as_the_nearest_word_in_scope(shelf: She
     assert answer("yeild", documents=[other.document_id])["did_you_mean"] == {"yeild": "yield"}
 
 
+def test_a_word_that_the_tenant_often_has_is_not_taken_for_misspelt(shelf: Shelf, monkeypatch):
+    monkeypatch.setattr(ranking, "SPELT_RIGHT", 3)
+    law = shelf.file("law", "costs of the yield", corpus="law")
+    for n in range(3):
+        shelf.file(f"other-{n}", f"the yeild of number {n}")
+
+    def answer(query: str, **how: Any) -> dict[str, Any]:
+        return search(shelf.db, shelf.tenant, query, mode="text", corpus="law", **how)
+
+    assert "did_you_mean" not in answer("costs yeild")
+    # A caller who may see this corpus only is not told by it what others have.
+    assert answer("costs yeild", is_closed=True)["did_you_mean"] == {"yeild": "yield"}
+    # A few do not make it right.
+    monkeypatch.setattr(ranking, "SPELT_RIGHT", 4)
+    assert answer("costs yeild")["items"][0]["document_id"] == law.document_id
+    assert answer("costs yeild")["did_you_mean"] == {"yeild": "yield"}
+
+
 def test_the_best_page_by_words_is_first_in_hybrid_search_too(shelf: Shelf):
     dice = random.Random(8)
     names = ("tide", "pilot", "ledger", "copper", "barley", "slate")
@@ -357,6 +373,13 @@ def test_the_best_page_by_words_is_first_in_hybrid_search_too(shelf: Shelf):
         words, both = (hits(shelf, query, mode=mode, limit=100) for mode in ("text", "hybrid"))
         assert both[0] == words[0]
         assert both != words  # vectors order the others
+
+
+def test_the_longest_answer_is_full_though_few_texts_are_scored(shelf: Shelf, monkeypatch):
+    monkeypatch.setattr(ranking, "SCORED", 5)
+    for n in range(30):
+        shelf.file(f"file {n}", *(f"the tide of {n}, page {page}" for page in range(4)))
+    assert len(hits(shelf, "tide", limit=100)) == 100
 
 
 def test_a_hit_explains_what_gave_its_score(shelf: Shelf):
@@ -702,7 +725,7 @@ def matching(shelf: Shelf, query: str) -> list[int]:
     with shelf.db.read() as conn:
         index = fulltext.open_index(conn, shelf.tenant, asked)
         found = index.anywhere(lambda counts, total: [1.0] * len(counts), 10)
-        return found.best([1.0] * len(plain), 10)
+        return list(found.best([1.0] * len(plain), 10).ids.tolist())
 
 
 @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])

@@ -141,13 +141,15 @@ def test_a_word_of_the_name_counts_little_for_each_page():
 
 def test_a_document_scores_by_name_and_by_the_number_of_pages_with_a_word():
     found = {"=acme": [1], "sale": [1, 2, 3], "sale~2": [2, 3], "sale~4": [3]}
-    lengths = {1: (2, 100), 2: (2, 100), 3: (2, 100), 4: (2, 100)}
+    lengths = np.array([(1, 2, 100), (2, 2, 100), (3, 2, 100), (4, 2, 100)])
     scores = rank.score_documents(found, [["acme"], ["sale"]], [1.0, 1.0], lengths, 4, 100.0)
     assert scores.keys() == {1, 2, 3}
     assert scores[1].name[0] > 0 and scores[2].name == (0.0, 0.0)
     assert 0 < scores[1].text[1] < scores[2].text[1] < scores[3].text[1]
+    assert scores.totals() == {each: pytest.approx(scores[each].total) for each in (1, 2, 3)}
+    assert scores.has_term(0) and scores.has_term(1)
     # Documents whose length is unknown are not in scope.
-    assert rank.score_documents(found, [["sale"]], [1.0], {1: (2, 9)}, 4, 100.0).keys() == {1}
+    assert rank.score_documents(found, [["sale"]], [1.0], lengths[:1], 4, 100.0).keys() == {1}
 
 
 def test_analysed_text_is_counted_as_text():
