@@ -34,6 +34,7 @@ _LOW = 0.6  # footnotes stand below this share of the page's height
 _LONGEST_HEADING = 200  # characters
 _LONGEST_BOLD_HEADING = 120
 _MAX_HEADING_LINES = 3
+_MAX_INSERTED = 200  # tables and entries that are put between the texts of columns
 _HEAD = 20  # characters of a line that tell that it is no title
 _MIN_NEIGHBOURS = 2  # segments beside others on a page that may have a table
 _MIN_TEXT = 200  # characters outside of tables that show what is usual on a page
@@ -127,7 +128,7 @@ def blocks(
     placed += map(_entry, entries)
     ordered = columns.in_order(free) if _are_beside(rows) else None
     text = _text_blocks(_lines(ordered or free), shape, _keys(titles))
-    if ordered is None:
+    if ordered is None or len(placed) > _MAX_INSERTED:
         return [each.block for each in _in_order([*placed, *text])]
     return [each.block for each in _inserted(placed, text)]
 

@@ -271,7 +271,7 @@ def test_a_column_without_a_single_value_does_not_shift_the_others(tmp_path: Pat
     assert grid == [["", "2021", "2019"], ["Sales", "1", "3"], ["Costs", "4", "6"]]
 
 
-@pytest.mark.parametrize("kind", ["rows", "words", "columns", "wide"])
+@pytest.mark.parametrize("kind", ["rows", "words", "columns", "wide", "turns"])
 def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str, tmp_path: Path):
     def seconds(count: int) -> float:
         canvas = Canvas(STYLE, 14_000, 14_000)
@@ -280,8 +280,10 @@ def test_time_grows_with_the_words_of_a_page_and_not_with_their_square(kind: str
             if kind == "rows":
                 canvas.text(60, y, "label", 1.4)
                 canvas.right(100, y, f"{index}", 1.4)
-            elif kind == "words":
-                canvas.text(60, y, "some words of a paragraph that goes on", 1.4)
+            elif kind in ("words", "turns"):  # in turns, the file goes across two columns
+                across = ("words", "turns").index(kind) + 1
+                x, y = 60 + 240 * (index % across), 10 + 1.7 * (index // across)
+                canvas.text(x, y, "some words of a paragraph that goes on", 1.4)
             elif kind == "wide":  # two rows of as many columns as there are numbers
                 canvas.text(10 + 3.4 * (index // 2), 20 + 2 * (index % 2), "1", 1.4)
             else:
