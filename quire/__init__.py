@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from quire.app import App
     from quire.errors import Permanent, QuireError, Stopped, Transient
     from quire.fetch.items import Item
-    from quire.model.contracts import job, parser, source
+    from quire.model.contracts import job, layout, parser, source
     from quire.model.pages import Page
     from quire.model.records import Submission
     from quire.runtime.child.context import Context
@@ -27,6 +27,7 @@ __all__ = [
     "Submission",
     "Transient",
     "job",
+    "layout",
     "parser",
     "source",
 ]
@@ -43,6 +44,7 @@ _HOMES = {
     "Submission": "quire.model.records",
     "Transient": "quire.errors",
     "job": "quire.model.contracts",
+    "layout": "quire.model.contracts",
     "parser": "quire.model.contracts",
     "source": "quire.model.contracts",
 }

@@ -14,7 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from quire.errors import PluginFailed
-from quire.model.contracts import MARK, JobKind, ParserKind, SourceKind
+from quire.model.contracts import MARK, JobKind, LayoutKind, ParserKind, SourceKind
+
+Mark = JobKind | ParserKind | SourceKind | LayoutKind
 
 BUILT_IN = ("quire.builtin", "quire.ingest.kinds")
 GROUP = "quire"
@@ -22,20 +24,22 @@ GROUP = "quire"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The job kinds this process can run, and the parsers and sources of plugins."""
+    """The job kinds this process can run; the parsers, sources and layouts of plugins."""
 
     kinds: dict[str, JobKind] = field(default_factory=dict)
     parsers: dict[str, ParserKind] = field(default_factory=dict)
     sources: dict[str, SourceKind] = field(default_factory=dict)
+    layouts: dict[str, LayoutKind] = field(default_factory=dict)
 
-    def put(self, mark: JobKind | ParserKind | SourceKind) -> None:
+    def put(self, mark: Mark) -> None:
         """Add a mark, replacing another of the same name."""
         self.like(mark)[mark.name] = mark
 
-    def like(self, mark: JobKind | ParserKind | SourceKind) -> dict[str, Any]:
+    def like(self, mark: Mark) -> dict[str, Any]:
         """Return the marks of the same type by name."""
         tables: dict[type, dict[str, Any]] = {
             JobKind: self.kinds, ParserKind: self.parsers, SourceKind: self.sources,
+            LayoutKind: self.layouts,
         }  # fmt: skip
         return tables[type(mark)]
 
@@ -58,11 +62,12 @@ def load(plugins: Sequence[str] = (), *, entry_points: bool = True) -> Registry:
 
 
 def equip(registry: Registry) -> None:
-    """Make this process use exactly these plugin parsers and sources."""
+    """Make this process use exactly these plugin parsers, layouts and sources."""
     from quire.fetch.sources import registry as sources
-    from quire.parse import plugin_parser
+    from quire.parse import plugin_layout, plugin_parser
 
     plugin_parser.install(registry.parsers)
+    plugin_layout.install(registry.layouts)
     sources.set_plugin_sources(registry.sources)
 
 
@@ -70,7 +75,7 @@ def collect(registry: Registry, module: ModuleType, origin: str) -> None:
     """Add the marks of `module`; refuse duplicate names and suffixes with two media types."""
     for value in vars(module).values():
         mark = getattr(value, MARK, None)
-        if not isinstance(mark, JobKind | ParserKind | SourceKind):
+        if not isinstance(mark, Mark):
             continue
         known = registry.like(mark).get(mark.name)
         if known is not None and _made_by(known) is not _made_by(mark):
@@ -83,10 +88,12 @@ def collect(registry: Registry, module: ModuleType, origin: str) -> None:
         registry.put(mark)
 
 
-_WORDS: dict[type, str] = {JobKind: "job kind", ParserKind: "parser", SourceKind: "source"}
+_WORDS: dict[type, str] = {
+    JobKind: "job kind", ParserKind: "parser", SourceKind: "source", LayoutKind: "layout",
+}  # fmt: skip
 
 
-def _made_by(mark: JobKind | ParserKind | SourceKind) -> Any:
+def _made_by(mark: Mark) -> Any:
     return mark.maker if isinstance(mark, SourceKind) else mark.function
 
 

@@ -56,7 +56,7 @@ def options_of(pipeline: Pipeline) -> ReadOptions:
     """Return the settings of a corpus that the parser needs."""
     languages = tuple(each.strip() for each in pipeline.ocr_languages.split(",") if each.strip())
     ocr: Any = pipeline.ocr
-    return ReadOptions(pipeline.parser, ocr, languages, pipeline.row_size)
+    return ReadOptions(pipeline.parser, ocr, languages, pipeline.row_size, pipeline.layout)
 
 
 def fetch(ctx: TaskContext, document_id: int, payload: Mapping[str, Any]) -> DocumentFile:

@@ -6,7 +6,7 @@ reuses the text of the OCR.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire.errors import Permanent
@@ -15,12 +15,14 @@ from quire.ingest.fetch import DocumentFile
 from quire.model.context import TaskContext
 from quire.model.pages import Outline, Page, PageFailure
 from quire.model.pipeline import digest
-from quire.parse import formats, ocr
+from quire.parse import formats, ocr, plugin_layout
 from quire.parse.limits import TextBudget
 from quire.store.db import dialect
 from quire.store.documents import generation_pages, pages
 from quire.store.documents.pages import ReadPage, StoredPage
 from quire.text import fields, language
+
+_Timed = tuple[Page | PageFailure, float]  # with the seconds that reading took
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,13 @@ def _read(
     for number in keys.keys() - set(missing):
         page = stored[keys[number]]
         _count_reused(result, page.via, page.seconds)
-    started = time.perf_counter()
     budget = TextBudget(is_whole=is_whole)
-    for parsed in map(budget.checked, parse(missing) if missing else ()):
+    timed = _timed(map(budget.checked, parse(missing) if missing else ()))
+    if file.options.layout:
+        # A box answers one question at a time: pictures are asked for after the pages.
+        timed = iter([_told(ctx, each) for each in timed])
+    for parsed, seconds in timed:
         ctx.check()
-        seconds, started = time.perf_counter() - started, time.perf_counter()
         _add(ctx, file, result, parsed, seconds)
         done = len(result.fresh) / max(len(missing), 1)
         ctx.progress(done, f"page {parsed.number}")
@@ -116,6 +120,21 @@ def _read(
         if keys[number] not in read_keys and number not in result.failures:
             result.failures[number] = f"page {number}: the parser returned nothing."
     return result
+
+
+def _timed(pages: Iterable[Page | PageFailure]) -> Iterator[_Timed]:
+    """Yield pages with the seconds that reading each took."""
+    started = time.perf_counter()
+    for page in pages:
+        seconds, started = time.perf_counter() - started, time.perf_counter()
+        yield page, seconds
+
+
+def _told(ctx: TaskContext, timed: _Timed) -> _Timed:
+    """Report a page that was read and waits for its layout."""
+    ctx.check()
+    ctx.progress(None, f"page {timed[0].number}")
+    return timed
 
 
 def _add(
@@ -133,6 +152,7 @@ def _add(
         return
     if page.via == "ocr" and page.image_key:
         page = _with_earlier_ocr(ctx, file, result, page)
+    page = _with_layout(ctx, file, page)
     # The text is chunked as it is stored, or a later attempt would chunk a different text.
     page = page._replace(text=dialect.sanitize_text(page.text))
     code = file.pipeline.language
@@ -145,6 +165,17 @@ def _add(
             f"ocr {file.build.generation}.{page.number}",
             lambda tx: bool(pages.put(tx.connection, file.build.tenant, [fresh], ctx.task_id)),
         )
+
+
+def _with_layout(ctx: TaskContext, file: DocumentFile, page: Page) -> Page:
+    """Let the plugin that the corpus names look at a page."""
+    setting = file.options.layout
+    if not formats.has_pictures(file.media_type) or not plugin_layout.wants(setting, page):
+        return page
+    reader = resources.reader(ctx, file.build.tenant)
+    width = plugin_layout.PICTURE_WIDTH
+    pixels = reader.pixels(file.path, file.media_type, page.number, width)
+    return plugin_layout.improved(setting, page, pixels)
 
 
 def _with_earlier_ocr(ctx: TaskContext, file: DocumentFile, result: ReadPages, page: Page) -> Page:

@@ -162,6 +162,35 @@ def parser(
     return mark
 
 
+@dataclass(frozen=True, slots=True)
+class LayoutKind:
+    """A reader of layout: its function, which takes the picture of a page and its words."""
+
+    name: str
+    function: Callable[..., Any]
+    version: int = 1
+
+
+def layout(name: str = "", *, version: int = 1) -> Callable[[F], F]:
+    """Mark a function that takes a `quire.model.pages.PagePicture` and returns its blocks.
+
+    Increase `version` to have pages read again.
+    """
+
+    def mark(function: F) -> F:
+        named = name or function.__name__
+        if not _is_name(named):
+            raise ValueError(
+                f"@layout {named!r}: a name consists of letters, digits, '.', '-' and '_'"
+            )
+        if type(version) is not int:
+            raise ValueError(f"@layout {named!r}: version={version!r} is not an integer")
+        setattr(function, MARK, LayoutKind(named, function, version))
+        return function
+
+    return mark
+
+
 def _check_parser(
     name: str, media_types: tuple[str, ...], suffixes: Sequence[str], version: int
 ) -> None:

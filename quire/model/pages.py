@@ -3,7 +3,7 @@
 Needs no library, so that every layer can import it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Word(NamedTuple):
@@ -40,6 +40,15 @@ class Page(NamedTuple):
     label: str | None = None  # as people call it: "Sheet1, rows 1 to 3,000", "slide 4"
     image_key: str | None = None  # digest of the image that OCR read
     blocks: bytes = b""  # packed structure, see `model.blocks`
+
+
+class PagePicture(NamedTuple):
+    """A page as a plugin for layout gets it. Words are in points, the picture in pixels."""
+
+    pixels: Any  # a NumPy array of height × width × 3: blue, green, red
+    words: list[Word]
+    width: float  # of the page, in points
+    height: float
 
 
 class PageFailure(NamedTuple):

@@ -19,6 +19,7 @@ CUT_VERSION = 2
 REPEATED = {
     "parser": "read",
     "row_size": "read",
+    "layout": "read",
     "ocr": "read",
     "ocr_languages": "read",
     "chunk_tokens": "cut",
@@ -44,6 +45,9 @@ class Pipeline:
     chunk_tokens: int = _setting(352, "Maximum tokens per chunk.")
     overlap: int = _setting(32, "Tokens that a chunk repeats from the previous one.")
     delimiter: str = _setting("", "Preferred separator between chunks; empty: paragraphs.")
+    layout: str = _setting(
+        "", "Plugin for tables that were missed: NAME, or NAME:all for every page."
+    )
     ocr: str = _setting("auto", "OCR: auto (pages without text), always or never.")
     ocr_languages: str = _setting("", "OCR languages, separated by commas; empty: any.")
     language: str = _setting("auto", "Language for full-text search: auto, or a code like de.")

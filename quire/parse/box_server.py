@@ -104,6 +104,15 @@ def _draw(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
     yield Message({}, page_png(path, request["media_type"], request["page"], request["width"]))
 
 
+def _pixels(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
+    from quire.parse.render import page_pixels
+
+    width, height, pixels = page_pixels(
+        path, request["media_type"], request["page"], request["width"]
+    )
+    yield Message({"size": [width, height]}, pixels)
+
+
 def _attachments(request: dict[str, Any], path: Path, ask: Ask) -> Iterator[Message]:
     for each in formats.attachments(path, request["media_type"]):
         yield Message({"name": each.name}, each.content)
@@ -120,5 +129,6 @@ _ACTIONS: dict[str, Callable[[dict[str, Any], Path, Ask], Iterator[Message]]] = 
     "read": _read,
     "thumbnail": _thumbnail,
     "draw": _draw,
+    "pixels": _pixels,
     "attachments": _attachments,
 }

@@ -51,6 +51,9 @@ class Reader(Protocol):
     def thumbnail(self, path: Path, media_type: str) -> bytes | None:
         """Return page 1 as a small JPEG, or None if it cannot be rendered."""
 
+    def pixels(self, path: Path, media_type: str, number: int, width: int) -> Any:
+        """Return a page as an array of height × width × 3: blue, green, red. Raises Unreadable."""
+
     def attachments(self, path: Path, media_type: str) -> Iterator[Attachment]:
         """Yield the files inside a message."""
 
@@ -83,6 +86,12 @@ class PlainReader:
         from quire.parse.render import thumbnail
 
         return thumbnail(path, media_type)
+
+    def pixels(self, path: Path, media_type: str, number: int, width: int) -> Any:
+        """Return a page as an array of height × width × 3: blue, green, red. Raises Unreadable."""
+        from quire.parse.render import page_pixels
+
+        return _array(*page_pixels(path, media_type, number, width))
 
     def attachments(self, path: Path, media_type: str) -> Iterator[Attachment]:
         """Yield the files inside a message."""
@@ -151,6 +160,15 @@ class BoxedReader(PlainReader):
             return None
         return found[0].body[: limits.THUMBNAIL_BYTES] if found else None
 
+    def pixels(self, path: Path, media_type: str, number: int, width: int) -> Any:
+        """Return a page as an array of height × width × 3: blue, green, red. Raises Unreadable."""
+        request = {"do": "pixels", "media_type": media_type, "page": number, "width": width}
+        found = self._one(request, path, LOOK_CPU_SECONDS)
+        wide, high = map(_number, _list(found.head.get("size"), 2))
+        if wide * high * 3 != len(found.body) or not found.body:
+            raise _invalid("a picture that is none")
+        return _array(wide, high, found.body)
+
     def attachments(self, path: Path, media_type: str) -> Iterator[Attachment]:
         """Yield the files inside a message."""
         for message in self._ask({"do": "attachments", "media_type": media_type}, path):
@@ -181,6 +199,12 @@ class BoxedReader(PlainReader):
             raise _local(error) from None
         except BoxDied as died:
             self._on_death(died)
+
+
+def _array(width: int, height: int, pixels: bytes) -> Any:
+    import numpy as np
+
+    return np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
 
 
 class ParserFailed(Exception):

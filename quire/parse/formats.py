@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from quire.errors import Unreadable
 from quire.model.pages import Attachment, Outline, Page, PageFailure
-from quire.parse import file_type, mail, msg, plugin_parser
+from quire.parse import file_type, mail, msg, plugin_layout, plugin_parser
 from quire.parse.epub import EpubParser
 from quire.parse.image import ImageParser
 from quire.parse.markup import MarkupParser
@@ -102,7 +102,13 @@ def recipe(media_type: str, options: ReadOptions) -> dict[str, Any]:
     parser = _find_parser(media_type, options)
     if parser is None:
         return {"media_type": media_type, "parser": options.parser}
-    return parser.recipe(media_type, options)
+    found = parser.recipe(media_type, options)
+    return found | plugin_layout.recipe(options.layout) if has_pictures(media_type) else found
+
+
+def has_pictures(media_type: str) -> bool:
+    """Tell whether pages of a type can be drawn, so that a plugin can look at their layout."""
+    return media_type == file_type.PDF or media_type.startswith("image/")
 
 
 def _find_parser(media_type: str, options: ReadOptions) -> Parser | None:

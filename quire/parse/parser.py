@@ -20,6 +20,7 @@ class ReadOptions(NamedTuple):
     ocr: OcrMode = "auto"
     ocr_languages: tuple[str, ...] = ()  # for plugins; the built-in model reads all its languages
     row_size: int = 3000  # table rows per page
+    layout: str = ""  # plugin that looks at pictures of pages: NAME, NAME:all or none
 
 
 class ReadRequest(NamedTuple):

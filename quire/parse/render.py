@@ -32,13 +32,21 @@ def can_render(media_type: str | None) -> bool:
 
 def page_png(path: Path, media_type: str, number: int, width: int) -> bytes:
     """Return a page as PNG, `width` pixels wide or less to stay below MAX_PIXELS."""
-    if media_type == file_type.PDF:
-        picture = _pdf_page(path, number, lambda wide, high: width / max(wide, 1.0), MAX_PIXELS)
-    else:
-        picture = _image_frame(path, number, width)
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG", compress_level=4)
+    _picture(path, media_type, number, width).save(buffer, "PNG", compress_level=4)
     return buffer.getvalue()
+
+
+def page_pixels(path: Path, media_type: str, number: int, width: int) -> tuple[int, int, bytes]:
+    """Return a page as width, height and pixels, each of blue, green and red."""
+    found = _picture(path, media_type, number, width)
+    return found.width, found.height, found.tobytes("raw", "BGR")
+
+
+def _picture(path: Path, media_type: str, number: int, width: int) -> "Image":
+    if media_type == file_type.PDF:
+        return _pdf_page(path, number, lambda wide, high: width / max(wide, 1.0), MAX_PIXELS)
+    return _image_frame(path, number, width)
 
 
 def thumbnail(path: Path, media_type: str) -> bytes | None:

@@ -5,12 +5,14 @@ One call handles a page of a listing in one transaction, with a fixed number of 
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from quire.clock import Instant
 from quire.model.admission import Decision, KnownDocument, decide
+from quire.model.pipeline import Pipeline
 from quire.model.records import About, KindRow, Owner
 from quire.model.states import DOCUMENT_LOCKED, TASK_OPEN, DocumentState, GenerationState
 from quire.store.db import bulk, dialect
@@ -127,7 +129,14 @@ def decide_for(
 ) -> Decision:
     """Decide about one file under the settings of its document."""
     wanted = settings if known is None else document_settings(settings, known.overrides)
+    if known is not None and known.settings not in (None, wanted):
+        known = known._replace(settings=completed(known.settings or ""))
     return decide(known, seen, wanted, is_forced=is_forced, retry_failed=retry_failed, now=now.wall)
+
+
+def completed(settings: str) -> str:
+    """Return stored settings with the defaults of those that an earlier release did not have."""
+    return canonical_json(asdict(Pipeline()) | json.loads(settings))
 
 
 def document_settings(settings: str, overrides: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from quire.model.admission import KnownDocument, decide, reason_text
 from quire.store import open_database
+from quire.store.db.schema.documents import generations
 from quire.store.documents import admission
 from quire.store.queue import owners
 from tests import documents
@@ -96,6 +99,17 @@ def test_other_settings_index_what_did_not_change(shelf: Shelf):
     shelf.ingest()
     assert shelf.listed(shelf.ingest(settings={**PLAIN, "chunk_tokens": 100})) == {"settings": 1}
     assert shelf.listed(shelf.ingest(settings={**PLAIN, "chunk_tokens": 100})) == {"unchanged": 1}
+
+
+def test_a_setting_that_an_earlier_release_did_not_have_changes_nothing(shelf: Shelf):
+    shelf.put("a.txt", "one")
+    shelf.ingest()
+    with shelf.db.begin() as conn:
+        stored = json.loads(shelf.generation("a.txt").settings)
+        del stored["layout"]
+        conn.execute(sa.update(generations).values(settings=admission.canonical_json(stored)))
+    assert shelf.listed(shelf.ingest()) == {"unchanged": 1}
+    assert shelf.listed(shelf.ingest(settings={**PLAIN, "layout": "x"})) == {"settings": 1}
 
 
 def test_what_was_cancelled_before_it_was_ever_indexed_is_taken_by_the_next_listing(shelf: Shelf):
