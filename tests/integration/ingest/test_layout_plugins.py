@@ -94,7 +94,7 @@ def kinds(shelf: Shelf, page: int) -> list[tuple[str, int]]:
 
 
 def test_a_plugin_looks_at_pages_on_which_a_table_may_have_been_missed(shelf: Shelf):
-    shelf.put("a.pdf", reports._file(STYLE, [prose(), scattered(), table()]))
+    shelf.put("a.pdf", reports.file_of(STYLE, [prose(), scattered(), table()]))
     shelf.ingest(settings={**PLAIN, "layout": "ink"})
     [seen] = SEEN
     assert [word.text for word in seen.words][:2] == ["1,100", "1,200"]
@@ -108,7 +108,7 @@ def test_a_plugin_looks_at_pages_on_which_a_table_may_have_been_missed(shelf: Sh
 
 
 def test_a_plugin_looks_at_all_pages_if_the_corpus_says_so(shelf: Shelf):
-    shelf.put("a.pdf", reports._file(STYLE, [prose(), table()]))
+    shelf.put("a.pdf", reports.file_of(STYLE, [prose(), table()]))
     shelf.ingest(settings={**PLAIN, "layout": "ink:all"})
     assert len(SEEN) == 2
     assert kinds(shelf, 1) == kinds(shelf, 2) == [("table", 50)]
@@ -117,7 +117,7 @@ def test_a_plugin_looks_at_all_pages_if_the_corpus_says_so(shelf: Shelf):
 
 
 def test_without_the_setting_or_the_plugin_nothing_is_drawn(shelf: Shelf):
-    shelf.put("a.pdf", reports._file(STYLE, [scattered()]))
+    shelf.put("a.pdf", reports.file_of(STYLE, [scattered()]))
     shelf.ingest(settings=PLAIN)
     assert SEEN == []
     shelf.ingest(settings={**PLAIN, "layout": "unknown"})
@@ -127,7 +127,7 @@ def test_without_the_setting_or_the_plugin_nothing_is_drawn(shelf: Shelf):
 
 
 def test_blocks_that_are_not_of_the_page_fail_the_document(shelf: Shelf):
-    shelf.put("a.pdf", reports._file(STYLE, [scattered()]))
+    shelf.put("a.pdf", reports.file_of(STYLE, [scattered()]))
     shelf.ingest(settings={**PLAIN, "layout": "liar"})
     assert "layout liar gave page 1 blocks that are not of its words" in str(
         shelf.document("a.pdf").error
