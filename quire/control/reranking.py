@@ -9,6 +9,8 @@ from quire.errors import QuireError
 from quire.model.search import ChunkLocation
 from quire.text.rerank.reranker import Reranker
 
+NOT_RERANKED = "The reranker failed, so the hits keep the order of the search. The log says why."
+
 
 class Hit(NamedTuple):
     """A page that was found, its score, and what a reranker made of it."""
@@ -35,7 +37,7 @@ def rerank(reranker: Reranker, query: str, hits: Sequence[Hit]) -> tuple[list[Hi
         scores = reranker.scores(query, [hit.text for hit in best])
     except QuireError as error:
         log.event("search.not_reranked", level="warning", error=error)
-        return list(hits), f"{error} The hits were not reranked."
+        return list(hits), NOT_RERANKED  # the error may quote what the operator's server said
     scored = [
         hit._replace(score=score, relevance=score, rank_before=rank)
         for rank, (hit, score) in enumerate(zip(best, scores, strict=True), start=1)

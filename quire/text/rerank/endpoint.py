@@ -22,6 +22,8 @@ MAX_TEXTS = 50
 #: Seconds of one attempt, and until an endpoint that failed is asked again.
 TIMEOUT, PAUSE = 5.0, 30.0
 _MAX_ANSWER_BYTES = 4 << 20
+#: Statuses that refuse one query, and say nothing about the next.
+_OF_THE_QUERY = (400, 413, 422)
 
 
 class Endpoint:
@@ -61,6 +63,8 @@ class Endpoint:
         }  # fmt: skip
         try:
             return self._parsed(self._send(body), len(documents))
+        except BadInput:  # others may be answered
+            raise
         except QuireError:
             self._asked_again_at = self._clock() + PAUSE
             raise
@@ -80,7 +84,8 @@ class Endpoint:
         if response.status_code != 200:
             said = " ".join(content[:300].decode(errors="replace").split())
             hint = " Check QUIRE_RERANK_KEY." if response.status_code in (401, 403) else ""
-            raise Permanent(
+            kind = BadInput if response.status_code in _OF_THE_QUERY else Permanent
+            raise kind(
                 f"reranker {self.name}: refused with status {response.status_code} ({said}).{hint}"
             )
         return content

@@ -127,6 +127,15 @@ def test_an_endpoint_that_failed_is_left_alone_for_a_while(server: Server):
     assert endpoint.scores("q", ["a"]) == [0.5]
 
 
+def test_a_query_that_is_refused_does_not_stop_others(server: Server):
+    endpoint = Endpoint(server.url, "cross", clock=Clock())
+    for status in (400, 413, 422):
+        server.script.append((status, {}, b"too long"))
+        with pytest.raises(BadInput, match=f"status {status}"):
+            endpoint.scores("q", ["a"])
+    assert endpoint.scores("q", ["a"]) == [0.5]
+
+
 def test_a_reranker_is_opened_once_and_off_by_default():
     assert open_reranker("", "", "") is None
     first = open_reranker("http://127.0.0.1:9", "cross", "k")
