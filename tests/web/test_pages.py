@@ -107,7 +107,7 @@ def test_a_search_says_what_it_did_and_why_each_page_is_there(tmp_path: Path):
         server.script.append((500, {}, b"oops"))
         page = visitor.get("/search?q=flood+nooon&mode=text")
         assert "'noon' was searched for instead" in page.text
-        assert "The hits were not reranked" in page.text
+        assert "The reranker failed" in page.text
         assert "tide (synonym of flood): text " in page.text
         assert "Reranked" not in page.text
         # An endpoint that failed is left alone for a while.

@@ -160,5 +160,5 @@ def test_hits_are_reranked_by_the_endpoint_of_the_settings(quire, shelf, reranke
     assert reranker.headers[0]["Authorization"] == "Bearer sk-1"
     reranker.script.append((500, {}, b"oops"))
     ended = quire("search", "tide", "--mode", "text")
-    assert "The hits were not reranked" in " ".join(ended.err.split())
+    assert "The reranker failed" in " ".join(ended.err.split())
     assert ended.out.split()[:2] == ["1", "first.txt"]
