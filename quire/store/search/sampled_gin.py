@@ -163,7 +163,6 @@ def _count_matches(
     return [count for (count,) in rows]
 
 
-@functools.cache
 def presence_in_sample(terms: int, level: int) -> str:
     """Return the SQL that finds the matches of `query` in a sample, and which terms they have."""
     return (
