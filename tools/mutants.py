@@ -444,7 +444,7 @@ MUTANTS = [
     ),
     _mutant(
         "calls.not_replicated", "quire/store/db/postgres.py",
-        "            self._is_replicated = False\n", "            pass\n",
+        "        conn.is_replicated = False\n", "        pass\n",
         "failover::test_a_submission_that_no_standby_has_stored_is_not_confirmed",
         "failover::test_a_commit_whose_wait_for_the_standby_is_cancelled_is_not_confirmed",
     ),

@@ -42,7 +42,7 @@ pipelines = st.builds(
 )
 #: The first stage that a setting matters to; later ones follow from it.
 STAGES = {
-    "page": {"parser", "ocr", "ocr_languages", "row_size"},
+    "page": {"parser", "ocr", "ocr_languages", "row_size", "layout"},
     "cut": {"chunk_tokens", "overlap", "delimiter", "language"},
     "vector": {"embedder"},
     "none": {"page_size", "small_size", "thumbnails", "propagate_deletions"},

@@ -5,7 +5,9 @@ process, a proxy that drops replies). TCP keepalive detects the first, only a cl
 the second.
 """
 
+import functools
 import time
+import weakref
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
@@ -74,6 +76,12 @@ class NotReplicated(psycopg.OperationalError):
     """
 
 
+def _noticed(of: "weakref.ref[TimedConnection]", notice: psycopg.errors.Diagnostic) -> None:
+    # By the name of the routine: the message is in the language of the server.
+    if (conn := of()) is not None and notice.source_function == "SyncRepWaitForLSN":
+        conn.is_replicated = False
+
+
 class TimedConnection(psycopg.Connection[Any]):
     """A connection that closes itself if a result does not arrive within `answer_timeout`.
 
@@ -81,16 +89,12 @@ class TimedConnection(psycopg.Connection[Any]):
     """
 
     answer_timeout = 35.0
-    _is_replicated = True
+    is_replicated = True
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
-        self.add_notice_handler(self._noticed)
-
-    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
-        # By the name of the routine: the message is in the language of the server.
-        if notice.source_function == "SyncRepWaitForLSN":
-            self._is_replicated = False
+        # A connection that holds itself would stay open until the garbage collector runs.
+        self.add_notice_handler(functools.partial(_noticed, weakref.ref(self)))
 
     def __del__(self, *_: Any) -> None:
         """Suppress psycopg's warning: a disposed pool drops connections that are being returned.
@@ -119,7 +123,7 @@ class TimedConnection(psycopg.Connection[Any]):
                     )
                 wanted = gen.send(ready)
         except StopIteration as done:
-            if not self._is_replicated:
+            if not self.is_replicated:
                 self.pgconn.finish()
                 raise NotReplicated("the wait for the synchronous standby was cancelled") from None
             answer: R = done.value
