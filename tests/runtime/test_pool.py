@@ -584,3 +584,15 @@ def test_an_idle_child_is_light(pool):
 def test_a_child_has_the_environment_of_its_worker_and_a_group_of_its_own(pool):
     ended = pool.one("t.environment")
     assert json.loads(ended.result) == [os.environ.get("PYTHONPATH"), "", True]
+
+
+def test_a_child_that_hangs_while_it_starts_is_killed_and_replaced(
+    make_pool: Callable[..., Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    hangs = tmp_path / "hangs.py"
+    hangs.write_text("import threading\n\nthreading.Event().wait()\n")
+    monkeypatch.setattr("quire.runtime.child.pool.START_SECONDS", 0.3)
+    held = make_pool(plugins=[str(hangs)])
+    held.until(lambda: held.children.failed_starts >= 2)
+    assert "it was not ready within 0.3 s" in held.children.start_errors[0]
+    assert not held.children.idle()

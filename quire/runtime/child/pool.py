@@ -42,6 +42,8 @@ RSS_EVERY = 1.0
 #: Seconds that a child has to exit after it was told to, or after it closed its connection.
 EXIT_SECONDS = 2.0
 MIN_START_DELAY, MAX_START_DELAY = 0.1, 5.0
+#: Seconds that a child may take to load its plugins; one that hangs would keep its place for ever.
+START_SECONDS = 300.0
 #: How often a disconnected child is polled on systems without pidfd.
 POLL_EVERY = 0.05
 #: Bytes of a child's output that are kept.
@@ -100,6 +102,7 @@ class Child:
         self.peak = (-1, 0)
         self.sample_at: float | None = None
         self.check_rss_at = 0.0
+        self.start_by: float | None = None
         self.exit_by: float | None = None
         self.is_reaped = False
         self.is_disconnected = False
@@ -569,6 +572,8 @@ class ChildPool:
         """Yield when something about this child must be checked."""
         if child.exit_by is not None:
             yield child.exit_by
+        if child.state == STARTING and child.start_by is not None and not child.kill_reason:
+            yield child.start_by
         if child.pidfd is None and child.is_disconnected:
             yield now + POLL_EVERY
         if child.state != BUSY or child.kill_reason:
@@ -584,8 +589,14 @@ class ChildPool:
         if child.exit_by is not None and self._now >= child.exit_by:
             child.exit_by = None
             self._kill(child, KillReason(None, Outcome.CRASHED, "the child closed its connection"))
-        if child.state != BUSY or child.kill_reason:
+        if child.kill_reason:
             return
+        if child.state == STARTING:
+            self._enforce_start(child)
+        elif child.state == BUSY:
+            self._enforce_limits(child)
+
+    def _enforce_limits(self, child: Child) -> None:
         for index, since in child.revoked.items():
             child.revoked[index] = self._now if since is None else since
         task = child.running()
@@ -596,6 +607,13 @@ class ChildPool:
                 return
         if child.sample_at is None or self._now >= child.sample_at:
             self._sample_memory(child, task)
+
+    def _enforce_start(self, child: Child) -> None:
+        if child.start_by is None:
+            child.start_by = self._now + START_SECONDS
+        elif self._now >= child.start_by:
+            text = f"it was not ready within {START_SECONDS:g} s"
+            self._kill(child, KillReason(None, Outcome.CRASHED, text))
 
     def _sample_memory(self, child: Child, task: RunningTask | None) -> None:
         if task is None or self._now < task.started + SAMPLE_AFTER:
@@ -623,7 +641,8 @@ class ChildPool:
         with contextlib.suppress(BrokenMessage, ValueError, TypeError, IndexError):
             self._record_reports(child, json.loads(b"[" + child.memory.reports() + b"]"))
         if child.state == STARTING and not self._is_draining:
-            self._record_failed_start(f"a child ended before it was ready: {child.last_lines()}")
+            why = child.kill_reason.error if child.kill_reason else child.last_lines()
+            self._record_failed_start(f"a child ended before it was ready: {why}")
         self._end_unfinished(child, code)
         for fd in (child.output, child.connection, child.pidfd):
             if fd is not None:
