@@ -157,7 +157,10 @@ def _ranked(conn: Connection, asked: _Asked, mode: str) -> tuple[Wanted, Ranking
     wanted = asked.wanted._replace(scope=scope)
     found = ranking.rank_pages(conn, wanted, mode)
     missing = [wanted.query.terms[at] for at in found.missing]
-    instead = spelling.corrections(conn, scope, missing, asked.languages)
+    asked_words = [term for term in missing if not term.synonym_of]
+    # Where meaning counts too, several missing words are other words, not misspelt ones.
+    is_reworded = mode == "hybrid" and len(asked_words) > 1
+    instead = {} if is_reworded else spelling.corrections(conn, scope, missing, asked.languages)
     if instead:
         wanted = wanted._replace(query=asked.parse(instead=instead))
         found = ranking.rank_pages(conn, wanted, mode)

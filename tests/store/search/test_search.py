@@ -345,6 +345,19 @@ def test_a_misspelt_word_is_searched_for_as_the_nearest_word_in_scope(shelf: She
     assert answer("yeild", documents=[other.document_id])["did_you_mean"] == {"yeild": "yield"}
 
 
+def test_a_hybrid_query_in_other_words_is_not_taken_for_misspelt(shelf: Shelf):
+    shelf.file("Acme.pdf", "the revenue of the year")
+
+    def corrected(query: str, mode: str) -> dict[str, str]:
+        found = search(shelf.db, shelf.tenant, query, mode=mode, embedder=lambda name: Toy())
+        told: dict[str, str] = found.get("did_you_mean", {})
+        return told
+
+    assert corrected("reveune acme", "hybrid") == {"reveune": "revenue"}
+    assert corrected("reveune yaer acme", "hybrid") == {}
+    assert corrected("reveune yaer acme", "text") == {"reveune": "revenue", "yaer": "year"}
+
+
 def test_a_word_that_the_tenant_often_has_is_not_taken_for_misspelt(shelf: Shelf, monkeypatch):
     monkeypatch.setattr(ranking, "SPELT_RIGHT", 3)
     law = shelf.file("law", "costs of the yield", corpus="law")
