@@ -14,6 +14,7 @@ from quire.api.state import app_state_of
 from quire.control import corpora, document_content, documents, queries
 from quire.control.caller import Caller
 from quire.control.explain import document as explain_document
+from quire.errors import TooLarge
 from quire.model.states import DocumentState, parse_states
 from quire.web import page_range_strip, structure
 from quire.web.rendering import PageRoute, back, cursor_of, page, with_distinct_names
@@ -72,8 +73,8 @@ async def one(
 ) -> Response:
     """Show one document at a page, with the matches of a query highlighted."""
     kept = {"page": page_number, "view": view, "q": q.strip(), "cursor": cursor, "chunks": ""}
-    # Tables and outline are read from all pages.
-    limiter = app_state_of(request).long_answers if view in ("tables", "outline") else None
+    # These are made out of whole pages, as the API's answers are; plain text is not.
+    limiter = None if view == "text" else app_state_of(request).long_answers
     render = partial(_document, request, caller, document_id, kept)
     return await to_thread.run_sync(render, limiter=limiter)
 
@@ -89,7 +90,10 @@ def _document(request: Request, caller: Caller, document_id: int, kept: dict[str
     view = kept["view"] or ("text" if kept["q"] else "structure")
     found: dict[str, Any] | None = None
     if view == "structure" and shown and shown["text"]:
-        found = structure.of_page(caller, document_id, kept["page"])
+        try:
+            found = structure.of_page(caller, document_id, kept["page"])
+        except TooLarge:  # the page, or one near it
+            view = "text"
     elif view == "tables":
         found = structure.tables(caller, document_id, cursor_of(kept["cursor"]))
     elif view == "outline":

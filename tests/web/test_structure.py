@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.ingest import reports
 from benchmarks.ingest.reports import Canvas, Style
+from quire.control.document_structure import MOST_CHARS
 from quire.web import structure
 from tests.shelf import PLAIN
 from tests.web.conftest import EVIL, Front
@@ -100,3 +101,12 @@ def test_a_long_table_is_cut_and_says_so(front: Front):
     shown = page.source.partition('class="blocks"')[2].partition("</section>")[0].count("<tr>")
     assert shown == structure.MOST_CELLS // 3
     assert "more rows" in page.text
+
+
+def test_a_page_too_long_for_its_structure_shows_its_text(front: Front):
+    text = b"a b c d e f g h i j k l m n o p\n"
+    front.shelf.put("long.txt", text * (MOST_CHARS // len(text) + 1))
+    front.shelf.ingest(settings=PLAIN)
+    document_id = front.shelf.document("long.txt").id
+    page = front.visitor("viewer").get(f"/documents/{document_id}")
+    assert "a b c d e f g h" in page.source.partition('class="prose"')[2]
